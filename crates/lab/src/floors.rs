@@ -1,13 +1,13 @@
-//! A test of the floors: no source imports a higher floor.
+//! A test that no source imports a higher floor.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// From the lowest floor to the highest. Each floor is a folder and a module of the crate.
+/// The floors from the lowest to the highest. Each floor is a folder and a module of the crate.
 const FLOORS: [&str; 5] = ["model", "bench", "analysis", "workloads", "runs"];
 
 #[test]
-fn no_import_runs_up() {
+fn no_source_imports_a_higher_floor() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let sources = sources(&root);
     let tests = test_modules(&sources);
@@ -28,7 +28,7 @@ fn no_import_runs_up() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// The mistake of a source on `floor` that imports `import`, such as `runs::Build`.
+/// Returns the error if a source on `floor` must not import `import`, such as `runs::Build`.
 fn mistake(floor: &str, import: &str) -> Option<String> {
     let height = |name: &str| FLOORS.iter().position(|floor| *floor == name);
     let first = import.split("::").next().unwrap_or_default();
@@ -45,7 +45,8 @@ fn mistake(floor: &str, import: &str) -> Option<String> {
     }
 }
 
-/// The floor of a source, and the number of modules between the source and the crate's root.
+/// Returns the floor of a source, and the number of modules between the source and the crate's
+/// root.
 fn floor_of(name: &Path) -> Option<(&str, usize)> {
     let parts: Vec<&str> = name.iter().filter_map(|part| part.to_str()).collect();
     let (file, folders) = parts.split_last()?;
@@ -53,8 +54,8 @@ fn floor_of(name: &Path) -> Option<(&str, usize)> {
     Some((folders.first()?, depth))
 }
 
-/// The paths from the crate's root in the code of a source, each with its line. Comments and tests
-/// are left out: a test may open a whole lab.
+/// Returns the paths from the crate's root in the code of a source, each with its line. Leaves out
+/// comments and tests: a test may open a whole lab.
 fn imports(text: &str, depth: usize) -> Vec<(usize, String)> {
     let from_root = ["super"].repeat(depth).join("::");
     let roots = ["crate::".to_owned(), format!("{from_root}::")];
@@ -74,7 +75,7 @@ fn imports(text: &str, depth: usize) -> Vec<(usize, String)> {
     found
 }
 
-/// The paths of `a::{b, c::d}`: `a::b` and `a::c::d`.
+/// Expands `a::{b, c::d}` to `a::b` and `a::c::d`.
 fn leaves(text: &str) -> Vec<String> {
     let text = text.trim_start();
     let Some(inside) = text.strip_prefix('{') else {
@@ -109,10 +110,10 @@ fn leaves(text: &str) -> Vec<String> {
     found
 }
 
-/// The source with blank lines in place of its comments and its tests.
+/// Returns the source with blank lines in place of its comments and its tests.
 fn code_of(text: &str) -> String {
     let mut code = String::new();
-    // The line that ends the item of a test.
+    // `end`: the line that ends the item of a test.
     let (mut is_test, mut end) = (false, None);
     for line in text.lines() {
         let indent = &line[..line.len() - line.trim_start().len()];
@@ -142,7 +143,7 @@ fn code_of(text: &str) -> String {
     code
 }
 
-/// The files and folders of modules that exist only in tests, without the ending `.rs`.
+/// Returns the files and folders of modules that exist only in tests, without the ending `.rs`.
 fn test_modules(sources: &[(PathBuf, String)]) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for (path, text) in sources {
@@ -161,7 +162,7 @@ fn test_modules(sources: &[(PathBuf, String)]) -> BTreeSet<PathBuf> {
     found
 }
 
-/// All sources below a folder.
+/// Returns all sources below a folder.
 fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -177,7 +178,7 @@ fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
 }
 
 #[test]
-fn an_import_that_runs_up_is_found_in_every_form() {
+fn an_upward_import_is_detected_in_every_use_syntax() {
     let of = |text: &str| -> Vec<String> {
         let each = imports(text, 2).into_iter();
         each.filter_map(|(line, import)| Some(format!("{line}: {}", mistake("bench", &import)?)))

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-/// Errors between a lab's results and their JSON.
+/// Errors in the conversion of a lab's results to and from JSON.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultsError {
     /// The text is not JSON, or its JSON does not have the form of [`crate::Results`].

@@ -2,10 +2,10 @@
 
 use stats::Direction;
 
-/// A metric's name in words, its unit and its direction.
+/// A metric's label, its unit and its direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meaning {
-    /// Words for a table or a chart, `Simulated: goodput` for example.
+    /// Label for a table or a chart, `Simulated: goodput` for example.
     pub label: String,
     /// Unit of the values, such as `Mbit/s`; empty for a ratio, a count or an unknown metric.
     pub unit: &'static str,
@@ -13,7 +13,7 @@ pub struct Meaning {
     pub direction: Option<Direction>,
 }
 
-/// The meaning of any name. The label of an unknown name is the name itself.
+/// Returns the meaning of any name. The label of an unknown name is the name itself.
 pub fn meaning(name: &str) -> Meaning {
     let (family, part) = name.split_once('.').unwrap_or((name, ""));
     if family == SIMULATED && !part.is_empty() {
@@ -36,7 +36,7 @@ pub fn meaning(name: &str) -> Meaning {
     }
 }
 
-/// Whether more or less of a metric is better; `None` if neither is.
+/// Returns the direction in which a metric is better; `None` if neither is.
 pub fn direction(name: &str) -> Option<Direction> {
     meaning(name).direction
 }
@@ -47,7 +47,7 @@ pub fn is_registered(name: &str) -> bool {
     line(name.split('.').next().unwrap_or(name)).is_some()
 }
 
-/// The names that a lab file may use, in the registry's order.
+/// Returns the names that a lab file may use, in the registry's order.
 pub fn names() -> Vec<String> {
     let parts = REGISTRY.iter().flat_map(|(family, parts, ..)| {
         parts.iter().map(move |part| match *part {
@@ -82,10 +82,10 @@ const LESS: Option<Direction> = Some(Direction::LowerIsBetter);
 const NEITHER: Option<Direction> = None;
 const WHOLE: &[&str] = &[""];
 const CORES: &[&str] = &["cpu0", "cpu1", "cpu2", "cpu3", "cpu4", "cpu5", "cpu6", "cpu7"];
-/// The names for a metric that a lab file cannot name.
+/// For a metric that a lab file cannot name.
 const NONE: &[&str] = &[];
 
-/// One line for each metric.
+/// All metrics, each on a line of its own.
 #[rustfmt::skip]
 const REGISTRY: &[Line] = &[
     ("goodput_mbit_s", WHOLE, "Mbit/s", MORE, "Goodput"),
@@ -201,11 +201,11 @@ const REGISTRY: &[Line] = &[
 const PROPORTIONS: &[&str] =
     &["first_verdict_right", "among_first_two", "loss_in_interval", "within"];
 
-/// The families of a lab file's own figures: `own.NAME`, of which more is better, and
-/// `own_cost.NAME`, of which less is better.
+/// The families of a lab file's own figures. In `own.NAME` more is better, in `own_cost.NAME` less
+/// is better.
 pub const OWN: [&str; 2] = ["own", "own_cost"];
 
-/// The simulator's figure for a metric that a machine measured.
+/// The family of the simulator's figures for metrics that a machine measured.
 const SIMULATED: &str = "simulated";
 /// The metrics that the simulator repeats for a measured turn.
 const SIMULATIONS: &[&str] = &[
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nested_names_keep_their_part() {
+    fn nested_metric_names_keep_their_part() {
         let ksoftirqd = meaning("cpu_percent.ksoftirqd");
         assert_eq!((ksoftirqd.label.as_str(), ksoftirqd.unit), ("CPU ksoftirqd", "% of a core"));
         assert_eq!(meaning("new_thing").label, "new thing");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_is_in_the_registry_once() {
+    fn each_metric_family_is_registered_once() {
         for (number, (family, ..)) in REGISTRY.iter().enumerate() {
             let first = REGISTRY.iter().position(|(name, ..)| name == family);
             assert_eq!(first, Some(number), "{family}");
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_of_a_lab_file_is_registered() {
+    fn every_metric_that_a_lab_file_may_name_is_registered() {
         let names = names();
         for name in ["goodput_mbit_s", "fct_ms.p99", "within", "within.use", "simulated.jain.p10"] {
             assert!(names.iter().any(|known| known == name), "{name}");

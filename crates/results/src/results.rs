@@ -19,7 +19,7 @@ use read::{
 /// Axis name to value, both as written in the lab file, in the file's order.
 pub type Axes = IndexMap<String, String>;
 
-/// One run of one lab.
+/// A run of a lab.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Results {
     /// Name of the lab, from its file.
@@ -30,7 +30,7 @@ pub struct Results {
     /// The question that the lab answers, from the lab file; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub question: String,
-    /// Size of the run. Files of older writers read as the full form.
+    /// The form of the run. Files of older writers read as the full form.
     #[serde(default)]
     pub form: Form,
     /// Whether this was the quick form. Kept beside `form` because scripts use it.
@@ -48,7 +48,7 @@ pub struct Results {
     /// comparisons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answer: Vec<String>,
-    /// RFC 3339, UTC.
+    /// Start of the run (RFC 3339, UTC).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<String>,
     /// Wall-clock seconds of all parts of the run. Absent if the time of an earlier part is
@@ -58,19 +58,19 @@ pub struct Results {
     /// The exact command that repeats this run.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub command: String,
-    /// How the lab measured, name to plain words: "repeats", "order", "interval", "discarded", …
+    /// The method of the lab, by topic: "repeats", "order", "interval", "discarded", …
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub method: IndexMap<String, String>,
     /// The metric and axis that the main table shows. If absent, the report chooses them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<View>,
-    /// Kernel, CPU, sysctls, versions, …: name to text, number or a nested map.
+    /// The environment (kernel, CPU, sysctls, versions, …): name to text, number or a nested map.
     #[serde(default)]
     pub environment: IndexMap<String, serde_json::Value>,
     /// Published numbers of the lab file.
     #[serde(default)]
     pub reference: Vec<Reference>,
-    /// Every cell of the plan, in its order, then the members of steps that measure several.
+    /// Every cell of the plan, in order, then the members of steps that measure several cells.
     pub cells: Vec<Cell>,
     /// All comparisons that the lab makes, judged together.
     #[serde(default)]
@@ -90,13 +90,13 @@ pub struct Results {
     /// Means over all cells, if the lab compares many cells.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overall: Vec<Overall>,
-    /// The same means, grouped by the unusual axes of the cells.
+    /// The same means, grouped by the axes on which the cells have unusual values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<Group>,
     /// The correlation of successive repeats, for each metric that has an interval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub correlations: Vec<Correlation>,
-    /// Facts about this run for its reader: the lab file's notes, turns measured again and others.
+    /// Facts about this run for its reader: the lab file's notes, turns measured again and similar.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// Doubts about the run as a whole; doubts about a cell are in [`Cell::warnings`].
@@ -111,11 +111,11 @@ pub struct States {
     pub before: String,
     /// Description of the state with the change.
     pub after: String,
-    /// The axis that names the end that has the state.
+    /// The axis that names the host that has the state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<String>,
-    /// The geometric mean of all ratios, each inverted if less is better: the median of the blocks'
-    /// means.
+    /// The mean of all comparisons. In each block it is the geometric mean of the ratios, each
+    /// inverted if less is better; this is the median of the blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean: Option<Ratio>,
     /// The number of comparisons in the mean.
@@ -184,8 +184,8 @@ pub struct View {
     /// The axis in the table's rows and along the chart, `loss` for example.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<String>,
-    /// The system whose means the report describes in words. `against` lists the systems that it is
-    /// compared with.
+    /// The system whose means the report describes in a sentence. `against` lists the systems that
+    /// it is compared with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
     /// The systems that the report compares `system` with, in the lab file's order.
@@ -231,7 +231,7 @@ pub struct Heat {
     /// The values of axes to which the map is limited.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub at: IndexMap<String, Vec<String>>,
-    /// Other axes, fixed at the lab's usual values.
+    /// The values of all other axes: the lab's usual values.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub usual: Axes,
 }
@@ -247,7 +247,7 @@ pub struct Overall {
     /// The kind of mean that `systems` holds.
     #[serde(default)]
     pub mean: Mean,
-    /// Number of places (points of the axes) where every system has the metric.
+    /// Number of places (points of the axes) at which every system has the metric.
     pub cells: u64,
     /// Mean of each system, in `unit`.
     pub systems: IndexMap<String, f64>,
@@ -265,13 +265,14 @@ pub struct Overall {
 pub enum Mean {
     /// The mean of values that are always above zero.
     Geometric,
-    /// The mean of shares of a whole, and of values that can be zero. Unknown words also read so.
+    /// The mean of shares of a whole, and of values that can be zero. Unknown names also read as
+    /// this kind.
     #[default]
     #[serde(other)]
     Arithmetic,
 }
 
-/// One system at one point of the axes.
+/// A system at a point of the axes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// Name of the system, as in the lab file.
@@ -299,7 +300,7 @@ pub struct Cell {
     /// The largest user of the CPUs that the cell was short of. Older writers stated none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_limit: Option<CpuLimit>,
-    /// The number of repeats, and of failed repeats, which have no figures. Older writers stated
+    /// The number of repeats, including failed repeats, which have no figures. Older writers stated
     /// none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub repeats: u64,
@@ -310,8 +311,8 @@ pub struct Cell {
     /// stated none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<CpuLimit>,
-    /// The most payload that the emulated link can carry, in Mbit/s, if the goodput exceeds it:
-    /// data sent before the measured window arrived within the window.
+    /// The maximum payload rate of the emulated link in Mbit/s. Present if the goodput exceeds it,
+    /// because data sent before the measured window arrived within the window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub above_link_mbit_s: Option<f64>,
     /// Metric name to value. Nested names are flattened with dots (`cpu_percent.ksoftirqd`).
@@ -331,7 +332,7 @@ pub struct Cell {
 /// A reason why a cell is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Reason {
-    /// The kind of flaw, always in the same words.
+    /// The kind of flaw, always with the same text.
     pub what: String,
     /// The extent of the flaw in one of the repeats.
     #[serde(default)]
@@ -346,7 +347,7 @@ pub struct Reason {
 pub struct Missing {
     /// Names of the metrics, as in [`Cell::metrics`].
     pub metrics: Vec<String>,
-    /// The reason, in words for a reader.
+    /// The reason, for a reader.
     pub reason: String,
     /// True if the measurement failed; false if it ended without a figure, or if this machine is
     /// too small.
@@ -354,11 +355,12 @@ pub struct Missing {
     pub failed: bool,
 }
 
-/// The largest user of CPUs that had no time left.
+/// The largest user of CPUs that had no idle time left.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CpuLimit {
-    /// A process and its side, as in `weir (client)`, all processes of one name beside the sides,
-    /// `softirqs`, `weir's emulator`, `weir's lab` (what reads the kernel), or `other programs`.
+    /// The user's name: a process with its side, as in `weir (client)`, or all processes of one
+    /// name outside the sides. For the rest `softirqs`, `weir's emulator`, `weir's lab` (it reads
+    /// the kernel), or `other programs`.
     pub by: String,
     /// The CPUs that the user may run on.
     #[serde(default)]
@@ -509,13 +511,13 @@ pub struct Spread {
     /// A tenth of the paths have a worse ratio than this.
     #[serde(deserialize_with = "null_is_infinite")]
     pub worst_decile: f64,
-    /// The ratio of the path where `a` does worst against `b`.
+    /// The ratio of the path on which `a` does worst against `b`.
     #[serde(deserialize_with = "null_is_infinite")]
     pub worst: f64,
     /// The axis values that tell the worst path from the others.
     #[serde(default)]
     pub worst_at: Axes,
-    /// The ratio of the path where `a` does best against `b`.
+    /// The ratio of the path on which `a` does best against `b`.
     #[serde(deserialize_with = "null_is_infinite")]
     pub best: f64,
 }
@@ -523,16 +525,16 @@ pub struct Spread {
 /// The goal of a ratio of two systems.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Goal {
-    /// The ratio of the reference numbers.
+    /// The ratio of the two systems' reference numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<f64>,
     /// The ideal ratio over the measured `b`, for each metric that states an ideal.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub ideals: IndexMap<String, f64>,
-    /// The least ratio that the first ideal requires.
+    /// The minimum ratio that the first ideal requires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least: Option<f64>,
-    /// Whether the worse end of the ratio's interval reaches `least`. Absent without an interval.
+    /// Whether the worse limit of the ratio's interval reaches `least`. Absent without an interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub met: Option<bool>,
     /// The required ratio for each ideal.
@@ -548,7 +550,7 @@ pub struct Ratio {
     #[serde(deserialize_with = "null_is_infinite")]
     pub median: f64,
     /// The interval of the ratio, which decides the verdict. The intervals of all comparisons of a
-    /// run hold together: in at least 95 % of runs, all of them contain their ratios. `null` for
+    /// run are simultaneous: in at least 95 % of runs, all of them contain their ratios. `null` for
     /// fewer than six pairs, and for a comparison that can have no verdict.
     #[serde(default, deserialize_with = "infinite_interval")]
     pub ci95: Option<[f64; 2]>,
@@ -565,12 +567,12 @@ pub struct Ratio {
     /// The number of pairs. Older writers stated none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub n: u64,
-    /// As in [`Metric`].
+    /// Whether the pairs are windows of one start, as in [`Metric`].
     #[serde(default, skip_serializing_if = "is_false")]
     pub one_start: bool,
 }
 
-/// Further blocks that would decide comparisons of a run.
+/// The number of further blocks that would decide comparisons of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MoreBlocks {
     /// Number of blocks to add to the run.
@@ -582,7 +584,7 @@ pub struct MoreBlocks {
 }
 
 impl Results {
-    /// The results of a valid run without cells yet.
+    /// Builds the results of a valid run without cells yet.
     pub fn new(lab: impl Into<String>, form: Form) -> Self {
         Self { lab: lab.into(), form, quick: form == Form::Quick, valid: true, ..Self::default() }
     }
@@ -603,16 +605,16 @@ impl Results {
         serde_json::from_value(value).unwrap_or(self)
     }
 
-    /// The content of `results.json`, with a newline at its end.
+    /// Writes the content of `results.json`, with a newline at its end.
     pub fn to_json(&self) -> Result<String, ResultsError> {
         let mut text = serde_json::to_string_pretty(self).map_err(ResultsError::Encode)?;
         text.push('\n');
         Ok(text)
     }
 
-    /// The blocks that would decide all undecided primary comparisons, or half of the other
-    /// comparisons if all primary comparisons are decided. `None` if no comparison has a number of
-    /// blocks.
+    /// Returns the number of blocks that would decide all undecided primary comparisons, or half of
+    /// the other comparisons if all primary comparisons are decided. `None` if no comparison has a
+    /// number of blocks.
     pub fn more_blocks(&self) -> Option<MoreBlocks> {
         let open: Vec<&Comparison> =
             self.comparisons.iter().filter(|one| one.verdict == Verdict::Undecided).collect();
@@ -629,14 +631,14 @@ impl Results {
         Some(MoreBlocks { blocks, decides, undecided: open.len() })
     }
 
-    /// The reference rows that the report shows beside `cell`.
+    /// Returns the reference rows that the report shows beside `cell`.
     pub fn references_of<'a>(&'a self, cell: &'a Cell) -> impl Iterator<Item = &'a Reference> {
         self.reference.iter().filter(|row| row.belongs_to(cell))
     }
 }
 
 impl Metric {
-    /// A figure without an interval.
+    /// Builds a figure without an interval.
     pub fn single(median: f64, unit: impl Into<String>) -> Self {
         Self {
             median,
@@ -650,36 +652,36 @@ impl Metric {
         }
     }
 
-    /// The figure that a table shows: the share of repeats, or the median.
+    /// Returns the figure that a table shows: the share of repeats, or the median.
     pub fn value(&self) -> f64 {
         self.share.map_or(self.median, |share| share.value())
     }
 
-    /// The interval of the figure that a table shows.
+    /// Returns the interval of the figure that a table shows.
     pub fn interval(&self) -> Option<[f64; 2]> {
         self.share.map(|share| share.ci95).or(self.ci95)
     }
 }
 
 impl Proportion {
-    /// The share as a number from 0 to 1.
+    /// Returns the share as a number from 0 to 1.
     pub fn value(&self) -> f64 {
         self.count as f64 / self.total as f64
     }
 }
 
 impl Ratio {
-    /// A ratio without an interval.
+    /// Builds a ratio without an interval.
     pub fn single(median: f64) -> Self {
         Self { median, ci95: None, coverage: None, range: None, n: 1, one_start: false }
     }
 }
 
-/// The text with which the reason of a cell that this machine cannot measure begins.
+/// The start of the reason why this machine cannot measure a cell.
 pub const NOT_RUN: &str = "not run: ";
 
 impl Cell {
-    /// A valid cell without repeats or figures yet.
+    /// Builds a valid cell without repeats or figures yet.
     pub fn new(system: impl Into<String>, axes: Axes) -> Self {
         Self {
             system: system.into(),
@@ -701,7 +703,7 @@ impl Cell {
         }
     }
 
-    /// The reason why a metric has no figure, if it should have one.
+    /// Returns the reason why a metric has no figure, if it should have one.
     pub fn why_missing(&self, metric: &str) -> Option<&Missing> {
         self.missing.iter().find(|missing| missing.metrics.iter().any(|name| name == metric))
     }
@@ -734,7 +736,7 @@ impl CpuLimit {
         !of_side && by != "softirqs" && !by.starts_with("weir's ")
     }
 
-    /// `CPU 0`, or `CPUs 0 and 1`.
+    /// Returns `CPU 0`, or `CPUs 0 and 1`.
     pub fn place(&self) -> String {
         let numbers: Vec<String> = self.cpus.iter().map(usize::to_string).collect();
         match numbers.as_slice() {
@@ -764,7 +766,7 @@ impl Reference {
 }
 
 impl Mean {
-    /// The word in files and reports.
+    /// Returns the word in files and reports.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Geometric => "geometric",
@@ -774,7 +776,7 @@ impl Mean {
 }
 
 impl Form {
-    /// The word in files; `other` for a form of a newer writer.
+    /// Returns the word in files; `other` for a form of a newer writer.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -790,7 +792,8 @@ fn malformed(file: &Path, at: String, error: &serde_json::Error) -> ResultsError
     ResultsError::Malformed { file: file.to_owned(), at, reason }
 }
 
-/// The limit of a text from outside. The longest paragraph or reason of a real run is far shorter.
+/// Maximum length of a text from outside. The longest paragraph or reason of a real run is far
+/// shorter.
 pub const LONGEST_TEXT: usize = 4096;
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub struct Samples {
     pub rows: Vec<Sample>,
 }
 
-/// One value of one metric.
+/// A value of a metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     /// Name of the system, as in the lab file.
@@ -38,7 +38,7 @@ pub struct Sample {
 }
 
 impl Samples {
-    /// No samples yet, of the lab of this name.
+    /// Builds an empty list of samples of the lab of this name.
     pub fn new(lab: impl Into<String>) -> Self {
         Self { lab: lab.into(), rows: Vec::new() }
     }

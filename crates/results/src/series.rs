@@ -29,7 +29,7 @@ pub struct Series {
     pub lines: Vec<Line>,
 }
 
-/// One line of a [`Series`].
+/// A line of a [`Series`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// Label in the legend: a flow, a core, a queue or the quantity itself.

@@ -137,7 +137,7 @@ impl Bound {
         Ok(bound)
     }
 
-    /// The bound over the cells of a run that the bound names. `None` if the run measured no such
+    /// Applies the bound to the cells of the run that it names. `None` if the run measured no such
     /// cell.
     pub(crate) fn over(&self, results: &Results) -> Option<results::Bound> {
         let mut cells = self.cells(results);
@@ -270,7 +270,7 @@ impl Checked {
         self.invalid.is_empty() && self.bounds.iter().all(|bound| bound.holds)
     }
 
-    /// Text for the terminal.
+    /// Renders the result as text for the terminal.
     pub fn render(&self) -> String {
         use std::fmt::Write;
         let mut text = String::new();
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_compares_the_figure_of_its_cells() {
+    fn a_bound_compares_the_metric_of_the_cells_that_it_names() {
         assert_eq!(holds("goodput_mbit_s[tcp-cubic, loss=0%] >= 560"), Ok(true));
         assert_eq!(holds("goodput_mbit_s[tcp-cubic] > 100"), Ok(false));
         assert_eq!(holds("goodput_mbit_s[tcp-bbr/tcp-cubic, loss=1%] >= 10"), Ok(true));
@@ -383,13 +383,13 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_does_not_hold_in_a_failed_cell() {
+    fn a_failed_cell_breaks_its_bound() {
         assert_eq!(holds("goodput_mbit_s[tcp-bbr, loss=0%] >= 0"), Ok(false));
         assert_eq!(holds("goodput_mbit_s[tcp-bbr, loss=0%] <= 1e9"), Ok(false));
     }
 
     #[test]
-    fn a_bound_passes_over_cells_that_were_not_run_but_never_over_all() {
+    fn a_bound_skips_cells_that_were_not_run_unless_it_would_skip_all() {
         let mut results = results();
         let mut small = Cell::new("quic", Axes::from([("loss".to_owned(), "1%".to_owned())]));
         small.not_run = Some("needs 3 CPUs".to_owned());
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_does_not_hold_without_its_figure_and_names_the_reason() {
+    fn a_missing_metric_breaks_its_bound_with_the_reason() {
         let mut results = results();
         results.cells[0].missing.push(Missing {
             metrics: vec!["ndr_pps".to_owned()],
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_is_read_outside_the_brackets_only() {
+    fn a_bounds_operator_is_read_only_outside_brackets() {
         assert_eq!(holds("goodput_mbit_s[tcp-cubic, loss=0%] == 560"), Ok(true));
         assert_eq!(holds("goodput_mbit_s[tcp-cubic, loss=0%] == 561"), Ok(false));
         let bound = Bound::read("goodput_mbit_s[size=1k>] < 5").unwrap();
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cell_is_printed_with_its_word_and_the_mark_of_a_busy_cpu() {
+    fn each_cell_is_printed_with_its_verdict_and_cpu_limit() {
         let ratio = "goodput_mbit_s[tcp-bbr/tcp-cubic, loss=1%] >= 2";
         let text = |results: &Results, bound: &str| {
             let bounds = [Bound::parse(bound).unwrap()];

@@ -53,13 +53,14 @@ pub struct Row {
     pub after: f64,
     /// `after / before`.
     pub ratio: f64,
-    /// Includes the variance between runs. The intervals of all rows hold together. `None` if a
-    /// side has a single run.
+    /// The 95 % confidence interval of the ratio. It includes the variance between runs, and the
+    /// intervals of all rows are simultaneous. `None` if a side has a single run.
     pub ci95: Option<(f64, f64)>,
     pub verdict: Verdict,
 }
 
-/// The runs were measured at different times, so no values are paired.
+/// Compares runs from before and from after a change. No values are paired, because the runs were
+/// measured at different times.
 pub fn runs(
     before: &[Run],
     after: &[Run],
@@ -150,7 +151,7 @@ fn cell_of<'a>(run: &'a Run, like: &Cell) -> Option<&'a Cell> {
 }
 
 impl Compared {
-    /// Text for the terminal.
+    /// Renders the comparison as text for the terminal.
     pub fn render(&self) -> String {
         use std::fmt::Write;
         let [after, before] = [&self.after, &self.before].map(|runs| runs.join(", "));
@@ -159,7 +160,8 @@ impl Compared {
         let titles = ["cell", "metric", "before", "after", "ratio", "95 % interval", "verdict"];
         let mut lines: Vec<[String; 7]> = vec![titles.map(str::to_owned)];
         for row in &self.rows {
-            // Two runs of a side say little about the variance between runs.
+            // With two runs on a side the upper limit may be huge. Print `over` and the largest
+            // useful limit instead.
             let high = |high: f64| match high < WIDEST {
                 true => format!("{high:.3}"),
                 false => format!("over {WIDEST}"),
@@ -206,7 +208,7 @@ impl Compared {
     }
 }
 
-/// The medians of a metric of one cell in all runs.
+/// The medians of one cell's metric in all runs.
 struct Medians<'a> {
     cell: &'a Cell,
     metric: &'a str,
@@ -215,7 +217,7 @@ struct Medians<'a> {
 }
 
 impl<'a> Medians<'a> {
-    /// `None` if a run has not measured the metric.
+    /// Collects the medians of the metric. `None` if a run has not measured it.
     fn of(before: &[Run], after: &[Run], cell: &'a Cell, metric: &'a str) -> Option<Self> {
         let medians = |runs: &[Run]| -> Option<Vec<f64>> {
             let median = |run| Some(cell_of(run, cell)?.metrics.get(metric)?.median);
@@ -224,7 +226,7 @@ impl<'a> Medians<'a> {
         Some(Self { cell, metric, before: medians(before)?, after: medians(after)? })
     }
 
-    /// `table` is the number of rows.
+    /// Compares both sides. `table` is the number of rows.
     fn judged(&self, threshold: Share, table: usize) -> Result<Row, stats::StatsError> {
         let direction = metrics::direction(self.metric).unwrap_or(Direction::HigherIsBetter);
         let judged = stats::compare_runs(&self.after, &self.before, direction, threshold, table)?;
@@ -313,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn one_run_on_either_side_decides_nothing_and_several_rows_have_a_mean() {
+    fn a_side_with_a_single_run_is_noted_and_several_rows_have_a_mean() {
         let pair = || [run("a", "x", &[100.0; 6]), run("b", "x", &[101.0; 6])];
         let single = || one(run("c", "x", &[50.0; 6]));
         let told = |before: &[Run], after: &[Run]| {
@@ -349,9 +351,9 @@ mod tests {
         assert!(!text.contains("good is marked invalid"), "{text}");
     }
 
-    /// The repeats of each run agree far better than runs of the same build do.
+    /// The repeats within a run differ far less than runs of the same build do.
     #[test]
-    fn variance_between_runs_counts() {
+    fn variance_between_runs_widens_the_interval() {
         let before = one(run("a", "x", &[100.0, 100.1, 99.9, 100.0, 100.1, 99.9]));
         let after = one(run("b", "x", &[90.0, 90.1, 89.9, 90.0, 90.1, 89.9]));
         let compared = runs(&before, &after, &[], threshold()).unwrap();
@@ -365,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_besides_the_figures_are_named() {
+    fn differing_environments_and_lab_files_are_named() {
         let with = |path: &str, build: &str, kernel: &str, version: &str, file: &str| {
             let mut run = run(path, "x", &[1.0]);
             let facts = [("weir_build", build), ("kernel_release", kernel), ("tree", "clean")];
@@ -415,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_a_file_are_escaped_for_the_terminal() {
+    fn control_characters_in_result_files_are_escaped() {
         let hostile = "a\n\x1b]0;owned\x07\u{202e}";
         let obeyed = ['\x1b', '\x07', '\u{202e}'];
         let mut before = run("a", hostile, &[1.0]);
@@ -448,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_cell_is_a_note_and_not_a_number() {
+    fn a_failed_cell_is_noted_without_a_ratio() {
         let before = run("a", "x", &[1.0]);
         let mut after = run("b", "x", &[1.0]);
         after.results.cells[0].metrics.clear();
@@ -459,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_of_two_systems_at_one_place_are_told_apart() {
+    fn equal_axes_of_two_systems_give_two_rows() {
         let with = |path: &str, bbr: f64, cubic: f64| {
             let mut run = run(path, "x", &[bbr; 6]);
             let mut other = run.results.cells[0].clone();
@@ -483,10 +485,10 @@ mod tests {
         assert!(notes.contains(&"tcp-cubic [loss=1%] is only in a".to_owned()), "{notes:?}");
     }
 
-    /// Two runs of each side that differ by a factor of e say little about the variance between
-    /// runs: Student's t for 2 degrees of freedom is 4.3.
+    /// Two runs on a side that differ by a factor of e say little about the variance between runs:
+    /// Student's t for 2 degrees of freedom is 4.3.
     #[test]
-    fn the_end_of_a_very_wide_interval_is_not_printed() {
+    fn an_interval_limit_above_1000_is_not_printed() {
         let of = |medians: [f64; 2]| medians.map(|median| run("a", "x", &[median; 6]));
         let wide = of([1.0, 20.0]);
         let text = runs(&wide, &wide, &[], threshold()).unwrap().render();
@@ -498,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_two_forms_are_named() {
+    fn comparing_a_full_and_a_quick_run_is_noted() {
         let mut quick = run("b", "x", &[1.0]);
         quick.results.form = Form::Quick;
         let full = || one(run("a", "x", &[1.0]));

@@ -5,13 +5,14 @@ use results::{Axes, Cell, Group, Mean, Overall, Results, metrics};
 use stats::Direction;
 use std::collections::BTreeMap;
 
-/// One row for each metric that more than one system has in the same cells.
+/// Returns one row for each metric that more than one system has in the same cells.
 pub(crate) fn means(results: &Results) -> Vec<Overall> {
     means_of(results.cells.iter(), &[])
 }
 
-/// The means for groups of cells. The unusual axes of a cell, without the axes in `over`, determine
-/// its group: `loss`, `flows, beside`. A metric has the same kind of mean in all groups.
+/// Computes the means for groups of cells. The axes on which a cell has an unusual value determine
+/// its group, without the axes in `over`: `loss`, `flows, beside`. A metric has the same kind of
+/// mean in all groups.
 pub(crate) fn groups(results: &Results, usual: &Axes, over: &[&str]) -> Vec<Group> {
     let all = means(results);
     // Sort by the number of unusual axes, then by the order of the axes.
@@ -42,7 +43,7 @@ pub(crate) fn groups(results: &Results, usual: &Axes, over: &[&str]) -> Vec<Grou
         .collect()
 }
 
-/// Uses the kind of mean that `like` has for the metric, if any.
+/// Computes the means, with the kind of mean that `like` has for the metric, if any.
 fn means_of<'a>(cells: impl Iterator<Item = &'a Cell>, like: &[Overall]) -> Vec<Overall> {
     let mut systems: Vec<&str> = Vec::new();
     let mut metrics: IndexMap<&str, &str> = IndexMap::new();
@@ -64,7 +65,7 @@ fn means_of<'a>(cells: impl Iterator<Item = &'a Cell>, like: &[Overall]) -> Vec<
         // Bytes on a fast and on a slow path have no common mean, but queue delays have one.
         .filter(|(metric, _)| !metric.starts_with("queue_kbyte"))
         .filter_map(|(metric, unit)| {
-            // One row per place, one column per system. Skips places where a system has no value,
+            // Rows are places, columns are systems. Skips places where a system has no value,
             // because they would favour another system.
             let rows: Vec<Vec<f64>> = places
                 .values()
@@ -81,8 +82,8 @@ fn value(cell: &Cell, metric: &str) -> Option<f64> {
     cell.metrics.get(metric).map(|metric| metric.value()).filter(|value| value.is_finite())
 }
 
-/// The geometric mean for values that span decades. The arithmetic mean for shares of a whole and
-/// for values that can be zero.
+/// Chooses the geometric mean for values that span decades, and the arithmetic mean for shares of a
+/// whole and for values that can be zero.
 fn kind_of(metric: &str, rows: &[Vec<f64>]) -> Mean {
     let positive = rows.iter().flatten().all(|value| *value > 0.0);
     let share = metric.ends_with("_percent") || SHARES.contains(&metric);
@@ -144,7 +145,7 @@ mod tests {
     use results::{Form, Metric};
 
     #[test]
-    fn shares_and_values_with_a_zero_have_an_arithmetic_mean() {
+    fn shares_and_metrics_with_a_zero_have_an_arithmetic_mean() {
         let positive = [vec![1.0, 4.0]];
         assert_eq!(kind_of("retransmit_percent", &positive), Mean::Arithmetic);
         assert_eq!(kind_of("jain", &positive), Mean::Arithmetic);
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn systems_are_compared_in_cells_that_all_have() {
+    fn means_cover_only_cells_that_all_systems_have() {
         let mut results = Results::new("x", Form::Full);
         for (system, loss, value) in [
             ("a", "0%", 4.0),
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_delay_is_ahead_and_bytes_of_a_queue_have_no_mean() {
+    fn the_lowest_queue_delay_leads_and_queue_bytes_have_no_mean() {
         let of = |metric| {
             means(&results(&[
                 ("a", "0%", metric, 10.0),

@@ -2,8 +2,8 @@
 
 use results::{Cell, Results};
 
-/// The reasons for which `weir lab run` and `weir sim run` end with status 1, each a sentence.
-/// Empty if they end with 0.
+/// Returns the reasons for which `weir lab run` and `weir sim run` end with status 1, each a
+/// sentence. Empty if they end with 0.
 pub fn all(results: &Results) -> Vec<String> {
     let mut reasons = Vec::new();
     let failed: Vec<&Cell> = results.cells.iter().filter(|cell| cell.has_failed()).collect();
@@ -25,7 +25,7 @@ pub fn all(results: &Results) -> Vec<String> {
     reasons
 }
 
-/// The reasons of status 1 that leave the measurement valid.
+/// Returns the reasons of status 1 that leave the measurement valid.
 pub fn of_valid_cells(results: &Results) -> Vec<String> {
     let mut reasons: Vec<String> = outside(results).into_iter().collect();
     reasons.extend(
@@ -38,7 +38,8 @@ pub fn of_valid_cells(results: &Results) -> Vec<String> {
     reasons
 }
 
-/// The sentence about figures outside their expected range, or too imprecise to tell.
+/// Returns the sentence about figures that are outside their expected range, or too imprecise to
+/// tell.
 fn outside(results: &Results) -> Option<String> {
     let is_outside =
         |cell: &&Cell| cell.metrics.get(WITHIN).is_some_and(|within| within.median < 1.0);
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_reasons_ends_with_success() {
+    fn a_run_without_shortfalls_exits_with_status_0() {
         assert_eq!(of(vec![cell(&[("within", 1.0), ("goodput_mbit_s", 90.0)])]), [""; 0]);
     }
 

@@ -1,4 +1,5 @@
-//! One ratio of two systems over many paths: the median, the worst decile and the worst path.
+//! The spread of a ratio of two systems over many paths: the median, the worst decile and the worst
+//! path.
 
 use crate::bench::LabFile;
 use crate::model::file::{SpreadSpec, baselines};
@@ -10,7 +11,7 @@ use stats::Direction;
 use toml::Spanned;
 use units::Share;
 
-/// The groups stand in the order of the plan.
+/// Computes the spreads of the lab. The groups are in the order of the plan.
 pub(super) fn spreads(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Vec<Spread> {
     let place = |group: &Axes| {
         let agrees = |cell: &PlannedCell| {
@@ -36,7 +37,8 @@ pub(super) fn spreads(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Vec<S
 /// The value of each system at each place in each repeat.
 type Places = Vec<(Axes, IndexMap<(String, u32), f64>)>;
 
-/// The places of each group of cells. A step that measured several places at once is a group.
+/// Collects the places of each group of cells. A step that measured several places at once is a
+/// group.
 fn groups(spec: &SpreadSpec, outcomes: &[Outcome]) -> Vec<(Axes, Places)> {
     let metric = spec.metric.get_ref();
     let less = metrics::direction(metric) == Some(Direction::LowerIsBetter);
@@ -76,7 +78,7 @@ fn groups(spec: &SpreadSpec, outcomes: &[Outcome]) -> Vec<(Axes, Places)> {
     groups
 }
 
-/// The value at `axes`. Adds a default value if there is none.
+/// Returns the value at `axes`, after adding a default value if there is none.
 fn entry<T: Default>(all: &mut Vec<(Axes, T)>, axes: Axes) -> &mut T {
     let place = match all.iter().position(|(known, _)| *known == axes) {
         Some(place) => place,
@@ -118,8 +120,8 @@ fn spread(spec: &SpreadSpec, system: &str, group: &Axes, places: &Places) -> Opt
     })
 }
 
-/// The median over the repeats that all these systems have. If `baseline` names several systems,
-/// the best of them in each repeat counts.
+/// Computes the median ratio over the repeats that all these systems have. If `baseline` names
+/// several systems, the best of them in each repeat counts.
 fn ratio(
     values: &IndexMap<(String, u32), f64>,
     system: &str,
@@ -143,8 +145,8 @@ fn median(ratios: &[f64]) -> Option<f64> {
     quantile(ratios, Share::new(0.5)?)
 }
 
-/// The value below which the share `at` of the ratios lies. If less of a metric is better, the
-/// ratio of a failed repeat is infinite, and ranks above all others.
+/// Returns the quantile `at` of the ratios. If less of a metric is better, the ratio of a failed
+/// repeat is infinite, and ranks above all others.
 fn quantile(ratios: &[f64], at: Share) -> Option<f64> {
     let mut sorted = ratios.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_better_of_two_baselines_counts_at_each_place() {
+    fn each_path_is_compared_with_the_better_of_two_baselines() {
         let values = |cubic: f64, bbr: f64| {
             let each = [("tcpa", 6.0), ("cubic", cubic), ("bbr", bbr)];
             each.map(|(name, value)| ((name.to_owned(), 0), value)).into_iter().collect()
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn less_is_better_for_times() {
+    fn the_worst_path_of_a_time_metric_has_the_highest_ratio() {
         let spec = SpreadSpec { metric: Spanned::new(0..0, "fct_ms.p50".to_owned()), ..spec() };
         let mut places = Places::new();
         for (number, took) in [1.0, 2.0, 4.0].into_iter().enumerate() {
@@ -241,7 +243,7 @@ mod tests {
         Verdict::Measured(Box::new(measurement))
     }
 
-    /// The ratio at each of two places. `last`: the verdict of the last repeat at 80 ms.
+    /// Returns the ratio at each of two places. `last`: the verdict of the last repeat at 80 ms.
     fn ratios(metric: &str, last: Option<Verdict>) -> Vec<Option<f64>> {
         let text = |text: &str| Spanned::new(0..0, text.to_owned());
         let spec = SpreadSpec { metric: text(metric), over: vec![text("rtt")], ..spec() };
@@ -258,10 +260,10 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_repeat_ranks_worst_and_a_repeat_without_a_figure_is_left_out() {
+    fn a_failed_repeat_ranks_worst_and_a_repeat_without_the_metric_is_skipped() {
         let both = |second: f64| vec![Some(2.0), Some(second)];
         let failed = Verdict::Failed("no route".to_owned());
-        assert_eq!(ratios("kbyte_s", Some(failed.clone())), both(1.0), "the middle of 2 and 0");
+        assert_eq!(ratios("kbyte_s", Some(failed.clone())), both(1.0), "median of 2 and 0");
         assert_eq!(ratios("fct_ms.p50", Some(failed)), both(f64::INFINITY));
         let left_out = Verdict::Failed("not run: needs 3 CPUs".to_owned());
         assert_eq!(ratios("kbyte_s", Some(left_out)), both(2.0));
@@ -272,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_repeat_of_a_time_ranks_worst() {
+    fn a_failed_repeat_of_a_lower_is_better_metric_ranks_worst() {
         let text = |text: &str| Spanned::new(0..0, text.to_owned());
         let spec = SpreadSpec { metric: text("fct_ms.p50"), ..spec() };
         let mut places = Places::new();
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_one_place_is_no_population() {
+    fn a_step_with_a_single_path_has_no_spread() {
         assert!(groups(&spec(), &[outcome("tcpa", 0, &[20.0])]).is_empty());
         assert_eq!(groups(&spec(), &[outcome("tcpa", 0, &[20.0, 30.0])])[0].1.len(), 2);
     }

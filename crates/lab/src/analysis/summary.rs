@@ -1,4 +1,4 @@
-//! Turns finished turns into `results.json`: medians and intervals per cell, ratios between
+//! Computes `results.json` from the finished turns: medians and intervals per cell, ratios between
 //! systems.
 
 mod comparisons;
@@ -78,7 +78,8 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results.answer.extend(states::answer(&results));
     results.correlations = correlations::correlations(lab, plan, outcomes);
     results.warnings.extend(correlations::warnings(&results.correlations));
-    // Many cases of a lab that judges verdicts let no data pass.
+    // In a lab that judges verdicts, cells without data are expected: many of its cases let no data
+    // pass.
     if results.confusion.is_none() {
         results.warnings.extend(nothing_arrived(lab, &results.cells));
     }
@@ -96,7 +97,7 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results
 }
 
-/// A warning about cells in which no data arrived, with the likely cause.
+/// Returns a warning about cells in which no data arrived, with the likely cause.
 fn nothing_arrived(lab: &LabFile, cells: &[Cell]) -> Option<String> {
     let is_empty = |cell: &&Cell| {
         cell.is_measured() && cell.metrics.get(GOODPUT).is_some_and(|m| m.median <= 0.0)
@@ -131,8 +132,8 @@ fn nothing_arrived(lab: &LabFile, cells: &[Cell]) -> Option<String> {
     ))
 }
 
-/// A hash of all events in virtual time, in the order of the steps. Equal runs have equal hashes on
-/// any number of threads. `None` if the steps ran on the machine's own clock.
+/// Returns a hash of all events in virtual time, in the order of the steps. Equal runs have equal
+/// hashes on any number of threads. `None` if the steps ran on the machine's own clock.
 pub(crate) fn hash(outcomes: &[Outcome]) -> Option<String> {
     let prints: Vec<&String> =
         outcomes.iter().filter_map(figures).filter_map(|m| m.fingerprint.as_ref()).collect();
@@ -146,7 +147,7 @@ pub(crate) fn hash(outcomes: &[Outcome]) -> Option<String> {
     Some(format!("{hash:016x}"))
 }
 
-/// The algorithm of each system's measured connections, as read back from them.
+/// Returns the algorithm of each system's measured connections, as read back from them.
 pub(crate) fn algorithms(outcomes: &[Outcome]) -> IndexMap<String, String> {
     let mut read: IndexMap<String, Vec<&str>> = IndexMap::new();
     for outcome in outcomes {
@@ -161,7 +162,7 @@ pub(crate) fn algorithms(outcomes: &[Outcome]) -> IndexMap<String, String> {
     read.into_iter().map(|(system, found)| (system, found.join(", "))).collect()
 }
 
-/// Every figure of every step, and the curves.
+/// Returns every figure of every step, and the curves.
 pub(crate) fn samples(lab: &LabFile, outcomes: &[Outcome]) -> (Samples, Vec<Series>) {
     let mut samples = Samples::new(lab.name());
     let mut series = Vec::new();
@@ -191,7 +192,8 @@ pub(crate) fn samples(lab: &LabFile, outcomes: &[Outcome]) -> (Samples, Vec<Seri
     (samples, series)
 }
 
-/// A sentence for each kind of flaw of turns that were measured again, with their counts by system.
+/// Returns one sentence for each kind of flaw for which turns were measured again, with the number
+/// of turns by system.
 fn repeats(outcomes: &[Outcome]) -> Vec<String> {
     let mut kinds: IndexMap<&str, (IndexMap<&str, usize>, &Flaw)> = IndexMap::new();
     for outcome in outcomes {
@@ -217,7 +219,8 @@ fn is_of(cell: &PlannedCell, outcome: &Outcome) -> bool {
     outcome.system == cell.system && outcome.axes == cell.axes
 }
 
-/// The cell, and the reason if it is invalid. `one_start`: the repeats are windows of one start.
+/// Summarises the repeats of a cell. Returns the cell, and the reason if it is invalid.
+/// `one_start`: the repeats are windows of one start.
 fn summarised(planned: &PlannedCell, steps: &[&Outcome], one_start: bool) -> (Cell, Option<Flaw>) {
     let mut cell = Cell::new(&planned.system, planned.axes.clone());
     let measured: Vec<&Measurement> = steps.iter().filter_map(|step| figures(step)).collect();
@@ -304,7 +307,7 @@ fn summarised(planned: &PlannedCell, steps: &[&Outcome], one_start: bool) -> (Ce
     (cell, flaw)
 }
 
-/// The metrics that no repeat measured, by reason. A metric that one repeat measured is not
+/// Returns the metrics that no repeat measured, by reason. A metric that one repeat measured is not
 /// missing: a search, for example, runs in one repeat.
 fn missing(used: &[&Measurement], measured: &IndexMap<String, Metric>) -> Vec<Missing> {
     let mut found: Vec<Missing> = Vec::new();
@@ -321,7 +324,7 @@ fn missing(used: &[&Measurement], measured: &IndexMap<String, Metric>) -> Vec<Mi
     found
 }
 
-/// Each kind of flaw once, with the extent of its first occurrence.
+/// Returns each kind of flaw once, with the extent of its first occurrence.
 fn reasons<'a>(flaws: impl Iterator<Item = &'a Flaw>) -> Vec<Reason> {
     let mut reasons: Vec<Reason> = Vec::new();
     for Flaw { what, detail } in flaws {
@@ -333,7 +336,7 @@ fn reasons<'a>(flaws: impl Iterator<Item = &'a Flaw>) -> Vec<Reason> {
     reasons
 }
 
-/// The largest user of the CPU in the repeat whose share lies in the middle.
+/// Returns the largest user of the CPU of the repeat in which that user's share is the median.
 fn usual_limit(used: &[&Measurement]) -> Option<CpuLimit> {
     let mut limits: Vec<&CpuLimit> =
         used.iter().filter_map(|measured| measured.cpu_limit.as_ref()).collect();
@@ -341,7 +344,7 @@ fn usual_limit(used: &[&Measurement]) -> Option<CpuLimit> {
     limits.get(limits.len() / 2).map(|limit| (*limit).clone())
 }
 
-/// The figures of each of the first repeats, in the columns of the view.
+/// Returns the figures of the first repeats, one map per repeat, with the columns of the view.
 fn rounds(view: &ViewSpec, steps: &[&Outcome]) -> Vec<IndexMap<String, f64>> {
     let figures_of = |block: u32| {
         let step = steps.iter().find(|step| step.block == block);
@@ -362,7 +365,7 @@ fn figures(outcome: &Outcome) -> Option<&Measurement> {
     }
 }
 
-/// One sentence for each kind of flaw, with its count and its first occurrence.
+/// Returns one sentence for each kind of flaw, with its count and its first occurrence.
 fn gathered<'a>(
     flaws: impl Iterator<Item = &'a Flaw>,
     sentence: impl Fn(usize, &Flaw) -> String,
@@ -374,7 +377,7 @@ fn gathered<'a>(
     kinds.into_values().map(|(count, flaw)| sentence(count, flaw)).collect()
 }
 
-/// Each distinct text once, with its count.
+/// Returns each distinct text once, with its count.
 fn counted<'a>(texts: impl Iterator<Item = &'a str>) -> impl Iterator<Item = (usize, &'a str)> {
     let mut counts: IndexMap<&str, usize> = IndexMap::new();
     for text in texts {
@@ -393,20 +396,22 @@ fn metric(estimate: &stats::Estimate, unit: &str) -> Metric {
     }
 }
 
-/// The windows of one start are one sample of the system's starts: no interval.
+/// Removes the interval from a metric whose repeats are windows of one start: they are one sample
+/// of the system's starts.
 fn of_one_start(metric: Metric, values: &[f64]) -> Metric {
     let range = range(values);
     Metric { ci95: None, coverage: None, range, one_start: true, ..metric }
 }
 
-/// The smallest and the largest of several values.
+/// Returns the smallest and the largest of several values.
 fn range(values: &[f64]) -> Option<[f64; 2]> {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     (values.len() > 1).then_some([low, high])
 }
 
-/// `None` if a repeat is neither 0 nor 1, as with a case that expects two verdicts.
+/// Counts the repeats with the value 1. `None` if a repeat has a value other than 0 and 1, as in a
+/// case that expects two verdicts.
 fn proportion(values: &[f64]) -> Option<Proportion> {
     let count = values.iter().filter(|value| **value == 1.0).count() as u64;
     let is_counted = values.iter().all(|value| [0.0, 1.0].contains(value));
@@ -498,10 +503,10 @@ fn method(lab: &LabFile, plan: &Plan) -> IndexMap<String, String> {
     method
 }
 
-/// This metric describes the machine, not the system under test.
+/// Metric that describes the machine, not the system under test.
 const IDLE: &str = "idle_percent";
 const GOODPUT: &str = "goodput_mbit_s";
-/// FNV-1a gives the same value on every platform.
+/// FNV-1a, because it gives the same value on every platform.
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
@@ -540,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_in_virtual_time_has_the_fnv_hash_of_its_events_and_another_run_has_none() {
+    fn only_virtual_time_runs_have_the_fnv_hash_of_their_events() {
         let outcome = |fingerprint: Option<&str>| Outcome {
             system: "a".to_owned(),
             axes: Axes::new(),
@@ -557,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_are_counted_by_system_and_failed_ones_stay_in_the_cell() {
+    fn retried_turns_are_counted_by_system_and_failed_repeats_stay_in_the_cell() {
         let flaw = Flaw { what: "the link was late".to_owned(), detail: "310 µs".to_owned() };
         let outcome = |system: &str, block, flaws: usize| Outcome {
             system: system.to_owned(),
@@ -594,7 +599,7 @@ mod tests {
         }
     }
 
-    /// The same steps after `change`, by their number.
+    /// Applies `change` to the measurement of each step. `change` receives the number of the step.
     fn changed(steps: Vec<Outcome>, change: impl Fn(usize, &mut Measurement)) -> Vec<Outcome> {
         let change = |(number, mut step): (usize, Outcome)| {
             if let Verdict::Measured(measured) = &mut step.verdict {
@@ -642,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_that_are_left_out_are_counted() {
+    fn left_out_repeats_are_counted() {
         let late = || Flaw { what: "late".to_owned(), detail: "2 ms".to_owned() };
         let mut run = changed(steps("jain", &[0.9; 8]), |number, measured| {
             if number < 2 {
@@ -669,7 +674,7 @@ mod tests {
     }
 
     #[test]
-    fn the_named_user_of_the_cpu_comes_from_the_median_repeat() {
+    fn the_largest_cpu_user_comes_from_the_median_repeat() {
         let shares = [70.0, 95.0, 80.0, 60.0, 90.0];
         let run = changed(steps("jain", &[1.0; 5]), |number, measured| {
             let percent = shares[number];
@@ -680,7 +685,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_and_single_repeats_have_no_interval() {
+    fn windows_of_one_start_and_single_repeats_have_no_interval() {
         let values = [5.0, 3.0, 9.0, 4.0, 6.0, 7.0, 8.0];
         let of = |values: &[f64], one_start| {
             cell(&steps("capacity_pps", values), one_start).metrics["capacity_pps"].clone()
@@ -695,7 +700,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_has_no_interval_of_a_median_and_one_repeat_is_no_share() {
+    fn a_proportion_needs_two_repeats_and_has_no_median_interval() {
         let of = |values: &[f64]| cell(&steps("within", values), false).metrics["within"].clone();
         for repeats in [3, 6] {
             let found = of(&[1.0, 0.0, 1.0, 1.0, 1.0, 1.0][..repeats]);
@@ -718,7 +723,7 @@ mod tests {
     }
 
     #[test]
-    fn every_figure_and_curve_is_a_sample_with_its_block_and_validity() {
+    fn every_metric_and_curve_has_samples_with_block_and_validity() {
         let curve = || Series {
             name: "cwnd".to_owned(),
             system: "a".to_owned(),

@@ -32,9 +32,9 @@ struct Rule {
     metric: &'static str,
     /// Name of the agreement metric. `None` if the figure is only shown.
     part: Option<&'static str>,
-    /// A difference up to this size counts as none, however large its share is.
+    /// A difference up to this size counts as none, whatever percentage of the value it is.
     least: f64,
-    /// Whether to record the spread over the worlds, too.
+    /// Whether to record also the spread over the worlds.
     spread: bool,
 }
 
@@ -42,7 +42,7 @@ const RULES: [Rule; 6] = [
     Rule { metric: "share_of_ideal", part: Some("use"), least: 0.0, spread: false },
     Rule { metric: "fair_share", part: Some("fairness"), least: 0.0, spread: true },
     Rule { metric: "jain", part: Some("jain"), least: 0.0, spread: true },
-    // One packet is a large share of a small queue.
+    // A small queue may differ by one packet, which is a large share of it.
     Rule { metric: "queue_bdp.p95", part: Some("queue"), least: 0.05, spread: false },
     Rule { metric: "retransmit_percent", part: None, least: 0.0, spread: false },
     Rule { metric: "goodput_mbit_s", part: None, least: 0.0, spread: false },
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn several_worlds_give_the_median_and_the_spread() {
+    fn several_simulated_worlds_give_the_median_and_the_spread() {
         let worlds = [0.2, 0.7, 0.6, 0.2, 0.9].map(|share| figures(&[("fair_share", share)]));
         let mut kernel = figures(&[("fair_share", 0.65)]);
         beside(&worlds, &mut kernel);

@@ -1,4 +1,4 @@
-//! Facts about the machine that are needed to repeat a run.
+//! Facts about the machine that a repetition of the run needs.
 
 use super::machine::CpuPlan;
 use super::{LabFile, programs};
@@ -73,7 +73,8 @@ pub(crate) fn machine() -> IndexMap<String, Value> {
     facts
 }
 
-/// The kernel's settings as a host of the lab reads them back. Empty if no host can be made.
+/// Reads back the kernel's settings in a new host namespace of the lab. Empty if no namespace can
+/// be created.
 fn settings_of_hosts(lab: &LabFile) -> Map<String, Value> {
     let read = || -> Result<_, HostError> {
         let host = Namespace::create("settings")?;
@@ -82,7 +83,8 @@ fn settings_of_hosts(lab: &LabFile) -> Map<String, Value> {
             for (name, value) in &lab.sysctl {
                 let (name, value) = (name.get_ref().clone(), value.get_ref().clone());
                 if value.contains('{') {
-                    // The value differs from cell to cell, and each cell names its axes.
+                    // Skip a setting whose value differs from cell to cell: each cell names its
+                    // axes.
                     continue;
                 }
                 host::write_sysctl(&Sysctl { name: name.clone(), value })?;

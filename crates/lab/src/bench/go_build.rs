@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value};
 
-/// The compiler, the main module and the libraries that carry the data. `None` for a program that
-/// is not written in Go, or that was built before Go 1.18.
+/// Reads the compiler, the main module and the libraries that carry the data. `None` for a program
+/// that is not written in Go, or that was built before Go 1.18.
 pub fn versions(program: &[u8]) -> Option<Map<String, Value>> {
     let (blocks, _) = program.as_chunks::<ALIGNMENT>();
     let place = blocks.iter().position(|block| block.starts_with(MAGIC))? * ALIGNMENT;
@@ -16,7 +16,7 @@ pub fn versions(program: &[u8]) -> Option<Map<String, Value>> {
     let (modules, _) = text(rest)?;
     let mut found = Map::new();
     found.insert("go".to_owned(), String::from_utf8_lossy(go).into());
-    // The linker puts 16 bytes of its own around the list.
+    // The linker puts 16 bytes of its own before and after the list.
     let modules = modules.get(FRAME..modules.len().checked_sub(FRAME)?)?;
     let modules = String::from_utf8_lossy(modules);
     let mut libraries = Vec::new();
@@ -39,7 +39,8 @@ pub fn versions(program: &[u8]) -> Option<Map<String, Value>> {
     Some(found)
 }
 
-/// A text behind its length in base 128, the lowest digit first (encoding/binary, `Uvarint`).
+/// Reads a string whose length stands before it, in base 128 with the lowest digit first
+/// (encoding/binary, `Uvarint`). Returns the string and the rest.
 fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut length = 0_usize;
     for (place, byte) in bytes.iter().take(MOST_DIGITS).enumerate() {
@@ -51,13 +52,14 @@ fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     None
 }
 
-// The mark that debug/buildinfo of the Go library looks for.
+// Magic bytes that debug/buildinfo of the Go library looks for.
 const MAGIC: &[u8] = b"\xff Go buildinf:";
 const ALIGNMENT: usize = 16;
 const HEADER: usize = 32;
 const INLINE: u8 = 2;
 const FRAME: usize = 16;
-/// Four digits hold 28 bits, which is more than the length of any list.
+/// Maximum number of digits of a length. Four digits hold 28 bits, which is more than the length of
+/// any list.
 const MOST_DIGITS: usize = 4;
 
 #[cfg(test)]
@@ -76,7 +78,7 @@ mod tests {
                            dep\tgithub.com/quic-go/quic-go\tv0.65.0\th1:y\ndep\tother\tv1\th1:z\n";
 
     #[test]
-    fn a_program_tells_its_compiler_and_its_quic_library() {
+    fn a_go_program_reports_its_compiler_and_its_quic_library() {
         let found = versions(&program(MODULES)).unwrap();
         assert_eq!(found["go"], "go1.22");
         assert_eq!(found["module"], "example v1.2.0");
@@ -84,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn other_and_damaged_programs_have_no_versions() {
+    fn damaged_and_non_go_programs_have_no_versions() {
         assert_eq!(versions(b"\x7fELF and no more"), None);
         let whole = program(MODULES);
         for length in 0..whole.len() {

@@ -10,7 +10,7 @@ use results::Results;
 use std::path::Path;
 use std::time::Duration;
 
-/// One step and its surroundings.
+/// A step to measure, and everything that the bench needs for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Job<'a> {
     pub lab: &'a LabFile,
@@ -25,46 +25,47 @@ pub(crate) struct Job<'a> {
 
 /// An executor that is ready for one lab.
 pub(crate) trait Bench: Sync {
-    /// The number of steps that the bench measures at once.
+    /// Returns the number of steps that the bench measures at once.
     fn threads(&self) -> usize;
 
     fn notes(&self) -> Vec<String>;
 
-    /// A table that the user sees before the first step.
+    /// Returns a table that the user sees before the first step.
     fn preface(&self) -> Option<String> {
         None
     }
 
-    /// A remark for the user that does not belong in the report.
+    /// Returns a remark for the user that does not belong in the report.
     fn degradation(&self) -> Option<String>;
 
-    /// Facts needed to repeat the run.
+    /// Returns the facts that a repetition of the run needs.
     fn facts(&self) -> IndexMap<String, serde_json::Value>;
 
-    /// The bounds of a valid turn, and how near the run came to them: terms and explanations.
+    /// Returns the bounds of a valid turn, and how near the run came to them: terms and
+    /// explanations.
     fn validity(&self, _results: &Results) -> Vec<(String, String)> {
         Vec::new()
     }
 
-    /// The reason why a system cannot run here. `asked`: the user named the system.
+    /// Returns the reason why a system cannot run here. `asked`: the user named the system.
     fn missing(&self, system: &SystemSpec, asked: bool) -> Option<String>;
 
-    /// Checks before the first step for problems that make every step of these systems fail.
+    /// Checks, before the first step, for problems that make every step of these systems fail.
     fn check(&self, _systems: &[SystemSpec]) -> Result<(), LabError> {
         Ok(())
     }
 
-    /// The time that these steps take.
+    /// Estimates the time that these steps take.
     fn estimate(&self, plan: &Plan, left: &[&Step]) -> Duration;
 
     /// Ends everything that steps have kept for later steps.
     fn finish(&self) {}
 
-    /// The stacks of each system, if the user asked for a profile.
+    /// Returns the stacks of each system, if the user asked for a profile.
     fn profile(&self) -> Option<Vec<SystemProfile>> {
         None
     }
 
-    /// `None` if the step was interrupted.
+    /// Measures one step. `None` if the step was interrupted.
     fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError>;
 }

@@ -11,8 +11,8 @@ use results::{Axes, Form};
 use std::ops::Deref;
 use std::path::PathBuf;
 
-/// A lab file that can be planned and built: everything that can be checked without touching the
-/// machine was checked, for every cell of every form.
+/// A lab file that can be planned and built. Every cell of every form has passed all checks that do
+/// not touch the machine.
 #[derive(Debug, Clone)]
 pub struct LabFile {
     pub(crate) document: Document,
@@ -27,8 +27,9 @@ impl LabFile {
         self.document.populate()
     }
 
-    /// The programs, algorithms, CPUs and rights that this machine lacks, at the systems that need
-    /// them, or at the workload. Also names the systems and turns that are left out for this.
+    /// Returns the programs, algorithms, CPUs and rights that this machine lacks, at the systems
+    /// that need them, or at the workload. Also names the systems and turns that are left out for
+    /// this.
     pub fn lacking(&self) -> Vec<FileError> {
         let machine =
             Executor::Machine { privilege: Privilege::Root, weir: PathBuf::new(), profile: false };
@@ -59,7 +60,7 @@ impl LabFile {
         lacking
     }
 
-    /// The optional systems whose programs this machine lacks.
+    /// Returns the optional systems whose programs this machine lacks.
     pub(crate) fn left_out(&self) -> Vec<&str> {
         let absent = |system: &&SystemSpec| {
             system.optional && problem_of(system, &programs(self, system)).is_some()
@@ -67,7 +68,8 @@ impl LabFile {
         self.document.systems().filter(absent).map(|system| system.name()).collect()
     }
 
-    /// The needs of cells, each once, with the number of cells that have it.
+    /// Returns the needs of cells that this machine does not meet, each once, with the number of
+    /// cells.
     fn lacking_of_cells(&self) -> Vec<String> {
         let places = axes::all_places(self);
         let mut found: IndexMap<String, Vec<&Axes>> = IndexMap::new();
@@ -92,8 +94,8 @@ impl LabFile {
         found.into_iter().map(sentence).collect()
     }
 
-    /// A warning if the repeats of the full form are too few for its primary comparisons to have a
-    /// verdict. `repeats` replaces the repeats of the file.
+    /// Returns a warning if the repeats of the full form are too few for its primary comparisons to
+    /// have a verdict. `repeats` replaces the repeats of the file.
     pub fn too_few_repeats(&self, repeats: Option<u32>) -> Option<FileError> {
         if self.document.primary.is_empty() {
             return None;
@@ -109,8 +111,8 @@ impl LabFile {
         is_too_few.then(|| self.document.source.error(written.span(), message))
     }
 
-    /// A warning for each queue whose settings do not suit the path of a cell, at the link or the
-    /// system that has the queue.
+    /// Returns a warning for each queue whose settings do not suit the path of a cell. The warning
+    /// is at the link or the system that has the queue.
     pub fn unsuited_queues(&self) -> Vec<FileError> {
         let mut found: Vec<FileError> = Vec::new();
         for axes in axes::all_places(&self.document) {
@@ -124,7 +126,7 @@ impl LabFile {
         found
     }
 
-    /// The file's kind of workload.
+    /// Returns the file's kind of workload.
     pub(crate) fn kind(&self) -> &'static dyn Workload {
         self.kind
     }
@@ -166,7 +168,7 @@ repeats = 6
 "#;
 
     #[test]
-    fn a_lab_of_virtual_time_needs_no_algorithm_of_this_kernel() {
+    fn a_virtual_time_lab_needs_no_algorithm_of_this_kernel() {
         let lacks = |text: &str| LabFile::parse("lab.toml", text).unwrap().lacking().len();
         let foreign = LAB.replace("\"cubic\"\n[form", "\"bbr3\"\n[form");
         assert_eq!((lacks(LAB), lacks(&foreign)), (0, 1));
@@ -175,7 +177,7 @@ repeats = 6
     }
 
     #[test]
-    fn a_lab_whose_comparisons_cannot_decide_is_warned_of() {
+    fn a_lab_with_too_few_repeats_gives_a_warning() {
         let primary = "[[primary]]\nmetric = \"goodput_mbit_s\"\nsystem = \"reno\"\n\
                        baseline = \"cubic\"\nat = { loss = \"0%\" }\n";
         let reno = "[[system]]\nname = \"reno\"\nkind = \"tcp\"\ncongestion = \"reno\"\n";
@@ -189,7 +191,7 @@ repeats = 6
     }
 
     #[test]
-    fn the_lacks_of_the_machine_are_reported_with_their_lines() {
+    fn missing_programs_are_reported_with_their_lines() {
         let external =
             "kind = \"external\"\nserver = \"/nowhere/peer -s\"\nclient = \"/nowhere/peer -c\"";
         let text = LAB.replace("kind = \"tcp\"\ncongestion = \"cubic\"", external);
@@ -213,7 +215,7 @@ repeats = 6
                         setting `net.ipv4.tcp_rmen` (did you mean `net.ipv4.tcp_rmem`?)";
         assert_eq!(lacking("net.ipv4.tcp_rmen"), [expected]);
         assert_eq!(lacking("net.ipv4.tcp_rmem"), [""; 0]);
-        // Only a host of the lab has that interface.
+        // The interface exists only in a host of the lab, so no setting is reported.
         assert_eq!(lacking("net.ipv4.conf.nowhere0.forwarding"), [""; 0]);
     }
 }

@@ -1,4 +1,4 @@
-//! The identities of programs: a comparison of two runs has to show that both ran the same
+//! The identities of programs. A comparison of two runs has to show that both ran the same
 //! programs. A build ID differs between builds of the same version; a checksum identifies any file.
 
 use super::go_build;
@@ -11,18 +11,18 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The build ID and the checksum of this program.
+/// Returns the build ID and the checksum of this program.
 pub(crate) fn own() -> Map<String, Value> {
     identity(Path::new(OWN)).unwrap_or_default()
 }
 
-/// The checksum of this program.
+/// Returns the checksum of this program.
 pub(crate) fn own_sha256() -> Option<String> {
     own().get("sha256")?.as_str().map(str::to_owned)
 }
 
-/// Every program that the lab's own commands start, without Weir itself: its file, checksum, build
-/// ID and version, as far as they are known. Omits programs that are not installed.
+/// Returns every program that the lab's own commands start, without Weir itself: its file,
+/// checksum, build ID and version, as far as they are known. Omits programs that are not installed.
 pub(crate) fn started_by(lab: &LabFile) -> Map<String, Value> {
     let mut names: Vec<(String, Option<Vec<String>>)> = Vec::new();
     for system in lab.systems() {
@@ -31,7 +31,7 @@ pub(crate) fn started_by(lab: &LabFile) -> Map<String, Value> {
             let version = [name, "--version"].map(str::to_owned);
             (name.to_owned(), Some(version.into()))
         }));
-        // The lab asks these programs for no version: not every program takes --version.
+        // No version is asked of these programs, because some do not take --version.
         names.extend(lab.kind().programs_of(lab, system).into_iter().map(|name| (name, None)));
         let version = system.version.as_ref().map(|command| words(command.get_ref()));
         for command in [&system.server, &system.client].into_iter().flatten() {
@@ -62,8 +62,8 @@ pub(crate) fn started_by(lab: &LabFile) -> Map<String, Value> {
     found
 }
 
-/// The commands and files of the external systems, with their placeholders. A change of a peer's
-/// configuration changes the figures as a change of its program does.
+/// Returns the commands and files of the external systems, with their placeholders. A changed
+/// configuration of a peer changes the figures as a changed program does.
 pub(crate) fn configurations(lab: &LabFile) -> Map<String, Value> {
     let mut all = Map::new();
     for system in lab.systems().filter(|system| system.kind == SystemKind::External) {
@@ -93,7 +93,8 @@ pub(crate) fn configurations(lab: &LabFile) -> Map<String, Value> {
     all
 }
 
-/// The names of the programs that a run of these systems starts, as [`started_by`] has them.
+/// Returns the names of the programs that a run of these systems starts, as [`started_by`] has
+/// them.
 pub(crate) fn names_of(lab: &LabFile, systems: &[SystemSpec]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for system in systems {
@@ -118,7 +119,7 @@ pub(crate) fn names_of(lab: &LabFile, systems: &[SystemSpec]) -> Vec<String> {
     names
 }
 
-/// The version that a program prints, without the drawings that some programs print first.
+/// Returns the version that a program prints, without the banner that some programs print first.
 fn version_of(command: &[String]) -> Option<String> {
     let (program, flags) = command.split_first()?;
     let program = installed(program)?;
@@ -133,7 +134,7 @@ fn single_spaced(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The file of a program, which may be a path or a name.
+/// Finds the file of a program, which may be named by its path or by its name.
 fn installed(name: &str) -> Option<PathBuf> {
     if name.contains('/') {
         return Some(PathBuf::from(name)).filter(|file| file.is_file());
@@ -143,7 +144,7 @@ fn installed(name: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// The checksum of a file, and its build ID if it has one.
+/// Returns the checksum of a file, and its build ID if it has one.
 fn identity(path: &Path) -> Option<Map<String, Value>> {
     let mut file = File::open(path).ok()?;
     let (mut context, mut start) = (Context::new(&SHA256), Vec::new());
@@ -167,24 +168,24 @@ fn identity(path: &Path) -> Option<Map<String, Value>> {
     Some(facts)
 }
 
-/// The versions in a program of the Go linker.
+/// Reads the versions that the Go linker wrote into a program.
 fn of_go(path: &Path) -> Option<Map<String, Value>> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(LARGEST_PROGRAM).read_to_end(&mut bytes).ok()?;
     go_build::versions(&bytes)
 }
 
-/// The linker's NT_GNU_BUILD_ID note: sizes of name and text, its type and its name (elf(5)). It
-/// lies near the start of a file.
+/// Finds the build ID in the linker's NT_GNU_BUILD_ID note: sizes of name and text, its type and
+/// its name (elf(5)). It lies near the start of a file.
 fn build_id(start: &[u8]) -> Option<String> {
     let place = start.windows(NOTE.len()).position(|part| part == NOTE)?;
     Some(hex(start.get(place + NOTE.len()..)?.get(..ID)?))
 }
 
 const OWN: &str = "/proc/self/exe";
-/// Folders of daemons, which an ordinary user's PATH omits.
+/// Folders of daemons that an ordinary user's PATH omits.
 const SYSTEM: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
-/// The most lines of a version that are kept.
+/// Maximum number of lines of a version.
 const LINES: usize = 12;
 const LARGEST_PROGRAM: u64 = 256 << 20;
 const PIECE: usize = 256 << 10;
@@ -198,7 +199,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_build_id_is_found_behind_its_note() {
+    fn a_build_id_is_read_from_the_gnu_note() {
         let file = [&b"\x7fELF..."[..], &NOTE, &[0xab; ID], b"rest"].concat();
         assert_eq!(build_id(&file).unwrap(), "ab".repeat(ID));
         assert_eq!(build_id(&file[..30]), None);
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_described_with_version_and_configuration() {
+    fn external_systems_are_described_with_version_and_configuration() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("peer");
         std::fs::write(&path, "#!/bin/sh\necho ░█░█\necho\necho Version:\t\tv2.6.0\n").unwrap();

@@ -1,4 +1,4 @@
-//! The seam between the benches and the workloads: the questions of a bench to a workload.
+//! The interface between the benches and the workloads: a bench calls these methods.
 
 use super::LabFile;
 use super::hosts::Turn;
@@ -15,39 +15,40 @@ use units::Span;
 
 /// A kind of workload. Only the first five methods have no default.
 pub(crate) trait Workload: fmt::Debug + Sync {
-    /// The value of `kind` in `[workload]`.
+    /// Returns the value of `kind` in `[workload]`.
     fn kind(&self) -> &'static str;
 
-    /// The kinds of systems that the workload measures.
+    /// Returns the kinds of systems that the workload measures.
     fn systems(&self) -> &'static [SystemKind];
 
     /// Whether the workload can run over a host's loopback, or the reason why not.
     fn loopback(&self) -> Loopback;
 
-    /// The method of the measurement: terms and their explanations, for the report.
+    /// Returns the method of the measurement, for the report: terms and their explanations.
     fn method(&self) -> Vec<(&'static str, String)>;
 
     /// Parses the workload's keys in the cell at `axes`.
     fn at(&self, document: &Document, axes: &Axes) -> Result<Box<dyn CellWorkload>, FileError>;
 
-    /// Files and texts beside the lab file that decide the figures of the cell at `axes`, each with
-    /// a name for people.
+    /// Returns the files and texts beside the lab file that decide the figures of the cell at
+    /// `axes`, each with a name for people.
     fn inputs(&self, _document: &Document, _axes: &Axes) -> Vec<(String, String)> {
         Vec::new()
     }
 
-    /// The programs, CPUs and rights that the cell at `axes` needs and this machine lacks, each a
-    /// sentence.
+    /// Returns the programs, CPUs and rights that the cell at `axes` needs and this machine lacks,
+    /// each as a sentence.
     fn lacking(&self, _document: &Document, _axes: &Axes) -> Vec<String> {
         Vec::new()
     }
 
-    /// The workload's own keys in `[workload]`, in addition to the keys that all workloads share.
+    /// Returns the workload's own keys in `[workload]`, in addition to the keys that all workloads
+    /// share.
     fn keys(&self) -> &'static [Key] {
         &[]
     }
 
-    /// The keys of a system that this workload reads and that not all workloads read.
+    /// Returns the keys of a system that only this and some other workloads read.
     fn system_keys(&self) -> &'static [SystemKey] {
         &[]
     }
@@ -57,7 +58,8 @@ pub(crate) trait Workload: fmt::Debug + Sync {
         false
     }
 
-    /// An axis with values of the workload's own. A file that does not list it gets all values.
+    /// Returns an axis with values of the workload's own. A file that does not list the axis gets
+    /// all values.
     fn own_axis(&self) -> Option<(&'static str, Vec<&'static str>)> {
         None
     }
@@ -67,17 +69,17 @@ pub(crate) trait Workload: fmt::Debug + Sync {
         true
     }
 
-    /// The hosts of the cell at `axes`.
+    /// Returns the hosts of the cell at `axes`.
     fn ends(&self, document: &Document, axes: &Axes) -> Result<Ends, FileError> {
         document.ends_at(axes, self.loopback())
     }
 
-    /// Checks the workload's keys against each other, whatever the cell.
+    /// Checks the workload's keys against each other, for all cells.
     fn check(&self, _document: &Document) -> Result<(), FileError> {
         Ok(())
     }
 
-    /// Checks the cell at `axes` against the length of a form.
+    /// Checks the cell at `axes` against the duration of a form.
     fn check_form(
         &self,
         _document: &Document,
@@ -87,17 +89,17 @@ pub(crate) trait Workload: fmt::Debug + Sync {
         Ok(())
     }
 
-    /// The reason why no machine runs the workload.
+    /// Returns the reason if no machine can run the workload.
     fn refused_by_machine(&self) -> Option<&'static str> {
         None
     }
 
-    /// The reason why the simulator does not run the workload.
+    /// Returns the reason if the simulator cannot run the workload.
     fn refused_by_simulator(&self) -> Option<&'static str> {
         None
     }
 
-    /// The first key of the file that a machine does not support, and its place.
+    /// Returns the first key of the file that a machine does not support, and its position.
     fn only_simulated(&self, _document: &Document) -> Option<(&'static str, Range<usize>)> {
         None
     }
@@ -107,34 +109,34 @@ pub(crate) trait Workload: fmt::Debug + Sync {
         Ok(())
     }
 
-    /// The preparation that the hosts of a cell need.
+    /// Returns the preparation that the hosts of a cell need.
     fn host_setup(&self) -> HostSetup {
         HostSetup::default()
     }
 
-    /// The reason why no system can run here: a program of the workload is missing.
+    /// Returns the reason why no system can run here: a program of the workload is missing.
     fn missing_program(&self) -> Option<&'static str> {
         None
     }
 
-    /// The programs without which this system cannot run.
+    /// Returns the programs without which this system cannot run.
     fn programs(&self, _system: &SystemSpec) -> &'static [&'static str] {
         &[]
     }
 
-    /// The programs that the system's commands in `[workload]` start.
+    /// Returns the programs that the system's commands in `[workload]` start.
     fn programs_of(&self, _document: &Document, _system: &SystemSpec) -> Vec<String> {
         Vec::new()
     }
 
-    /// Whether the steps of a cell follow one another, so that a step can use the programs that an
+    /// Whether the steps of a cell follow one another. A step can then use the programs that an
     /// earlier step of the cell has prepared ([`Kept`](super::machine::Kept)).
     fn keeps_cells(&self) -> bool {
         false
     }
 
-    /// The approximate time of a step on a machine. The omitted time is added, unless the steps of
-    /// a cell follow one another: then the omitted time is a part of this time.
+    /// Estimates the time of a step on a machine. The omitted time is added, unless the steps of a
+    /// cell follow one another: then the omitted time is a part of this time.
     fn machine_time(
         &self,
         _document: &Document,
@@ -145,7 +147,7 @@ pub(crate) trait Workload: fmt::Debug + Sync {
         plan.duration
     }
 
-    /// The approximate computing time of a step in the simulator.
+    /// Estimates the computing time of a step in the simulator.
     fn simulator_time(&self, document: &Document, axes: &Axes, plan: &Plan) -> Duration {
         packet_time(document, axes, plan)
     }
@@ -158,8 +160,8 @@ pub(crate) trait Workload: fmt::Debug + Sync {
     /// Judges a cell once its repeats are summarised.
     fn judge(&self, _cell: &mut Cell) {}
 
-    /// The answer to the lab's question, in sentences. Empty: the report derives it from the
-    /// comparisons.
+    /// Returns the answer to the lab's question, in sentences. Empty: the report derives it from
+    /// the comparisons.
     fn answer(&self, _results: &Results) -> Vec<String> {
         Vec::new()
     }
@@ -173,7 +175,7 @@ pub(crate) trait Workload: fmt::Debug + Sync {
 /// The workload of one cell, with its settings parsed. It runs on a machine, in the simulator or in
 /// both; [`Workload`] has the reason if a machine or the simulator refuses it.
 pub(crate) trait CellWorkload {
-    /// The links that the cell uses.
+    /// Returns the links that the cell uses.
     fn links(&self, links: Vec<LinkSettings>) -> Vec<LinkSettings> {
         links
     }
@@ -182,13 +184,13 @@ pub(crate) trait CellWorkload {
         Err(Failure::Workload("this workload does not run on a machine".to_owned()))
     }
 
-    /// The reason why the cell does not run between real machines.
+    /// Returns the reason if the cell cannot run between real machines.
     fn between_machines(&self) -> Result<(), &'static str> {
         Err("its programs and its links are those of this machine")
     }
 
-    /// The longest time of a turn between real machines. An agent that hears nothing for this long
-    /// takes its changes back.
+    /// Returns the maximum time of a turn between real machines. An agent that receives no request
+    /// for this long takes its changes back.
     fn longest_between(&self, turn: &Turn<'_>) -> Result<Duration, Failure> {
         Ok((turn.omit + turn.duration).as_duration() + AROUND_A_TURN)
     }
@@ -203,11 +205,11 @@ pub(crate) trait CellWorkload {
     }
 }
 
-/// The longest time for settings, servers and downloads that are completed late.
+/// Maximum time for settings, servers and downloads that are completed late.
 pub(crate) const AROUND_A_TURN: Duration = Duration::from_secs(600);
 
-/// All programs without which the system cannot run, including the programs that its commands in
-/// `[workload]` start.
+/// Returns all programs without which the system cannot run, including the programs that its
+/// commands in `[workload]` start.
 pub(crate) fn programs(lab: &LabFile, system: &SystemSpec) -> Vec<String> {
     let own = lab.kind().programs(system).iter().map(|name| (*name).to_owned());
     own.chain(lab.kind().programs_of(lab, system)).collect()
@@ -229,14 +231,16 @@ pub(crate) enum SystemKey {
 /// The hosts of a cell on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct HostSetup {
-    /// Make only the hosts that the cell's links reach. The file may name many clients, and a cell
-    /// may need few of them.
+    /// Create only the hosts that the cell's links reach. The file may name many clients, and a
+    /// cell may need few of them.
     pub(crate) only_linked: bool,
-    /// IPv6 packets on a dozen new links before the emulator runs would count as late.
+    /// Switch IPv6 off. Its packets on a dozen new links before the emulator runs would count as
+    /// late.
     pub(crate) without_ipv6: bool,
     /// Leave packets on the CPU that receives them. Datagrams cost their receiver little, and at a
     /// gigabit the workload's CPUs have no time to spare.
     pub(crate) without_steering: bool,
-    /// The emulated link shares all CPUs with the workload: the lab is about the whole machine.
+    /// The emulated link shares all CPUs with the workload, because the lab measures the whole
+    /// machine.
     pub(crate) shared_cpus: bool,
 }

@@ -16,7 +16,7 @@ impl Cancel {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Sleeps until `moment`. Fails soon after a cancellation if that comes earlier.
+    /// Sleeps until `moment`. Returns an error soon after a cancellation, if that comes earlier.
     pub(crate) fn sleep_until(&self, moment: Instant) -> Result<(), Failure> {
         loop {
             let left = moment.saturating_duration_since(Instant::now());
@@ -30,7 +30,7 @@ impl Cancel {
         }
     }
 
-    /// The flag itself, for a signal handler.
+    /// Returns the flag itself, for a signal handler.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }

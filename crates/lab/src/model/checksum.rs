@@ -16,7 +16,7 @@ mod tests {
 
     /// The checksum is that of FIPS 180-4's example.
     #[test]
-    fn a_checksum_is_in_hexadecimal_digits() {
+    fn sha256_is_written_in_hexadecimal() {
         let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(sha256("abc"), abc);
     }

@@ -1,4 +1,4 @@
-//! The clocks of real hosts beside the controller's clock.
+//! Offsets between the clocks of real hosts and the controller's clock.
 
 use super::outcome::Outcome;
 use super::{Measurement, Value, Verdict};
@@ -6,8 +6,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// How far a host's clock is ahead of the controller's clock, in seconds, and the bound of the
-/// error.
+/// The lead of a host's clock over the controller's clock, in seconds, and the bound of its error.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ClockReading {
     pub ahead_s: f64,
@@ -22,8 +21,8 @@ pub struct TurnClock {
 }
 
 impl TurnClock {
-    /// The time by which this clock was ahead of `other` during the turn, and the bound of the
-    /// error. A clock that drifts evenly stays within the bound for the whole turn.
+    /// Returns the time by which this clock was ahead of `other` during the turn, and the bound of
+    /// the error. A clock that drifts evenly stays within the bound for the whole turn.
     pub(crate) fn ahead_of(&self, other: &Self) -> ClockReading {
         let at = |own: ClockReading, other: ClockReading| {
             let (ahead, error) = (own.ahead_s - other.ahead_s, own.error_s + other.error_s);
@@ -35,7 +34,7 @@ impl TurnClock {
     }
 }
 
-/// For each host: the range of its clock over all turns, and the largest error.
+/// Returns, for each host, the range of its clock over all turns, and the largest error.
 pub(crate) fn summary(outcomes: &[Outcome]) -> Option<serde_json::Value> {
     let mut hosts: IndexMap<&str, Vec<ClockReading>> = IndexMap::new();
     for outcome in outcomes {
@@ -58,13 +57,13 @@ pub(crate) fn summary(outcomes: &[Outcome]) -> Option<serde_json::Value> {
     (!each.is_empty()).then_some(serde_json::Value::Object(each))
 }
 
-/// In milliseconds, to the microsecond.
+/// Converts to milliseconds, rounded to the microsecond.
 pub(crate) fn millis(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e3
 }
 
 impl Measurement {
-    /// Subtracts from a delay the offset between the clocks of its ends, and records the bound of
+    /// Subtracts from a delay the offset between the clocks of its hosts, and records the bound of
     /// the remaining error. `second`: one second in the unit of the metric.
     pub(crate) fn correct_delay(
         &mut self,
@@ -93,14 +92,14 @@ mod tests {
         let (server, client) = (clock((5.0, 0.1), (5.4, 0.1)), clock((1.0, 0.2), (1.0, 0.2)));
         let ahead = server.ahead_of(&client);
         assert!((ahead.ahead_s - 4.2).abs() < 1e-9, "{ahead:?}");
-        // 3.7 at the least and 4.7 at the most.
+        // The true lead is at least 3.7 and at most 4.7 seconds.
         assert!((ahead.error_s - 0.5).abs() < 1e-9, "{ahead:?}");
         let back = client.ahead_of(&server);
         assert!((back.ahead_s + 4.2).abs() < 1e-9 && (back.error_s - 0.5).abs() < 1e-9);
     }
 
     #[test]
-    fn a_delay_is_corrected_by_the_clocks_and_has_an_error() {
+    fn a_one_way_delay_is_corrected_by_the_clock_offset_with_its_error() {
         let mut measured = Measurement::default();
         let printed = Value { value: 4210.0, unit: "ms".to_owned() };
         measured.metrics.insert("own.delay".to_owned(), printed);

@@ -32,7 +32,7 @@ pub enum LabError {
     /// A host could not be reached, or its connection was lost for good.
     #[error("{host}: {reason}{}", kept(.directory.as_deref()))]
     HostLost { host: String, reason: String, directory: Option<PathBuf> },
-    /// A directory that cannot be used: the user named it, or it is the working directory.
+    /// The directory cannot be used. The user named it, or it is the working directory.
     #[error("{}: {reason}", path.display())]
     RunDirectory { path: PathBuf, reason: String },
     /// The disk failed, or filled up, while the run went on.
@@ -61,7 +61,7 @@ pub enum LabError {
 }
 
 impl LabError {
-    /// Names the directory that keeps the finished turns.
+    /// Adds the directory that keeps the finished turns to the error.
     pub(crate) fn within(self, run: &Path) -> Self {
         match self {
             Self::HostLost { host, reason, .. } => {
@@ -87,7 +87,7 @@ impl LabError {
     }
 }
 
-/// A reason why one cell has no figures. The cell's `failed` has its text.
+/// A reason why one cell has no figures. `failed` of the cell is its text.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error(transparent)]
@@ -100,7 +100,7 @@ pub enum Failure {
     Probe(#[from] ProbeError),
     #[error("{0}")]
     Workload(String),
-    /// The program ended regularly before the lab had read the connection twice. The lab was late,
+    /// The program exited normally before the lab had read the connection twice. The lab was late,
     /// whatever the transfer's figure is.
     #[error("{program} ended before the lab had read its connection twice: measure for longer")]
     ReadTooLate { program: String },

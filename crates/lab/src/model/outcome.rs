@@ -24,7 +24,7 @@ pub enum Verdict {
 }
 
 impl Outcome {
-    /// A text that identifies the step.
+    /// Returns a text that identifies the step.
     pub(crate) fn step_name(&self) -> String {
         name_of(&self.system, &self.axes, self.block)
     }
@@ -53,10 +53,11 @@ pub struct Measurement {
     pub missing: Vec<Missing>,
     #[serde(default)]
     pub series: Vec<Series>,
-    /// The algorithm of the measured connections, as the kernel reported it while they ran.
+    /// The congestion control of the measured connections, as the kernel reported it while they
+    /// ran.
     #[serde(default)]
     pub congestion_control: Option<String>,
-    /// In virtual time: a number over all events, equal whenever the same events happen.
+    /// In virtual time: a hash of all events, equal whenever the same events happen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
     /// Reasons why the figures are invalid. Empty if they are valid.
@@ -65,7 +66,7 @@ pub struct Measurement {
     /// The workload had no CPU to spare. The figures may show the machine rather than the system.
     #[serde(default)]
     pub cpu_limited: bool,
-    /// The largest user of the workload's CPUs, if they had no time left.
+    /// The largest user of the workload's CPUs, if they had no idle time left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_limit: Option<CpuLimit>,
     /// The program beside the lab that used most of the workload's CPUs, if it used a large share.
@@ -76,7 +77,7 @@ pub struct Measurement {
     /// Flaws of earlier attempts at this step, or at a part of the step. Each was measured again.
     #[serde(default)]
     pub retried: Vec<Flaw>,
-    /// Words about the step that are no figures, such as a verdict.
+    /// Texts about the step that are not figures, such as a verdict.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub labels: IndexMap<String, String>,
     /// The clocks of real hosts at the start and at the end of the step.
@@ -87,7 +88,7 @@ pub struct Measurement {
     pub members: Vec<Member>,
 }
 
-/// One of several places that were measured at once.
+/// A member of a step that measured several places at once.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Member {
     /// The place's value on that axis.
@@ -98,9 +99,9 @@ pub struct Member {
 /// A reason why a measurement is invalid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Flaw {
-    /// The kind of flaw, in the same words each time.
+    /// The kind of flaw, always with the same text.
     pub what: String,
-    /// The extent of the flaw this time.
+    /// The extent of the flaw in this step.
     pub detail: String,
 }
 
@@ -117,8 +118,7 @@ pub struct Value {
 }
 
 impl Measurement {
-    /// Records a metric of the registry. Omits a figure that is unavailable, and never writes it as
-    /// a number.
+    /// Records a metric of the registry. Omits a figure that is unavailable.
     pub fn record(&mut self, metric: &str, value: Option<f64>) {
         debug_assert!(metrics::is_registered(metric), "{metric} is not in results::metrics");
         if let Some(value) = value.filter(|value| value.is_finite()) {
@@ -127,8 +127,8 @@ impl Measurement {
         }
     }
 
-    /// Names those metrics of `metrics` that have no figure, with the reason. `failed`: whether
-    /// their measurement failed.
+    /// Reports the metrics of `metrics` that have no figure as missing, with the reason. `failed`:
+    /// whether their measurement failed.
     pub fn miss(&mut self, metrics: &[&str], reason: String, failed: bool) {
         let is_open = |name: &&&str| {
             let named = |missing: &Missing| missing.metrics.iter().any(|one| one == **name);
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_without_a_part_of_its_figures_does_not_stand_if_that_part_failed() {
+    fn a_step_with_a_failed_metric_does_not_stand() {
         let outcome = |failed| {
             let mut measured = Measurement::default();
             measured.record("offered_pps", Some(5.0));

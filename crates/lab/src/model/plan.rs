@@ -8,21 +8,21 @@ use stats::order;
 use std::collections::{BTreeSet, HashMap};
 use units::Span;
 
-/// One system under one combination of axis values.
+/// A system under a combination of axis values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedCell {
     pub system: String,
     pub axes: Axes,
 }
 
-/// One measurement of one cell.
+/// A measurement of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// Index into [`Plan::cells`].
     pub cell: usize,
-    /// Every block contains every cell once, in a random order. A block is one repeat. If the steps
-    /// of a cell share programs or tables, the blocks of one cell precede the blocks of the next
-    /// cell.
+    /// The number of the repeat. Every block contains every cell once, in a random order. If the
+    /// steps of a cell share programs or tables, the blocks of one cell precede the blocks of the
+    /// next cell.
     pub block: u32,
 }
 
@@ -38,7 +38,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// `systems` are the systems of the file that can run here.
+    /// Plans the run. `systems` are the systems of the file that can run here.
     pub fn new(lab: &Document, form: Form, systems: &[String], repeats: Option<u32>) -> Self {
         let spec = form_of(lab, form);
         let workload = lab.workload.get_ref();
@@ -68,7 +68,7 @@ impl Plan {
         }
     }
 
-    /// The systems that the plan measures, in the order of the file.
+    /// Returns the systems that the plan measures, in the order of the file.
     pub(crate) fn systems(&self) -> Vec<String> {
         let mut systems: Vec<String> = Vec::new();
         for cell in &self.cells {
@@ -93,7 +93,7 @@ impl Plan {
         outcomes.sort_by_cached_key(|outcome| places.get(&outcome.step_name()).copied());
     }
 
-    /// The steps that have no outcome in `outcomes`.
+    /// Returns the steps that have no outcome in `outcomes`.
     pub(crate) fn left(&self, outcomes: &[Outcome]) -> Vec<&Step> {
         let done: BTreeSet<String> = outcomes.iter().map(Outcome::step_name).collect();
         let left = |step: &&Step| {
@@ -117,7 +117,7 @@ impl Plan {
     }
 }
 
-/// Blocks of all cells, each in an order of its own.
+/// Plans blocks of all cells, each block in an order of its own.
 fn blocks(cells: usize, repeats: u32, seed: u64) -> Vec<Step> {
     let blocks = order::blocks(cells, repeats as usize, seed).into_iter().zip(0..);
     let steps =
@@ -125,11 +125,11 @@ fn blocks(cells: usize, repeats: u32, seed: u64) -> Vec<Step> {
     steps.collect()
 }
 
-/// Pairs of blocks. In a pair of blocks each group of places is measured four times in a row, in
-/// the random order ABBA or BAAB of the states. The second half has the places in reverse order.
-/// Therefore a steady drift of the machine affects both states of each place alike, and the turns
-/// of a pair are as far apart as a group is long. With an odd number of blocks, the last block has
-/// the order AB or BA.
+/// Plans pairs of blocks. A pair measures each group of places four times in a row, in the random
+/// order ABBA or BAAB of the states. The second half has the places in reverse order. Therefore a
+/// steady drift of the machine affects both states of each place alike. In each block, the turns of
+/// a place in both states are one group's length apart. With an odd number of blocks, the last
+/// block has the order AB or BA.
 fn abba(places: usize, repeats: u32, in_group: usize, seed: u64) -> Vec<Step> {
     let pairs = repeats.div_ceil(2);
     let orders = order::blocks(places, pairs as usize, seed);
@@ -156,7 +156,7 @@ fn abba(places: usize, repeats: u32, in_group: usize, seed: u64) -> Vec<Step> {
     steps
 }
 
-/// Measures all repeats of a cell before the next cell; cells that differ only in their system are
+/// Plans all repeats of a cell before the next cell. Cells that differ only in their system are
 /// shuffled among themselves.
 fn place_by_place(cells: usize, systems: usize, repeats: u32, seed: u64) -> Vec<Step> {
     let systems = systems.max(1);
@@ -168,19 +168,19 @@ fn place_by_place(cells: usize, systems: usize, repeats: u32, seed: u64) -> Vec<
     cells.flat_map(|cell| (0..repeats).map(move |block| Step { cell, block })).collect()
 }
 
-/// A text that identifies a step.
+/// Returns a text that identifies a step.
 pub(crate) fn name_of(system: &str, axes: &Axes, block: u32) -> String {
     format!("{system};{block};{}", place_name(axes))
 }
 
-/// A text that identifies a place on the axes: `loss=1%;rtt=20ms`.
+/// Returns a text that identifies a place on the axes: `loss=1%;rtt=20ms`.
 pub(crate) fn place_name(axes: &Axes) -> String {
     let axes: Vec<String> = axes.iter().map(|(axis, value)| format!("{axis}={value}")).collect();
     axes.join(";")
 }
 
-/// The seed of a step's random streams. All systems at the same place and repeat have equal seeds,
-/// and so the same losses.
+/// Returns the seed of a step's random streams. All systems at the same place and repeat have equal
+/// seeds, and so the same losses.
 pub(crate) fn seed_of(lab: &Document, cell: &PlannedCell, block: u32) -> u64 {
     // FNV-1a is stable across versions and platforms, unlike the standard library's hasher.
     let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ lab.seed;
@@ -194,7 +194,7 @@ pub(crate) fn seed_of(lab: &Document, cell: &PlannedCell, block: u32) -> u64 {
     hash
 }
 
-/// The file's description of a form. A file without a short form measures its full form.
+/// Returns the file's description of a form. A file without a short form measures its full form.
 pub(crate) fn form_of(lab: &Document, form: Form) -> &FormSpec {
     let named = |name: &str| lab.form.iter().find(|(key, _)| key.get_ref() == name).map(|(_, f)| f);
     match named(form.word()).or_else(|| named("full")) {
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_alternate_in_mirror_order_and_every_block_holds_every_cell() {
+    fn states_alternate_as_abba_or_baab_and_every_block_has_every_cell() {
         for (repeats, in_group) in [(1, 1), (2, 3), (5, 1), (5, 4), (6, 100)] {
             let steps = abba(7, repeats, in_group, 3);
             assert_eq!(steps.len(), 14 * repeats as usize);
@@ -233,12 +233,13 @@ mod tests {
     }
 
     #[test]
-    fn places_of_a_group_share_each_change_of_the_state() {
+    fn axis_places_of_a_group_share_each_state_change() {
         let steps = abba(61, 6, 10, 3);
         let states: Vec<usize> = steps.iter().map(|step| step.cell % 2).collect();
         let changes = states.windows(2).filter(|two| two[0] != two[1]).count();
         assert!(changes <= 7 * 3 * 3, "{changes} changes");
-        // A steady drift affects both states of each place alike.
+        // A steady drift affects both states of each place alike, because both have the same mean
+        // position.
         for place in 0..61 {
             for pair in 0..3 {
                 let sum = |state: usize| -> usize {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// `2/16`: the second of sixteen parts.
+/// A shard such as `2/16`: the second of sixteen parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shard {
     number: u32,
@@ -20,7 +20,7 @@ impl Shard {
         self.number
     }
 
-    /// The number of all shards of the run.
+    /// Returns the number of all shards of the run.
     pub const fn of(self) -> u32 {
         self.of
     }
@@ -48,17 +48,17 @@ impl fmt::Display for Shard {
 }
 
 impl Plan {
-    /// Keeps the steps of one shard, and all cells, so that every shard has the whole table.
+    /// Keeps only the steps of one shard. Keeps all cells, so that every shard has the whole table.
     pub(crate) fn keep_shard(&mut self, lab: &Document, shard: Shard) {
         let shards = self.shards(lab, shard.of);
         let mut own = shards.iter().map(|number| *number == shard.number);
         self.steps.retain(|_| own.next().unwrap_or(false));
     }
 
-    /// The number of the shard of each step, if there are `of` shards. All systems of a place and
-    /// block stay together, because comparisons are paired within a block. The blocks of a place
-    /// whose steps share a start stay together, and so do the two blocks of a mirror order. The
-    /// places and blocks are dealt by a hash of the lab file, the seed and their names.
+    /// Assigns each step to one of `of` shards, and returns the shard numbers. All systems of a
+    /// place and block stay together, because comparisons are paired within a block. The blocks of
+    /// a place whose steps share a start stay together, and so do the two blocks of a mirror order.
+    /// A hash of the lab file, the seed and the name assigns each place and block.
     pub(crate) fn shards(&self, lab: &Document, of: u32) -> Vec<u32> {
         let file = sha256(&*lab.text());
         let key = |cell: usize, block: u32| {
@@ -78,7 +78,7 @@ impl Plan {
     }
 }
 
-/// An array job of a cluster usually has fewer tasks.
+/// Maximum number of shards. An array job of a cluster usually has fewer tasks.
 const MOST_SHARDS: u32 = 10_000;
 
 #[cfg(test)]
@@ -88,7 +88,7 @@ mod tests {
     use results::Form;
 
     #[test]
-    fn a_shard_is_a_part_of_a_count() {
+    fn a_shard_is_parsed_as_number_of_count() {
         assert_eq!("2/16".parse::<Shard>().unwrap().to_string(), "2/16");
         for wrong in ["", "2", "0/3", "4/3", "1/0", "-1/3", "1/3/5", "1/10001", "a/b"] {
             assert!(wrong.parse::<Shard>().unwrap_err().contains("as in 2/16"), "{wrong}");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn all_shards_together_are_the_plan_and_pairs_stay_in_one_shard() {
+    fn the_shards_make_up_the_plan_and_keep_pairs_together() {
         for (lab, of) in [("cc-grid", 1), ("cc-grid", 3), ("quic-tun", 16), ("before-after", 3)] {
             let lab = builtin::open(lab).unwrap();
             let systems: Vec<String> = lab.systems().map(|one| one.name().to_owned()).collect();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_deals_the_parts() {
+    fn the_seed_decides_the_shard_of_each_step() {
         let mut lab = builtin::open("cc-grid").unwrap();
         let plan = Plan::new(&lab, Form::Quick, &["cubic".to_owned()], Some(4));
         let first = plan.shards(&lab, 3);

@@ -52,7 +52,7 @@ pub enum Contest {
 }
 
 impl Contest {
-    /// The names of the state without the change, and with the change.
+    /// Returns the names of the state without the change, and with the change.
     pub fn names(&self) -> (&str, &str) {
         match self {
             Self::Systems(systems) => (&systems.base, &systems.change),
@@ -69,12 +69,13 @@ pub struct Answer {
     pub base: String,
     pub change: String,
     pub decision: Decision,
-    /// The turns of each state that were measured again, because the lab had read them too late.
+    /// The number of turns of each state that were measured again, because the lab had read them
+    /// too late.
     pub repeated: Repeated,
     pub observations: Vec<Observation>,
 }
 
-/// Turns that were measured again.
+/// The number of turns that were measured again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Repeated {
     pub base: usize,
@@ -87,8 +88,7 @@ pub struct Observation {
     pub value: f64,
 }
 
-/// Runs the turns. After each turn `watch` is called with the number of finished turns and the
-/// total.
+/// Runs the turns. After each turn, calls `watch` with the number of finished turns and the total.
 pub fn run(
     contest: &Contest,
     plan: Plan,
@@ -185,7 +185,7 @@ fn duration_of(line: &str, patience: Span, cancel: &Cancel) -> Result<f64, Failu
         .process_group(0)
         .spawn()
         .map_err(|e| Failure::io("starting sh", &e))?;
-    // Short pauses at first, so that they are a small part of the time that is measured.
+    // Pauses are short at first, so that they are a small part of the measured time.
     let pause = || begun.elapsed().div_f64(400.0).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
     let status = await_end(&mut child, line, patience, cancel, pause, || true)?;
     let took = begun.elapsed();
@@ -224,7 +224,7 @@ fn await_end(
     }
 }
 
-/// Runs a command line and takes the last number of its output.
+/// Runs a command line and returns the last number of its output.
 fn number_of(line: &str, patience: Span, cancel: &Cancel) -> Result<f64, Failure> {
     let words = words(line);
     let Some((program, arguments)) = words.split_first() else {
@@ -245,7 +245,7 @@ fn number_of(line: &str, patience: Span, cancel: &Cancel) -> Result<f64, Failure
         limited.map(|mut output| std::io::Read::read_to_end(&mut output, &mut bytes));
         bytes
     });
-    // A program in the background may hold the output open after the command's own end.
+    // A program in the background may hold the output open after the command itself has exited.
     let is_read = || reading.is_finished();
     let status = await_end(&mut child, line, patience, cancel, || LONGEST_PAUSE, is_read)?;
     let bytes = reading.join().unwrap_or_default();
@@ -279,14 +279,14 @@ mod tests {
     use stats::{Direction, Verdict};
 
     #[test]
-    fn the_last_number_is_taken() {
+    fn the_last_number_of_a_commands_output_is_read() {
         assert_eq!(last_number("took 3 s\n12.5 Mbit/s 7e2\n"), Some(700.0));
         assert_eq!(last_number("nothing"), None);
         assert_eq!(last_number("inf 2"), Some(2.0));
     }
 
     #[test]
-    fn the_time_of_commands_is_compared() {
+    fn ab_compares_the_time_of_two_commands() {
         let contest = |change: &str| Contest::Durations {
             base: "sleep 0.01".to_owned(),
             change: change.to_owned(),
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_alternated_and_judged() {
+    fn ab_alternates_and_judges_two_commands() {
         let contest = |change: &str| Contest::Commands {
             base: "echo 100".to_owned(),
             change: change.to_owned(),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_killed_after_its_patience_or_at_a_cancellation() {
+    fn a_command_is_killed_at_its_timeout_or_a_cancellation() {
         let both = |patience, cancel: &Cancel| {
             let patience = Span::from_millis(patience);
             let duration = duration_of("exec sleep 100", patience, cancel).unwrap_err();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contest_names_the_base_first() {
+    fn ab_names_the_base_before_the_change() {
         let (base, change) = ("old".to_owned(), "new".to_owned());
         let patience = Span::from_secs(1);
         let commands = Contest::Commands { base: base.clone(), change: change.clone(), patience };

@@ -23,8 +23,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// `file`: the absolute path of the lab, unless the lab is built in. `shards`: by default as
-    /// many as take half a minute or more each.
+    /// Plans the job. `file`: the absolute path of the lab, unless the lab is built in. `shards`:
+    /// by default as many as take half a minute or more each.
     pub fn new(
         lab: LabFile,
         file: Option<PathBuf>,
@@ -32,7 +32,7 @@ impl Batch {
         seed: Option<u64>,
         shards: Option<u32>,
     ) -> Result<Self, LabError> {
-        // The error names the reason and its place in the file.
+        // The error names the reason and its position in the file.
         let simulator = Executor::Simulator { threads: 1 };
         let bench = simulator.bench(&lab)?;
         let measured = plan::form_of(&lab, form);
@@ -57,7 +57,7 @@ impl Batch {
         self.estimate
     }
 
-    /// A script for `sbatch`.
+    /// Writes a script for `sbatch`.
     pub fn slurm(&self) -> String {
         let (name, shards, parts) = (self.name(), self.shards, self.parts());
         let mut text = format!(
@@ -97,8 +97,8 @@ impl Batch {
         text
     }
 
-    /// A manifest for `kubectl apply`. `image` has weir and a shell, and the volume claim `claim`
-    /// receives the results.
+    /// Writes a manifest for `kubectl apply`. `image` has weir and a shell, and the volume claim
+    /// `claim` receives the results.
     pub fn kubernetes(&self, image: &str, claim: &str) -> String {
         let (name, shards) = (self.object_name(), self.shards);
         let mut text = format!(
@@ -177,7 +177,7 @@ spec:
         text
     }
 
-    /// The shell command of a shard, whose number is the word `number`.
+    /// Returns the shell command of a shard. The shell word `number` is the shard's number.
     fn run(&self, lab: &str, number: &str) -> String {
         let form = match self.form {
             Form::Quick => " --quick",
@@ -191,8 +191,8 @@ spec:
         )
     }
 
-    /// The directory of the parts. A job with another file, form, seed or number of parts has
-    /// another directory, and continues no parts of this job.
+    /// Returns the directory of the parts. A job with another file, form, seed or number of parts
+    /// has another directory, and continues no parts of this job.
     fn parts(&self) -> String {
         let mut name = self.name();
         match self.form {
@@ -208,13 +208,13 @@ spec:
         format!("{name}-{}-shards", self.shards)
     }
 
-    /// The name of the lab in names of files. A lab's name has letters, digits, `-` and `_`.
+    /// Returns the name of the lab for file names: letters, digits, `-` and `_`.
     fn name(&self) -> String {
         let plain = |c: char| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '-' };
         self.lab.name().chars().map(plain).collect()
     }
 
-    /// The name as a DNS label (RFC 1123), which Kubernetes asks for.
+    /// Returns the name as a DNS label (RFC 1123), which Kubernetes requires.
     fn object_name(&self) -> String {
         let name = self.name().to_lowercase().replace('_', "-");
         let name: String = name.chars().take(LONGEST_NAME).collect();
@@ -222,12 +222,12 @@ spec:
     }
 }
 
-/// The text as a single word of a shell.
+/// Quotes the text as a single word of a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// A scalar in double quotes. YAML escapes as JSON does.
+/// Quotes a scalar. YAML escapes a text in double quotes as JSON does.
 fn text_of_yaml(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
@@ -235,7 +235,7 @@ fn text_of_yaml(text: &str) -> String {
 /// Slurm's MaxArraySize is 1001 unless the administrator raises the limit.
 const USUAL_MOST: u32 = 1000;
 const MOST: u32 = 10_000;
-/// A scheduler spends more on a shorter task than the task computes.
+/// Minimum time of a shard. A scheduler spends more on a shorter task than the task computes.
 const SHORTEST: Duration = Duration::from_secs(30);
 const LONGEST_NAME: usize = 50;
 
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    /// The scalars of all documents, in order.
+    /// Returns the scalars of all documents, in order.
     fn scalars(text: &str) -> Vec<String> {
         let events = Parser::new_from_str(text).map(|event| event.unwrap().0);
         let scalar = |event| match event {
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_for_slurm_is_sound_and_has_a_task_for_each_shard() {
+    fn a_slurm_script_is_valid_and_has_a_task_for_each_shard() {
         let text = batch("cc-grid", None, Some(16)).slurm();
         assert_is_shell(&text);
         assert!(text.contains("#SBATCH --array=1-16\n"), "{text}");
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_for_kubernetes_is_yaml_and_carries_the_lab() {
+    fn a_kubernetes_manifest_is_yaml_and_contains_the_lab() {
         let text = batch("cc-grid", Some("/grid.toml"), Some(16)).kubernetes("a: \"b", "results");
         let all = scalars(&text);
         let after = |key: &str| {

@@ -46,7 +46,7 @@ pub struct Expected<'a> {
 }
 
 impl CiReport {
-    /// `verb` is the name of the command, and `text` its output.
+    /// Reports a comparison. `verb` is the name of the command, and `text` its output.
     pub fn of_answer(
         verb: &str,
         answer: &Answer,
@@ -84,7 +84,7 @@ impl CiReport {
         Self { suite: verb.to_owned(), cases: vec![case], summary }
     }
 
-    /// A measurement that gave no answer.
+    /// Reports a measurement that gave no answer.
     pub fn of_failure(verb: &str, base: &str, change: &str, reason: &str) -> Self {
         let reason = foreign(reason).up_to(LONGEST_REASON).to_string();
         let summary = format!("### {verb}: not measured\n\n{}\n", escape(&reason));
@@ -93,7 +93,7 @@ impl CiReport {
         Self { suite: verb.to_owned(), cases: vec![case], summary }
     }
 
-    /// `run` is the directory that was checked.
+    /// Reports a check of bounds. `run` is the directory that was checked.
     pub fn of_check(verb: &str, checked: &Checked, run: &str) -> Self {
         let mut cases = vec![validity(checked)];
         for bound in &checked.bounds {
@@ -137,12 +137,12 @@ impl CiReport {
         Self { suite: verb.to_owned(), cases, summary }
     }
 
-    /// The summary in Markdown.
+    /// Returns the summary in Markdown.
     pub fn summary(&self) -> &str {
         &self.summary
     }
 
-    /// JUnit XML: one suite, one case for each comparison or each bound and cell.
+    /// Writes JUnit XML: one suite, one case for each comparison or each bound and cell.
     pub fn junit(&self) -> io::Result<String> {
         let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
         writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
@@ -245,14 +245,14 @@ fn of_cell(bound: &CheckedBound, cell: &CheckedCell) -> Case {
     Case { name, outcome, text }
 }
 
-/// Text without the characters that XML 1.0 excludes (section 2.2).
+/// Removes the characters that XML 1.0 excludes (section 2.2).
 fn in_xml(text: &str) -> String {
     visible(text).replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }
 
 const FALSE_ALARMS: &str =
     "In at most 1 % of the runs of two equal states the answer is better or worse.\n";
-/// The most rows of a summary: GitHub refuses more than 1 MiB.
+/// Maximum number of rows of a summary: GitHub refuses more than 1 MiB.
 const MOST_ROWS: usize = 500;
 const LONGEST_REASON: usize = 1000;
 
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn each_bound_and_cell_is_a_case_that_a_reader_of_junit_understands() {
+    fn each_bound_and_cell_is_a_junit_case() {
         let report = CiReport::of_check("weir lab check", &checked(), "runs/x");
         let xml = report.junit().unwrap();
         assert!(
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_without_an_answer_is_an_error_of_its_case() {
+    fn a_failed_measurement_is_an_error_of_its_junit_case() {
         let report =
             CiReport::of_failure("weir lab ab", "old", "new", "turn 3 of `new`: no number");
         let xml = report.junit().unwrap();
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_passes_unless_another_answer_is_expected() {
+    fn a_junit_case_passes_unless_another_answer_is_expected() {
         let of = |expected| {
             let figure = |value| format!("{value} Mbit/s");
             CiReport::of_answer("weir lab ab", &answer(0.5), expected, "the output", figure)

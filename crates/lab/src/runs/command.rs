@@ -1,11 +1,12 @@
-//! The command that repeats a run which `--resume` has continued. The last part's own command line
-//! names only the directory, not the lab and the options of the first part.
+//! The command that repeats a run which `--resume` has continued. The command line of the last part
+//! does not suffice: it names only the directory, not the lab and the options of the first part.
 
 use crate::bench::LabFile;
 use crate::model::plan::{self, Plan};
 use results::Form;
 
-/// `verb` is `weir lab run` or `weir sim run`, and `file_seed` the seed that the lab file names.
+/// Returns the command of a continued run. `verb` is `weir lab run` or `weir sim run`, and
+/// `file_seed` the seed that the lab file names.
 pub(super) fn of_continued(
     verb: &str,
     lab: &LabFile,
@@ -33,8 +34,8 @@ pub(super) fn of_continued(
     words.join(" ")
 }
 
-/// The name of the lab in the command of the run's first part. If that command shows no path, the
-/// name of the file in the run's directory.
+/// Returns the name of the lab in the command of the run's first part. If that command shows no
+/// path, returns the name of the file in the run's directory.
 fn named(lab: &LabFile, began: &toml::Table) -> String {
     if lab.is_builtin() {
         return lab.name().to_owned();
@@ -64,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_continued_run_names_its_lab_and_everything_that_it_was_begun_with() {
+    fn a_continued_runs_command_names_its_lab_and_its_options() {
         assert_eq!(command("faults", Form::Full, &[], 20, None), "weir sim run faults");
         assert_eq!(
             command("faults", Form::Quick, &[], 40, Some(7)),

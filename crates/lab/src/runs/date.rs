@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The current UTC time in RFC 3339 format, to the second.
+/// Returns the current UTC time in RFC 3339 format, to the second.
 pub(crate) fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     rfc3339(since.map_or(0, |since| since.as_secs()))
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_civil() {
+    fn seconds_are_converted_to_rfc3339_dates() {
         assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
         assert_eq!(rfc3339(951_782_399), "2000-02-28T23:59:59Z");
         assert_eq!(rfc3339(951_782_400), "2000-02-29T00:00:00Z");

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct RunDirectory {
     path: PathBuf,
     journal: File,
-    /// Folder for temporary files of the run's programs. Files that a killed program leaves are
-    /// inside the run directory, and are removed when the run continues.
+    /// Folder for temporary files of the run's programs. A killed program may leave files in it,
+    /// which are removed when the run continues.
     programs: PathBuf,
     /// The mark in each line of the journal.
     mark: Mark,
@@ -122,7 +122,7 @@ impl RunDirectory {
         Ok((Self { path, journal, programs, mark, _lock: lock }, finished))
     }
 
-    /// The `run.toml` of the run at `path`.
+    /// Reads the `run.toml` of the run at `path`.
     pub(crate) fn description(path: &Path, trust: bool) -> Result<toml::Table, LabError> {
         let wrong = |reason: String| LabError::RunDirectory { path: path.to_owned(), reason };
         let owner = if trust { Owner::Anybody } else { Owner::Myself };
@@ -137,13 +137,13 @@ impl RunDirectory {
         put(&self.path, RUN, NEW_RUN, run)
     }
 
-    /// Marks the turns that follow.
+    /// Sets the mark of the turns that follow.
     pub(crate) fn mark(&mut self, mark: Mark) {
         self.mark = mark;
     }
 
-    /// The marks of the turns of the run at `path`, each once. A turn of an older weir has no mark:
-    /// its mark is empty here.
+    /// Returns the marks of the turns of the run at `path`, each once. The mark is empty for a turn
+    /// of an older weir, which wrote none.
     pub(crate) fn marks(path: &Path) -> Result<BTreeSet<Mark>, LabError> {
         let text = own::read(&path.join(JOURNAL), Owner::Anybody);
         let text = text.map_err(|e| LabError::RunDirectory {
@@ -159,7 +159,8 @@ impl RunDirectory {
         Ok(newest.into_values().collect())
     }
 
-    /// The lab file of the run at `path`, and its finished turns. Changes nothing there.
+    /// Reads the lab file of the run at `path`, and its finished turns. Changes nothing in that
+    /// directory.
     pub(crate) fn turns(path: &Path, trust: bool) -> Result<(String, Vec<Outcome>), LabError> {
         let wrong = |reason: String| LabError::RunDirectory { path: path.to_owned(), reason };
         let owner = if trust { Owner::Anybody } else { Owner::Myself };
@@ -211,7 +212,7 @@ impl Drop for RunDirectory {
     }
 }
 
-/// The reason why the file `name` of a run cannot be read.
+/// Returns the reason why the file `name` of a run cannot be read.
 fn not_resumable(name: &str, error: &std::io::Error) -> String {
     let advice = match error.kind() {
         std::io::ErrorKind::NotFound => "; name the directory of a run that was begun",
@@ -220,7 +221,7 @@ fn not_resumable(name: &str, error: &std::io::Error) -> String {
     format!("is not a run that can be resumed: {name}: {error}{advice}")
 }
 
-/// An empty folder, as an absolute path, because a program may change its directory.
+/// Creates an empty folder. Returns an absolute path, because a program may change its directory.
 fn room(path: &Path) -> Result<PathBuf, LabError> {
     let wrong = |e: std::io::Error| LabError::RunDirectory {
         path: path.to_owned(),
@@ -259,7 +260,7 @@ fn finished(journal: &mut File) -> Result<Vec<Outcome>, String> {
     Ok(newest(outcomes))
 }
 
-/// The newest outcome of a step counts.
+/// Keeps the newest outcome of each step.
 fn newest(outcomes: Vec<Outcome>) -> Vec<Outcome> {
     let mut seen = BTreeSet::new();
     let mut kept: Vec<Outcome> =
@@ -323,7 +324,7 @@ fn lock(path: &Path) -> Result<File, LabError> {
         Err(fs::TryLockError::WouldBlock) => Err(wrong(
             "another weir is running here: wait for it, or name another with --out".into(),
         )),
-        // Some network file systems cannot lock: there, nothing prevents a second run.
+        // Some network file systems cannot lock. On those, nothing prevents a second run.
         Err(fs::TryLockError::Error(_)) => Ok(folder),
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn with_identity(
     facts
 }
 
-/// How much of the time of all CPUs the hypervisor took away during a run.
+/// Measures the share of the time of all CPUs that the hypervisor took away during a run.
 #[derive(Debug)]
 pub(crate) struct StealWatch(Option<CpuSnapshot>);
 
@@ -46,8 +46,8 @@ impl StealWatch {
     }
 }
 
-/// The number of repeats with which a run began, if the run is continued with more. A report states
-/// this number, because the decision to go on may follow the figures.
+/// Returns the number of repeats with which a run began, if the run is continued with more. A
+/// report states this number, because the decision to go on may depend on the figures.
 pub(crate) fn fewer_at_first(began: &toml::Table, repeats: u32) -> Option<i64> {
     let before = began.get("environment").and_then(|facts| facts.get(AT_FIRST));
     let first = before.or_else(|| began.get("repeats")).and_then(toml::Value::as_integer);
@@ -60,7 +60,7 @@ pub(crate) const MEASURED: &str = "measured_s";
 /// The repeats of a run that was continued with more.
 pub(crate) const AT_FIRST: &str = "repeats_at_first";
 
-/// The facts of a run as TOML, for `run.toml`.
+/// Writes the facts of a run as TOML, for `run.toml`.
 pub(crate) fn as_run_toml(
     lab: &LabFile,
     plan: &Plan,
@@ -76,7 +76,7 @@ pub(crate) fn as_run_toml(
     run.insert("repeats".to_owned(), i64::from(plan.repeats).into());
     run.insert("command".to_owned(), command.into());
     run.insert("started".to_owned(), started.into());
-    // The time of all parts of a run that was interrupted.
+    // The time of all parts of a run, if a part was interrupted.
     if let Some(seconds) = measured_s {
         run.insert(MEASURED.to_owned(), seconds.into());
     }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_identity_stands_before_the_machine() {
+    fn run_facts_list_the_identity_before_the_machine() {
         let lab = crate::workloads::builtin::open("validate").unwrap();
         let build = Build { commit: Some("abc".to_owned()), ..Build::default() };
         let machine = IndexMap::from([("kernel_release".to_owned(), Value::from("6.1"))]);

@@ -19,7 +19,7 @@ use std::path::Path;
 pub(crate) struct Inputs(BTreeMap<String, String>);
 
 impl Inputs {
-    /// `facts`: the facts of the environment.
+    /// Collects the inputs of a run. `facts`: the facts of the environment.
     pub(crate) fn of(
         lab: &LabFile,
         plan: &Plan,
@@ -70,13 +70,13 @@ impl Inputs {
             add(&format!("trace {path}"), sha256(&text));
         }
         if !lab.population.is_empty() {
-            // The paths that the generators have drawn.
+            // The paths that the populations' seed has drawn.
             add("drawn paths", sha256(format!("{:?}", lab.link)));
         }
         Self(inputs)
     }
 
-    /// The inputs that `run.toml` names. `None` if an older weir wrote it.
+    /// Reads the inputs that `run.toml` names. `None` if an older weir wrote it.
     pub(crate) fn of_run(description: &toml::Table) -> Option<Self> {
         let table = description.get(INPUTS)?.as_table()?;
         let each = table.iter();
@@ -87,20 +87,20 @@ impl Inputs {
         self.0.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect()
     }
 
-    /// One checksum over all inputs except other programs: a system that is added later brings new
-    /// programs.
+    /// Returns one checksum over all inputs except other programs: a system that is added later
+    /// brings new programs.
     pub(crate) fn sha256(&self) -> String {
         let own = self.0.iter().filter(|(name, _)| !name.starts_with(PROGRAM));
         let lines = own.map(|(name, value)| format!("{name}\t{value}\n"));
         sha256(lines.collect::<String>())
     }
 
-    /// The mark of turns that are measured with these inputs.
+    /// Returns the mark of turns that are measured with these inputs.
     pub(crate) fn mark(&self) -> Mark {
         Mark { inputs: self.sha256(), weir: self.0.get(WEIR).cloned().unwrap_or_default() }
     }
 
-    /// The inputs that differ, in words. A program that is missing in one part is no difference: it
+    /// Describes the inputs that differ. A program that is missing in one part is no difference: it
     /// has measured no turn of that part.
     pub(crate) fn changes_to(&self, now: &Self) -> Vec<String> {
         let mut changes = Vec::new();
@@ -119,7 +119,7 @@ impl Inputs {
         changes
     }
 
-    /// The names of the inputs that differ, or that only one side has.
+    /// Returns the names of the inputs that differ, or that only one side has.
     pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
         let names: BTreeSet<&String> = self.0.keys().chain(other.0.keys()).collect();
         let differs = |name: &&String| self.0.get(*name) != other.0.get(*name);
@@ -158,7 +158,7 @@ fn shown(value: &toml::Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// The start of a checksum is enough to tell two checksums apart.
+/// Shortens a checksum to its start, which is enough to tell two checksums apart.
 pub(super) fn cut(value: &str) -> &str {
     let is_checksum = value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_checksum { &value[..SHORT] } else { value }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_names_every_file_of_a_fault_and_the_paths_that_were_drawn() {
+    fn a_runs_inputs_include_fault_files_and_drawn_paths() {
         let faults = of("faults", "aa");
         let text = include_str!("../../../../labs/faults/loss.toml");
         assert_eq!(faults.0["fault file labs/faults/loss.toml"], sha256(text));
@@ -224,7 +224,7 @@ mod tests {
             assert!(refused(&began, &other).unwrap().contains(name), "{name}");
             assert_ne!(first.sha256(), other.sha256());
         }
-        // A peer that was installed meanwhile has measured no turn yet.
+        // A peer that was installed between the two parts has measured no turn yet.
         let mut installed = first.clone();
         installed.0.insert("program peer".to_owned(), "aa".to_owned());
         assert_eq!(refused(&began, &installed), None);

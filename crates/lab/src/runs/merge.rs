@@ -37,8 +37,8 @@ struct Part {
     outcomes: Vec<Outcome>,
 }
 
-/// Writes the whole run that the shards of `directories` make up. `trust`: the directories may be
-/// another user's.
+/// Writes the whole run that the shards in `directories` make up. `trust`: the directories may
+/// belong to another user.
 pub fn merge(
     directories: &[PathBuf],
     location: &Location,
@@ -204,7 +204,7 @@ fn all_are_there(parts: &[Part]) -> Result<(), LabError> {
     }
 }
 
-/// The plan of the whole run.
+/// Plans the whole run.
 fn planned(lab: &LabFile, form: Form, first: &Part) -> Plan {
     let systems = first.began.get("systems").and_then(toml::Value::as_array);
     let systems = systems.into_iter().flatten().filter_map(toml::Value::as_str);
@@ -213,7 +213,7 @@ fn planned(lab: &LabFile, form: Form, first: &Part) -> Plan {
     Plan::new(lab, form, &systems, repeats.and_then(|repeats| repeats.try_into().ok()))
 }
 
-/// The outcomes of all shards. Refuses a shard whose run has not ended.
+/// Collects the outcomes of all shards. Refuses a shard whose run has not ended.
 fn gathered(parts: &[Part], lab: &LabFile, plan: &Plan) -> Result<Vec<Outcome>, LabError> {
     let mut outcomes = Vec::new();
     for part in parts {
@@ -235,7 +235,7 @@ fn gathered(parts: &[Part], lab: &LabFile, plan: &Plan) -> Result<Vec<Outcome>, 
     Ok(outcomes)
 }
 
-/// The facts of `run.toml`, as `results.json` has them.
+/// Converts the facts of `run.toml` to the format of `results.json`.
 fn facts(environment: Option<&toml::Value>) -> IndexMap<String, Value> {
     match environment.map(serde_json::to_value) {
         Some(Ok(Value::Object(facts))) => facts.into_iter().collect(),
@@ -243,7 +243,7 @@ fn facts(environment: Option<&toml::Value>) -> IndexMap<String, Value> {
     }
 }
 
-/// A note if the shards ran on different machines.
+/// Returns a note if the shards ran on different machines.
 fn machines(parts: &[Part]) -> Option<String> {
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     for part in parts {

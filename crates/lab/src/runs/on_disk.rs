@@ -9,7 +9,7 @@ use crate::workloads::builtin;
 use results::{Form, Results, Samples};
 use std::path::{Path, PathBuf};
 
-/// A directory for a new run: `runs/quic-tun-quick-20261121-030000`.
+/// Returns a directory for a new run: `runs/quic-tun-quick-20261121-030000`.
 pub fn fresh(folder: &Path, lab: &str, form: Form) -> PathBuf {
     let stamp: String = super::date::now()
         .chars()
@@ -29,7 +29,7 @@ pub fn fresh(folder: &Path, lab: &str, form: Form) -> PathBuf {
     path
 }
 
-/// A directory for a new shard: `runs/cc-grid-shard-2-of-16-20261121-030000`. `--resume`
+/// Returns a directory for a new shard: `runs/cc-grid-shard-2-of-16-20261121-030000`. `--resume`
 /// without a directory does not find a shard.
 pub(super) fn fresh_shard(folder: &Path, lab: &str, form: Form, shard: Shard) -> PathBuf {
     let prefix = prefix(lab, form);
@@ -37,7 +37,7 @@ pub(super) fn fresh_shard(folder: &Path, lab: &str, form: Form, shard: Shard) ->
     fresh(folder, &name, Form::Full)
 }
 
-/// The latest run of this lab and form that has no results yet.
+/// Finds the latest run of this lab and form that has no results yet.
 pub fn latest_unfinished(folder: &Path, lab: &str, form: Form) -> Result<PathBuf, LabError> {
     let begins = prefix(lab, form);
     let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
@@ -64,8 +64,8 @@ pub fn latest_unfinished(folder: &Path, lab: &str, form: Form) -> Result<PathBuf
     })
 }
 
-/// The lab and the form of a run that was begun, for a user who names its directory alone. With
-/// `trust`, the directory may be another user's.
+/// Reads the lab and the form of a run that was begun, for a user who names its directory alone.
+/// With `trust`, the directory may belong to another user.
 pub fn begun(path: &Path, trust: bool) -> Result<(LabFile, Form), LabError> {
     let began = RunDirectory::description(path, trust)?;
     let word = |key: &str| began.get(key).and_then(toml::Value::as_str).unwrap_or_default();
@@ -73,7 +73,7 @@ pub fn begun(path: &Path, trust: bool) -> Result<(LabFile, Form), LabError> {
     let form = forms.into_iter().find(|form| form.word() == word("form"));
     let kept = path.join(LAB);
     let text = Document::text_of(&kept).unwrap_or_default();
-    // A file of the user's may have the name of a built-in lab.
+    // A user's own file may have the name of a built-in lab.
     let builtin = builtin::BUILTIN.iter().find(|one| one.name == word("lab") && one.text == text);
     let lab = match builtin {
         Some(builtin) => builtin::open(builtin.name)?,
@@ -102,13 +102,14 @@ pub fn read(path: &Path) -> Result<Run, LabError> {
     Ok(Run { path: path.to_owned(), results, samples, lab_file })
 }
 
-/// The results of a run with their texts as they stand in the file, for a caller that escapes them.
+/// Reads the results of a run without changing their texts, for a caller that escapes them.
 pub(super) fn read_as_written(path: &Path) -> Result<Results, LabError> {
     let results = report::read_results_as_written(&results_file(path));
     results.map_err(|error| LabError::Usage(error.to_string()))
 }
 
-/// The results of a run that a user names by its directory or by its results.json.
+/// Returns the path of a run's results. The user names the run by its directory or by its
+/// results.json.
 pub(super) fn results_file(path: &Path) -> PathBuf {
     if path.is_dir() { path.join(RESULTS) } else { path.to_owned() }
 }

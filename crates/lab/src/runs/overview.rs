@@ -15,14 +15,16 @@ pub struct Overview {
     pub on_machine: bool,
     /// The lab runs in virtual time, which needs neither.
     pub in_simulator: bool,
-    /// Estimates for each form, for the machine if the lab runs there. Leaves out systems whose
-    /// programs this machine lacks. Estimates for a built-in lab follow its run on record.
+    /// Estimates for each form: for the machine if the lab can run on it, otherwise for the
+    /// simulator. Systems whose programs this machine lacks are left out. Estimates for a built-in
+    /// lab follow its run on record.
     pub quick: Duration,
     pub full: Duration,
 }
 
 impl Overview {
-    /// `threads`: the number of cells that the simulator measures at once.
+    /// Estimates the lab's times. `threads`: the number of cells that the simulator measures at
+    /// once.
     pub fn of(lab: &LabFile, threads: usize) -> Self {
         let machine =
             Executor::Machine { privilege: Privilege::Root, weir: PathBuf::new(), profile: false };
@@ -37,8 +39,8 @@ impl Overview {
             let steps: Vec<&Step> = plan.steps.iter().collect();
             Some(bench.estimate(&plan, &steps))
         };
-        // Both forms have the same turns. A run on record of either form shows how much longer than
-        // planned the turns of both take.
+        // The quick and the full form have the same turns. A run on record of either form shows by
+        // how much their turns exceed the planned time.
         let recorded = RECORDED.iter().find(|one| lab.is_builtin() && one.lab == lab.name());
         let slower = recorded.and_then(|one| {
             let two = Executor::Simulator { threads: CPUS_OF_RECORDS };
@@ -77,10 +79,10 @@ const fn recorded(
     Recorded { lab, form, repeats, left_out, took: Duration::from_millis(milliseconds) }
 }
 
-/// The machine of every page has two CPUs.
+/// Number of CPUs of the machine of every page.
 const CPUS_OF_RECORDS: usize = 2;
-/// The times that the pages state. The page of `conntrack` is missing: its machine could not run a
-/// third of the cells.
+/// The durations of runs, as the pages of docs/results state them. `conntrack` is missing, because
+/// its machine could not run a third of the cells.
 const RECORDED: &[Recorded] = &[
     recorded("accel-cost", Form::Quick, 6, &[], 126_000),
     recorded("caqm-fabric", Form::Full, 6, &[], 17_500),
@@ -145,7 +147,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_estimates_of_the_list_follow_the_runs_on_record() {
+    fn time_estimates_follow_the_runs_on_record() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results");
         for builtin in BUILTIN {
             let name = builtin.name;
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_that_prepares_each_turn_for_long_is_estimated_by_its_run() {
+    fn a_lab_with_long_turn_setup_is_estimated_by_its_recorded_run() {
         let text = builtin::open("slow-nic").unwrap().text().replacen('\n', "\n# mine\n", 1);
         let mine = Overview::of(&LabFile::parse("mine.toml", &text).unwrap(), 2);
         let known = Overview::of(&builtin::open("slow-nic").unwrap(), 2);

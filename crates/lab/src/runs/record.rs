@@ -114,13 +114,13 @@ pub fn record(run: &Path, folder: &Path, archive: Option<&Path>) -> Result<Recor
     if let Some(file) = &copied {
         record::write(file, lab_file.as_bytes())?;
     }
-    // The page comes last: the files that a page names exist.
+    // Write the page last, so that the files it names exist.
     let file = beside("md");
     record::write(&file, page.as_bytes())?;
     Ok(Recorded { page: file, chart: drawing.map(|(file, _)| file), lab_file: copied, archive })
 }
 
-/// The run's files as one archive.
+/// Packs the run's files into one archive.
 fn pack(run: &Path) -> Result<Vec<u8>, LabError> {
     let folder = folder_of(run);
     let mut files = Vec::new();
@@ -199,7 +199,7 @@ fn is_of_one_build(run: &Path, results: &Results) -> Result<(), String> {
     Err(format!("some of its turns are of {changed}: run the lab again with one build"))
 }
 
-/// The checksum over all inputs, in the environment of a run.
+/// The fact in a run's environment with the checksum over all inputs.
 pub(super) const INPUTS: &str = "inputs_sha256";
 const LAB: &str = "lab.toml";
 const RESULTS: &str = "results.json";

@@ -55,7 +55,8 @@ pub enum Location {
 pub struct Finished {
     pub results: Results,
     pub directory: PathBuf,
-    /// Turns that failed or were invalid, and may be better if they are measured again.
+    /// Number of turns that failed or were invalid, and that may be better if they are measured
+    /// again.
     pub unfit: usize,
     /// The stacks of the CPUs, if the user asked for a profile.
     pub profile: Option<Profile>,
@@ -67,7 +68,7 @@ pub struct FinishedShard {
     pub shard: Shard,
     pub turns: usize,
     pub directory: PathBuf,
-    /// Turns that failed or were invalid.
+    /// Number of turns that failed or were invalid.
     pub unfit: usize,
 }
 
@@ -131,7 +132,7 @@ struct Chosen {
 }
 
 impl Chosen {
-    /// Chooses the systems, makes the plan and cuts the plan to the shard. Tells the user which
+    /// Chooses the systems, makes the plan and limits the plan to the shard. Tells the user which
     /// systems are left out.
     fn of(
         request: &Request,
@@ -170,7 +171,7 @@ struct Running<'a> {
     command: String,
     facts: IndexMap<String, serde_json::Value>,
     inputs: Inputs,
-    /// The repeats with which the run began, if they were fewer.
+    /// The number of repeats with which the run began, if it was smaller.
     fewer: Option<i64>,
     parts: Parts,
     /// A note about the turns that are measured again.
@@ -201,7 +202,7 @@ impl<'a> Running<'a> {
         Self { request, bench, chosen, command, facts, inputs, fewer, parts, again, measured_s }
     }
 
-    /// The text of `run.toml`.
+    /// Writes the text of `run.toml`.
     fn description(&self) -> String {
         let Self { request, chosen, .. } = self;
         let started = (self.parts.started.as_str(), self.measured_s);
@@ -230,7 +231,8 @@ impl<'a> Running<'a> {
             Location::Resume { run, trust, .. } => {
                 let resumed = RunDirectory::resume(run, &text, form.word(), *trust)?;
                 self.inputs.continue_from(run, &began)?;
-                // If this part is killed, its time stays unknown.
+                // Remove the recorded time first, because the total is unknown if this part is
+                // killed.
                 if began.remove(environment::MEASURED).is_some() {
                     resumed.0.describe(&began.to_string())?;
                 }
@@ -260,8 +262,8 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Measures each step that has no outcome yet, and keeps the new outcomes. `false` after an
-    /// interruption.
+    /// Measures each step that has no outcome yet, and keeps the new outcomes. Returns `false`
+    /// after an interruption.
     fn measure_what_is_left(
         &self,
         directory: &mut RunDirectory,
@@ -289,7 +291,7 @@ impl<'a> Running<'a> {
         steps::measure(self.bench, &jobs, progress, &mut keep)
     }
 
-    /// Ends a run that failed or was interrupted, and writes its time into the directory.
+    /// Ends a run that failed or was interrupted, and writes the time it took into the directory.
     fn end_unless_whole(
         &self,
         measured: Result<bool, LabError>,
@@ -306,7 +308,7 @@ impl<'a> Running<'a> {
         Err(LabError::Interrupted { directory: Some(directory.path().to_owned()) })
     }
 
-    /// The stacks of the CPUs, and the cost of sampling in the turns of this part.
+    /// Returns the stacks of the CPUs, and the cost of sampling in the turns of this part.
     fn profile(&self, own: &[Outcome]) -> Option<Profile> {
         let systems = self.bench.profile()?;
         Some(Profile { systems, cost: cost_of_profile(own) })
@@ -348,7 +350,8 @@ impl<'a> Running<'a> {
     }
 }
 
-/// The command line that repeats a run. A run that is continued has the command of all its parts.
+/// Returns the command line that repeats a run. A run that is continued has the command of all its
+/// parts.
 fn command_of(request: &Request, chosen: &Chosen, began: &toml::Table, file_seed: u64) -> String {
     let Location::Resume { .. } = request.location else { return request.command.clone() };
     let verb = match request.executor {
@@ -378,7 +381,7 @@ pub(super) fn add_readings(outcomes: &[Outcome], facts: &mut IndexMap<String, se
     }
 }
 
-/// The number of turns that failed or were invalid.
+/// Counts the turns that failed or were invalid.
 pub(super) fn unfit(lab: &LabFile, outcomes: &[Outcome]) -> usize {
     let is_unfit = |outcome: &&Outcome| {
         // A disturbance makes turns invalid on purpose.
@@ -387,7 +390,7 @@ pub(super) fn unfit(lab: &LabFile, outcomes: &[Outcome]) -> usize {
     outcomes.iter().filter(is_unfit).count()
 }
 
-/// The shard of a new run, or the shard that a resumed run began.
+/// Returns the shard of a new run, or the shard that a resumed run began.
 fn shard(request: &Request, began: &toml::Table) -> Result<Option<Shard>, LabError> {
     let Location::Resume { run, .. } = &request.location else { return Ok(request.shard) };
     let ran = began.get(merge::SHARD).and_then(toml::Value::as_str);
@@ -430,7 +433,7 @@ impl Parts {
 }
 
 impl Request {
-    /// The description of the run that is continued, or an empty one.
+    /// Reads the description of the run that is continued. Empty for a new run.
     fn description_to_resume(&self) -> Result<toml::Table, LabError> {
         match &self.location {
             Location::Resume { run, trust, .. } => RunDirectory::description(run, *trust),
@@ -438,7 +441,8 @@ impl Request {
         }
     }
 
-    /// A run that is continued keeps its seed, systems and repeats, unless others are named.
+    /// Keeps the seed, systems and repeats of the run that is continued, unless the user named
+    /// others.
     fn continue_as(&mut self, began: &toml::Table, cancel: &Cancel) -> Result<(), LabError> {
         if let Some(seed) = seed(self, began)? {
             self.lab.set_seed(seed)?;
@@ -476,7 +480,8 @@ const SAMPLED: &str = "every second block was measured with --profile";
 const NONE_AGAIN: &str = "no turn failed or was invalid, so none is measured again; for a new measurement, run the \
                           lab without --resume";
 
-/// The seed that replaces the file's: the seed that the user named, or the seed of the resumed run.
+/// Returns the seed that replaces the file's: the seed that the user named, or the seed of the
+/// resumed run.
 fn seed(request: &Request, began: &toml::Table) -> Result<Option<u64>, LabError> {
     let environment = began.get("environment").and_then(|facts| facts.get("seed"));
     let ran = environment.and_then(toml::Value::as_integer).map(i64::cast_unsigned);
@@ -489,7 +494,7 @@ fn seed(request: &Request, began: &toml::Table) -> Result<Option<u64>, LabError>
     }
 }
 
-/// The systems that can run here, and a note for each system that cannot.
+/// Returns the systems that can run here, and a note for each system that cannot.
 fn runnable(
     request: &Request,
     bench: &dyn Bench,

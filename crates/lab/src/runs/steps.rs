@@ -32,7 +32,7 @@ pub(crate) fn measure(
         while !stop.load(Ordering::Relaxed) {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = jobs.get(number) else { return };
-            // The receiver is gone only if the run has failed already.
+            // The receiver is gone only if the run has already failed.
             let _ = sender.send(News::Begun(number));
             let _ = sender.send(News::Ended(number, Box::new(bench.measure(job))));
         }

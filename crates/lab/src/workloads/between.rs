@@ -1,5 +1,5 @@
-//! A client that prints one JSON document, and a server if the client needs one, between two real
-//! machines.
+//! Runs a client that prints one JSON document, and a server if the client needs one, between two
+//! real machines.
 
 use crate::bench::hosts::{LabHost, Order, Stream, Task, Turn, last_words};
 use crate::model::{Failure, Measurement};
@@ -18,7 +18,7 @@ pub(super) struct Client<'a> {
     pub(super) name: &'a str,
     pub(super) host: &'a dyn LabHost,
     pub(super) argv: Vec<String>,
-    /// The planned length of the measurement.
+    /// The planned duration of the measurement.
     pub(super) lasting: Span,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Exchange<'a> {
             return Err(self.cause().unwrap_or(Failure::Workload(text)));
         };
         let after = self.server_cpu()?;
-        // With status 1 the program reports errors, which its document counts.
+        // Status 1 means that the program counted errors in its document.
         let document = match end.code {
             Some(0 | 1) => serde_json::from_str::<Value>(&client.output(Stream::Out)?.text).ok(),
             _ => None,
@@ -85,7 +85,8 @@ impl<'a> Exchange<'a> {
         Ok(result)
     }
 
-    /// The CPU time of the server so far. `None` if there is no server, or if the server has ended.
+    /// Returns the CPU time of the server so far. `None` if there is no server, or if the server
+    /// has ended.
     fn server_cpu(&mut self) -> Result<Option<Duration>, Failure> {
         let Some((_, server)) = &mut self.server else { return Ok(None) };
         match server.wait(Duration::ZERO, self.turn.cancel)? {
@@ -94,7 +95,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// The failure of the server, if the server ended with an error.
+    /// Returns the failure of the server, if the server ended with an error.
     fn cause(&mut self) -> Option<Failure> {
         let (host, server) = self.server.as_mut()?;
         let end = server.wait(Duration::ZERO, self.turn.cancel).ok()??;
@@ -126,5 +127,6 @@ pub(super) fn await_listener(
 }
 
 const READY_WITHIN: Duration = Duration::from_secs(10);
-/// Time for both ends to exchange their figures: on a lossy path TCP may need several timeouts.
+/// Time for client and server to exchange their results. On a lossy path TCP may need several
+/// timeouts.
 const AFTERMATH: Duration = Duration::from_secs(30);

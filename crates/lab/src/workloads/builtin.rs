@@ -28,15 +28,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_built_in_lab_is_a_valid_lab_of_its_name() {
+    fn every_built_in_lab_is_valid_and_has_its_files_name() {
         for builtin in BUILTIN {
             let lab = open(builtin.name).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(lab.name(), builtin.name);
         }
     }
 
-    /// Labs of `weir doctor`, of the simulator's checks and of states need no `answer`: their
-    /// verdicts answer the question.
+    /// The labs of `weir doctor`, of the simulator's checks and of states need no `answer`, because
+    /// their verdicts answer the question.
     #[test]
     fn every_built_in_lab_that_measures_has_an_answer() {
         let is_without = |builtin: &&Builtin| {
@@ -56,8 +56,9 @@ mod tests {
         assert_eq!(without, all);
     }
 
-    /// With fewer repeats a figure has no interval, or a primary comparison stays undecided. Each
-    /// drawn fault is a case of its own: the intervals are over the faults.
+    /// With fewer repeats a figure has no interval, or a primary comparison stays undecided. Labs
+    /// of drawn faults are exempt: each fault is a case of its own, and the intervals are over the
+    /// faults.
     #[test]
     fn every_built_in_lab_repeats_its_full_form_often_enough() {
         for builtin in BUILTIN {
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_name_is_recognised() {
+    fn a_misspelt_lab_name_suggests_the_right_one() {
         let error = open("quic-tum").unwrap_err().to_string();
         assert!(error.contains("did you mean `quic-tun`?"), "{error}");
     }

@@ -59,7 +59,7 @@ pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), 
         let Some(values) = document.axes.get(*axis) else { return Ok(()) };
         values.get_ref().iter().try_for_each(|value| document.known(axis, value, known))
     };
-    // These checks would report a misspelt key as missing.
+    // With a misspelt key, these checks would report the right key as missing.
     let keys_are_known = !document.source.has_mistakes();
     document.go_on(document.check_names())?;
     document.go_on(hosts())?;
@@ -83,7 +83,8 @@ pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), 
     document.go_on(check_bounds(document))?;
     document.go_on(document.check_settings())?;
     document.go_on(document.check_state())?;
-    // The check of cells reads everything checked so far, and would report the same mistakes again.
+    // The check of cells reads everything checked so far, and would report the same mistakes a
+    // second time.
     let before = document.source.count();
     document.check_count()?;
     if document.source.count() > before {
@@ -124,7 +125,8 @@ fn check_links(document: &Document) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Checks every cell of every form, so that a bad value fails now and not in the tenth minute.
+/// Checks every cell of every form before the run, so that a bad value does not fail after ten
+/// minutes.
 fn check_cells(document: &Document, workload: &dyn Workload) -> Result<(), FileError> {
     let places = axes::all_places(document);
     // A later run may choose a value that no form chooses, so check those values too.
@@ -157,7 +159,7 @@ fn check_cells(document: &Document, workload: &dyn Workload) -> Result<(), FileE
     Ok(())
 }
 
-/// Checks the form of bounds. A bound may name cells that only one form measures.
+/// Checks the syntax of bounds. A bound may name cells that only one form measures.
 fn check_bounds(document: &Document) -> Result<(), FileError> {
     for bound in &document.bounds {
         if let Err(message) = Bound::read(bound.get_ref()) {
@@ -329,7 +331,7 @@ fn check_tunnel(
     Ok(())
 }
 
-/// Each key of any workload, once.
+/// Returns each key of any workload, once.
 fn known_keys() -> impl Iterator<Item = Key> {
     let mut known = SHARED_KEYS.to_vec();
     for key in WORKLOADS.iter().flat_map(|workload| workload.keys()) {
@@ -340,7 +342,7 @@ fn known_keys() -> impl Iterator<Item = Key> {
     known.into_iter()
 }
 
-/// The workloads for which `test` holds: `kind = "a"`, `"b"` or `"c"`.
+/// Lists the workloads for which `test` holds: `kind = "a"`, `"b"` or `"c"`.
 fn kinds_that(test: impl Fn(&dyn Workload) -> bool) -> String {
     let kinds = WORKLOADS.iter().filter(|workload| test(**workload));
     let kinds: Vec<String> = kinds.map(|workload| format!("\"{}\"", workload.kind())).collect();

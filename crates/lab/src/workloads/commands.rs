@@ -15,19 +15,20 @@ use std::fmt;
 pub struct CommandLine {
     /// The system, or `workload`.
     pub system: String,
-    /// `server`, `client`, `version`, the key of the workload, a file or a variable.
+    /// The command's purpose: `server`, `client`, `version`, the key of the workload, a file or a
+    /// variable.
     pub end: String,
-    /// With the values of the axes. Words that only a running cell knows, such as its addresses,
-    /// keep their braces.
+    /// The command with the values of the axes. Words that only a running cell knows, such as its
+    /// addresses, keep their braces.
     pub line: String,
     /// Files that the lab writes for the program.
     pub files: Vec<String>,
 }
 
 impl LabFile {
-    /// The commands that this form starts for these systems, in every cell, each once. An empty
-    /// list stands for all systems. The list also has the files that the lab writes for a program,
-    /// because the program may run them, and the variables that a shell gets.
+    /// Returns the commands that this form starts for these systems, in every cell, each once. An
+    /// empty list of systems stands for all. Also lists the files that the lab writes for a
+    /// program, because the program may run them, and the variables that a shell gets.
     pub fn commands(&self, form: Form, systems: &[String]) -> Vec<CommandLine> {
         let spec = plan::form_of(self, form);
         let chosen = |name: &str| match systems {
@@ -87,7 +88,8 @@ impl LabFile {
 }
 
 impl Document {
-    /// The machines that a lab logs in to, and the settings that it changes there for all systems.
+    /// Lists the machines to which a lab logs in, and the settings that it changes on them for all
+    /// systems.
     fn hosts_and_settings(&self) -> Vec<CommandLine> {
         let places = self.places_of_hosts();
         let line = |system: &str, end: &str, line: String| CommandLine {
@@ -116,7 +118,7 @@ impl Document {
         BUILTIN.iter().any(|builtin| *self.text() == *builtin.text) || library::has(&self.text())
     }
 
-    /// The commands that make and remove the states.
+    /// Lists the commands that make and remove the states.
     fn commands_of_states(&self, places: &[Axes]) -> Vec<CommandLine> {
         let Some(state) = &self.state else { return Vec::new() };
         let of_side = state.get_ref().sides().into_iter().flat_map(|(name, side)| {
@@ -134,7 +136,7 @@ impl Document {
         of_side.collect()
     }
 
-    /// The texts of `[workload]` that a shell runs, and the variables that the shell gets.
+    /// Lists the texts of `[workload]` that a shell runs, and the variables that the shell gets.
     fn commands_of_workload(&self, places: &[Axes]) -> Vec<CommandLine> {
         let table = self.workload.get_ref();
         let own = |end: String, line: &str| CommandLine {
@@ -173,7 +175,7 @@ impl Document {
     }
 }
 
-/// The text as the cells at `places` have it, each version once.
+/// Returns the text as the cells at `places` have it, each version once.
 fn in_cells(text: &str, places: &[Axes]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for axes in places {
@@ -188,7 +190,7 @@ fn in_cells(text: &str, places: &[Axes]) -> Vec<String> {
     lines
 }
 
-/// The different lines of all cells, for a line whose placeholders are single words.
+/// Returns the different lines of all cells, for a line whose placeholders are single words.
 fn words_in_cells(text: &str, places: &[Axes]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for axes in places {
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_those_of_the_systems_that_run() {
+    fn shown_commands_are_those_of_the_chosen_systems() {
         let lab = builtin::open("quic-tun").unwrap();
         assert!(lab.is_builtin());
         let of = |systems: &[&str]| {

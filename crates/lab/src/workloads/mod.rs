@@ -34,7 +34,7 @@ pub use diagnose::load;
 
 pub(crate) use crate::bench::workload::{CellWorkload, HostSetup, SystemKey, Workload};
 
-/// The registry. Messages list the workloads in this order.
+/// The registry of workloads. Messages list the workloads in this order.
 pub(crate) const WORKLOADS: &[&dyn Workload] = &[
     &bulk::Bulk,
     &link_accuracy::LinkAccuracy,

@@ -10,8 +10,8 @@ impl LabFile {
         Self::parse(&path.display().to_string(), &Document::text_of(path)?)
     }
 
-    /// Messages use `file` as the name of the file. The error names all mistakes that can be found
-    /// at once.
+    /// Parses a lab file. Messages use `file` as the name of the file. The error names all mistakes
+    /// that can be found at once.
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
         let read = || {
             let mut document = Document::parse(file, text)?;
@@ -25,8 +25,8 @@ impl LabFile {
         read().map_err(|first| FileError::joined(mistakes(file, text)).unwrap_or(first))
     }
 
-    /// Takes the lab's hosts from an Ansible inventory: for each host, the host or the group of the
-    /// same name.
+    /// Takes the lab's hosts from an Ansible inventory. Each host of the lab is the inventory's
+    /// host or group of the same name.
     pub fn use_inventory(&mut self, path: &Path) -> Result<(), FileError> {
         let file = path.display().to_string();
         let text = Document::text_of(path)?;
@@ -35,7 +35,7 @@ impl LabFile {
     }
 }
 
-/// All mistakes of a file. A check that builds on a failed check is left out.
+/// Returns all mistakes of a file. A check that builds on a failed check is left out.
 fn mistakes(file: &str, text: &str) -> Vec<FileError> {
     let mut draft = Draft::of(file, text);
     let mut found = Vec::new();
@@ -48,7 +48,8 @@ fn mistakes(file: &str, text: &str) -> Vec<FileError> {
             .into_iter()
             .filter_map(|error| draft.translated(error))
             .filter(|error| !found.iter().any(|known| known.to_string() == error.to_string()))
-            // The mended setting may have been the only use of the axis.
+            // Drop errors about unused axes: the mended setting may have been the only use of the
+            // axis.
             .filter(|error| round == 0 || !error.to_string().contains("nothing depends on axis"))
             .collect();
         // Each round finds one more mistake of each link.
@@ -65,7 +66,7 @@ fn mistakes(file: &str, text: &str) -> Vec<FileError> {
     found
 }
 
-/// The mistakes of a file whose grammar is sound.
+/// Returns the mistakes of a file whose grammar is sound.
 fn mistakes_of(mut document: Document) -> Vec<FileError> {
     if let Err(error) = document.add_states().and_then(|()| document.populate()) {
         return vec![error];
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_of_a_file_are_reported_at_once() {
+    fn all_mistakes_of_a_lab_file_are_reported_at_once() {
         let text = LAB
             .replace("rate =", "rat =")
             .replace("from = \"client\"", "from = \"clent\"")
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_of_all_kinds_are_reported_together() {
+    fn grammar_and_workload_mistakes_are_reported_together() {
         let text = LAB
             .replace("name = \"lab\"", "name = \"lab\"\ntitle 5")
             .replace("rtt = \"20ms\"", "rtt = \"20 parsecs\"\nqueue = \"droptali:64KiB\"")
@@ -143,9 +144,9 @@ mod tests {
         starts(&found, &expected);
     }
 
-    /// Each mistake alone gives one error, and no error about its consequences.
+    /// Each mistake gives exactly one error, and no error about its consequences.
     #[test]
-    fn a_mended_mistake_has_no_consequences() {
+    fn a_mistake_gives_no_errors_about_its_consequences() {
         for (right, wrong) in [
             ("rate = \"10mbit\"", "rate = 10"),
             ("rate = \"10mbit\"", "rate = \"10"),
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_short_forms_gets_them_from_its_full_one() {
+    fn missing_short_forms_are_made_from_the_full_form() {
         let lab = LabFile::parse("lab.toml", LAB).unwrap();
         let systems = ["cubic".to_owned()];
         let plan = |form| crate::model::Plan::new(&lab, form, &systems, None);

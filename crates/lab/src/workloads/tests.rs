@@ -24,7 +24,7 @@ fn at(many: &str) -> Axes {
 }
 
 #[test]
-fn every_key_is_documented() {
+fn every_workload_key_is_documented() {
     let page = |name: &str| {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");
         std::fs::read_to_string(root.join(name)).unwrap()
@@ -40,7 +40,7 @@ fn every_key_is_documented() {
 }
 
 #[test]
-fn messages_and_crowds_are_parsed() {
+fn message_and_crowd_settings_are_parsed() {
     let messages = lab("kind = \"messages\"\nsize = \"64B\"\nstreams = 3").unwrap();
     let expected = MessageSettings { size: Bytes::new(64), count: 500, streams: 3 };
     assert_eq!(Messages.settings(&messages, &at("0")).unwrap(), expected);
@@ -50,7 +50,7 @@ fn messages_and_crowds_are_parsed() {
 }
 
 #[test]
-fn an_invalid_setting_is_refused_with_its_line() {
+fn an_invalid_workload_setting_is_refused_with_its_line() {
     for (workload, told) in [
         ("kind = \"messages\"\nsize = \"1MiB\"", "lab.toml:12: a message has from 1 byte"),
         ("kind = \"messages\"\nsize = \"0B\"", "lab.toml:12: a message has from 1 byte"),

@@ -1,10 +1,11 @@
-//! Details of reading `results.json`: older writers, absent keys and `null` in place of numbers.
+//! Compatibility of `results.json`: older writers, absent keys and `null` in place of numbers.
 
 use serde::Deserialize;
 
 use super::{Cell, NOT_RUN, Results};
 
-/// Older writers marked a cell that was not run as failed, and compared it as the worst.
+/// Moves the reason of cells that were not run from `failed`, where older writers stored it. Drops
+/// the comparisons in which older writers ranked such a cell worst.
 pub(super) fn without_failures_of_cells_not_run(mut results: Results) -> Results {
     for cell in &mut results.cells {
         let reason = cell.failed.as_deref().and_then(|reason| reason.strip_prefix(NOT_RUN));
@@ -25,7 +26,7 @@ pub(super) fn yes() -> bool {
     true
 }
 
-// serde_json writes a non-finite number as null. One such value must not make a whole run
+// serde_json writes a non-finite number as null. A single such value must not make a whole run
 // unreadable.
 pub(super) fn null_is_nan<'de, D: serde::Deserializer<'de>>(
     deserializer: D,
@@ -53,7 +54,7 @@ pub(super) fn infinite_interval<'de, D: serde::Deserializer<'de>>(
     Ok(ends.map(|ends| ends.map(|end| end.unwrap_or(f64::INFINITY))))
 }
 
-// serde needs a function of a reference.
+// serde calls these functions with a reference.
 #[allow(clippy::trivially_copy_pass_by_ref)]
 pub(super) fn is_false(flag: &bool) -> bool {
     !flag

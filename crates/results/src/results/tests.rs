@@ -4,7 +4,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn the_keys_that_scripts_read_are_in_the_file() {
+fn json_paths_used_by_scripts_have_values() {
     let mut results = Results::new("quic-tun", Form::Quick);
     let axes = Axes::from([("loss".to_owned(), "1%".to_owned())]);
     let mut cell = Cell::new("tcp-cubic", axes.clone());
@@ -55,7 +55,7 @@ fn the_keys_that_scripts_read_are_in_the_file() {
 }
 
 #[test]
-fn older_and_newer_writers_are_read() {
+fn results_of_older_and_newer_writers_are_read() {
     let least = r#"{"lab":"x","valid":true,"cells":[{"system":"a"}]}"#;
     let read = Results::from_json(least, Path::new("results.json")).unwrap();
     assert!(read.cells[0].valid && read.cells[0].failed.is_none());
@@ -74,7 +74,7 @@ fn older_and_newer_writers_are_read() {
 }
 
 #[test]
-fn an_older_file_of_a_cell_that_was_not_run_is_read_as_such() {
+fn cells_that_older_writers_marked_failed_are_read_as_not_run() {
     let older = r#"{"lab":"x","valid":true,"cells":[
         {"system":"a","axes":{"n":"1"},"failed":"not run: needs 3 CPUs"},
         {"system":"b","axes":{"n":"1"},"failed":"it broke"},{"system":"a","axes":{"n":"2"}}],
@@ -90,7 +90,7 @@ fn an_older_file_of_a_cell_that_was_not_run_is_read_as_such() {
 }
 
 #[test]
-fn an_infinite_ratio_is_null_in_the_file() {
+fn an_infinite_ratio_is_written_as_null() {
     let mut results = Results::new("x", Form::Full);
     results.comparisons.push(Comparison {
         metric: "goodput_mbit_s".to_owned(),
@@ -112,7 +112,7 @@ fn an_infinite_ratio_is_null_in_the_file() {
 }
 
 #[test]
-fn the_blocks_that_decide_the_primary_comparisons_come_first() {
+fn more_blocks_count_for_primary_comparisons_first() {
     let comparison = |primary, verdict, more_blocks| Comparison {
         metric: "goodput_mbit_s".to_owned(),
         axes: Axes::new(),
@@ -145,7 +145,7 @@ fn the_blocks_that_decide_the_primary_comparisons_come_first() {
 }
 
 #[test]
-fn an_invalid_file_is_reported_with_its_name_and_the_place() {
+fn an_invalid_results_file_is_reported_with_its_name_and_key_path() {
     let wrong =
         r#"{"lab":"x","valid":true,"cells":[{"system":"a","metrics":{"m":{"median":"fast"}}}]}"#;
     let error = Results::from_json(wrong, Path::new("/runs/1/results.json")).unwrap_err();
@@ -155,7 +155,7 @@ fn an_invalid_file_is_reported_with_its_name_and_the_place() {
 }
 
 #[test]
-fn a_reference_belongs_to_every_cell_with_its_values() {
+fn a_reference_row_belongs_to_every_cell_with_its_axis_values() {
     let row = Reference {
         system: "tcp".to_owned(),
         systems: vec!["tcp-cubic".to_owned()],
@@ -172,7 +172,7 @@ fn a_reference_belongs_to_every_cell_with_its_values() {
 
 proptest! {
     #[test]
-    fn results_survive_a_round_trip_through_the_file(
+    fn results_are_unchanged_by_writing_and_reading_json(
         lab in ".{0,12}", system in ".{0,12}", axis in ".{0,6}", value in ".{0,6}",
         failed in proptest::option::of(".{0,20}"), eighths in -1_000_000i32..1_000_000, n in 0u64..1000, valid: bool, cpu_limited: bool,
     ) {

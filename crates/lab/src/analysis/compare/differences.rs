@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use results::Form;
 use serde_json::Value;
 
-/// One note for each difference.
+/// Returns one note for each difference.
 pub(super) fn differences(runs: &[&Run]) -> Vec<String> {
     let mut notes: Vec<String> = FACTS.iter().filter_map(|group| of_group(runs, group)).collect();
     notes.extend(TABLES.iter().flat_map(|(fact, name)| of_table(runs, fact, name)));
@@ -28,8 +28,8 @@ pub(super) fn differences(runs: &[&Run]) -> Vec<String> {
     notes
 }
 
-/// The first fact of a group that differs. All facts of a group describe the same thing, and the
-/// most readable fact comes first.
+/// Returns a note about the first fact of a group that differs. All facts of a group describe the
+/// same thing, and the most readable fact comes first.
 fn of_group(runs: &[&Run], group: &[(&str, &str)]) -> Option<String> {
     let value = |run: &Run, fact: &str| {
         run.results.environment.get(fact).map_or_else(|| UNKNOWN.to_owned(), shown)
@@ -37,7 +37,7 @@ fn of_group(runs: &[&Run], group: &[(&str, &str)]) -> Option<String> {
     group.iter().find_map(|(fact, name)| of_values(runs, name, |run| value(run, fact)))
 }
 
-/// One note for each entry of a table that differs: a program, a setting of the kernel.
+/// Returns one note for each entry of a table that differs: a program, a setting of the kernel.
 fn of_table(runs: &[&Run], fact: &str, name: &str) -> Vec<String> {
     let entries =
         |run: &&Run| run.results.environment.get(fact).and_then(Value::as_object).cloned();
@@ -56,7 +56,7 @@ fn of_table(runs: &[&Run], fact: &str, name: &str) -> Vec<String> {
     keys.into_iter().filter_map(of_key).collect()
 }
 
-/// `the kernel differs: 6.1.0 in runs/a; 6.12.0 in runs/b`
+/// Returns, for example, `the kernel differs: 6.1.0 in runs/a; 6.12.0 in runs/b`.
 fn of_values(runs: &[&Run], name: &str, value: impl Fn(&Run) -> String) -> Option<String> {
     let mut values: IndexMap<String, Vec<String>> = IndexMap::new();
     for run in runs {
@@ -67,7 +67,8 @@ fn of_values(runs: &[&Run], name: &str, value: impl Fn(&Run) -> String) -> Optio
     (parts.len() > 1).then(|| format!("{name} differs: {}", parts.join("; ")))
 }
 
-/// A program is shown by its version and the first digits of its checksum.
+/// Renders a fact for a note. A program is shown by its version and the first digits of its
+/// checksum.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

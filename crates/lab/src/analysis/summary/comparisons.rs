@@ -29,7 +29,7 @@ pub(super) fn comparisons(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> V
     rows.iter().filter_map(comparison).collect()
 }
 
-/// The ratios of each metric, one series for each comparison, in the order of the blocks.
+/// Computes the ratios of each metric, one series for each comparison, in the order of the blocks.
 pub(super) fn ratios<'a>(
     lab: &'a LabFile,
     plan: &'a Plan,
@@ -85,7 +85,7 @@ fn rows_of<'a>(compare: &'a CompareSpec, plan: &'a Plan, repeats: &Repeats<'a>) 
         .collect()
 }
 
-/// For a lab without comparisons: compares each system's main metric with the first system's.
+/// Compares each system's main metric with the first system's, for a lab without comparisons.
 fn with_first_system<'a>(lab: &'a LabFile, plan: &'a Plan, repeats: &Repeats<'a>) -> Vec<Row<'a>> {
     let Some(first) = lab.systems().next().map(SystemSpec::name) else { return Vec::new() };
     let metric = match &lab.view {
@@ -112,21 +112,21 @@ struct Row<'a> {
     pair: Pair<'a>,
     of_table: stats::Row,
     threshold: Share,
-    /// No pair was valid. The ratio is shown and decides nothing.
+    /// Whether no pair was valid. The ratio is then shown without a verdict.
     invalid: bool,
-    /// The repeats are windows of one start of each system, which decide nothing about another
-    /// start.
+    /// Whether the repeats are windows of one start of each system. Such a comparison has no
+    /// verdict, because another start may differ.
     windows: bool,
     primary: bool,
     compare: Option<&'a CompareSpec>,
 }
 
 impl<'a> Row<'a> {
-    /// `None` if there is nothing to compare.
+    /// Builds the row of a pair. `None` if there is nothing to compare.
     fn of(pair: Pair<'a>, threshold: Share, repeats: &Repeats<'a>) -> Option<Self> {
         let direction = metrics::direction(pair.metric)?;
         let (blocks, invalid) = repeats.pairs(&pair)?;
-        // Two systems that both failed in every block are not equal.
+        // If both systems failed in every block, nothing shows that they are equal: make no row.
         if blocks.iter().flatten().all(|(a, b)| a.is_none() && b.is_none()) {
             return None;
         }
@@ -136,7 +136,8 @@ impl<'a> Row<'a> {
         Some(Self { pair, of_table, threshold, invalid, windows, primary, compare })
     }
 
-    /// The row that takes part in the table of the run, if the comparison can have a verdict.
+    /// Returns the row that takes part in the table of the run, if the comparison can have a
+    /// verdict.
     const fn in_table(&self) -> Option<&stats::Row> {
         if self.invalid || self.windows { None } else { Some(&self.of_table) }
     }
@@ -177,10 +178,10 @@ impl<'a> Row<'a> {
 #[derive(Debug)]
 struct Repeats<'a> {
     count: u32,
-    /// A number for each place on the axes.
+    /// Index of each combination of axis values.
     places: HashMap<String, usize>,
     by_place: HashMap<(&'a str, u32, usize), &'a Outcome>,
-    /// The systems of which a repeat was measured, and the metrics that they have.
+    /// The systems with a measured repeat. `metrics`: each measured metric with its system.
     measured: HashSet<&'a str>,
     metrics: HashSet<(&'a str, &'a str)>,
 }
@@ -203,7 +204,7 @@ impl<'a> Repeats<'a> {
         Self { count, places, by_place, measured, metrics }
     }
 
-    /// The names of all metrics, sorted.
+    /// Returns the names of all metrics, sorted.
     fn names(&self) -> impl Iterator<Item = &'a str> + Clone {
         let mut names: Vec<&str> = self.metrics.iter().map(|(_, metric)| *metric).collect();
         names.sort_unstable();
@@ -211,18 +212,19 @@ impl<'a> Repeats<'a> {
         names.into_iter()
     }
 
-    /// A number for each metric: rows of the same metric have similar spreads.
+    /// Returns a number for each metric: rows of the same metric have similar spreads.
     fn kind(&self, metric: &str) -> usize {
         self.names().position(|name| name == metric).unwrap_or(usize::MAX)
     }
 
-    /// The values of both systems, block by block, and whether they are invalid. A repeat that
-    /// failed, or that has no figure of the metric, is `None`. A pair with an invalid repeat is
-    /// left out, because the machine made it invalid. If all pairs are invalid, returns the invalid
-    /// pairs. A pair is also left out if a repeat names the metric as missing, if neither repeat
-    /// has it, or if this machine cannot measure one of the systems.
+    /// Returns the values of both systems, block by block, and whether they are invalid. A repeat
+    /// that failed, or that has no figure of the metric, is `None`. A pair with an invalid repeat
+    /// is left out, because the machine made it invalid. If all pairs are invalid, returns the
+    /// invalid pairs. A pair is also left out if a repeat names the metric as missing, or if
+    /// neither repeat has it. The same holds if this machine cannot measure one of the systems.
     fn pairs(&self, pair: &Pair<'_>) -> Option<(Vec<Option<table::Pair>>, bool)> {
-        // A metric that a measured system has in no repeat does not apply to the system.
+        // If a measured system has the metric in no repeat, the metric does not apply to the
+        // system.
         let applies = |system| {
             !self.measured.contains(system) || self.metrics.contains(&(system, pair.metric))
         };
@@ -243,7 +245,7 @@ impl<'a> Repeats<'a> {
         }
     }
 
-    /// The values of both systems in a block, and whether they are valid.
+    /// Returns the values of both systems in a block, and whether they are valid.
     fn pair_of(&self, pair: &Pair<'_>, block: u32, place: usize) -> Option<(table::Pair, bool)> {
         let at = |system| self.at(system, block, place, pair.metric);
         let (a, b) = at(pair.a).zip(at(pair.b))?;
@@ -252,14 +254,16 @@ impl<'a> Repeats<'a> {
         is_pair.then_some(((a.value, b.value), a.valid && b.valid))
     }
 
-    /// The ratio of each pair in which both systems have a figure, in the order of the blocks.
+    /// Returns the ratio of each pair in which both systems have a figure, in the order of the
+    /// blocks.
     fn ratios(&self, pair: &Pair<'_>) -> Vec<f64> {
         let pairs = self.pairs(pair).map(|(pairs, _)| pairs).unwrap_or_default();
         let ratio = |(a, b): table::Pair| Some(a? / b?);
         pairs.into_iter().flatten().filter_map(ratio).filter(|ratio| !ratio.is_nan()).collect()
     }
 
-    /// `None` if the repeat was not run, or if this machine cannot measure the cell.
+    /// Returns a system's repeat. `None` if the repeat was not run, or if this machine cannot
+    /// measure the cell.
     fn at(&self, system: &str, block: u32, place: usize, metric: &str) -> Option<Repeat> {
         let outcome = self.by_place.get(&(system, block, place))?;
         if outcome.is_left_out() {

@@ -1,4 +1,4 @@
-//! The verdicts of a lab that judges verdicts, by case.
+//! Counts of a lab's diagnostic verdicts, by case.
 
 use super::figures;
 use crate::model::{Measurement, Outcome};
@@ -44,7 +44,7 @@ pub(super) fn confusion(outcomes: &[Outcome]) -> Option<Confusion> {
     Some(Confusion { axis, verdicts: totals.into_keys().collect(), rows })
 }
 
-/// The shares of right verdicts in words.
+/// Builds the sentences with the shares of right verdicts.
 pub(super) fn answer(results: &Results, outcomes: &[Outcome]) -> Option<String> {
     let confusion = results.confusion.as_ref()?;
     let sum = |rows: &[&ConfusionRow]| {
@@ -94,7 +94,8 @@ pub(super) fn answer(results: &Results, outcomes: &[Outcome]) -> Option<String> 
     Some(answer + ".")
 }
 
-/// The shares about drawn faults among the first two and by sender, and the list of wrong verdicts.
+/// Builds the text about drawn faults: how often the right verdict is among the first two, the
+/// share of right verdicts by sender, and the list of wrong verdicts.
 fn drawn(outcomes: &[Outcome]) -> String {
     let turns = || outcomes.iter().filter_map(|one| Some((one, verdict_of(one)?)));
     let label = |measured: &Measurement, name: &str| measured.labels.get(name).cloned();
@@ -134,7 +135,7 @@ fn drawn(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// `35 of 36 (97.2 %, 95 % Clopper-Pearson interval 85.5 to 99.9 %)`
+/// Returns a share such as `35 of 36 (97.2 %, 95 % Clopper-Pearson interval 85.5 to 99.9 %)`.
 fn counted(count: u64, total: u64) -> String {
     let share = shown::percent(count as f64 * 100.0 / total.max(1) as f64);
     let level = Share::from_percent(95.0).unwrap_or_default();
@@ -145,7 +146,7 @@ fn counted(count: u64, total: u64) -> String {
     format!("{count} of {total} ({share}{})", interval.unwrap_or_default())
 }
 
-/// Invalid turns have no verdict.
+/// Returns the measurement and its verdict. Invalid turns have no verdict.
 fn verdict_of(outcome: &Outcome) -> Option<(&Measurement, &str)> {
     let measured = figures(outcome).filter(|measured| measured.invalid.is_empty())?;
     Some((measured, measured.labels.get("verdict")?.as_str()))
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn drawn_turns_are_counted_by_their_case_and_by_sender() {
+    fn verdicts_on_drawn_faults_are_counted_by_case_and_sender() {
         let drawn = |sender: &str, case: &str, expected: &str, verdict: &str, right: f64| {
             let mut turn = turn("12 4711", expected, verdict, right);
             sender.clone_into(&mut turn.system);
@@ -253,7 +254,7 @@ mod tests {
         (results.confusion.unwrap(), text)
     }
 
-    /// The turn of a drawn composition whose right verdict is the second one.
+    /// Builds the turn of a drawn composition whose right verdict is the second one.
     fn second(mut turn: Outcome, case: &str) -> Outcome {
         let Verdict::Measured(measured) = &mut turn.verdict else { unreachable!() };
         measured.record(BOTH, Some(1.0));
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_a_wrong_verdict_has_no_least_case_and_no_list() {
+    fn a_run_with_only_right_verdicts_lists_no_wrong_verdicts() {
         let (_, text) = of(&[turn("idle", "nothing", "nothing", 1.0)]);
         assert!(text.starts_with("about healthy cases: 1 of 1"), "{text}");
         assert!(!text.contains("The least") && !text.contains("Wrong"), "{text}");
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_second_verdict_is_counted_apart_from_a_right_first() {
+    fn right_second_verdicts_are_counted_separately() {
         let outcomes = [
             second(turn("1", "loss", "path", 0.0), "random-loss"),
             second(turn("2", "loss", "path", 0.0), "random-loss"),

@@ -1,4 +1,4 @@
-//! Whether successive repeats of a run resemble one another.
+//! Autocorrelation: whether successive repeats of a run resemble one another.
 
 use super::{comparisons, figures};
 use crate::bench::LabFile;
@@ -7,8 +7,9 @@ use crate::model::plan::Plan;
 use indexmap::IndexMap;
 use results::{Correlation, metrics};
 
-/// One entry for each metric with a direction, and one entry for its ratios. Empty in virtual time,
-/// where each repeat has a seed of its own, and for windows of one start, which have no interval.
+/// Computes one entry for each metric with a direction, and one entry for its ratios. Empty in
+/// virtual time, where each repeat has a seed of its own, and for windows of one start, which have
+/// no interval.
 pub(super) fn correlations(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Vec<Correlation> {
     let in_virtual_time =
         outcomes.iter().filter_map(figures).any(|measured| measured.fingerprint.is_some());
@@ -33,7 +34,7 @@ pub(super) fn correlations(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> 
     values.chain(ratios).collect()
 }
 
-/// A single sentence for all correlated metrics: load that outlasts a repeat correlates many
+/// Builds a single sentence for all correlated metrics: load that outlasts a repeat correlates many
 /// metrics at once.
 pub(super) fn warnings(all: &[Correlation]) -> Vec<String> {
     let mut shown: Vec<&Correlation> = all.iter().filter(|one| one.shown).collect();
@@ -58,7 +59,7 @@ pub(super) fn warnings(all: &[Correlation]) -> Vec<String> {
     )]
 }
 
-/// The values of each metric, one series for each cell, in the order of the blocks.
+/// Returns the values of each metric, one series for each cell, in the order of the blocks.
 fn of_cells<'a>(plan: &Plan, outcomes: &'a [Outcome]) -> IndexMap<&'a str, Vec<Vec<f64>>> {
     let mut all: IndexMap<&str, Vec<Vec<f64>>> = IndexMap::new();
     for cell in &plan.cells {
@@ -83,7 +84,7 @@ fn of_cells<'a>(plan: &Plan, outcomes: &'a [Outcome]) -> IndexMap<&'a str, Vec<V
     all
 }
 
-/// Most metrics that the warning names.
+/// Maximum number of metrics that the warning names.
 const NAMED: usize = 3;
 
 #[cfg(test)]
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn one_sentence_names_three_metrics_and_counts_the_others() {
+    fn the_correlation_warning_names_three_metrics_and_counts_the_rest() {
         let names = ["goodput_mbit_s", "jain", "queue_ms.p95", "fct_ms.p50", "retransmit_percent"];
         let all: Vec<Correlation> =
             names.iter().zip(1..).map(|(name, p)| shown(name, f64::from(p) / 100.0)).collect();

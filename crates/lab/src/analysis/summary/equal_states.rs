@@ -24,7 +24,8 @@ impl Bench {
         Self { random: Pcg64Mcg::seed_from_u64(seed), speeds: HashMap::new(), slower }
     }
 
-    /// The sum of three uniform numbers, with a standard deviation of 1.
+    /// Draws a nearly normal number with a standard deviation of 1: the sum of three uniform
+    /// numbers.
     fn normal(&mut self) -> f64 {
         (0..3).map(|_| self.random.random::<f64>() * 2.0 - 1.0).sum()
     }
@@ -51,7 +52,7 @@ impl Bench {
         Verdict::Measured(Box::new(measured))
     }
 
-    /// The comparisons of a whole run of the full form.
+    /// Simulates a whole run of the full form and returns its comparisons.
     fn table(&mut self, lab: &LabFile) -> Vec<Comparison> {
         let systems = ["before", "after"].map(str::to_owned);
         let plan = Plan::new(lab, Form::Full, &systems, None);
@@ -117,7 +118,8 @@ fn in_1000_tables_the_interval_of_a_row_slower_by_3_or_4_percent_excludes_1() {
     slowdown(1_000, 0.04);
 }
 
-/// Each run has the slowdown in another row.
+/// Checks that runs with one slower row exclude 1 for that row. Each run has the slowdown in
+/// another row.
 fn slowdown(runs: u64, share: f64) {
     let lab = lab();
     let systems = ["after".to_owned()];
@@ -141,7 +143,7 @@ fn slowdown(runs: u64, share: f64) {
     assert!(elsewhere as f64 <= 0.05 * runs as f64, "{elsewhere} of {runs}");
 }
 
-/// 13 of netperf at two ends, pinned and not; 5 of lmbench; 4 of nginx.
+/// 13 netperf tests at two `ends`, pinned and not pinned; 5 of lmbench; 4 of nginx.
 const ROWS: usize = 13 * 2 * 2 + 5 + 4;
 /// Standard deviations of the logarithms of the invented figures.
 const DRIFT: f64 = 0.05;

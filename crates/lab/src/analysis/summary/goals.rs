@@ -6,7 +6,7 @@ use crate::model::Outcome;
 use crate::model::file::CompareSpec;
 use results::{Axes, Cell, Comparison, Goal};
 
-/// `None` if the lab sets no goal.
+/// Compares the ratio with the lab's goal. `None` if the lab sets no goal.
 pub(super) fn goal(
     compare: &CompareSpec,
     lab: &LabFile,
@@ -47,7 +47,7 @@ pub(super) fn goal(
     (goal.reference.is_some() || !goal.ideals.is_empty()).then_some(goal)
 }
 
-/// The file's reference value for the system at these axes, and the number of its row.
+/// Returns the file's reference value for the system at these axes, and the number of its row.
 fn reference(lab: &LabFile, system: &str, axes: &Axes, metric: &str) -> Option<(usize, f64)> {
     let cell = Cell::new(system, axes.clone());
     let rows = lab.reference.iter().map(super::reference);

@@ -8,9 +8,9 @@ use results::{Axes, Cell};
 use units::Bytes;
 use units::shown::significant;
 
-/// Marks the cell if its goodput exceeds the payload that the link carries. A receiver that gets a
-/// missing segment within the window delivers the data behind the gap at once, including data that
-/// crossed the link before the window began.
+/// Marks the cell if its goodput exceeds the payload that the link carries. When a missing segment
+/// arrives within the window, the receiver delivers all data behind the gap at once. Some of these
+/// data crossed the link before the window began.
 pub(super) fn mark(lab: &LabFile, cell: &mut Cell) {
     let Some(goodput) = cell.metrics.get(GOODPUT).map(|metric| metric.median) else { return };
     let payload = payload_mbit_s(lab, &cell.axes);
@@ -24,8 +24,8 @@ pub(super) fn mark(lab: &LabFile, cell: &mut Cell) {
     ));
 }
 
-/// The payload of full TCP segments with timestamps. `None` if the flows may take several ways, or
-/// if the rate changes or has no limit.
+/// Computes the payload of full TCP segments with timestamps. `None` if the flows may take several
+/// paths, or if the rate changes or has no limit.
 fn payload_mbit_s(lab: &LabFile, axes: &Axes) -> Option<f64> {
     let has_one_bottleneck = lab.topology_at(axes).is_ok_and(|all| all.shape == Shape::Dumbbell);
     let links = lab.links_at(axes).ok()?;
@@ -48,10 +48,10 @@ fn payload_from(link: &LinkSettings, from: &str) -> Option<f64> {
     Some(rate.bits_per_second() as f64 / 1e6 * payload)
 }
 
-/// Bytes of the headers of IPv4 and TCP with timestamps.
+/// Size of the IPv4 and TCP headers with timestamps, in bytes.
 const HEADERS: f64 = 52.0;
-/// Bytes of the MAC addresses and the type.
+/// Size of the MAC addresses and the EtherType, in bytes.
 const ETHERNET: u64 = 14;
-/// The emulated link is held to 0.5 % of its rate, and segments without timestamps carry 0.8 %
-/// more.
+/// Tolerance: the emulated link is held to 0.5 % of its rate, and segments without timestamps carry
+/// 0.8 % more.
 const SLACK: f64 = 0.015;

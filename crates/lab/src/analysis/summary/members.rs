@@ -8,7 +8,7 @@ pub(super) fn outcomes(lab: &LabFile, outcomes: &[Outcome]) -> Vec<Outcome> {
     let Some(axis) = lab.axis_of_ways() else { return Vec::new() };
     let of_one = |outcome: &Outcome| -> Vec<Outcome> {
         let Verdict::Measured(whole) = &outcome.verdict else { return Vec::new() };
-        // A step of one place has its outcome already.
+        // A step of a single place needs no split: its outcome is that place's.
         if whole.members.len() < 2 {
             return Vec::new();
         }
@@ -33,7 +33,7 @@ pub(super) fn outcomes(lab: &LabFile, outcomes: &[Outcome]) -> Vec<Outcome> {
     outcomes.iter().flat_map(of_one).collect()
 }
 
-/// In the order of their first occurrence.
+/// Returns the distinct cells of the outcomes, in the order of their first occurrence.
 pub(super) fn cells(members: &[Outcome]) -> Vec<PlannedCell> {
     let mut cells: Vec<PlannedCell> = Vec::new();
     for outcome in members {
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn each_place_of_a_step_has_the_flaws_of_the_whole_step() {
+    fn each_member_of_a_step_has_the_flaws_of_the_whole_step() {
         let lab = crate::builtin::open("perf-overhead").unwrap();
         let failed = Outcome { verdict: Verdict::Failed("no route".to_owned()), ..step(2, &[]) };
         let both = ["loopback", "veth"];

@@ -27,8 +27,8 @@ pub(super) fn states(
     Some(States { before, after, end, mean, rows: comparisons.len() as u64 })
 }
 
-/// For each block in which every comparison was measured: the geometric mean of the ratios of after
-/// to before. A ratio is inverted if less of its metric is better.
+/// Returns, for each block in which every comparison was measured, the geometric mean of the ratios
+/// of after to before. A ratio is inverted if less of its metric is better.
 fn means(plan: &Plan, outcomes: &[Outcome], comparisons: &[Comparison]) -> Vec<f64> {
     let mut measured: HashMap<String, &Outcome> = HashMap::new();
     for outcome in outcomes {
@@ -57,8 +57,8 @@ fn means(plan: &Plan, outcomes: &[Outcome], comparisons: &[Comparison]) -> Vec<f
     (0..plan.repeats).filter_map(of_block).collect()
 }
 
-/// The answer of a table in a few words. A table is undecided if no row is worse and half of the
-/// rows or more are undecided.
+/// Returns the answer of a table in a few words. A table is undecided if no row is worse and half
+/// of the rows or more are undecided.
 fn found(worse: usize, undecided: usize, all: usize) -> &'static str {
     match (worse, undecided) {
         (1.., _) => "The change costs something",
@@ -72,7 +72,7 @@ const NO_COST: &str = "The change costs nothing";
 /// The answer if some rows are undecided, failed or invalid.
 const NOTHING_SHOWN: &str = "No cost is shown";
 
-/// The number of each verdict, in sentences.
+/// Builds the sentences with the number of rows of each verdict.
 pub(super) fn answer(results: &Results) -> Option<String> {
     let states = results.states.as_ref()?;
     let of =
@@ -110,7 +110,7 @@ mod tests {
     use super::found;
 
     #[test]
-    fn a_table_of_undecided_rows_has_no_answer() {
+    fn the_answer_follows_from_the_worse_and_undecided_rows() {
         assert_eq!(found(0, 0, 61), "The change costs nothing");
         assert_eq!(found(0, 30, 61), "No cost is shown");
         assert_eq!(found(0, 31, 61), "Not decided");
@@ -133,8 +133,8 @@ mod tests {
         Box::new(measurement)
     }
 
-    /// A run in which the state `after` has these multiples of the goodput and of the latency.
-    /// `change` may replace a repeat of the latency.
+    /// Builds a run in which the state `after` has these multiples of the goodput and of the
+    /// latency. `change` may replace a repeat of the latency.
     fn run(
         [goodput, latency]: [f64; 2],
         change: impl Fn(&str, u32, Box<Measurement>) -> Verdict,
@@ -158,7 +158,7 @@ mod tests {
 
     /// Goodput times 1.21, latency times 0.8: the mean is the root of 1.21 * 1.25.
     #[test]
-    fn the_mean_counts_less_latency_as_more() {
+    fn lower_latency_raises_the_mean() {
         let found = run([1.21, 0.8], unchanged);
         let states = found.states.as_ref().unwrap();
         assert_eq!((states.rows, states.end.as_deref()), (2, Some("role")));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_without_both_figures_has_no_mean() {
+    fn a_block_without_both_metrics_has_no_mean() {
         let flaw = || crate::model::Flaw { what: "late".to_owned(), detail: "2 ms".to_owned() };
         let found = run([1.0, 1.0], |system, block, mut measured| match (system, block) {
             ("after", 0) => Verdict::Failed("no route".to_owned()),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cost_is_only_said_of_a_run_without_gaps() {
+    fn only_a_run_without_missing_rows_costs_nothing() {
         let equal = |change: fn(&str, u32, Box<Measurement>) -> Verdict| run([1.0, 1.0], change);
         assert!(answer(&equal(unchanged)).starts_with("The change costs nothing: of 2"));
         let broken = equal(|_, _, mut measured| {

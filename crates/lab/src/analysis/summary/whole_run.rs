@@ -1,4 +1,4 @@
-//! The whole `results.json` of a lab that has every kind of table.
+//! Snapshot tests of the whole `results.json` of a lab that has every kind of table.
 
 use crate::analysis::summary;
 use crate::bench::LabFile;
@@ -6,7 +6,7 @@ use crate::model::plan::{Plan, Step};
 use crate::model::{Flaw, Measurement, Outcome, Verdict};
 use results::{Axes, Form, Results};
 
-/// A run of all systems whose repeats `verdict` invents, by system, place and block.
+/// Builds a run of all systems. `verdict` invents the verdict of each system, place and block.
 pub(super) fn invented(
     lab: &LabFile,
     mut verdict: impl FnMut(&str, &Axes, u32) -> Verdict,
@@ -59,12 +59,12 @@ fn verdict(system: &str, axes: &Axes, block: u32) -> Verdict {
 fn a_lab_with_every_table_has_these_results() {
     let lab = LabFile::parse("whole.toml", LAB).unwrap();
     let mut results = invented(&lab, verdict);
-    // The method quotes the version of Weir.
+    // Leave the method out of the snapshot, because it quotes the version of Weir.
     results.method.clear();
     insta::assert_snapshot!(results.to_json().unwrap());
 }
 
-/// Two algorithms over one link, with four axes.
+/// Parses a lab with two algorithms over one link and four axes.
 fn small(loss: &str, more: &str) -> LabFile {
     let text = SMALL.replace("LOSS", loss) + more;
     LabFile::parse("small.toml", &text).unwrap()
@@ -77,7 +77,7 @@ fn goodput(value: f64) -> Verdict {
 }
 
 #[test]
-fn cells_in_which_no_data_arrived_are_named_with_the_likely_cause() {
+fn cells_without_data_are_reported_with_the_likely_cause() {
     let warned = |loss: &str, empty: &[&str]| {
         let lab = small(loss, "");
         let of =
@@ -103,7 +103,7 @@ fn cells_in_which_no_data_arrived_are_named_with_the_likely_cause() {
 }
 
 #[test]
-fn a_heat_map_stands_at_the_usual_values_of_the_axes_that_it_does_not_name() {
+fn a_heat_map_fixes_unnamed_axes_at_their_usual_values() {
     let heat = "[view]\nmetric = \"goodput_mbit_s\"\n[[heat]]\nmetrics = [\"goodput_mbit_s\"]\n\
                 x = \"rtt\"\ny = \"loss\"\nat = { rate = [\"10mbit\"] }\n";
     let run = invented(&small("1%", heat), |_, _, _| goodput(9.0));
@@ -129,7 +129,7 @@ fn the_method_names_times_repeats_and_kernel_settings() {
 
 /// Goodput over the loopback may exceed the rate of the link.
 #[test]
-fn a_workload_over_the_loopback_has_no_link_to_exceed() {
+fn loopback_goodput_is_never_marked_as_above_the_link() {
     let text = SMALL
         .replace("LOSS", "1%")
         .replace("between = [\"a\"", "name = \"wire\"\nbetween = [\"a\"")

@@ -80,7 +80,7 @@ struct Agent {
     gone: Arc<AtomicBool>,
     /// The agent ends if the controller asks nothing for this long, even on an open connection.
     lease: Duration,
-    /// The output that the controller reads now, piece by piece.
+    /// Output that the controller is reading, piece by piece.
     outputs: Option<(u32, Stream, Captured)>,
 }
 
@@ -170,7 +170,7 @@ impl Agent {
         })
     }
 
-    /// The path of a file in the session's room.
+    /// Returns the path of a file in the session's room.
     fn room_file(&self, name: &str) -> Result<PathBuf, Failure> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
         let is_inside = !name.starts_with('/') && !name.contains("..") && name.chars().all(plain);
@@ -238,7 +238,7 @@ impl Agent {
     }
 }
 
-/// The text of a file from byte `from` on, without a character that is not complete yet.
+/// Reads the text of a file from byte `from` on, without a last character that is still incomplete.
 fn piece(mut file: File, from: u64) -> io::Result<String> {
     file.seek(SeekFrom::Start(from))?;
     let mut bytes = Vec::new();
@@ -289,7 +289,7 @@ fn reader(
     Ok(receiver)
 }
 
-/// Long, because other hosts may still receive their copy of weir before the first question.
+/// Long, because other hosts may still receive their copy of weir before the first request.
 const FIRST_LEASE: Duration = Duration::from_secs(1200);
 const LONGEST_LEASE: Duration = Duration::from_secs(2 * 3600);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);

@@ -98,11 +98,11 @@ impl<'a> RealHosts<'a> {
             correct_delays(lab, [&ends.from, &ends.to], &mut measured);
             Ok(measured)
         });
-        // The changes come first: no further turn may run with them. An agent whose connection is
-        // lost takes its host's changes back by itself.
+        // Undo the changes first: no further turn may run with them. An agent whose connection is
+        // lost undoes its host's changes by itself.
         let undone: Vec<_> = inventory.hosts.values().map(|one| one.host.undo()).collect();
-        // A change that stays in force goes before every other failure: the next turn would run
-        // with the change, and would take the changed value for the original one.
+        // Report a change that stays in force before every other failure: the next turn would run
+        // with it, and would take the changed value for the original one.
         if let Some(reason) = undone.iter().find_map(|undone| match undone {
             Err(Failure::Workload(reason) | Failure::NotUndone(reason)) => Some(reason),
             _ => None,
@@ -124,7 +124,7 @@ impl<'a> RealHosts<'a> {
         }
     }
 
-    /// Makes the system's settings and changes on every host.
+    /// Applies the system's settings and changes on every host.
     fn prepare(
         &self,
         inventory: &Inventory,
@@ -227,7 +227,8 @@ impl Bench for RealHosts<'_> {
     }
 }
 
-/// Corrects the delays between two hosts that the client printed by the offset of their clocks.
+/// Corrects the delays between two hosts that the client printed. The correction is the offset
+/// between the hosts' clocks.
 fn correct_delays(lab: &LabFile, [from, to]: [&String; 2], measured: &mut Measurement) {
     let Some((near, far)) = measured.clocks.get(from).zip(measured.clocks.get(to)) else { return };
     let (near, far) = (*near, *far);
@@ -244,7 +245,7 @@ fn correct_delays(lab: &LabFile, [from, to]: [&String; 2], measured: &mut Measur
     }
 }
 
-/// The most reconnections within one turn.
+/// Maximum number of reconnections within one turn.
 const RECONNECTIONS: usize = 2;
 /// Estimated time for settings and the start of programs.
 const AROUND_A_TURN: Span = Span::from_millis(500);

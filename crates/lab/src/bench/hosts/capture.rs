@@ -20,7 +20,7 @@ struct Kept {
 }
 
 impl Capture {
-    /// A capture, and the end of its pipe that the program writes to.
+    /// Creates a capture, and returns it with the write end of its pipe.
     pub(super) fn new() -> io::Result<(Self, File)> {
         let (reader, writer) = io::pipe()?;
         let capture = Self::default();
@@ -57,8 +57,8 @@ impl Capture {
         self.lock().has_ended
     }
 
-    /// Waits for the rest of the output, for at most `looks` looks a millisecond apart. A clock
-    /// would also count a stall of the machine, during which nobody reads.
+    /// Polls for the rest of the output, at most `looks` times, a millisecond apart. A deadline
+    /// would also count a stall of the machine, during which no thread reads.
     pub(super) fn await_end(&self, looks: u32) {
         for _ in 0..looks {
             if self.has_ended() {
@@ -80,8 +80,8 @@ impl Capture {
     }
 }
 
-/// JSON is read only if the whole document was kept. iperf3's document about 128 streams over an
-/// hour fits.
+/// Maximum size of the kept output. JSON is read only if the whole document was kept; iperf3's
+/// document about 128 streams over an hour fits.
 pub(super) const KEPT: usize = 4 << 20;
 const PIECE: usize = 64 << 10;
 
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_long_output_is_kept_and_the_rest_is_counted() {
+    fn a_long_output_keeps_its_end_and_counts_all_bytes() {
         let capture = Capture::default();
         let bytes = vec![b'a'; KEPT + 5];
         capture.drain([&bytes[..], b"last\n"].concat().as_slice());
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn last_lines_are_escaped() {
+    fn last_output_lines_are_escaped() {
         let seen = Captured { text: "one\n\n\x1b[2Jtwo \nthree\n".to_owned(), total: 20 };
         assert_eq!(seen.last_lines(2), r"\x1b[2Jtwo | three");
     }

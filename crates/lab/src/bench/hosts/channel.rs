@@ -13,13 +13,12 @@ use std::time::{Duration, Instant};
 pub(super) struct Channel {
     name: String,
     child: Child,
-    /// Leads to the thread that writes to the program, so that a program that reads nothing cannot
-    /// block the controller.
+    /// Leads to the thread that writes to the program. A program that reads nothing cannot block
+    /// the controller.
     asks: Option<Sender<Vec<u8>>>,
     answers: Receiver<io::Result<Answer>>,
     errors: Capture,
-    /// A question failed. Its answer may still come, and would be taken for the answer to a later
-    /// question.
+    /// A request failed. Its late reply would be taken for the reply to a later request.
     is_broken: bool,
 }
 
@@ -32,7 +31,8 @@ impl Channel {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let program = command.get_program().to_string_lossy().into_owned();
         let spawned = command.spawn();
-        // This process must not keep the pipe of the errors open.
+        // `command` holds a copy of the error pipe's write end. Without the drop the pipe would
+        // stay open.
         drop(command);
         let mut child = spawned.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Failure::Workload(format!(
@@ -41,7 +41,7 @@ impl Channel {
             _ => Failure::io(&format!("starting {program}"), &error),
         })?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        // The queue holds one answer, so that an agent cannot flood the controller.
+        // The queue holds one reply, so that an agent cannot flood the controller.
         let (sender, answers) = sync_channel(1);
         let read = move || {
             let Some(mut stdout) = stdout else { return };
@@ -73,7 +73,7 @@ impl Channel {
         Ok(Self { name, child, asks: Some(asks), answers, errors, is_broken: false })
     }
 
-    /// Sends `ask` and waits for the answer.
+    /// Sends the request `ask` and waits for the reply.
     pub(super) fn ask(
         &mut self,
         ask: &Ask,
@@ -81,7 +81,7 @@ impl Channel {
         cancel: &Cancel,
     ) -> Result<Answer, Failure> {
         let answer = self.asked(ask, patience, cancel);
-        // The late answer to a failed question would be taken for the answer to the next one.
+        // The late reply to a failed request would be taken for the reply to the next one.
         self.is_broken |= answer.is_err();
         match answer? {
             Answer::Failed { reason } => {
@@ -101,8 +101,8 @@ impl Channel {
             return Err(self.lost("the connection is closed"));
         };
         if asks.send(bytes).is_err() {
-            // A program other than the agent ends early. Its output explains the failure better
-            // than its end.
+            // A program other than the agent exits early. Its output explains the failure better
+            // than its exit status.
             return Err(match self.answers.recv_timeout(END_WITHIN) {
                 Ok(Err(error)) => self.strange(&error),
                 _ => self.ended(),
@@ -127,7 +127,7 @@ impl Channel {
         }
     }
 
-    /// The failure of a connection whose program is about to end.
+    /// Builds the failure of a connection whose program is about to exit.
     fn ended(&mut self) -> Failure {
         let deadline = Instant::now() + END_WITHIN;
         while Instant::now() < deadline && !matches!(self.child.try_wait(), Ok(Some(_))) {
@@ -167,7 +167,7 @@ impl Drop for Channel {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;
             }
-            // Unread answers would keep the agent from ending.
+            // Unread replies would keep the agent from ending.
             while self.answers.try_recv().is_ok() {}
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -175,7 +175,7 @@ impl Drop for Channel {
     }
 }
 
-/// Reads up to the line that an agent prints first.
+/// Reads up to and including the line that an agent prints first.
 fn skip_greeting(from: &mut impl Read) -> io::Result<()> {
     let mut seen: Vec<u8> = Vec::new();
     let mut byte = [0];
@@ -198,9 +198,9 @@ fn skip_greeting(from: &mut impl Read) -> io::Result<()> {
 
 const LOOK: Duration = Duration::from_millis(50);
 const END_WITHIN: Duration = Duration::from_secs(2);
-/// Looks, a millisecond apart, for the rest of an ended program's error output.
+/// Number of polls, a millisecond apart, for the rest of an ended program's error output.
 const LAST_LOOKS: u32 = 500;
-/// An agent's changes may take half a minute each to undo.
+/// The undo of each change may take an agent half a minute.
 const LAST_WORK: Duration = Duration::from_secs(60);
 /// The agent may be gone, or may not hear that it should end.
 const LAST_WORK_IF_BROKEN: Duration = Duration::from_secs(10);
@@ -217,7 +217,8 @@ mod tests {
         command
     }
 
-    /// Asks a program that answers or ends. The long patience is for a busy machine.
+    /// Sends a request to a program that replies or exits, and returns the error. The long timeout
+    /// is for a busy machine.
     fn asked(script: &str) -> String {
         asked_within(script, Duration::from_secs(60))
     }
@@ -239,7 +240,7 @@ mod tests {
         let said =
             asked_within("printf 'weir-agent\\n'; exec sleep 999", Duration::from_millis(300));
         assert!(said.contains("did not answer"), "{said}");
-        // Nobody reads the question, which is longer than a pipe.
+        // The program reads nothing, and the request is longer than the pipe's buffer.
         let long = Ask::Set { name: "x".repeat(1 << 20), value: String::new() };
         let mut channel = Channel::open("far", shell("exec sleep 999")).unwrap();
         let answer = channel.ask(&long, Duration::from_millis(300), &Cancel::default());

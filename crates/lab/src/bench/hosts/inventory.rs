@@ -1,5 +1,5 @@
-//! The real hosts of a lab: their connections, the facts found there, and the table and the
-//! problems that a user sees before the first measurement.
+//! The real hosts of a lab: their connections and the facts found there. The table of facts and the
+//! list of problems appear before the first measurement.
 
 use super::message::{Facts, Wanted};
 use super::remote::RemoteHost;
@@ -78,7 +78,7 @@ impl Inventory {
 
     /// Connects to one host again.
     pub(super) fn reconnect(&mut self, lab: &LabFile, name: &str) -> Result<(), Failure> {
-        // The old connection ends first, so that its changes are taken back.
+        // Close the old connection first, so that its agent undoes its changes.
         if let Some(Connected { host, ssh, .. }) = self.hosts.shift_remove(name) {
             drop(host);
             ssh.iter().for_each(Ssh::close);
@@ -131,7 +131,7 @@ impl Inventory {
         Ok(Connected { host, address, place: spec.place(), facts, clock, ssh: ssh.cloned() })
     }
 
-    /// The clock of each host now.
+    /// Reads the clock of each host.
     pub(super) fn clocks(&self) -> Result<IndexMap<String, ClockReading>, Failure> {
         let clock = |(name, one): (&String, &Connected)| {
             Ok((name.clone(), one.host.clock(CLOCK_ROUNDS_OF_TURN)?))
@@ -139,7 +139,7 @@ impl Inventory {
         self.hosts.iter().map(clock).collect()
     }
 
-    /// The reasons why the lab cannot run, each with its host.
+    /// Returns the reasons why the lab cannot run, each with its host.
     pub(super) fn problems(&self, lab: &LabFile) -> Vec<String> {
         let mut problems = Vec::new();
         for (name, one) in &self.hosts {
@@ -168,7 +168,7 @@ impl Inventory {
         problems
     }
 
-    /// The facts as a table with one column for each host.
+    /// Renders the facts as a table with one column for each host.
     pub(super) fn table(&self) -> String {
         let mut rows: Vec<(String, Vec<String>)> = Vec::new();
         let mut row = |what: &str, of: &dyn Fn(&Connected) -> String| {
@@ -207,7 +207,7 @@ impl Inventory {
         rows.iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
-    /// The kernel settings in which the hosts differ.
+    /// Returns the kernel settings in which the hosts differ.
     fn differing(&self) -> BTreeSet<String> {
         let names: BTreeSet<&String> =
             self.hosts.values().flat_map(|one| one.facts.sysctls.keys()).collect();
@@ -219,7 +219,7 @@ impl Inventory {
         names.into_iter().filter(differs).cloned().collect()
     }
 
-    /// The facts of each host for the conditions of a report.
+    /// Returns the facts of each host for the conditions of a report.
     pub(super) fn facts(&self) -> Value {
         let each = self.hosts.iter().map(|(name, one)| {
             let facts = json!({
@@ -245,7 +245,7 @@ impl Inventory {
         document
     }
 
-    /// Each host and its ssh; `None` for a host that is this machine.
+    /// Returns each host with its ssh connection; `None` for a host that is this machine.
     pub(super) fn ssh_of(
         lab: &LabFile,
         folder: &Path,
@@ -273,7 +273,7 @@ impl Drop for Inventory {
     }
 }
 
-/// A folder for the sockets of shared connections.
+/// Creates a folder for the sockets of shared connections.
 pub(super) fn temporary_folder() -> Result<TempDir, LabError> {
     tempfile::Builder::new().prefix("weir-").tempdir().map_err(|error| {
         let path = std::env::temp_dir();
@@ -281,7 +281,7 @@ pub(super) fn temporary_folder() -> Result<TempDir, LabError> {
     })
 }
 
-/// The programs, algorithms and settings that the lab names.
+/// Collects the programs, algorithms and settings that the lab names.
 fn wanted(lab: &LabFile) -> Wanted {
     let mut wanted = Wanted { port: PORT, ..Wanted::default() };
     let add = |list: &mut Vec<String>, name: &str| {
@@ -341,5 +341,5 @@ fn clock_text(clock: ClockReading) -> String {
 }
 
 const CLOCK_ROUNDS: usize = 8;
-/// Fewer rounds: each turn reads the clock of each host twice.
+/// Fewer than `CLOCK_ROUNDS`, because each turn reads the clock of each host twice.
 const CLOCK_ROUNDS_OF_TURN: usize = 4;

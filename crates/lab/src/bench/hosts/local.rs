@@ -21,7 +21,8 @@ pub(crate) struct LocalHost {
 }
 
 impl LocalHost {
-    /// `folder` holds the files of this host's session, which are removed when the session ends.
+    /// Prepares a host. `folder` holds the files of this host's session, which are removed when the
+    /// session ends.
     pub(crate) fn new(
         name: &str,
         namespace: Option<Namespace>,
@@ -47,7 +48,7 @@ impl LocalHost {
         Ok(LocalTask { process, out, err })
     }
 
-    /// The folder for files of this session.
+    /// Returns the folder for files of this session.
     pub(super) fn room(&self) -> PathBuf {
         self.session().room()
     }
@@ -90,7 +91,7 @@ impl LabHost for LocalHost {
 
 impl Drop for LocalHost {
     fn drop(&mut self) {
-        // The session's own end would run in the wrong namespace.
+        // `Session` would undo the changes in this thread's namespace, which is the wrong one.
         if let Err(failure) = self.undo() {
             tracing::warn!("{}: {failure}", self.name);
         }
@@ -105,7 +106,7 @@ pub(crate) struct LocalTask {
 }
 
 impl LocalTask {
-    /// How the program ended, if it ended within `patience` and before `is_over` returned true.
+    /// Returns the program's end if it ended within `patience` and before `is_over` returned true.
     pub(crate) fn end_within(
         &mut self,
         patience: Duration,
@@ -164,6 +165,6 @@ impl Task for LocalTask {
     }
 }
 
-/// A cancelled run ends its programs within this time.
+/// Polling interval: a cancelled run ends its programs within this time.
 const LOOK: Duration = Duration::from_millis(50);
 const OUTPUT_LOOKS: u32 = 5_000;

@@ -1,5 +1,5 @@
-//! The questions of a controller to the agent on a host, and the answers. Each message is one JSON
-//! document behind its length, and each question has exactly one answer.
+//! The requests of a controller to the agent on a host, and the replies. Each message is one JSON
+//! document with its length in front, and each request has exactly one reply.
 
 use super::seam::{Change, End, Order, Stream};
 use indexmap::IndexMap;
@@ -16,7 +16,7 @@ pub(crate) enum Ask {
     },
     Facts(Wanted),
     Clock,
-    /// Announces that the next question comes within `seconds`.
+    /// Announces that the next request comes within `seconds`.
     Lease {
         seconds: u64,
     },
@@ -29,7 +29,7 @@ pub(crate) enum Ask {
     Cpu {
         task: u32,
     },
-    /// A part of a program's output, from byte `from` of the kept output on.
+    /// Reads a part of a program's output, from byte `from` of the kept output on.
     Output {
         task: u32,
         stream: Stream,
@@ -138,7 +138,7 @@ pub(crate) struct Facts {
 }
 
 impl Hello {
-    /// Refuses an answer with a text that is too long.
+    /// Refuses a reply with a text that is too long.
     pub(super) fn checked(self) -> Result<Self, String> {
         let texts = [&self.version, &self.sha256, &self.weir];
         match texts.iter().all(|text| text.len() <= LONGEST_TEXT) {
@@ -201,8 +201,8 @@ pub(crate) fn encode<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     }
 }
 
-/// For the fuzz target: reads a host's bytes as the controller does, up to the first invalid frame,
-/// and counts the frames.
+/// Reads a host's bytes as the controller does, up to the first invalid frame, and counts the
+/// frames. For the fuzz target.
 pub fn read_answers(mut bytes: &[u8]) -> usize {
     let mut count = 0;
     while let Ok(Some(answer)) = read::<Answer>(&mut bytes) {
@@ -220,7 +220,7 @@ pub fn read_answers(mut bytes: &[u8]) -> usize {
     count
 }
 
-/// For the fuzz target: reads a controller's bytes as the agent does, and counts the frames.
+/// Reads a controller's bytes as the agent does, and counts the frames. For the fuzz target.
 pub fn read_asks(mut bytes: &[u8]) -> usize {
     let mut count = 0;
     while let Ok(Some(ask)) = read::<Ask>(&mut bytes) {
@@ -234,10 +234,11 @@ fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Er
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// The number of the protocol. Both ends must be the same build of weir: another number is another
-/// build.
+/// The version of the protocol. The controller and the agent must be the same build of weir, and
+/// another version is another build.
 pub(crate) const PROTOCOL: u32 = 2;
-/// The line before the first frame: a login shell may print text before the agent starts.
+/// The line before the first frame. It marks the agent's start, because a login shell may print
+/// text earlier.
 pub(crate) const MAGIC: &[u8] = b"weir-agent\n";
 pub(crate) const LONGEST: usize = 2 << 20;
 const LONGEST_TEXT: usize = 4096;
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_of_a_hostile_host_are_escaped_and_bounded() {
+    fn facts_from_a_hostile_host_are_escaped_and_truncated() {
         let text = "\x1b[2J".repeat(10_000);
         let facts = Facts {
             kernel: text.clone(),

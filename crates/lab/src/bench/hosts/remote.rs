@@ -14,7 +14,7 @@ pub(super) struct RemoteHost {
     name: String,
     weir: String,
     channel: Arc<Mutex<Channel>>,
-    /// Ends the wait for any answer, except the answer to an undo.
+    /// Cancels the wait for every reply except the reply to an undo.
     cancel: Cancel,
 }
 
@@ -52,8 +52,8 @@ impl RemoteHost {
         }
     }
 
-    /// How far the host's clock is ahead of this machine's clock. The bound of the error is half of
-    /// the shortest of `rounds` round trips.
+    /// Measures how far the host's clock is ahead of this machine's clock. The error is at most
+    /// half of the shortest of `rounds` round trips.
     pub(super) fn clock(&self, rounds: usize) -> Result<ClockReading, Failure> {
         // A step of this machine's clock must not look like a step of the host's clock.
         static BASE: OnceLock<(SystemTime, Instant)> = OnceLock::new();
@@ -76,7 +76,7 @@ impl RemoteHost {
         best.ok_or_else(|| self.strange())
     }
 
-    /// Tells the agent that the next question comes within this time.
+    /// Tells the agent that the next request comes within this time.
     pub(super) fn lease(&self, time: Duration) -> Result<(), Failure> {
         self.done(&Ask::Lease { seconds: time.as_secs() }, PATIENCE)
     }
@@ -102,7 +102,8 @@ impl RemoteHost {
         }
     }
 
-    /// A piece of a file in the agent's room. Empty at the end of the file, or if there is no file.
+    /// Reads a piece of a file in the agent's room. Empty at the end of the file, or if there is no
+    /// file.
     pub(super) fn read(&self, name: &str, from: u64) -> Result<String, Failure> {
         match self.ask(&Ask::Read { name: name.to_owned(), from }, PATIENCE)? {
             Answer::Read { text } => Ok(text),
@@ -222,7 +223,7 @@ impl Task for RemoteTask {
                 return Ok(all);
             }
             all.text.push_str(&text);
-            // The agent sends each byte that is not UTF-8 as three bytes.
+            // The agent replaces each byte that is not UTF-8 with a character of three bytes.
             if all.text.len() > 3 * super::capture::KEPT + 4 {
                 return Err(self.strange());
             }
@@ -241,7 +242,7 @@ fn lock(channel: &Mutex<Channel>) -> MutexGuard<'_, Channel> {
     channel.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The patience with a busy or distant host.
+/// The timeout of a request. Long enough for a busy or distant host.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// An agent stops the command of a change after half a minute.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(40);

@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(crate) trait LabHost: fmt::Debug {
     fn name(&self) -> &str;
 
-    /// The path of `weir` on this host.
+    /// Returns the path of `weir` on this host.
     fn weir(&self) -> &str;
 
     fn start(&self, order: &Order) -> Result<Box<dyn Task>, Failure>;
@@ -31,10 +31,11 @@ pub(crate) trait LabHost: fmt::Debug {
 
 /// A running program on a host. The program ends, with its descendants, when this value is dropped.
 pub(crate) trait Task: fmt::Debug {
-    /// How the program ended, if it ended within `patience`.
+    /// Returns how the program ended, if it ended within `patience`.
     fn wait(&mut self, patience: Duration, cancel: &Cancel) -> Result<Option<End>, Failure>;
 
-    /// The CPU time so far of the program and its descendants. `None` once the program has ended.
+    /// Returns the CPU time so far of the program and its descendants. `None` once the program has
+    /// ended.
     fn cpu(&mut self) -> Result<Option<Duration>, Failure>;
 
     fn output(&mut self, stream: Stream) -> Result<Captured, Failure>;
@@ -104,7 +105,7 @@ impl Captured {
         self.total > super::capture::KEPT as u64
     }
 
-    /// The last lines with text, at most `most`, joined into one line.
+    /// Joins the last non-empty lines, at most `most`, into one line.
     pub(crate) fn last_lines(&self, most: usize) -> String {
         let lines = self.text.lines().rev().map(str::trim).filter(|line| !line.is_empty());
         let mut lines: Vec<String> =
@@ -114,7 +115,8 @@ impl Captured {
     }
 }
 
-/// The last lines of a failed program: of its standard error, or else of its standard output.
+/// Returns the last lines of a failed program: of its standard error, or else of its standard
+/// output.
 pub(crate) fn last_words(task: &mut dyn Task) -> String {
     let lines = [Stream::Err, Stream::Out].into_iter().filter_map(|stream| {
         let output = task.output(stream).ok()?;

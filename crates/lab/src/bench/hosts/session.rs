@@ -39,7 +39,7 @@ enum Entry {
 }
 
 impl Session {
-    /// A new session below `parent`. Ends the sessions below `parent` whose processes are gone.
+    /// Starts a session below `parent`. Ends the sessions below `parent` whose processes are gone.
     pub(super) fn new(parent: &Path, weir: &Path) -> Result<Self, Failure> {
         let wrong = |doing: &str, error: &io::Error| {
             Failure::io(&format!("{doing} in {}", parent.display()), error)
@@ -47,8 +47,8 @@ impl Session {
         end_abandoned(parent);
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent);
         let folder = folder.map_err(|error| wrong("making a folder", &error))?.keep();
-        // An unlocked file with the name of the lock would tell another session to end this
-        // session.
+        // Another session would take an unlocked file with the name of the lock for an abandoned
+        // session, and would end this one.
         let unnamed = folder.join("lock.new");
         let lock = File::create(&unnamed).and_then(|lock| {
             lock.lock()?;
@@ -63,7 +63,7 @@ impl Session {
         Ok(Self { folder, weir, changes, guardian: None, _lock: lock })
     }
 
-    /// The folder for temporary files of programs.
+    /// Returns the folder for temporary files of programs.
     pub(super) fn room(&self) -> PathBuf {
         self.folder.join(ROOM)
     }
@@ -142,7 +142,7 @@ impl Drop for Session {
 }
 
 /// Waits until the process of the session in `folder` has ended. Ends the session if the process
-/// did not do so.
+/// left it open.
 pub fn guard(folder: &Path) -> io::Result<()> {
     let lock = File::open(folder.join(LOCK))?;
     while let Err(error) = lock.lock() {
@@ -212,7 +212,8 @@ fn take_back(changes: &[Entry]) -> Vec<String> {
     changes.iter().rev().filter_map(|change| undo(change).err()).collect()
 }
 
-/// Runs a short command to its end. The error text follows the command in a sentence.
+/// Runs a short command to its end. The error text continues a sentence that begins with the
+/// command.
 fn run(argv: &[String]) -> Result<(), String> {
     let null = || File::options().read(true).write(true).open("/dev/null");
     let doing = |error: io::Error| format!("cannot be started: {error}");
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_taken_back_the_last_one_first() {
+    fn host_changes_are_undone_in_reverse_order() {
         if !can_confine() {
             return;
         }
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_session_ends_a_session_whose_process_was_killed() {
+    fn a_new_session_ends_a_session_whose_process_was_killed() {
         if !can_confine() {
             return;
         }
@@ -314,7 +315,7 @@ mod tests {
         fs::write(left.join(LIST), serde_json::to_vec(&[Entry::Command(undo)]).unwrap()).unwrap();
         let own = Session::new(folder.path(), Path::new("true")).unwrap();
         assert!(mark.exists() && !left.exists());
-        // A session whose process runs is left alone.
+        // A new session leaves a running session alone.
         let second = Session::new(folder.path(), Path::new("true")).unwrap();
         assert!(own.room().exists() && second.room().exists());
     }

@@ -1,6 +1,6 @@
 //! OpenSSH's own program, with the user's configuration, keys and known hosts.
 //!
-//! `BatchMode` keeps ssh from asking anything. One connection carries all sessions of a host
+//! `BatchMode` keeps ssh from asking anything. All sessions of a host share a connection
 //! (`ControlMaster`).
 
 use super::capture::Capture;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How one host is reached.
+/// The ssh destination of one host, and its connection.
 #[derive(Debug, Clone)]
 pub(super) struct Ssh {
     name: String,
@@ -25,7 +25,7 @@ pub(super) struct Ssh {
 }
 
 impl Ssh {
-    /// `folder` holds the socket. `None` for a host without ssh.
+    /// Builds the ssh access of a host. `folder` holds the socket. `None` for a host without ssh.
     pub(super) fn of(
         name: &str,
         spec: &HostSpec,
@@ -67,7 +67,7 @@ impl Ssh {
         }
     }
 
-    /// The command that starts the agent and has the agent's standard streams.
+    /// Builds the command that starts the agent and has the agent's standard streams.
     pub(super) fn agent(&self, sha256: &str) -> Command {
         self.command(&script(sha256, RUN))
     }
@@ -77,7 +77,7 @@ impl Ssh {
         self.run(&script("", CLEAN), None, PROBE_WITHIN)
     }
 
-    /// The address that the configuration of ssh names for this host.
+    /// Returns the address that the configuration of ssh names for this host.
     pub(super) fn host_name(&self) -> Option<String> {
         let mut command = Command::new(SSH);
         command.arg("-G").args(self.config.iter().flat_map(|config| ["-F", config.as_str()]));
@@ -159,8 +159,8 @@ impl Ssh {
                 None => std::thread::sleep(Duration::from_millis(5)),
             }
         };
-        // A shared connection that stays may keep the error output open. Only a failure waits for
-        // the error output.
+        // A shared connection that stays open also keeps the error output open, so wait for the
+        // error output only after a failure.
         out.await_end(LAST_LOOKS);
         if status.success() {
             return Ok(out.so_far().text);
@@ -187,7 +187,7 @@ pub(super) fn end_group(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// The cause in ssh's last line of errors, with a remedy.
+/// Returns the cause in ssh's last line of errors, with a remedy.
 pub(super) fn advice(words: &str) -> Option<String> {
     let last = words.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
     let last = units::foreign(last).to_string();
@@ -209,8 +209,8 @@ pub(super) fn advice(words: &str) -> Option<String> {
     Some(format!("{advice} ({last})"))
 }
 
-/// A script for `sh -c` in single quotes, on one line: csh changes a text in any other quotes. `$d`
-/// is the folder of this build.
+/// Builds a script for `sh -c` in single quotes, on one line: csh changes a text in any other
+/// quotes. `$d` is the folder of this build.
 fn script(sha256: &str, body: &str) -> String {
     let cache = "${XDG_CACHE_HOME:-$HOME/.cache}/weir/agents";
     let script = format!("umask 077; all=\"{cache}\"; d=\"$all/{sha256}\"; {body}");
@@ -248,7 +248,7 @@ const UNREACHABLE: [&str; 6] = [
 const PROBE_WITHIN: Duration = Duration::from_secs(30);
 const COPY_WITHIN: Duration = Duration::from_secs(900);
 const LAST_LOOKS: u32 = 2_000;
-/// The patience with a process that shares a connection, because it may hang.
+/// The timeout for closing a shared connection, whose process may hang.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_errors_of_ssh_give_advice() {
+    fn known_ssh_errors_give_advice() {
         let of = |words: &str| advice(words).unwrap_or_default();
         assert!(of("root@h: Permission denied (publickey,password).").contains("ssh-copy-id"));
         assert!(of("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nx\nHost key verification failed.")
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_is_cut_short_leaves_no_part_of_it() {
+    fn a_truncated_agent_copy_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("program");
         std::fs::write(&program, "0123456789").unwrap();
@@ -290,12 +290,12 @@ mod tests {
         assert_eq!(std::fs::read_dir(&at).unwrap().count(), 0);
         assert!(run("10", &full).status.success());
         assert_eq!(std::fs::read_to_string(at.join("weir")).unwrap(), "0123456789");
-        // No folder can be made below a file.
+        // A file cannot contain a folder, so the copy must fail.
         assert!(!run("10", &program).status.success());
     }
 
     #[test]
-    fn scripts_survive_any_login_shell() {
+    fn ssh_scripts_avoid_characters_that_login_shells_change() {
         let copy = COPY.replace("SIZE", "1");
         for body in [PROBE, &copy, RUN, CLEAN] {
             let script = script("abc", body);

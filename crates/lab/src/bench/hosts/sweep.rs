@@ -36,7 +36,7 @@ pub struct Sweep<'a> {
     pub weir: &'a Path,
     /// The command that repeats the run.
     pub command: &'a str,
-    /// Receives the shards. Shards that are there already are not run again.
+    /// Receives the shards. Shards that are already in it are not run again.
     pub folder: &'a Path,
 }
 
@@ -52,8 +52,8 @@ pub struct Machine {
     config: Option<String>,
 }
 
-/// The machines of these names: destinations of ssh or, with an inventory, hosts and groups.
-/// `config`: the file that ssh reads instead of the user's configuration.
+/// Resolves names to machines. Names are destinations of ssh or, with an inventory, hosts and
+/// groups. `config`: the file that ssh reads instead of the user's configuration.
 pub fn machines(
     names: &[String],
     inventory: Option<&Path>,
@@ -99,9 +99,10 @@ pub fn machines(
 
 /// Receives progress reports for the user.
 pub trait SweepProgress {
-    /// `turns`: the number of all turns of the lab. `finished`: the number of finished turns.
+    /// Reports the start. `turns`: the number of all turns of the lab. `finished`: the number of
+    /// finished turns.
     fn begin(&mut self, turns: usize, finished: usize, estimate: Duration);
-    /// `hosts`: the work of each host, for one line.
+    /// Reports progress. `hosts`: the work of each host, for one line.
     fn finished(&mut self, turns: usize, hosts: &str);
     fn note(&mut self, text: &str);
 }
@@ -280,7 +281,7 @@ impl Sweep<'_> {
         }
     }
 
-    /// Removes the folder with the parts. Files that this command did not write stay.
+    /// Removes the folder with the parts. Keeps files that this command did not write.
     pub fn remove_parts(&self) -> std::io::Result<()> {
         for entry in fs::read_dir(self.folder)? {
             let entry = entry?;
@@ -299,7 +300,7 @@ impl Sweep<'_> {
         self.folder.join(format!("{}-of-{}", shard.number(), shard.of()))
     }
 
-    /// The command of a shard on a host. `lab` and `out` are paths there.
+    /// Builds the command of a shard on a host. `lab` and `out` are paths on the host.
     fn line(&self, weir: &str, lab: &str, shard: Shard, threads: u32, out: &str) -> Vec<String> {
         let mut line: Vec<String> = [weir, "sim", "run", lab].map(str::to_owned).into();
         match self.form {
@@ -320,7 +321,7 @@ impl Sweep<'_> {
     }
 }
 
-/// A host at work.
+/// The worker of one host.
 struct Worker<'a> {
     sweep: &'a Sweep<'a>,
     host: usize,
@@ -329,7 +330,8 @@ struct Worker<'a> {
     cancel: &'a Cancel,
 }
 
-/// A shard that goes back to the other hosts unless it is finished.
+/// A shard that a host has taken. Dropping it gives the shard back to the other hosts unless it is
+/// finished.
 struct Taken<'a> {
     queue: &'a Mutex<Queue>,
     shard: Shard,
@@ -373,8 +375,8 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// The next shard. `None` once all shards are finished. While other hosts work, waits: a shard
-    /// of a lost host comes back.
+    /// Takes the next shard. `None` once all shards are finished. While other hosts work, waits: a
+    /// shard of a lost host comes back.
     fn take(&self, host: &RemoteHost) -> Result<Option<Taken<'_>>, Failure> {
         let mut told = Instant::now();
         loop {
@@ -411,7 +413,7 @@ impl Worker<'_> {
             let _ = self.events.send(Event::Turns { host: self.host, shard, turns });
             match end.map(|end| end.code) {
                 None => {}
-                // With status 1, a turn failed.
+                // Status 1 means that a turn failed.
                 Some(Some(0 | 1)) => break,
                 Some(_) => {
                     let words = last_words(task.as_mut());
@@ -430,7 +432,7 @@ impl Worker<'_> {
         self.keep(shard, &described, &journal)
     }
 
-    /// Reads a file of the host from where `text` ends.
+    /// Appends the rest of a host's file to `text`, from the position where `text` ends.
     fn read_on(&self, host: &RemoteHost, file: &str, text: &mut String) -> Result<(), Failure> {
         loop {
             let piece = host.read(file, text.len() as u64)?;
@@ -471,7 +473,8 @@ fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// With this many shards, the last shard of a slow host is a small part of the whole time.
+/// The number of shards for each host. With so many, the last shard of a slow host takes a small
+/// part of the whole time.
 const SHARDS_OF_A_HOST: u32 = 10;
 const MOST_SHARDS: u32 = 10_000;
 /// The file that describes the parts of a folder.
@@ -479,7 +482,7 @@ const DESCRIPTION: &str = "parts.toml";
 const UNFINISHED: &str = "part-";
 const MOST_THREADS: u32 = 1024;
 const LOOK: Duration = Duration::from_millis(200);
-/// An agent whose controller is silent for this long ends.
+/// An agent ends after this time without a request from its controller.
 const LEASE: Duration = Duration::from_secs(300);
 const LONGEST_FILE: usize = 512 << 20;
 
@@ -489,7 +492,7 @@ mod tests {
     use crate::workloads::builtin;
 
     #[test]
-    fn the_command_of_a_part_has_the_options_of_the_run() {
+    fn a_shard_command_has_the_options_of_the_run() {
         let lab = builtin::open("cc-grid").unwrap();
         let sweep = Sweep {
             lab: &lab,
@@ -509,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_another_run_are_not_merged_and_foreign_files_stay() {
+    fn shards_of_another_run_are_refused_and_foreign_files_kept() {
         let (lab, folder) = (builtin::open("cc-grid").unwrap(), tempfile::tempdir().unwrap());
         let parts = folder.path().join("run-parts");
         fs::create_dir(&parts).unwrap();
@@ -538,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_are_destinations_of_ssh_or_groups_of_an_inventory() {
+    fn machines_are_ssh_destinations_or_inventory_groups() {
         let names =
             |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let found = machines(&names(&["a", "root@b", "a"]), None, None).unwrap();
@@ -558,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_lost_host_goes_to_another_host() {
+    fn a_shard_of_a_lost_host_goes_to_another_host() {
         let shard: Shard = "1/1".parse().unwrap();
         let queue = Mutex::new(Queue { waiting: [].into(), running: 1 });
         drop(Taken { queue: &queue, shard, is_finished: false });

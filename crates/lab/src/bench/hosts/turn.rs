@@ -6,7 +6,7 @@ use results::Axes;
 use std::net::IpAddr;
 use units::Span;
 
-/// One turn of a workload that runs programs between two hosts of any kind.
+/// A turn of a workload that runs programs between two hosts of any kind.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     pub(crate) lab: &'a LabFile,

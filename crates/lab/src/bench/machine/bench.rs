@@ -83,11 +83,11 @@ impl Bench for Machine<'_> {
         }
         let mut missing = missing_programs(system);
         missing.extend(programs(self.lab, system).into_iter().filter(|name| !is_installed(name)));
-        // A lab that compares with iperf3 is useful without iperf3 too.
+        // A lab that compares with iperf3 is useful even without iperf3.
         let peer = system.traffic().peer().filter(|peer| !is_installed(peer));
         missing.extend(peer.map(str::to_owned));
         let optional = system.optional || peer.is_some();
-        // Both ends may run the same program.
+        // Client and server may be the same program.
         missing.dedup();
         if missing.is_empty() || !optional || asked {
             return None;
@@ -165,8 +165,8 @@ impl Bench for Machine<'_> {
         };
         let mut worlds = Vec::with_capacity(WORLDS as usize);
         for number in 0..WORLDS {
-            // The first world has the random losses of the measured step, the others use losses of
-            // no step.
+            // The first world has the random losses of the measured step. The other worlds have
+            // random losses that no step has.
             let block = step.block.wrapping_sub(number * BLOCKS_APART);
             let step = Step { block, ..step.clone() };
             match simulator.measure(&Job { step: &step, ..*job })? {
@@ -186,7 +186,7 @@ impl Bench for Machine<'_> {
 }
 
 impl Machine<'_> {
-    /// How often these steps put algorithms of Weir into the kernel for a state.
+    /// Counts the loads of algorithms of Weir into the kernel that the states of these steps need.
     fn loads(&self, plan: &Plan, left: &[&Step]) -> u64 {
         let Some(state) = &self.lab.state else { return 0 };
         let loads = |step: &Step| {
@@ -205,19 +205,19 @@ impl Machine<'_> {
     }
 }
 
-/// Measures one step, and measures an invalid step again. Only clocks of the machine and, for a
-/// drawn fault, counts of the fault at work make a step invalid: never the figures that the lab
-/// compares, nor a verdict, nor a failure of the step. Returns `None` if the step was interrupted,
-/// and an error if the state of the step is still in force.
+/// Measures one step, and measures an invalid step again. A step is invalid by clocks of the
+/// machine or, for a drawn fault, by counts of the fault at work. Figures that the lab compares,
+/// verdicts and failures of the step never make it invalid. Returns `None` if the step was
+/// interrupted, and an error if the state of the step is still in force.
 fn measured(step: &MachineStep<'_>) -> Result<Option<Verdict>, String> {
     let retries = match step.form {
         _ if step.lab.disturbance.is_some() => 0,
         Form::Full => RETRIES,
-        // The user of a short form is in a hurry.
+        // A short form must end soon.
         _ => 1,
     };
     let mut retried = Vec::new();
-    // Reading all processes takes as long as a tenth of a short turn.
+    // Watching reads all processes, which takes as long as a tenth of a short turn.
     let is_watched = step.cpus.emulator.is_some() || judges_other_programs(step);
     let watch = || is_watched.then(|| Watch::read(&Roles::default()).ok()).flatten();
     for attempts in 0.. {
@@ -252,7 +252,7 @@ fn measured(step: &MachineStep<'_>) -> Result<Option<Verdict>, String> {
     Ok(None)
 }
 
-/// One measurement of a step, judged by the clocks of the machine.
+/// A measurement of a step, judged by the clocks of the machine.
 enum Attempt {
     Stands(Verdict),
     /// The reasons, and the verdict that counts if no attempt follows.
@@ -283,7 +283,7 @@ impl Attempt {
     }
 }
 
-/// The verdict with the flaws of the attempts before it.
+/// Returns the verdict with the flaws of the attempts before it.
 fn with_flaws(verdict: Verdict, retried: Vec<Flaw>) -> Verdict {
     match verdict {
         Verdict::Measured(mut measurement) => {
@@ -298,7 +298,7 @@ fn with_flaws(verdict: Verdict, retried: Vec<Flaw>) -> Verdict {
     }
 }
 
-/// The program beside the lab that left a step too little of the lab's CPUs.
+/// Returns the program beside the lab that left a step too little of the lab's CPUs.
 fn starved_by(step: &MachineStep<'_>, before: &Watch, now: &Watch) -> Option<CpuLimit> {
     judges_other_programs(step).then(|| now.starved_by(before, step.cpus)).flatten()
 }
@@ -307,19 +307,20 @@ fn starved_by(step: &MachineStep<'_>, before: &Watch, now: &Watch) -> Option<Cpu
 fn judges_other_programs(step: &MachineStep<'_>) -> bool {
     // The programs that a lab keeps between steps use the CPUs on purpose.
     !step.lab.kind().keeps_cells()
-        // The observed time includes making the state, so the slower state would be measured again
-        // more often. The workload judges its own time, which is the same for both states.
+        // The watched time includes the change of state, so steps in the slower state would be
+        // measured again more often. The workload judges its own time, which is the same for both
+        // states.
         && step.lab.state.is_none()
 }
 
 const RETRIES: usize = 2;
-/// Simulations for each step. All of them take about a tenth of a second.
+/// Number of simulations for each step. All of them together take about a tenth of a second.
 const WORLDS: u32 = 15;
 const BLOCKS_APART: u32 = 10_000;
 /// Estimated time to build a network and start programs.
 const AROUND_A_TURN: Span = Span::from_millis(700);
 const AROUND_A_TURN_OF_CABLES: Span = Span::from_millis(100);
-/// The time that the kernel's verifier takes for tcpa and CAQM.
+/// The time that the kernel's verifier takes for the programs of tcpa and CAQM.
 const LOADING: Span = Span::from_millis(1_500);
 
 #[cfg(test)]
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn whether_a_turn_is_repeated_does_not_depend_on_its_outcome() {
+    fn repeating_a_turn_does_not_depend_on_its_figures() {
         let figure = |goodput| {
             let mut measured = Measurement::default();
             measured.record("goodput_mbit_s", Some(goodput));

@@ -13,7 +13,7 @@ pub(crate) struct Caller<'a> {
     pub(crate) cancel: &'a Cancel,
 }
 
-/// A connection whose first message has been answered.
+/// A connection whose first message was sent and answered.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) socket: TcpStream,
@@ -80,8 +80,8 @@ impl Caller<'_> {
         Ok(first.unwrap_or_else(Instant::now))
     }
 
-    /// Calls until a first message passes through the programs in between, which may have to
-    /// connect first.
+    /// Repeats the call until a first message passes through the programs in between, which may
+    /// have to connect first.
     pub(crate) fn warm_up(&self, message: &[u8], room: &mut [u8]) -> Result<Call, Failure> {
         let begun = Instant::now();
         loop {
@@ -95,6 +95,7 @@ impl Caller<'_> {
     }
 }
 
-/// Several losses in a row are no failure, although each doubles TCP's timeout.
+/// The timeout of a call. Several losses in a row are no failure, although each doubles TCP's
+/// timeout.
 const PATIENCE: Duration = Duration::from_secs(20);
 const AGAIN: Duration = Duration::from_millis(20);

@@ -1,7 +1,7 @@
 //! The congestion control of a pair of programs that carries the workload's connection.
 //!
-//! The connection in front of a tunnel ends at the near program, over loopback. Its algorithm says
-//! nothing about the path, so the tunnel itself is asked.
+//! The workload's own connection ends at the tunnel client, over loopback. Its algorithm says
+//! nothing about the path, so the lab asks the tunnel itself.
 
 use serde::Deserialize;
 use std::path::Path;
@@ -13,8 +13,9 @@ struct End {
     congestion: String,
 }
 
-/// The algorithm of both ends of a `weir tunnel`, by the command lines of the ends. `None` for
-/// other programs, which do not report their algorithm. `weir`: the program that ran the ends.
+/// Returns the algorithm of both endpoints of a `weir tunnel`, found by their command lines. `None`
+/// for other programs, which do not report their algorithm. `weir`: the program that ran the
+/// endpoints.
 pub(super) fn algorithm(weir: &Path, client: &[String], server: &[String]) -> Option<String> {
     let near = of_end(weir, client)?;
     match of_end(weir, server) {
@@ -32,7 +33,7 @@ fn of_end(weir: &Path, argv: &[String]) -> Option<String> {
     ends.into_iter().next().map(|end| end.congestion)
 }
 
-/// The socket at which `weir tunnel client` or `weir tunnel server` answers.
+/// Returns the status socket of `weir tunnel client` or `weir tunnel server`.
 fn status_socket<'a>(weir: &Path, argv: &'a [String]) -> Option<&'a str> {
     let [program, verb, _, flags @ ..] = argv else { return None };
     if Path::new(program) != weir || verb != "tunnel" {
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_socket_is_found_in_the_command_line() {
+    fn the_status_socket_is_found_in_the_tunnels_command_line() {
         let of = |line: &str| {
             let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
             status_socket(Path::new("/bin/weir"), &argv).map(str::to_owned)

@@ -17,7 +17,7 @@ impl Changed {
         }
         for name in &step.lab.hosts {
             let name = name.get_ref().as_str();
-            // A cell need not use every host.
+            // A host that the cell does not use has no namespace.
             let Ok(inside) = testbed.namespace(name) else { continue };
             let host = LocalHost::new(name, Some(inside), step.weir, step.programs)?;
             let (from, to) = (step.ends.from.as_str(), step.ends.to.as_str());

@@ -1,11 +1,11 @@
-//! The largest user of CPUs that had no time left.
+//! The largest user of CPUs that had no idle time left.
 
 use probe::cpu::CpuUse;
 use probe::process::ProcessesUse;
 use results::CpuLimit;
 use units::Span;
 
-/// The time that was spent on the workload's CPUs.
+/// The CPU time that was used on the workload's CPUs.
 #[derive(Debug)]
 pub(super) struct Spent<'a> {
     pub(super) elapsed: Span,
@@ -32,7 +32,8 @@ pub(super) fn largest(spent: &Spent<'_>) -> Option<CpuLimit> {
     users.max_by(|a, b| a.percent.total_cmp(&b.percent)).filter(|user| user.percent > 0.0)
 }
 
-/// The process outside the lab that used these CPUs most, of those that ran all the time.
+/// Returns the process outside the lab that used these CPUs most, among the processes that existed
+/// in both readings.
 pub(super) fn foreign(spent: &Spent<'_>) -> Option<CpuLimit> {
     let users = others(spent).into_iter().map(|user| within(spent, user));
     users.max_by(|a, b| a.percent.total_cmp(&b.percent))
@@ -45,7 +46,7 @@ fn within(spent: &Spent<'_>, mut user: CpuLimit) -> CpuLimit {
     user
 }
 
-/// The processes of both sides, each with the CPUs of the workload that it may run on.
+/// Returns the processes of both sides, each with the CPUs of the workload that it may run on.
 fn processes(spent: &Spent<'_>) -> Vec<CpuLimit> {
     let mut found = Vec::new();
     for (side, processes) in spent.sides {
@@ -60,7 +61,7 @@ fn processes(spent: &Spent<'_>) -> Vec<CpuLimit> {
     found
 }
 
-/// The softirqs of each CPU. The kernel also counts the time of ksoftirqd as softirq.
+/// Returns the softirqs of each CPU. The kernel also counts the time of ksoftirqd as softirq.
 fn softirqs(spent: &Spent<'_>) -> Vec<CpuLimit> {
     let of_core = |cpu: &usize| {
         let core = spent.cores.cores.get(cpu)?;
@@ -70,7 +71,8 @@ fn softirqs(spent: &Spent<'_>) -> Vec<CpuLimit> {
     spent.cpus.iter().filter_map(of_core).collect()
 }
 
-/// The processes outside both sides, by name, each with the workload's CPUs that it may run on.
+/// Returns the processes outside both sides, by name, each with the workload's CPUs that it may run
+/// on.
 fn others(spent: &Spent<'_>) -> Vec<CpuLimit> {
     let mut found: Vec<CpuLimit> = Vec::new();
     for (pid, process) in &spent.everyone.each {
@@ -88,7 +90,8 @@ fn others(spent: &Spent<'_>) -> Vec<CpuLimit> {
     found
 }
 
-/// This process: the emulator, and the threads that read the kernel beside the workload.
+/// Returns the use by this process: the emulator, and the threads that read the kernel beside the
+/// workload.
 fn own(spent: &Spent<'_>) -> Vec<CpuLimit> {
     let own = spent.everyone.each.get(&std::process::id());
     let all = own.map_or(Span::ZERO, |own| own.cpu.total());
@@ -106,14 +109,14 @@ fn own(spent: &Spent<'_>) -> Vec<CpuLimit> {
     users.into()
 }
 
-/// The tasks that ended before the last reading, such as short programs.
+/// Returns the use by tasks that ended before the last reading, such as short programs.
 fn rest(spent: &Spent<'_>) -> Option<CpuLimit> {
     let all = spent.cores.over(spent.cpus.iter().copied());
     let tasks = percent(all.user + all.nice + all.system, spent.elapsed);
     let sides: f64 =
         spent.sides.iter().map(|(_, each)| percent(each.sum().total(), spent.elapsed)).sum();
     let others: f64 = others(spent).iter().chain(&own(spent)).map(|other| other.percent).sum();
-    // Ticks and the exact clocks of processes differ by a little.
+    // Small rests are noise: the kernel counts ticks for CPUs and exact times for processes.
     let rest = tasks - sides - others;
     (rest > LEAST_REST_PERCENT).then(|| CpuLimit {
         by: "other programs".to_owned(),
@@ -122,8 +125,8 @@ fn rest(spent: &Spent<'_>) -> Option<CpuLimit> {
     })
 }
 
-/// The CPUs of `cpus` that a process may run on. `None` if there is no such CPU, or if the process
-/// has ended.
+/// Returns the CPUs of `cpus` that a process may run on. `None` if there is no such CPU, or if the
+/// process has ended.
 fn allowed(pid: u32, cpus: &[usize]) -> Option<Vec<usize>> {
     let allowed = probe::cpu::affinity_of(pid).ok()?;
     let cpus: Vec<usize> = cpus.iter().copied().filter(|cpu| allowed.contains(cpu)).collect();
@@ -155,7 +158,7 @@ mod tests {
 
     fn side(name: &str, ms: u64) -> ProcessesUse {
         let cpu = CpuTime { precise: Some(Span::from_millis(ms)), ..CpuTime::default() };
-        // No process has this number.
+        // A pid that no process has.
         let each = [(i32::MAX as u32, ProcessUse { name: name.to_owned(), cpu })].into();
         ProcessesUse { elapsed: SECOND, each, ..ProcessesUse::default() }
     }
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_user_is_named_with_its_cpu() {
+    fn the_largest_cpu_user_is_named_with_its_cpu() {
         assert_eq!(told(&cores(800, 150), 600, 200), "weir (client) used 60 % of CPU 1");
         assert_eq!(told(&cores(800, 150), 100, 700), "nginx (server) used 70 % of CPU 1");
         assert_eq!(told(&cores(400, 580), 200, 200), "softirqs used 58 % of CPU 1");
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_labs_own_threads_are_told_from_other_programs() {
+    fn the_labs_own_threads_are_distinguished_from_other_programs() {
         let cores = cores(900, 50);
         let told = |own: u64, emulator: u64, is_among_workload: bool| {
             let cpu = CpuTime { precise: Some(Span::from_millis(own)), ..CpuTime::default() };
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_neither_side_is_named() {
+    fn a_process_outside_both_sides_is_named() {
         let cores = cores(900, 80);
         let cpu = CpuTime { precise: Some(Span::from_millis(700)), ..CpuTime::default() };
         let own = ProcessUse { name: "builder".to_owned(), cpu };

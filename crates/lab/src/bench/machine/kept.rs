@@ -8,7 +8,8 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) struct Kept(Mutex<Option<Box<dyn Any + Send>>>);
 
 impl Kept {
-    /// Takes out what an earlier step has kept, if it is a `T`. Everything else is dropped.
+    /// Takes out the value that an earlier step has kept, if it is a `T`. A value of another type
+    /// is dropped.
     pub(crate) fn take<T: Any + Send>(&self) -> Option<T> {
         let kept = self.lock().take()?;
         kept.downcast().ok().map(|kept| *kept)

@@ -35,7 +35,7 @@ pub(crate) fn account(seen: &EmulatorStatistics, bound: &LatenessBound, result: 
     }
 }
 
-/// Records the queue in front of the bottleneck, on the sender's side.
+/// Records the statistics of the bottleneck's queue in the sending direction.
 pub(crate) fn account_queue(
     ends: &Ends,
     system: &str,
@@ -75,8 +75,8 @@ pub(crate) fn account_queue(
 }
 
 /// Records the use of an incast's port and of the access links, and the port's drops. `rates`: the
-/// rate of the port, and of one access link. The use of the access links is their sum over the rate
-/// of one link.
+/// rate of the port, and of one access link. The use of the access links is the sum of their rates,
+/// divided by the rate of one link.
 pub(crate) fn account_port(
     cable: &CableStatistics,
     window: &Range<Time>,
@@ -109,7 +109,7 @@ pub(crate) fn account_port(
     result.record("ingress_use", used);
 }
 
-/// The link between two hosts.
+/// Returns the statistics of the link between two hosts.
 pub(crate) fn cable<'a>(
     seen: &'a EmulatorStatistics,
     from: &str,
@@ -119,7 +119,7 @@ pub(crate) fn cable<'a>(
     seen.cables.iter().find(|cable| names.contains(&cable.name))
 }
 
-/// The queue in front of the link from one host to its neighbour over time.
+/// Returns, over time, the queue in front of the link from one host to its neighbour.
 pub(crate) fn queue<'a>(seen: &'a EmulatorStatistics, from: &str, to: &str) -> &'a [TracePoint] {
     let way = seen.cables.iter().find_map(|cable| match &cable.name {
         name if *name == format!("{from}-{to}") => Some(&cable.forward),

@@ -11,11 +11,12 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A listener in the far host. Many threads may wait for connections. Closing it wakes all of them.
+/// A listener in the server's host. Many threads may wait for connections. Closing it wakes all of
+/// them.
 #[derive(Debug)]
 pub(crate) struct Listener {
     listener: TcpListener,
-    /// The listener's address without a program in between.
+    /// The listener's address on the emulated path, without a program in between.
     pub(crate) direct: SocketAddr,
     closed: AtomicBool,
 }
@@ -29,7 +30,7 @@ impl Listener {
         let (from, to) = (step.ends.from.as_str(), step.ends.to.as_str());
         let direct = SocketAddr::new(testbed.address(to, from)?, PORT);
         let at = match step.system.kind {
-            // A tunnel's far end may also reach the listener over loopback.
+            // A tunnel server may also reach the listener over loopback.
             SystemKind::External => SocketAddr::new([0, 0, 0, 0].into(), PORT),
             _ => direct,
         };
@@ -42,7 +43,7 @@ impl Listener {
         Closing(self)
     }
 
-    /// The next connection, or `None` once the listener is closed.
+    /// Waits for the next connection. Returns `None` once the listener is closed.
     pub(crate) fn next(&self) -> Result<Option<TcpStream>, Failure> {
         let wrong = |error: std::io::Error| Failure::io("accepting", &error);
         loop {
@@ -94,5 +95,5 @@ impl Drop for Closing<'_> {
     }
 }
 
-/// The time that a silent peer keeps a thread after the listener has closed.
+/// Polling interval: a silent peer keeps a thread for this time after the listener has closed.
 const LOOK: Duration = Duration::from_millis(100);

@@ -49,7 +49,7 @@ impl fmt::Debug for Loaded {
     }
 }
 
-/// The name in the kernel of an algorithm that no connection uses.
+/// Returns the kernel name of an algorithm that no connection uses.
 pub(super) fn unused_name(algorithm: &str) -> String {
     // TCP_CA_NAME_MAX of include/net/tcp.h is 16, with the terminating zero.
     format!("weir_{}_{algorithm}", std::process::id()).chars().take(15).collect()
@@ -63,8 +63,8 @@ fn exchange<H>(
     let is_wanted = |one: &InKernel<H>| {
         wanted.iter().any(|(algorithm, name)| one.algorithm == *algorithm && one.name == *name)
     };
-    // A used algorithm remembers paths, and a turn must not begin with the memory of an earlier
-    // turn.
+    // An algorithm that connections have used remembers paths, and a turn must begin without the
+    // memory of an earlier turn.
     loaded.retain(|one| is_wanted(one) && one.name == unused_name(&one.algorithm));
     for (algorithm, name) in wanted {
         if loaded.iter().all(|one| one.name != *name) {
@@ -98,7 +98,7 @@ mod tests {
     use std::cell::RefCell;
 
     #[test]
-    fn equal_states_keep_an_algorithm_and_another_state_removes_it_first() {
+    fn an_unused_algorithm_stays_loaded_until_the_state_changes() {
         let log = RefCell::new(Vec::new());
         struct Logged<'a>(&'a RefCell<Vec<String>>, String);
         impl Drop for Logged<'_> {

@@ -27,7 +27,7 @@ pub(crate) struct Pair {
     _files: Option<TempDir>,
 }
 
-/// The programs of a system that are not installed here.
+/// Returns the programs of a system that are not installed here.
 pub(crate) fn missing_programs(system: &SystemSpec) -> Vec<String> {
     let own = system.kind == SystemKind::External;
     [&system.server, &system.client]
@@ -109,8 +109,9 @@ impl Pair {
         Ok(Some(pair))
     }
 
-    /// The algorithm that carries the workload over the path: the tunnel's own or, where the
-    /// workload's connection passes the path itself, `own`. `None` if the programs cannot tell.
+    /// Returns the algorithm that carries the workload over the path: the tunnel's own or, where
+    /// the workload's connection crosses the path itself, `own`. `None` if the programs cannot
+    /// tell.
     pub(crate) fn algorithm(&self, own: Option<String>) -> Option<String> {
         if self.connect.is_none() {
             return own;
@@ -119,19 +120,19 @@ impl Pair {
         carried_by::algorithm(&weir, &self.client_argv, &self.server_argv)
     }
 
-    /// The failure of a program that has ended, which also ends the measurement.
+    /// Returns the failure of a program that has ended. It also ends the measurement.
     pub(crate) fn failure(&mut self) -> Option<Failure> {
         self.failure_within(Duration::ZERO)
     }
 
-    /// The failure of a program that may explain why the workload has just failed. The workload
-    /// sees a closed connection before the program's exit is known.
+    /// Returns the failure of a program that may explain why the workload has just failed. The
+    /// workload sees a closed connection before the program's exit is known.
     pub(crate) fn cause(&mut self) -> Option<Failure> {
         self.failure_within(CAUSE_WITHIN)
     }
 
     fn failure_within(&mut self, patience: Duration) -> Option<Failure> {
-        // The near program often ends because the far program did.
+        // The client's program often exits because the server's program did.
         for program in [&mut self.server, &mut self.client] {
             if let Ok(Some(status)) = program.wait(patience) {
                 return Some(program.early_end(status));
@@ -141,13 +142,13 @@ impl Pair {
     }
 }
 
-/// A folder for files that exist for one step only.
+/// Creates a folder for files that exist for one step only.
 pub(crate) fn folder(prefix: &str, within: &Path) -> Result<TempDir, Failure> {
     let made = tempfile::Builder::new().prefix(prefix).tempdir_in(within);
     made.map_err(|error| Failure::io(&format!("making a folder in {}", within.display()), &error))
 }
 
-/// Waits until the kernel reports a listener at `port` inside.
+/// Waits until the kernel reports a listener at `port` in the namespace.
 pub(crate) fn await_listener(
     inside: &Namespace,
     port: u16,
@@ -183,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_found_in_path_and_by_path() {
+    fn programs_are_found_by_name_in_path_and_by_their_path() {
         assert!(is_installed("sh") && is_installed("/bin/sh"));
         assert!(!is_installed("no-such-program-here") && !is_installed("/proc/version"));
     }

@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
-/// The reason why no step of this system could be measured.
+/// Returns the reason why no step of this system could be measured.
 ///
 /// `own` are the programs that its workload starts.
 pub(crate) fn problem_of(system: &SystemSpec, own: &[String]) -> Option<String> {
@@ -20,7 +20,7 @@ pub(crate) fn problem_of(system: &SystemSpec, own: &[String]) -> Option<String> 
         .or_else(|| missing_setting(system))
 }
 
-/// The programs and rights that the states of a `[state]` need and that are missing here.
+/// Returns the programs and rights that the states of a `[state]` need and that are missing here.
 pub(super) fn problems_of_states(lab: &LabFile, privilege: Privilege) -> Vec<String> {
     let Some(state) = &lab.state else { return Vec::new() };
     let mut problems = Vec::new();
@@ -50,7 +50,7 @@ pub(super) fn problems_of_states(lab: &LabFile, privilege: Privilege) -> Vec<Str
     problems
 }
 
-/// The reason why only root can measure this system.
+/// Returns the reason why only root can measure this system.
 pub(crate) fn missing_right(system: &SystemSpec) -> Option<String> {
     let name = system.congestion.as_ref()?.get_ref();
     let is_loaded = [NAME, accel::caqm::NAME].contains(&name.as_str());
@@ -59,8 +59,8 @@ pub(crate) fn missing_right(system: &SystemSpec) -> Option<String> {
         .then(|| format!("only root loads `{name}` into the kernel"))
 }
 
-/// A kernel setting that this kernel lacks. A setting without its directory is not reported: the
-/// directory may belong to an interface that only the lab's hosts have.
+/// Returns a kernel setting that this kernel lacks. A setting without its directory is not
+/// reported: the directory may belong to an interface that only the lab's hosts have.
 fn missing_setting(system: &SystemSpec) -> Option<String> {
     let missing = |name: &&str| {
         let path = setting(name);
@@ -85,7 +85,7 @@ fn missing_program(system: &SystemSpec, own: &[String]) -> Option<String> {
     missing.extend(own.iter().filter(|name| !is_installed(name)).cloned());
     let peer = system.traffic().peer().filter(|peer| !is_installed(peer));
     missing.extend(peer.map(str::to_owned));
-    // Both ends may run the same program.
+    // Client and server may be the same program.
     missing.dedup();
     let named: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
     match named.as_slice() {

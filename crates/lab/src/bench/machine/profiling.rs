@@ -32,7 +32,7 @@ impl Profiling {
         Ok(Self { names, systems: Mutex::default() })
     }
 
-    /// Measures with sampling if the block is sampled.
+    /// Measures, with sampling of stacks if the block is sampled.
     pub(super) fn around(
         &self,
         system: &str,
@@ -79,8 +79,8 @@ const fn is_sampled(block: u32) -> bool {
     block.is_multiple_of(2)
 }
 
-/// The cost of sampling as a sentence. Compares each sampled turn with the turn of the same cell in
-/// the next block.
+/// States the cost of sampling in a sentence. Compares each sampled turn with the turn of the same
+/// cell in the next block.
 pub(crate) fn cost(outcomes: &[Outcome]) -> String {
     let mut figures: HashMap<(String, u32), (f64, Direction)> = HashMap::new();
     for outcome in outcomes {
@@ -124,7 +124,7 @@ mod tests {
     use results::Axes;
 
     #[test]
-    fn the_cost_compares_sampled_turns_with_the_turns_after_them() {
+    fn profiling_cost_compares_sampled_turns_with_the_next_turns() {
         let outcome = |block: u32| {
             let mut measured = Measurement::default();
             let goodput = if is_sampled(block) { 98.0 } else { 100.0 };

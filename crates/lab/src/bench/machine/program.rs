@@ -37,8 +37,8 @@ impl Started {
         };
         let (stdout, out) = create().map_err(wrong)?;
         let (stderr, err) = create().map_err(wrong)?;
-        // A program that is killed between creating such a file and unlinking it would leave the
-        // file.
+        // A program that is killed before it unlinks a temporary file leaves the file behind. In
+        // the run's own folder such files are removed later.
         let room = step.programs.display().to_string();
         let environment = vec![("TMPDIR".to_owned(), room)];
         let name = name_of(&argv, step.weir);
@@ -54,19 +54,19 @@ impl Started {
         &self.name
     }
 
-    /// The program's exit status if it ends within `patience`.
+    /// Returns the program's exit status if it ends within `patience`.
     pub(crate) fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>, HostError> {
         self.process.wait(patience)
     }
 
-    /// Everything that the program has printed so far.
+    /// Returns everything that the program has printed so far.
     pub(crate) fn output(&self) -> io::Result<String> {
         let bytes = from(&self.out, 0)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The first line of the program's error output that contains `sign`, joined with the next
-    /// line.
+    /// Returns the first line of the program's error output that contains `sign`, joined with the
+    /// next line.
     pub(crate) fn complaint(&self, sign: &str) -> Option<String> {
         let bytes = from(&self.err, 0).ok()?;
         let text = String::from_utf8_lossy(&bytes);
@@ -76,7 +76,7 @@ impl Started {
         Some(units::foreign(all.trim()).to_string())
     }
 
-    /// The failure of a program that ended too early, with its last output.
+    /// Builds the failure of a program that ended too early, with its last output.
     pub(crate) fn early_end(&self, status: ExitStatus) -> Failure {
         let words = [&self.err, &self.out]
             .into_iter()
@@ -97,7 +97,8 @@ impl Started {
     }
 }
 
-/// The name from the command line. For our own program its subcommand rather than its path.
+/// Returns the program's name from the command line. For our own program, returns its subcommand
+/// rather than its path.
 fn name_of(argv: &[String], weir: &Path) -> String {
     match argv {
         [program, verb, role, ..] if Path::new(program) == weir => format!("weir {verb} {role}"),
@@ -121,8 +122,8 @@ fn from(file: &File, mut at: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The last line that begins with `error`, or else the last line. Many programs print a line of
-/// usage or of help after the error.
+/// Returns the last line that begins with `error`, or else the last line. Many programs print a
+/// line of usage or of help after the error.
 fn telling_line(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);
     let lines = || text.lines().rev().map(str::trim).filter(|line| !line.is_empty());
@@ -138,13 +139,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_nonempty_line_is_reported() {
+    fn a_failed_programs_last_nonempty_line_is_reported() {
         assert_eq!(telling_line(b"one\ntwo\n\n  \n"), "two");
         assert_eq!(telling_line(b""), "");
     }
 
     #[test]
-    fn an_error_is_reported_rather_than_the_advice_below_it() {
+    fn a_failed_programs_error_line_is_reported_before_its_usage() {
         let words = b"error: unexpected argument '-x' found\n\nUsage: peer [OPTIONS]\n\n\
                       For more information, try '--help'.\n";
         assert_eq!(telling_line(words), "error: unexpected argument '-x' found");

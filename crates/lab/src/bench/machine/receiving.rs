@@ -1,4 +1,4 @@
-//! How the receiving host takes its packets: whether other cores process them (RPS), and the
+//! Packet processing on the receiving host: whether other cores process the packets (RPS), and the
 //! kernel's counts by core and by the size of packets.
 
 use super::{MachineStep, Testbed};
@@ -42,7 +42,8 @@ impl Receiving {
         let cpus: &[usize] = if rps { &step.cpus.to } else { &[] };
         for interface in testbed.interfaces(to) {
             match host::steer_receiving(&host, &interface, cpus) {
-                // A kernel that refuses this refused the testbed's setting too, so RPS is off.
+                // A kernel that refuses to switch RPS off also refused the testbed's setting, so
+                // RPS is off.
                 Err(HostError::NotPermitted { .. } | HostError::NotSupported { .. }) if !rps => {}
                 done => done?,
             }
@@ -75,8 +76,8 @@ impl ReceiveCounts {
         })
     }
 
-    /// Records the cores' softirqs and packets, and the size of packets on their way: as TCP sends
-    /// them, as they arrive, and as IP takes them.
+    /// Records the cores' softirqs and packets, and the size of packets in three places: as TCP
+    /// sends them, as they arrive, and as IP takes them.
     pub(crate) fn account(&self, earlier: &Self, into: &mut Measurement) {
         let used = self.cpu.since(&earlier.cpu);
         let seconds = used.elapsed.secs_f64();

@@ -1,4 +1,5 @@
-//! Brings one or both ends into a state for a step, and undoes the state.
+//! Brings the client's host, the server's host or both into a state for a step, and undoes the
+//! state.
 //!
 //! Settings and features end with the host's namespace. Algorithms of Weir stay in the kernel until
 //! a step has another state. For a command, a guard process runs the `undo` as soon as the guard's
@@ -22,7 +23,7 @@ pub(super) struct Applied {
 }
 
 impl Applied {
-    /// `None` if the lab has no states.
+    /// Brings the hosts into the step's state. `None` if the lab has no states.
     pub(super) fn apply(
         step: &MachineStep<'_>,
         testbed: &Testbed,
@@ -84,7 +85,7 @@ pub(super) fn find_ethtool() -> Option<String> {
     places.into_iter().find(|place| is_installed(place)).map(str::to_owned)
 }
 
-/// `ethtool -K` at each interface of the host.
+/// Runs `ethtool -K` on each interface of the host.
 fn switch_features(
     side: &SideSpec,
     namespace: &Namespace,
@@ -124,13 +125,13 @@ fn run_command(
         Ok::<_, Failure>(words(&filled))
     };
     let place = match side.is_in_host() {
-        // If `both` ends have the state, the command runs in the first end. A file that needs two
+        // If `both` hosts have the state, the command runs in the first host. A file that needs two
         // commands runs a shell.
         true => hosts.first().map(|host| testbed.namespace(host)).transpose()?,
         false => None,
     };
     let (command, undo) = (argv(command)?, argv(undo)?);
-    // The undo is ready before anything changes.
+    // The guard starts before the command changes anything.
     let guard = Guard::start(&undo, place.as_ref())?;
     match run_to_end(&command, place.as_ref(), step) {
         Ok(()) => Ok(guard),
@@ -142,7 +143,7 @@ fn run_command(
     }
 }
 
-/// Runs a program and waits for its end.
+/// Runs a program and waits until it exits.
 fn run_to_end(
     argv: &[String],
     place: Option<&Namespace>,
@@ -156,7 +157,7 @@ fn run_to_end(
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null());
     command.stdout(output().map_err(wrong)?).stderr(output().map_err(wrong)?);
-    // A signal of the terminal must reach the lab alone; the lab then ends the program.
+    // A signal from the terminal must reach only the lab, which then ends the program.
     command.process_group(0);
     let mut child = spawned(command, place).map_err(wrong)?;
     let deadline = Instant::now() + COMMAND_WITHIN;
@@ -206,7 +207,7 @@ impl Guard {
         command.args(["-c", SCRIPT, "weir-undo"]).args(undo).stdin(Stdio::piped());
         command.stdout(Stdio::from(words.try_clone().map_err(wrong)?));
         command.stderr(Stdio::from(words.try_clone().map_err(wrong)?));
-        // A signal of the terminal, or to the lab's group, must not reach the guard.
+        // A signal from the terminal, or to the lab's process group, must not reach the guard.
         command.process_group(0);
         let mut child = spawned(command, place).map_err(wrong)?;
         let input = child.stdin.take();
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_state_is_undone_once() {
+    fn dropping_a_state_undoes_it_once() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("undone");
         let guard = guard_that_writes(&file);
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_ignores_the_signals_that_end_a_lab() {
+    fn the_undo_guard_ignores_hup_int_and_term() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("undone");
         let guard = guard_that_writes(&file);
@@ -354,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn an_undo_that_fails_tells_what_to_run() {
+    fn a_failed_undo_names_the_command_to_run() {
         let undo = ["/bin/sh", "-c", "echo no right >&2; exit 3"].map(str::to_owned);
         let failure = Guard::start(&undo, None).unwrap().undo().unwrap_err().to_string();
         assert!(failure.contains("still in force"), "{failure}");

@@ -1,4 +1,4 @@
-//! One run step on this machine: its parameters, and its measurement.
+//! A step on this machine: its parameters, and its measurement.
 
 use super::algorithm::OurAlgorithm;
 use super::changed::Changed;
@@ -49,8 +49,8 @@ impl MachineStep<'_> {
         Ok(result)
     }
 
-    /// The host that has the state of `[state]`: the server's host if the server alone has the
-    /// state, otherwise the client's.
+    /// Returns the host that has the state of `[state]`: the server's host if the server alone has
+    /// the state, otherwise the client's.
     pub(crate) fn changed_host(&self) -> Result<&str, Failure> {
         let wrong = |error: FileError| Failure::Workload(error.to_string());
         Ok(match self.lab.changed_end(self.axes).map_err(wrong)? {
@@ -59,7 +59,7 @@ impl MachineStep<'_> {
         })
     }
 
-    /// Gives the link between the ends the system's own queue, and counts the tags of CAQM there.
+    /// Gives the link between the endpoints the system's own queue, and counts CAQM's tags on it.
     fn fit(&self, links: &mut [LinkSettings]) -> Result<(), Failure> {
         let Ends { from, to, .. } = self.ends;
         let Some(link) = links.iter_mut().find(|link| link.joins(from, to)) else { return Ok(()) };
@@ -87,7 +87,7 @@ impl MachineStep<'_> {
         let state = Applied::apply(self, &testbed)?;
         let changed = Changed::apply(self, &testbed)?;
         let measured = cell.measure(self, &testbed);
-        // Undoes the changes first: no further step may run with them or in this state.
+        // Undo the changes first: no further step may run with them or in this state.
         let undone = changed.undo();
         state.map_or(Ok(()), Applied::undo)?;
         let measured = undone.and(measured);
@@ -96,7 +96,7 @@ impl MachineStep<'_> {
         let seen = testbed.finish();
         match (measured, seen) {
             // If the emulator died, the workload's own error is only a consequence. Return the
-            // cause.
+            // emulator's error.
             (Err(Failure::Interrupted), _) => Err(Failure::Interrupted),
             (_, Err(cause)) if died => Err(cause),
             (Err(failure), _) => Err(failure),
@@ -118,10 +118,10 @@ pub(crate) struct Measured {
     pub(crate) queues: Queues,
 }
 
-/// Records the queues of the emulated links, once the emulator has ended.
+/// Records the queues of the emulated links. Called once the emulator has ended.
 pub(crate) type Queues = Box<dyn FnOnce(&SeenLinks<'_>, &mut Measurement)>;
 
-/// The emulated links of a step, after it.
+/// The statistics of a step's emulated links.
 #[derive(Debug)]
 pub(crate) struct SeenLinks<'a> {
     /// The start of the emulator's own clock.
@@ -130,7 +130,7 @@ pub(crate) struct SeenLinks<'a> {
 }
 
 impl SeenLinks<'_> {
-    /// The link between two hosts.
+    /// Returns the statistics of the link between two hosts.
     pub(crate) fn way(&self, from: &str, to: &str) -> Option<&CableStatistics> {
         links::cable(self.statistics, from, to)
     }
@@ -148,7 +148,7 @@ impl SeenLinks<'_> {
 }
 
 impl Measured {
-    /// Records the queue in front of the link between the step's ends, during `window`.
+    /// Records the queue of the link between the step's endpoints during `window`.
     pub(crate) fn between_ends(
         step: &MachineStep<'_>,
         window: Range<Time>,
@@ -163,8 +163,8 @@ impl Measured {
         Self { result, queues: Box::new(queues) }
     }
 
-    /// Replaces the algorithm of the workload's own connection: the programs between its ends carry
-    /// it over the path with another algorithm.
+    /// Replaces the algorithm of the workload's own connection: a pair of programs carries that
+    /// connection over the path with another algorithm.
     pub(crate) fn carried_by(mut self, pair: Option<&Pair>) -> Self {
         if let Some(pair) = pair {
             let own = self.result.congestion_control.take();
@@ -180,5 +180,6 @@ impl std::fmt::Debug for Measured {
     }
 }
 
-/// The workload's server listens at iperf3's own port, whichever program generates the traffic.
+/// The port of the workload's server. It is iperf3's own port, whichever program generates the
+/// traffic.
 pub(crate) const PORT: u16 = 5201;

@@ -1,5 +1,5 @@
-//! A short TCP transfer between two hosts of a testbed without an external program, because
-//! starting one would take longer than the transfer.
+//! A short TCP transfer between two hosts of a testbed. Starting an external program would take
+//! longer than the transfer.
 
 use crate::model::{Cancel, Failure};
 use host::Namespace;
@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use units::Span;
 
-/// One transfer from one host to the other.
+/// A transfer from one host to the other.
 #[derive(Debug)]
 pub(crate) struct Stream<'a> {
     pub(crate) from: &'a Namespace,
@@ -19,7 +19,7 @@ pub(crate) struct Stream<'a> {
 }
 
 impl Stream<'_> {
-    /// The receiver's goodput in Mbit/s over `slice`, counted from its first byte.
+    /// Measures the receiver's goodput in Mbit/s over `slice`, counted from its first byte.
     pub(crate) fn goodput(&self, slice: Span, cancel: &Cancel) -> Result<f64, Failure> {
         let listener = self.to.run(|| Ok(TcpListener::bind(self.server)))?;
         let listener = listener.map_err(|e| Failure::io("listening", &e))?;
@@ -91,8 +91,8 @@ impl Stream<'_> {
             match socket.read(&mut block) {
                 Ok(0) => return Err(Failure::Workload("the sender closed too early".to_owned())),
                 Ok(count) => match begun {
-                    // The first bytes mark the start. The sender sent them earlier, so they do not
-                    // count.
+                    // The first bytes only start the clock. The sender sent them before that, so
+                    // they do not count.
                     None => begun = Some(Instant::now()),
                     Some(_) => bytes += count as u64,
                 },
@@ -115,7 +115,7 @@ impl Stream<'_> {
     }
 }
 
-/// `accept` with a timeout, because the connecting side may have failed.
+/// Accepts a connection with a timeout, because the connecting side may have failed.
 fn accept(listener: &TcpListener, cancel: &Cancel) -> Result<TcpStream, Failure> {
     let wrong = |e: std::io::Error| Failure::io("accepting", &e);
     listener.set_nonblocking(true).map_err(wrong)?;

@@ -28,7 +28,7 @@ pub(crate) struct CpuPlan {
     pub real_time: bool,
 }
 
-/// One cell's network, which exists as long as this value.
+/// The network of a cell. Dropping this value takes the network down.
 #[derive(Debug)]
 pub(crate) struct Testbed {
     hosts: IndexMap<String, Host>,
@@ -48,7 +48,7 @@ struct Host {
     /// The name of the lab file's host that this host is, or whose settings it shares.
     role: String,
     namespace: Namespace,
-    /// The neighbour at the other end of each link, and this host's own address there.
+    /// For each link, the neighbour's name and this host's own address on the link.
     links: Vec<(String, IpAddr)>,
 }
 
@@ -77,7 +77,7 @@ impl CpuPlan {
         Self { emulator, workload: cpus, from, to, real_time }
     }
 
-    /// The CPUs of a host's programs and of its packets.
+    /// Returns the CPUs of a host's programs and of its packets.
     fn of_host(&self, host: &str, ends: &Ends) -> &[usize] {
         match host {
             host if host == ends.from => &self.from,
@@ -86,7 +86,7 @@ impl CpuPlan {
         }
     }
 
-    /// Whether each end has a CPU of its own.
+    /// Whether the sending and the receiving host have CPUs of their own.
     pub(crate) fn is_apart(&self) -> bool {
         self.from != self.to
     }
@@ -148,12 +148,13 @@ impl Testbed {
         Ok(Self { hosts, emulator, cables: names, started, lateness, _thief: thief, _wires: wires })
     }
 
-    /// A handle of the host's namespace.
+    /// Returns a handle of the host's namespace.
     pub(crate) fn namespace(&self, host: &str) -> Result<Namespace, HostError> {
         namespace(&self.hosts, host)
     }
 
-    /// The interfaces of `host` that lead to its neighbours, or its loopback if there are none.
+    /// Returns the interfaces of `host` that lead to its neighbours, or its loopback if there are
+    /// none.
     pub(crate) fn interfaces(&self, host: &str) -> Vec<String> {
         match self.hosts.get(host).map_or(0, |host| host.links.len()) {
             0 => vec!["lo".to_owned()],
@@ -161,7 +162,8 @@ impl Testbed {
         }
     }
 
-    /// The address of `host` for its neighbour, or for itself.
+    /// Returns the address at which the neighbour reaches `host`. For `host` itself, the loopback
+    /// address.
     pub(crate) fn address(&self, host: &str, neighbour: &str) -> Result<IpAddr, HostError> {
         if host == neighbour {
             return Ok(Ipv4Addr::LOCALHOST.into());
@@ -173,7 +175,8 @@ impl Testbed {
             .ok_or_else(|| HostError::NoSuchNamespace { name: host.to_owned() })
     }
 
-    /// The number N of the link on which `host` has the address `own`. The interface is `ethN`.
+    /// Returns the number N of the link on which `host` has the address `own`. The interface is
+    /// `ethN`.
     pub(crate) fn link_of(&self, host: &str, own: IpAddr) -> Result<usize, HostError> {
         let found = self
             .hosts
@@ -182,7 +185,7 @@ impl Testbed {
         found.ok_or_else(|| HostError::NoSuchNamespace { name: host.to_owned() })
     }
 
-    /// Makes the first window of the connections from `host` to its neighbour this many segments.
+    /// Sets the initial window of the connections from `host` to its neighbour, in segments.
     pub(crate) fn set_first_window(
         &self,
         host: &str,
@@ -196,8 +199,8 @@ impl Testbed {
         host::add_first_window(&own.namespace, &format!("eth{place}"), far, segments)
     }
 
-    /// Gives the emulated way from `host` to its neighbour other settings. Packets in the queue
-    /// stay. `seed` is the step's.
+    /// Changes the settings of the emulated link in the direction from `host` to its neighbour.
+    /// Packets in the queue stay. `seed` is the step's.
     pub(crate) fn change(
         &self,
         host: &str,
@@ -218,12 +221,12 @@ impl Testbed {
         Ok(emulator.handle().change(place, direction, config)?)
     }
 
-    /// The emulator's thread. Its CPU time belongs to the lab and to no system.
+    /// Returns the emulator's thread. Its CPU time belongs to the lab and to no system.
     pub(crate) fn emulator_tid(&self) -> Option<u32> {
         self.emulator.as_ref().map(Emulator::tid)
     }
 
-    /// How late the emulated links may be.
+    /// Returns the bound on the lateness of the emulated links.
     pub(crate) fn lateness_bound(&self) -> LatenessBound {
         self.lateness
     }
@@ -233,7 +236,7 @@ impl Testbed {
         self.emulator.as_ref().is_some_and(|emulator| !emulator.is_running())
     }
 
-    /// The start of the emulator's own clock, on the clock of `probe`.
+    /// Returns the start of the emulator's own clock, on the clock of `probe`.
     pub(crate) fn started(&self) -> Time {
         self.started
     }
@@ -244,8 +247,8 @@ impl Testbed {
     }
 }
 
-/// Builds one link. A cable is a veth pair. An emulated link has two veth pairs, from the hosts
-/// into the namespace of the wires, and ports on their inner ends.
+/// Builds one link. A cable is a veth pair. An emulated link has two veth pairs from the hosts into
+/// the namespace of the wires, with the emulator's ports on their inner interfaces.
 fn lay(
     wires: Option<&Namespace>,
     hosts: &mut IndexMap<String, Host>,
@@ -306,7 +309,7 @@ fn lay(
     }))
 }
 
-/// Makes the other hosts of an incast, beside the link's first end, with a veth pair each.
+/// Creates the further hosts of an incast beside the link's first host, each with a veth pair.
 fn gather(
     wires: &Namespace,
     hosts: &mut IndexMap<String, Host>,
@@ -338,7 +341,7 @@ fn gather(
         silence_ipv6(&inside)?;
         let inner = format!("link{number}a{sender}");
         host::connect((&inside, FIRST_INTERFACE), (wires, &inner), mtu)?;
-        // The two ends of the link have the first two addresses.
+        // The link's two hosts have the first two addresses.
         let [own, _] = addresses(number, sender as usize + 1);
         host::add_address(&inside, FIRST_INTERFACE, own)?;
         let own_hardware = hardware(&inside, FIRST_INTERFACE)?;
@@ -395,7 +398,7 @@ fn silence_ipv6(namespace: &Namespace) -> Result<(), HostError> {
     })
 }
 
-/// Tells each end of a link the other's hardware address before the first packet.
+/// Tells each host of a link the other's hardware address before the first packet.
 fn introduce(
     hosts: &IndexMap<String, Host>,
     ends: &[String; 2],
@@ -426,7 +429,8 @@ fn addresses(link: usize, side: usize) -> [Address; 2] {
     [Address { ip: IpAddr::V4(v4), prefix: 24 }, Address { ip: IpAddr::V6(v6), prefix: 64 }]
 }
 
-/// An emulator with its own CPU may spin in real time. On a shared CPU it must leave room.
+/// Chooses the emulator's scheduling. With a CPU of its own it may spin in real time; on a shared
+/// CPU it must leave time to others.
 fn scheduling(cpus: &CpuPlan) -> Scheduling {
     let own = Scheduling { cpu: cpus.emulator, real_time: cpus.real_time, ..Scheduling::default() };
     match cpus.emulator {
@@ -437,7 +441,8 @@ fn scheduling(cpus: &CpuPlan) -> Scheduling {
 
 /// The smallest MTU that IPv6 allows (RFC 8200 section 5).
 const IPV6_MTU: u32 = 1280;
-/// Each host takes a namespace and a port, and an address of one network of 254.
+/// Maximum number of an incast's senders. Each host takes a namespace and a port, and an address of
+/// one network of 254.
 const MOST_SENDERS: u32 = 64;
 /// The interface of a host with a single link.
 const FIRST_INTERFACE: &str = "eth0";
@@ -450,9 +455,9 @@ mod tests {
     use std::fs::File;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    /// A panic anywhere in a step drops its network and its programs.
+    /// A panic at any point of a step drops its network and its programs.
     #[test]
-    fn a_panic_takes_network_and_programs_down() {
+    fn a_panic_removes_the_network_and_kills_the_programs() {
         let lab = LabFile::parse("panic.toml", LAB).unwrap();
         let links = || lab.links_at(&results::Axes::new()).unwrap();
         let cpus = CpuPlan::for_lab(&lab);
@@ -500,7 +505,8 @@ mod tests {
         std::path::Path::new(process).exists()
     }
 
-    /// A thread that was joined is in /proc until the kernel has released it.
+    /// Waits until the process has ended. A thread that was joined stays in /proc until the kernel
+    /// has released it.
     fn does_end(process: &str) -> bool {
         (0..12_000).any(|_| {
             let is_gone = !is_alive(process);

@@ -5,8 +5,8 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 use units::Span;
 
-/// A real-time thread on each of the workload's CPUs. At intervals each thread takes its CPU away,
-/// as a hypervisor does. The threads end with this value.
+/// Real-time threads, one on each of the workload's CPUs. At intervals each thread takes its CPU
+/// away, as a hypervisor does. Dropping this value ends the threads.
 #[derive(Debug)]
 pub(super) struct Thief {
     stop: Arc<AtomicBool>,
@@ -44,7 +44,7 @@ fn steal(stolen: Stalls, cpu: usize, stop: &AtomicBool) {
         while begun.elapsed() < stolen.length.as_duration() {
             std::hint::spin_loop();
         }
-        // The pause has short pieces, so that the thread soon sees the end.
+        // Sleep in short pieces, so that the thread soon notices that it must stop.
         let asleep = Instant::now();
         while let Some(left) = pause.checked_sub(asleep.elapsed())
             && !stop.load(Ordering::Relaxed)

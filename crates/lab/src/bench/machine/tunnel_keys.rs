@@ -1,11 +1,11 @@
-//! Keys for both ends of a tunnel, if an external system's commands ask for them.
+//! Keys for both endpoints of a tunnel, if an external system's commands ask for them.
 
 use crate::model::Failure;
 use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Made for one step and removed with it.
+/// The keys of a step, which are removed with the step.
 #[derive(Debug)]
 pub(crate) struct TunnelKeys {
     folder: TempDir,
@@ -14,8 +14,8 @@ pub(crate) struct TunnelKeys {
 }
 
 impl TunnelKeys {
-    /// Makes keys if one of these commands or files has a placeholder for them. `within` is removed
-    /// with the run. If the run is killed, the next run there removes it.
+    /// Makes keys if one of these commands or files has a placeholder for them. The folder `within`
+    /// is removed with the run. If the run is killed, the next run in that directory removes it.
     pub(crate) fn for_texts<'a>(
         mut texts: impl Iterator<Item = &'a str>,
         within: &Path,
@@ -41,12 +41,12 @@ impl TunnelKeys {
     }
 }
 
-/// The path of this program.
+/// Returns the path of this program.
 pub(crate) fn weir() -> Option<String> {
     std::env::current_exe().ok().map(|path| path.display().to_string())
 }
 
-/// Runs `weir tunnel keys` as a user would. Its output ends with the pin.
+/// Runs `weir tunnel keys` as a user would, and returns the pin with which its output ends.
 fn made(role: &str, folder: &Path) -> Result<String, Failure> {
     let failed = |why: String| Failure::Workload(format!("weir tunnel keys {role}: {why}"));
     let weir = std::env::current_exe().map_err(|error| failed(error.to_string()))?;

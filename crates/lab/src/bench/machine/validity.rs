@@ -37,12 +37,12 @@ impl LatenessBound {
         Self { round_trip: round_trips.min().unwrap_or(Span::ZERO) }
     }
 
-    /// The latest that 99 % of the frames may be.
+    /// Returns the maximum lateness for 99 % of the frames.
     fn late(&self) -> Span {
         self.share(LATEST_PERCENT).max(LATEST_FLOOR)
     }
 
-    /// The most that the frames may be late on average.
+    /// Returns the maximum mean lateness of the frames.
     fn mean(&self) -> Span {
         self.share(MEAN_PERCENT).max(MEAN_FLOOR)
     }
@@ -51,12 +51,12 @@ impl LatenessBound {
         Span::from_secs_f64(self.round_trip.secs_f64() * percent / 100.0)
     }
 
-    /// A time in percent of the round trip. `None` if the links have no delay.
+    /// Converts a time to percent of the round trip. `None` if the links have no delay.
     pub(crate) fn percent(&self, late: Span) -> Option<f64> {
         (self.round_trip > Span::ZERO).then(|| late.secs_f64() / self.round_trip.secs_f64() * 100.0)
     }
 
-    /// The reasons why the emulation is invalid if its lateness exceeded the bounds.
+    /// Returns the flaw of the emulation if its lateness exceeded the bounds.
     pub(crate) fn exceeded(&self, seen: &EmulatorStatistics) -> Option<Flaw> {
         let late = &seen.lateness;
         self.judge(late.mean(), late.quantile(0.99), late.max(), seen.running)
@@ -78,7 +78,7 @@ impl LatenessBound {
             let (late, bound) = (late.micros_f64(), bound.micros_f64());
             return flaw(what, format!("{late:.0} µs {of}{of_trip}; the bound is {bound:.0} µs"));
         }
-        // While the link stalls it counts few frames, so a quantile does not show the stall.
+        // A stalled link counts few frames, so a quantile does not show the stall.
         let bound = standstill(running);
         if worst > bound {
             let what = "the emulated link stalled (was the machine busy with something else?)";
@@ -89,7 +89,7 @@ impl LatenessBound {
     }
 }
 
-/// The bounds in words, and the lateness of the cells of a run.
+/// Describes the bounds, and the lateness of the cells of a run, for the report.
 pub(crate) fn method(results: &Results) -> Vec<(String, String)> {
     let bounds = format!(
         "a turn is valid if the frames were late by at most {MEAN_PERCENT} % of the round trip on \
@@ -119,7 +119,7 @@ pub(crate) fn method(results: &Results) -> Vec<(String, String)> {
     said
 }
 
-/// The reason why a turn is invalid if the hypervisor took too much of the workload's CPUs.
+/// Returns the flaw of a turn if the hypervisor took too much of the workload's CPUs.
 pub(crate) fn stolen(percent: f64) -> Option<Flaw> {
     (percent > MOST_STOLEN_PERCENT).then(|| Flaw {
         what: "the hypervisor took CPU time away from the workload".to_owned(),
@@ -127,8 +127,8 @@ pub(crate) fn stolen(percent: f64) -> Option<Flaw> {
     })
 }
 
-/// The reason why a turn is invalid if a program beside the lab used the workload's CPUs, and a
-/// busy program of the lab waited for a CPU meanwhile.
+/// Returns the flaw of a turn if a program beside the lab used the workload's CPUs while a busy
+/// program of the lab waited for a CPU.
 pub(crate) fn shared(user: &CpuLimit, waited_percent: f64) -> Option<Flaw> {
     let share = user.percent / user.cpus.len().max(1) as f64;
     (share > MOST_SHARED_PERCENT && waited_percent > MOST_WAITED_PERCENT).then(|| Flaw {
@@ -140,13 +140,14 @@ pub(crate) fn shared(user: &CpuLimit, waited_percent: f64) -> Option<Flaw> {
     })
 }
 
-/// The reason why a turn is invalid if a program beside the lab left it no CPU time. A failed turn
-/// is invalid too: the program may have caused the failure.
+/// Returns the flaw of a turn to which a program beside the lab left no CPU time. A failed turn is
+/// invalid too: the program may have caused the failure.
 pub(crate) fn starved(user: &CpuLimit) -> Flaw {
     Flaw { what: STARVED.to_owned(), detail: user.to_string() }
 }
 
-/// The reason why a turn is measured again if its transfer ended before the lab read it.
+/// Returns the flaw of a turn whose transfer ended before the lab read it. The turn is measured
+/// again.
 pub(crate) fn unread(failure: &str) -> Flaw {
     Flaw { what: UNREAD.to_owned(), detail: failure.to_owned() }
 }
@@ -160,7 +161,7 @@ pub(crate) fn blame(flaws: &mut [Flaw], user: &CpuLimit) {
     }
 }
 
-/// Advice on a kind of flaw. Empty if none is known.
+/// Returns advice on a kind of flaw. Empty if there is none.
 pub(crate) fn mend(what: &str) -> &'static str {
     let known = [
         (LATE, "end other programs, leave the emulator a CPU of its own, or choose a lower `rate`"),
@@ -190,13 +191,13 @@ const MEAN_PERCENT: f64 = 0.5;
 const MEAN_FLOOR: Span = Span::from_micros(10);
 const LATEST_PERCENT: f64 = 5.0;
 const LATEST_FLOOR: Span = Span::from_micros(250);
-/// The longest stall as a share of a turn: the flow loses the same share of its time.
+/// Maximum stall as a share of a turn: the flow loses the same share of its time.
 const LONGEST_STALL_PERCENT: f64 = 1.0;
-/// Chosen, not derived from a measurement. The axis `stolen` of the lab `lateness` measures the
-/// effect of stolen time.
+/// Chosen without a measurement. The axis `stolen` of the lab `lateness` measures the effect of
+/// stolen time.
 const MOST_STOLEN_PERCENT: f64 = 5.0;
-/// Chosen: less is common beside a terminal, a log or a desktop. The lab's own programs wait for
-/// each other where they share a CPU, so that waiting alone is no flaw.
+/// Chosen without a measurement: less is common beside a terminal, a log or a desktop. The lab's
+/// own programs wait for each other where they share a CPU, so that waiting alone is no flaw.
 const MOST_SHARED_PERCENT: f64 = 20.0;
 const MOST_WAITED_PERCENT: f64 = 10.0;
 
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn lateness_beyond_a_bound_is_invalid_on_every_path() {
+    fn lateness_beyond_the_bound_invalidates_a_turn_on_every_path() {
         let more = Span::from_nanos(1);
         for rtt_ms in [0, 1, 2, 5, 20, 100, 300] {
             let (mean, late) = (bound(rtt_ms).mean(), bound(rtt_ms).late());
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flaw_states_the_share_of_the_round_trip() {
+    fn a_lateness_flaw_states_the_percentage_of_the_round_trip() {
         let flaw = judged(20, Span::ZERO, Span::from_millis(2)).unwrap();
         assert!(
             flaw.detail.contains("at p99, which is 10.0 % of the round trip of 20ms"),
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_is_judged_by_its_share_of_the_turn() {
+    fn a_stall_invalidates_a_turn_by_its_share_of_the_duration() {
         let (late, worst) = (Span::from_micros(10), Span::from_millis(50));
         assert_eq!(bound(20).judge(late, late, worst, Span::from_secs(10)), None);
         let flaw = bound(20).judge(late, late, worst, Span::from_secs(3)).unwrap();
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_on_the_emulators_cpu_is_named_where_it_may_be_the_cause() {
+    fn only_a_lateness_flaw_names_the_program_on_the_emulators_cpu() {
         let late = judged(20, Span::ZERO, Span::from_millis(2)).unwrap();
         let mut flaws = [late.clone(), stolen(50.0).unwrap()];
         let user = CpuLimit { by: "builder".to_owned(), cpus: vec![1], percent: 30.0 };
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn stolen_time_beyond_the_bound_is_invalid() {
+    fn stolen_time_beyond_the_bound_invalidates_a_turn() {
         assert_eq!(stolen(MOST_STOLEN_PERCENT), None);
         assert!(stolen(MOST_STOLEN_PERCENT + 0.1).is_some());
     }

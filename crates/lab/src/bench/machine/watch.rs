@@ -12,17 +12,17 @@ use units::{Span, Time};
 /// Assigns processes, and thereby their CPU time, to the two sides and the emulator.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Roles {
-    /// Processes (with their descendants) of the system under test on the client's side. These are
-    /// its own programs or, for the kernel's TCP, the workload's, because the kernel's TCP runs on
-    /// their time.
+    /// Processes (with their descendants) of the system under test on the client's side. For the
+    /// kernel's TCP these are the workload's processes, because the kernel's TCP runs on their
+    /// time; otherwise the system's own programs.
     pub client: Vec<u32>,
     pub server: Vec<u32>,
     /// `None` if no emulator runs.
     pub emulator_tid: Option<u32>,
 }
 
-/// A snapshot of the machine's clocks. The difference of two snapshots is the activity between
-/// them.
+/// A snapshot of the machine's CPU time and activity. The difference of two snapshots is the
+/// activity between them.
 #[derive(Debug)]
 pub(crate) struct Watch {
     cpu: CpuSnapshot,
@@ -66,7 +66,7 @@ impl Watch {
     }
 
     /// Records the activity since `earlier` of a workload whose programs poll, and so always use
-    /// their CPUs. `goodput` in Mbit/s turns CPU time into a cost.
+    /// their CPUs. `goodput`, in Mbit/s, relates the CPU time to the data.
     pub(crate) fn account_polling(
         &self,
         earlier: &Self,
@@ -82,7 +82,7 @@ impl Watch {
         }
         let percent = |time: Span| Some(time.secs_f64() / elapsed * 100.0);
         let system = match cpus.emulator {
-            // The kernel receives the emulator's packets in the emulator's time slice. That softirq
+            // The kernel receives the emulator's packets in the emulator's time slice. This softirq
             // work belongs to the system, all other work on the emulator's CPU to the emulator.
             Some(own) => {
                 let there = used.over([own]);
@@ -114,7 +114,7 @@ impl Watch {
         }
         into.record("cpu_percent.system", percent(system));
         into.record("cpu_percent.ksoftirqd", percent(ksoftirqd));
-        // The packets of an end are steered to its own CPUs only beside an emulator.
+        // The packets of each host are steered to its own CPUs only if an emulator runs.
         if cpus.emulator.is_some() && cpus.is_apart() {
             let of = |own: &[usize]| {
                 let threads = own.iter().filter_map(|cpu| softirqs.cores.get(cpu));
@@ -135,7 +135,8 @@ impl Watch {
         into.invalid.extend(validity::stolen(steal));
     }
 
-    /// As [`Self::account_polling`], for a workload that leaves its CPUs idle when it can.
+    /// Records the activity as [`Self::account_polling`] does, for a workload that leaves its CPUs
+    /// idle when it can.
     pub(crate) fn account(
         &self,
         earlier: &Self,
@@ -151,7 +152,8 @@ impl Watch {
         let emulator = self.emulator.as_ref().zip(earlier.emulator.as_ref());
         let emulator = emulator.and_then(|(now, then)| now.since(then));
         let emulator = emulator.map(|used| used.cpu.total());
-        // The lab's programs run on the workload's CPUs alone.
+        // The lab's programs run only on the workload's CPUs, so subtract the emulator's time on
+        // its own CPU.
         let mut own = self.own.since(&earlier.own).sum().total();
         if let (Some(time), Some(_)) = (emulator, cpus.emulator) {
             own = own.saturating_sub(time);
@@ -180,8 +182,8 @@ impl Watch {
         }
     }
 
-    /// The program beside the lab that used a large part of the workload's or the emulator's CPUs
-    /// since `earlier`, if those CPUs had no time left.
+    /// Returns the program beside the lab that used many of the workload's or the emulator's CPUs
+    /// since `earlier`, if those CPUs had no idle time.
     pub(crate) fn starved_by(&self, earlier: &Self, cpus: &CpuPlan) -> Option<CpuLimit> {
         let used = self.cpu.since(&earlier.cpu);
         if used.elapsed < SHORTEST_LOOK {
@@ -195,8 +197,8 @@ impl Watch {
         user_of(&cpus.workload).or_else(|| user_of(&[cpus.emulator?]))
     }
 
-    /// The longest wait for a CPU, in percent of the time, of a thread of the lab's programs.
-    /// Counts threads that had work almost always.
+    /// Returns the longest wait of a thread of the lab's programs for a CPU, in percent of the
+    /// time. Counts only threads that almost always had work.
     fn waited(&self, earlier: &Self, elapsed: Span) -> Option<f64> {
         let waited = self.program_threads.iter().filter_map(|thread| {
             let before = earlier.program_threads.iter().find(|before| before.tid == thread.tid)?;
@@ -205,7 +207,7 @@ impl Watch {
         waited.max_by(f64::total_cmp)
     }
 
-    /// The program beside the lab that used the emulator's CPU most since `earlier`.
+    /// Returns the program beside the lab that used the emulator's CPU most since `earlier`.
     pub(crate) fn beside_the_emulator(&self, earlier: &Self, cpus: &CpuPlan) -> Option<CpuLimit> {
         let everyone = self.everyone.since(&earlier.everyone);
         let lab = everyone.each.get(&std::process::id());
@@ -214,8 +216,8 @@ impl Watch {
         user.filter(|user| user.percent >= WORTH_NAMING_PERCENT)
     }
 
-    /// The program beside the lab that used most of these CPUs since `earlier`. `own`: the most
-    /// time that the lab itself used there.
+    /// Returns the program beside the lab that used most of these CPUs since `earlier`. `own`: the
+    /// maximum time that the lab itself used on them.
     fn foreign_user(&self, earlier: &Self, cpus: &[usize], own: Span) -> Option<CpuLimit> {
         let used = self.cpu.since(&earlier.cpu);
         let mut everyone = self.everyone.since(&earlier.everyone);
@@ -235,7 +237,7 @@ impl Watch {
     }
 }
 
-/// How the time of some CPUs divides, in percent.
+/// The percentages of idle and stolen time of some CPUs.
 struct Shares {
     idle: f64,
     steal: f64,
@@ -253,7 +255,7 @@ impl Shares {
     }
 }
 
-/// Only the first reading looks for the threads among all processes.
+/// Reads the ksoftirqd threads. Only the first reading looks for them among all processes.
 fn ksoftirqd() -> Result<KsoftirqdSnapshot, ProbeError> {
     static FIRST: OnceLock<KsoftirqdSnapshot> = OnceLock::new();
     match FIRST.get() {
@@ -284,24 +286,24 @@ fn trees(roots: &[u32]) -> Result<Processes, ProbeError> {
     }
 }
 
-/// The threads of the processes that still exist.
+/// Returns the threads of the processes that still exist.
 fn threads(processes: &Processes) -> Vec<Thread> {
     processes.each.keys().filter_map(|pid| Thread::all_of(*pid).ok()).flatten().collect()
 }
 
-/// The part of the time in percent for which the thread waited for a CPU, if it had work almost
-/// always.
+/// Returns the percentage of the time for which the thread waited for a CPU. `None` unless it
+/// almost always had work.
 fn waited_of(now: &Thread, before: &Thread, elapsed: Span) -> Option<f64> {
     let used = now.since(before)?;
     let part = |time: Span| (time.secs_f64() / elapsed.secs_f64() * 100.0).min(100.0);
     let ran = part(used.cpu.total());
-    // The kernel counts a wait when it ends.
+    // The kernel counts a wait only when it ends.
     let waits = before.state == WAITS && now.state == WAITS && ran < HARDLY_RAN_PERCENT;
     let waited = if waits { 100.0 - ran } else { part(used.waited?) };
     (waited + ran > BUSY_PERCENT).then_some(waited)
 }
 
-/// The effective number of threads: as many as would share the work evenly.
+/// Returns the effective number of threads: as many as would share the work evenly.
 fn at_work(now: &[Thread], then: &[Thread]) -> Option<f64> {
     let used = now.iter().map(|thread| {
         let before = then.iter().find(|before| before.tid == thread.tid);
@@ -317,17 +319,19 @@ fn evenly(parts: impl Iterator<Item = f64>) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / squares)
 }
 
-/// With less idle time the workload waits for its CPU, and the figure shows that.
+/// Minimum percentage of idle time. With less, the workload waits for its CPU, and its figures show
+/// that.
 const LEAST_IDLE_PERCENT: f64 = 5.0;
-/// A program with this share of one CPU can delay a turn until it fails.
+/// A program that uses this percentage of one CPU can delay a turn until it fails.
 const LARGE_PERCENT: f64 = 25.0;
 const WORTH_NAMING_PERCENT: f64 = 3.0;
-/// A thread that sleeps for longer gets the CPU time that it asks for.
+/// Minimum percentage of the time that a thread runs or waits to count as busy. A thread that
+/// sleeps more gets the CPU time that it asks for.
 const BUSY_PERCENT: f64 = 80.0;
 const HARDLY_RAN_PERCENT: f64 = 5.0;
-/// The state of a thread that runs or wants to.
+/// The state of a thread that runs or is ready to run.
 const WAITS: char = 'R';
-/// A step that fails sooner failed at its start, and would fail on an idle machine too.
+/// A step that failed sooner failed at its start, and would fail on an idle machine too.
 const SHORTEST_LOOK: Span = Span::from_secs(1);
 
 #[cfg(test)]
@@ -348,12 +352,13 @@ mod tests {
     }
 
     #[test]
-    fn only_a_thread_that_has_work_almost_always_waits_for_a_cpu() {
+    fn only_waits_of_busy_threads_count() {
         let waited = |before: &Thread, now: &Thread| waited_of(now, before, Span::from_secs(1));
         let begun = thread('S', 0, 0);
         assert_eq!(waited(&begun, &thread('R', 500, 400)), Some(40.0));
         assert_eq!(waited(&begun, &thread('S', 50, 150)), None);
-        // The kernel counts a wait when it ends: the first wait lasts on, the second began earlier.
+        // The kernel counts a wait only when it ends: the first thread still waits, the second
+        // thread's wait began before the interval.
         assert_eq!(waited(&thread('R', 0, 0), &thread('R', 0, 0)), Some(100.0));
         assert_eq!(waited(&thread('R', 0, 0), &thread('R', 600, 1_500)), Some(100.0));
     }

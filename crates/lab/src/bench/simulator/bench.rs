@@ -25,7 +25,7 @@ pub(crate) struct SimulatorStep<'a> {
 pub(crate) struct Simulator<'a> {
     lab: &'a LabFile,
     threads: usize,
-    /// Goodput of competing flows among flows of their own kind, by cell.
+    /// Goodput of competing flows that run only among flows of their own kind, by cell.
     shared: Shared,
 }
 
@@ -108,7 +108,7 @@ impl Simulator<'_> {
     }
 }
 
-/// The approximate computing time of a step whose link is busy throughout.
+/// Estimates the computing time of a step whose link is busy throughout.
 pub(crate) fn packet_time(document: &Document, axes: &Axes, plan: &Plan) -> Duration {
     let links = document.links_at(axes).unwrap_or_default();
     let mut ways = links.iter().filter_map(|link| link.ways());
@@ -123,9 +123,9 @@ fn words_of(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
 }
 
-/// Bits of a full frame, for the estimate.
+/// Size of a full frame in bits, for the estimate.
 const BITS_OF_A_PACKET: f64 = 12_112.0;
-/// In a release build TCP takes 0.2 to 0.35 µs (incast, cc-grid, caqm-fabric), a tunnel 1.4 µs
-/// (tunnel-paths).
+/// Computing time for each packet. In a release build TCP takes 0.2 to 0.35 µs (incast, cc-grid,
+/// caqm-fabric), a tunnel 1.4 µs (tunnel-paths).
 const SECONDS_A_PACKET: f64 = 0.5e-6;
 const SHORTEST_ESTIMATE: Duration = Duration::from_secs(1);

@@ -21,7 +21,7 @@ pub(crate) struct Way {
 }
 
 impl Carrier {
-    /// The carrier that the system names.
+    /// Returns the carrier that the system names.
     pub(crate) fn of(system: &SystemSpec) -> Result<Self, String> {
         let name = system.congestion.as_ref().map_or("", |name| name.get_ref().as_str());
         if system.kind == SystemKind::Tunnel {
@@ -31,7 +31,7 @@ impl Carrier {
         algorithm.map_err(|_| format!("the simulator has no algorithm `{name}`"))
     }
 
-    /// The name of the carrier in results.
+    /// Returns the name of the carrier in results.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Tcp(algorithm) => algorithm.name().to_owned(),
@@ -39,7 +39,8 @@ impl Carrier {
         }
     }
 
-    /// A flow under test, or a competing flow. [`tunnels`] adds the tunnel of a tunnelled flow.
+    /// Builds a flow under test, or a competing flow. [`tunnels`] adds the tunnel of a tunnelled
+    /// flow.
     pub(crate) fn flow(
         self,
         way: Way,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 pub(crate) struct Shared(Mutex<HashMap<String, Arc<OnceLock<Option<f64>>>>>);
 
 impl Shared {
-    /// The number called `name`. Calls `make` if the number does not exist yet.
+    /// Returns the number called `name`. Calls `make` if the number does not exist yet.
     pub(crate) fn number(&self, name: String, make: impl FnOnce() -> Option<f64>) -> Option<f64> {
         let mut known = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let place = Arc::clone(known.entry(name).or_default());

@@ -34,7 +34,7 @@ pub(crate) struct Reached {
 }
 
 impl Inventory {
-    /// The error names the line.
+    /// Parses an inventory. The error names the line.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.len() > LONGEST_TEXT {
             return Err(format!("it has more than {} MiB", LONGEST_TEXT >> 20));
@@ -48,8 +48,8 @@ impl Inventory {
         if is_yaml { yaml::parse(text) } else { Self::parse_ini(text) }
     }
 
-    /// The host `name`, or the only host of the group `name`. A `name` such as `servers-2` is also
-    /// the second host of the group `servers`.
+    /// Finds the host `name`, or the only host of the group `name`. A `name` such as `servers-2` is
+    /// also the second host of the group `servers`.
     pub(crate) fn find(&self, name: &str) -> Result<Reached, String> {
         if self.hosts.contains_key(name) {
             return self.reached(name);
@@ -82,7 +82,7 @@ impl Inventory {
         }
     }
 
-    /// The host `name`, or all hosts of the group `name`, each with its name.
+    /// Finds the host `name`, or all hosts of the group `name`, each with its name.
     pub(crate) fn find_all(&self, name: &str) -> Result<Vec<(String, Reached)>, String> {
         let is_group = self.groups.contains_key(name) && !self.hosts.contains_key(name);
         if !is_group {
@@ -92,7 +92,7 @@ impl Inventory {
         members.into_iter().map(|host| Ok((host.clone(), self.reached(&host)?))).collect()
     }
 
-    /// All hosts of the group, and of the groups below it.
+    /// Returns all hosts of the group, and of the groups below it.
     fn members(&self, group: &str) -> Vec<String> {
         let (mut found, mut seen): (Vec<String>, _) = (Vec::new(), BTreeSet::new());
         let mut open = vec![group.to_owned()];
@@ -142,8 +142,8 @@ impl Inventory {
         Ok(Reached { ssh, key, address: of(&["weir_address"]) })
     }
 
-    /// The host's own variables win over the variables of a group, and a group's variables over the
-    /// variables of the groups around it.
+    /// Merges the variables of a host. The host's own variables take precedence over the variables
+    /// of a group, and a group's variables over the variables of the groups around it.
     fn variables(&self, host: &str) -> Variables {
         let depth =
             |name: &str| self.groups.keys().filter(|outer| self.is_around(outer, name)).count();
@@ -228,7 +228,7 @@ fn is_comment(line: &str) -> bool {
     line.starts_with('#') || line.starts_with(';')
 }
 
-/// The words of a line; quotes keep blanks together, and ` #` begins a comment.
+/// Splits a line into words; quotes keep blanks together, and ` #` begins a comment.
 fn words(line: &str) -> Result<Vec<String>, String> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
     for c in line.chars() {
@@ -261,7 +261,7 @@ fn unquoted(text: &str) -> String {
     inner.unwrap_or(text).to_owned()
 }
 
-/// The hosts of a name with a range: `web[01:03].example` is three hosts.
+/// Expands a name with a range: `web[01:03].example` is three hosts.
 fn expanded(name: &str) -> Result<Vec<String>, String> {
     let Some((before, rest)) = name.split_once('[') else { return Ok(vec![name.to_owned()]) };
     let wrong = || format!("the range in `{name}` is written [FIRST:LAST], with two numbers");
@@ -331,7 +331,7 @@ all:
 ";
 
     #[test]
-    fn both_forms_of_an_inventory_name_the_same_hosts() {
+    fn ini_and_yaml_inventories_name_the_same_hosts() {
         for text in [INI, YAML] {
             let inventory = Inventory::parse(text).unwrap();
             let find = |name: &str| inventory.find(name).unwrap();

@@ -1,4 +1,4 @@
-//! `answer`: the sentence that answers the lab's question, with figures of named cells.
+//! `answer`: the sentence that answers the lab's question. It contains figures of named cells.
 
 use super::axes;
 use super::check::baselines;
@@ -27,9 +27,9 @@ enum Part {
 struct Figure {
     system: String,
     baseline: Option<String>,
-    /// The metric. By default that of the first `[[primary]]`, or else that of the view.
+    /// The metric. By default the metric of the first `[[primary]]`, or else of the view.
     metric: Option<String>,
-    /// In thousandths: the figure names the cells in which the ratio is below this.
+    /// The bound in thousandths. The field names the cells in which the ratio is below this bound.
     below: Option<u32>,
     /// The cell of the first `[[primary]]` by default.
     at: Option<IndexMap<String, String>>,
@@ -142,7 +142,7 @@ impl Figure {
         std::iter::once(self.system.as_str()).chain(one).chain(several)
     }
 
-    /// The number of cells below the bound, and the lowest ones with their ratios.
+    /// Returns the number of cells below the bound, and the lowest ones with their ratios.
     fn cells_below(&self, lab: &Document, results: &Results, bound: f64) -> Option<String> {
         let metric = self.metric(lab)?;
         let is_less = metrics::direction(metric) == Some(stats::Direction::LowerIsBetter);
@@ -218,13 +218,14 @@ impl Figure {
         }
     }
 
-    /// The figure of a run, or the word of a cell without a number.
+    /// Returns the figure of a run, or the word for a cell without a number.
     fn of_run(&self, lab: &Document, results: &Results) -> Option<String> {
         if let Some(bound) = self.below {
             return self.cells_below(lab, results, f64::from(bound) / 1000.0);
         }
         let metric = self.metric(lab)?;
-        // The sentence may name values that its fields omit: a cell of another form does not fit.
+        // The sentence may name values that its fields omit, so a cell of another form does not fit
+        // the sentence.
         let is_written_for = |axes: &&Axes| {
             let mut forms = WRITTEN_FOR.into_iter().filter_map(|form| lab.form_of(form));
             forms.any(|form| self.place(lab, axes::places(lab, form).iter()) == Some(*axes))
@@ -253,7 +254,8 @@ impl Figure {
 }
 
 impl Document {
-    /// The answer of a run. `None` if the lab has no answer or the form does not measure its cells.
+    /// Returns the answer of a run. `None` if the lab has no answer or the form does not measure
+    /// its cells.
     pub(crate) fn answer_of(&self, results: &Results) -> Option<String> {
         let answer = Answer::parse(self.answer.as_ref()?.get_ref()).ok()?;
         let figures: Option<Vec<String>> =
@@ -325,7 +327,7 @@ impl Document {
 }
 
 const WRITTEN_FOR: [Form; 2] = [Form::Full, Form::Quick];
-/// The most cells that a sentence names. The tables of the report name all.
+/// Maximum number of cells that a sentence names. The tables of the report name all.
 const MOST_NAMED: usize = 6;
 const MOST_FIGURES: usize = 3;
 const MOST_WORDS: usize = 30;
@@ -411,7 +413,7 @@ at = {{ loss = "1%" }}
     }
 
     #[test]
-    fn a_field_with_a_bound_names_the_cells_below_the_better_system() {
+    fn a_below_field_names_the_cells_below_the_better_system() {
         let figure = Figure::parse("tcpa below 0.9 of cubic|bbr at loss=1%").unwrap();
         assert_eq!(figure.systems().collect::<Vec<_>>(), ["tcpa", "cubic", "bbr"]);
         assert!(matches!(Figure::parse("tcpa below x of bbr"), Err(AnswerError::NoBound(_))));
@@ -435,7 +437,7 @@ at = {{ loss = "1%" }}
     }
 
     #[test]
-    fn a_form_that_measures_another_cell_has_no_answer() {
+    fn a_form_without_the_answers_cell_has_no_answer() {
         let omits = with("A {reno}").replace("at = { loss = \"1%\" }", "");
         let lab = LabFile::parse("lab.toml", &omits).unwrap();
         let mut results = Results::new("lab", Form::Smoke);
@@ -449,7 +451,7 @@ at = {{ loss = "1%" }}
     }
 
     #[test]
-    fn a_field_that_no_form_measures_is_refused() {
+    fn an_answer_field_that_no_form_measures_is_refused() {
         for (field, told) in [
             ("{ren}", "system `ren`"),
             ("{reno: goodput}", "metric `goodput`"),
@@ -462,7 +464,7 @@ at = {{ loss = "1%" }}
     }
 
     #[test]
-    fn an_answer_has_one_to_three_figures_and_at_most_thirty_words() {
+    fn an_answer_has_one_to_three_fields_and_at_most_thirty_words() {
         assert_eq!(Answer::parse("It is fast."), Err(AnswerError::NoFigure));
         assert_eq!(Answer::parse("It carries {tcpa."), Err(AnswerError::Open));
         assert_eq!(Answer::parse("{}"), Err(AnswerError::NoSystem));

@@ -5,17 +5,18 @@ use results::Axes;
 use std::collections::BTreeSet;
 use toml::Spanned;
 
-/// The combinations of axis values that a form chooses. The last axis varies fastest.
+/// Returns the combinations of axis values that a form chooses. The last axis varies fastest.
 pub(crate) fn places(lab: &Document, form: &FormSpec) -> Vec<Axes> {
     written_out(lab, chosen(lab, form))
 }
 
-/// The places of all forms.
+/// Returns the places of all forms.
 pub(crate) fn all_places(lab: &Document) -> Vec<Axes> {
     written_out(lab, lab.form.values().flat_map(|form| chosen(lab, form)).collect())
 }
 
-/// For each axis value that no place of `places` has: the first place, with this value put in.
+/// Returns, for each axis value that no place of `places` has, the first place with this value put
+/// in.
 pub(crate) fn of_other_values(lab: &Document, places: &[Axes]) -> Vec<Axes> {
     let Some(first) = places.first() else { return Vec::new() };
     let values = lab.axes.iter().flat_map(|(axis, values)| {
@@ -31,7 +32,7 @@ pub(crate) fn of_other_values(lab: &Document, places: &[Axes]) -> Vec<Axes> {
         .collect()
 }
 
-/// The number of combinations that `filter` chooses.
+/// Returns the number of combinations that `filter` chooses.
 pub(crate) fn count(lab: &Document, filter: &CellFilter) -> usize {
     choices(lab, filter).iter().map(Vec::len).fold(1, usize::saturating_mul)
 }
@@ -44,13 +45,13 @@ pub(crate) fn agrees(lab: &Document, filter: &CellFilter, axes: &Axes) -> bool {
     })
 }
 
-/// The value of `axis` where a choice of cells does not name it.
+/// Returns the value of `axis` in cells that a filter chooses without naming the axis.
 pub(crate) fn usual<'a>(lab: &'a Document, axis: &str) -> Option<&'a str> {
     lab.usual.get(axis).map(|value| value.get_ref().as_str())
 }
 
-/// The place among `places` that has all named values. If several places have them, the place with
-/// the fewest unusual values, or else the first.
+/// Returns the place among `places` that has all named values. If several places have them, the
+/// place with the fewest unusual values, or else the first.
 pub(crate) fn nearest_to_usual<'a>(
     lab: &Document,
     named: &[(&str, &str)],
@@ -73,7 +74,7 @@ fn named<'a>(filter: &'a CellFilter, axis: &str) -> Option<&'a Vec<Spanned<Strin
     filter.get(axis)
 }
 
-/// The chosen places by the indices of their values, in the order of the axes.
+/// Returns the chosen places by the indices of their values, in the order of the axes.
 fn chosen(lab: &Document, form: &FormSpec) -> BTreeSet<Vec<usize>> {
     let all = lab.axes.values().map(|values| (0..values.get_ref().len()).collect());
     let places: BTreeSet<Vec<usize>> = match form.cells.as_slice() {
@@ -91,7 +92,7 @@ fn chosen(lab: &Document, form: &FormSpec) -> BTreeSet<Vec<usize>> {
     }
 }
 
-/// For each axis the indices of the values that `filter` leaves.
+/// Returns, for each axis, the indices of the values that `filter` leaves.
 fn choices(lab: &Document, filter: &CellFilter) -> Vec<Vec<usize>> {
     lab.axes
         .iter()

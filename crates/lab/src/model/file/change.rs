@@ -40,7 +40,7 @@ impl Document {
         Ok(())
     }
 
-    /// Checks a command whose placeholders are single words.
+    /// Checks a command in which each placeholder is a single word.
     pub(crate) fn check_command(&self, line: &Spanned<String>) -> Result<(), FileError> {
         self.go_on(
             self.check_command_text(line.get_ref())
@@ -64,7 +64,7 @@ impl Document {
         }
     }
 
-    /// The command of the cell at `axes`, for people: words with blanks are quoted, and
+    /// Returns the command of the cell at `axes`, for people. Words with blanks are quoted, and
     /// placeholders that only a running cell can fill keep their braces.
     pub(crate) fn shown_command(line: &str, axes: &Axes) -> String {
         let value =

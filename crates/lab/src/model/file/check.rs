@@ -1,4 +1,4 @@
-//! Checks a lab file beyond its grammar. Nothing here touches the machine.
+//! Checks a lab file beyond its grammar, without touching the machine.
 
 use super::axes;
 use super::ends::{FROM, LOOPBACK, VIA};
@@ -84,7 +84,7 @@ impl Document {
             }
             self.check_direct(link.get_ref())?;
         }
-        // The next check would report a host again that a link misspells.
+        // Stop here: the next check would report a misspelt host of a link a second time.
         if self.source.count() > before {
             return Ok(());
         }
@@ -119,7 +119,8 @@ impl Document {
         self.refuse(value.span(), message)
     }
 
-    /// The metrics that the file may name: the registry's, and the figures of its own workload.
+    /// Returns the metrics that the file may name: the registry's, and the figures of its own
+    /// workload.
     pub(crate) fn metric_names(&self) -> Vec<String> {
         let own = self.workload.get_ref().metrics.iter();
         let own = own.map(|(name, figure)| figure.get_ref().metric(name.get_ref()));
@@ -202,7 +203,7 @@ impl Document {
         Ok(())
     }
 
-    /// Checks that words and usual values belong to axes.
+    /// Checks that `words` and `usual` refer to values and axes that exist.
     pub(crate) fn check_words(&self) -> Result<(), FileError> {
         let values =
             || self.axes.values().flat_map(|values| values.get_ref()).chain(self.drawn_texts());
@@ -222,8 +223,8 @@ impl Document {
         Ok(())
     }
 
-    /// Refuses an axis that changes nothing: its table would repeat the same figures. The workload
-    /// itself reads the axis `own`.
+    /// Refuses an axis that changes nothing: its table would repeat the same figures. `own` is an
+    /// axis that the workload itself reads.
     pub(crate) fn check_use_of_axes(&self, own: Option<&str>) -> Result<(), FileError> {
         let worlds = self.draw.as_ref().map(|draw| draw.get_ref().axis.get_ref());
         for name in self.drawn_names() {
@@ -336,7 +337,7 @@ impl Document {
             let message = "`version` runs once and before any host exists: write it without `{…}`";
             return self.refuse(version.span(), message);
         }
-        // An axis may replace any part of the address. The result is checked in its cells.
+        // An axis may replace any part of the address. Such an address is checked in its cells.
         if let Some(connect) = &system.connect
             && !self.axes.keys().any(|axis| connect.get_ref().contains(&format!("{{{axis}}}")))
         {
@@ -578,12 +579,12 @@ impl Document {
             })
     }
 
-    /// The first system that exists only in virtual time.
+    /// Returns the first system that exists only in virtual time.
     pub(crate) fn first_tunnel(&self) -> Option<&Spanned<String>> {
         self.systems().find(|system| system.kind == SystemKind::Tunnel).map(|system| &system.name)
     }
 
-    /// The first key of a link that has a meaning only in virtual time.
+    /// Returns the first key of a link that has a meaning only in virtual time.
     pub(crate) fn link_only_in_virtual_time(&self) -> Option<(String, Range<usize>)> {
         let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
         let of_links = self.link.iter().flat_map(|link| link.get_ref().emulated());
@@ -591,8 +592,8 @@ impl Document {
         of_links.into_iter().find(|(key, _)| VIRTUAL_KEYS.contains(&last(key).as_str()))
     }
 
-    /// The mistake at this place. While all mistakes are collected, keeps the mistake and returns
-    /// `Ok`, so that the check goes on.
+    /// Reports the mistake at this position. While all mistakes are collected, keeps the mistake
+    /// and returns `Ok`, so that the check goes on.
     pub(crate) fn refuse(
         &self,
         place: Range<usize>,
@@ -607,14 +608,14 @@ impl Document {
     }
 }
 
-/// The systems of `cubic|bbr`: the baseline is the better of these systems.
+/// Returns the systems of `cubic|bbr`: the baseline is the better of these systems.
 pub(crate) fn baselines(text: &str) -> impl Iterator<Item = &str> + Clone {
     text.split('|').map(str::trim)
 }
 
-/// Keys that no emulator supports.
+/// Keys that the emulator does not support.
 const VIRTUAL_KEYS: [&str; 3] = ["steps", "policer", "aggregate"];
-/// More places may be a mistake: each takes seconds for every system.
+/// Maximum number of places. More may be a mistake, because each takes seconds for every system.
 const MOST_PLACES: usize = 10_000;
 /// iperf3 refuses longer times, and perf has the same limits (MAX_TIME and MAX_OMIT_TIME in
 /// iperf3's iperf.h).

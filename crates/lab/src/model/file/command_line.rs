@@ -18,7 +18,7 @@ pub(crate) fn command_words(
     words.collect()
 }
 
-/// The word, quoted for a shell if necessary.
+/// Returns the word, quoted for a shell if necessary.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| !c.is_whitespace() && !"'\"\\$`;&|<>()*?#!~".contains(c);
     match word.chars().all(plain) && !word.is_empty() {
@@ -27,7 +27,7 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
-/// Stand for doubled braces: no command line contains these characters.
+/// Stand-ins for doubled braces: no command line contains these characters.
 const OPEN: &str = "\u{1}";
 const CLOSE: &str = "\u{2}";
 
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_placeholder_is_one_word_whatever_its_value_is() {
+    fn a_placeholder_with_blanks_in_its_value_is_one_word() {
         let value = |name: &str| match name {
             "server" => Some("10.0.0.1".to_owned()),
             "option" => Some("; rm -rf / 'x".to_owned()),
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_shown_as_a_shell_takes_them() {
+    fn shown_words_are_quoted_for_a_shell() {
         assert_eq!(quoted("http://x/?a=1"), "'http://x/?a=1'");
         assert_eq!(quoted("it's"), r"'it'\''s'");
         assert_eq!(quoted("-o"), "-o");

@@ -63,8 +63,8 @@ pub(super) fn policer(text: &str) -> Result<Option<PolicerText>, String> {
     Ok(Some(PolicerText { part, burst }))
 }
 
-/// A policer's burst if the file names none: one round trip at its rate, but at least ten full
-/// frames.
+/// Returns a policer's burst if the file names none: one round trip at its rate, but at least ten
+/// full frames.
 pub(super) fn usual_burst(rate: Rate, round_trip: Span) -> Bytes {
     rate.bytes_in(round_trip).max(Bytes::new(10 * 1514))
 }
@@ -87,7 +87,7 @@ mod tests {
     use units::Share;
 
     #[test]
-    fn steps_are_read_in_the_order_of_their_times() {
+    fn rate_steps_are_parsed_in_the_order_of_their_times() {
         assert_eq!(steps("none"), Ok(vec![]));
         let half = Part::Share(Share::new(0.5).unwrap());
         let ten = Part::Rate(Rate::from_mbit(10));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_distinguished_from_paths() {
+    fn rate_lists_are_distinguished_from_trace_paths() {
         let expected = vec![
             (Rate::from_mbit(40), Span::from_secs(1)),
             (Rate::from_mbit(1), Span::from_secs(2)),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn policers_and_lumps_are_read() {
+    fn policers_and_aggregation_are_parsed() {
         assert_eq!(policer("none"), Ok(None));
         let read = policer("50%,burst=1bdp").unwrap().unwrap();
         assert_eq!(read.burst.as_deref(), Some("1bdp"));

@@ -1,5 +1,5 @@
-//! A lab file with mistakes, mended line by line to find the mistakes behind the first one. The
-//! mended text is never run.
+//! A lab file with mistakes, mended line by line so that the mistakes behind the first one are
+//! found. The mended text is never run.
 
 use super::locate::{FileError, Source, nearest_of};
 use super::schema::Document;
@@ -9,10 +9,10 @@ use super::schema::Document;
 pub(crate) struct Draft {
     file: String,
     lines: Vec<Line>,
-    /// The lines of the heads of tables whose kind is a guess: a mistake within such a table may be
-    /// a consequence of the guess.
+    /// The head lines of tables whose kind is a guess. A mistake within such a table may be a
+    /// consequence of the guess.
     guessed: Vec<usize>,
-    /// The lines of the heads of tables from which a line was left out.
+    /// The head lines of tables from which a line was left out.
     shortened: Vec<usize>,
     found: Vec<FileError>,
 }
@@ -62,12 +62,13 @@ impl Draft {
         None
     }
 
-    /// The mistakes of the grammar, with their lines in the file.
+    /// Returns the mistakes of the grammar, with their lines in the file.
     pub(crate) fn found(&mut self) -> Vec<FileError> {
         std::mem::take(&mut self.found)
     }
 
-    /// A mistake of the mended text with its line in the file. `None` for a consequence of a guess.
+    /// Returns a mistake of the mended text with its line in the file. `None` for a consequence of
+    /// a guess.
     pub(crate) fn translated(&self, error: FileError) -> Option<FileError> {
         let FileError::At { file, line, message } = error else { return Some(error) };
         let index = line.saturating_sub(1);
@@ -80,7 +81,7 @@ impl Draft {
             _ if AXES_MISSING.iter().any(|part| message.contains(part)) => {
                 self.lines.iter().any(of_axes)
             }
-            // The line of `hosts` may have been left out.
+            // If the line of `hosts` was left out, this error is only a consequence.
             _ if message.ends_with(": the file names none") => self.shortened.contains(&0),
             0 => self.shortened.contains(&0) && message.ends_with(" is missing here"),
             head => {
@@ -127,7 +128,7 @@ impl Draft {
         if let Some(key) = between(message, "missing field `", "`") {
             return self.add_key(index, key, told);
         }
-        // A line that was mended and is still wrong would be mended for ever.
+        // A second attempt to mend the same line could repeat for ever.
         if line.is_mended {
             return self.drop_line(index);
         }
@@ -225,25 +226,27 @@ impl Draft {
         self.lines[index].is_mended = true;
     }
 
-    /// Whether the line above was left out for a mistake, as the first line of an open quote.
+    /// Whether the line above was left out for a mistake. It may have been the first line of an
+    /// open quote.
     fn follows_a_mistake(&self, index: usize) -> bool {
         let above = index.checked_sub(1).and_then(|above| self.lines.get(above));
         above.is_some_and(|line| line.is_mended && line.text.is_empty())
     }
 
-    /// The number of the line with the head of the table that holds this line. 0 for a line above
+    /// Returns the number of the head line of the table that holds this line. 0 for a line above
     /// the first table.
     fn head_number(&self, index: usize) -> usize {
         self.head(index).map_or(0, |head| self.lines[head].number)
     }
 
-    /// The line with the head of the table that holds this line. `None` above the first table.
+    /// Returns the index of the head line of the table that holds this line. `None` above the first
+    /// table.
     fn head(&self, index: usize) -> Option<usize> {
         let last = index.min(self.lines.len().saturating_sub(1));
         (0..=last).rev().find(|place| self.lines[*place].text.starts_with('['))
     }
 
-    /// Whether the line is a key with its whole value.
+    /// Whether the line holds a key with its whole value.
     fn is_whole(&self, index: usize) -> bool {
         let text = &self.lines[index].text;
         text.contains('=') && toml::from_str::<toml::Table>(text).is_ok()
@@ -255,7 +258,7 @@ impl Draft {
     }
 }
 
-/// A plain line for a key of a link that its other settings need, or an empty line.
+/// Returns a plain line for a key of a link that its other settings need, or an empty line.
 fn plain(key: &str) -> &'static str {
     match key {
         "rate" | "trace" => "rate = \"1mbit\"",
@@ -270,9 +273,10 @@ fn between<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {
     rest.find(end).map(|at| &rest[..at])
 }
 
-/// Parts of messages about a name that only a line of `[axes]` could explain.
+/// Parts of messages about a name that only a line of `[axes]` could define.
 const AXES_MISSING: [&str; 3] = ["unknown placeholder", "no axis", "nothing depends on axis"];
-/// The most rounds of mending: a file with more mistakes gets errors about the first of them.
+/// Maximum number of rounds of mending. A file with more mistakes gets errors about the first of
+/// them.
 const MOST_ROUNDS: usize = 50;
 
 #[cfg(test)]
@@ -288,7 +292,7 @@ mod tests {
     const REST: &str = "[workload]\nkind = \"bulk\"\n[[system]]\nname = \"a\"\nkind = \"tcp\"\n";
 
     #[test]
-    fn reading_goes_on_behind_each_mistake() {
+    fn checking_continues_after_each_mistake() {
         let text =
             format!("name = \"x\"\nhots = []\ntitle = 5\n= 3\n{REST}congestoin = \"cubic\"\n");
         let (is_read, found) = told(&text);
@@ -306,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_key_is_reported_once_and_a_dropped_key_is_not() {
+    fn only_a_missing_key_is_reported_as_missing() {
         let (is_read, found) = told(&format!("name = \"x\"\n{REST}[form.full]\nrepeats = 6\n"));
         assert!(is_read);
         assert_eq!(found, ["lab.toml:7: `duration` is missing here"]);
@@ -317,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_ends_whatever_the_text_is() {
+    fn mending_a_hopeless_text_ends_without_a_document() {
         for text in [
             "",
             "[",

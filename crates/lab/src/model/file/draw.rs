@@ -17,7 +17,7 @@ pub struct DrawSpec {
     pub count: Spanned<u32>,
     /// Quantities of every world, as texts with ranges: `2mbit..300mbit`.
     pub each: IndexMap<Spanned<String>, Spanned<String>>,
-    /// Quantities of some worlds. They replace quantities of `each`.
+    /// Quantities of some worlds, which replace quantities of `each`.
     #[serde(default)]
     pub either: Vec<EitherSpec>,
 }
@@ -31,11 +31,11 @@ pub struct EitherSpec {
     pub set: IndexMap<Spanned<String>, Spanned<String>>,
 }
 
-/// The drawn quantities by the world's name.
+/// The drawn quantities of each world, by the world's name.
 pub(crate) type Worlds = IndexMap<String, IndexMap<String, String>>;
 
 impl Document {
-    /// Draws the worlds of the document's seed. They replace the worlds of another seed.
+    /// Draws the worlds of the document's seed. The new worlds replace the worlds of another seed.
     pub(crate) fn draw_worlds(&mut self) -> Result<(), FileError> {
         let Some(spec) = self.draw.clone() else { return Ok(()) };
         let (place, spec) = (spec.span(), spec.into_inner());
@@ -91,18 +91,18 @@ impl Document {
         Ok(())
     }
 
-    /// The quantity `name` of the world in which the cell at `axes` is.
+    /// Returns the quantity `name` of the world to which the cell at `axes` belongs.
     pub(crate) fn drawn_at(&self, axes: &results::Axes, name: &str) -> Option<&String> {
         let axis = self.draw.as_ref()?.get_ref().axis.get_ref();
         self.worlds.get(axes.get(axis)?)?.get(name)
     }
 
-    /// The names of drawn quantities.
+    /// Returns the names of drawn quantities.
     pub(crate) fn drawn_names(&self) -> impl Iterator<Item = &Spanned<String>> {
         self.draw.iter().flat_map(|spec| spec.get_ref().each.keys())
     }
 
-    /// The texts from which quantities are drawn.
+    /// Returns the texts from which quantities are drawn.
     pub(crate) fn drawn_texts(&self) -> impl Iterator<Item = &Spanned<String>> {
         self.draw.iter().flat_map(|spec| {
             let of_some = spec.get_ref().either.iter().flat_map(|either| either.set.values());
@@ -114,7 +114,7 @@ impl Document {
 type Wrong = (std::ops::Range<usize>, String);
 
 impl DrawSpec {
-    /// The world's name and its quantities, which do not depend on `count`.
+    /// Draws a world: its name and its quantities, which do not depend on `count`.
     fn world(&self, seed: u64, number: u64) -> Result<(String, IndexMap<String, String>), Wrong> {
         let seed = seed ^ mix(number);
         let draw = |name: &str, text: &Spanned<String>| {
@@ -149,8 +149,8 @@ impl DrawSpec {
     }
 }
 
-/// `text` with a value in place of each range. `2mbit..300mbit`: each order of magnitude is equally
-/// likely. `1..4xcubic`: a whole number from 1 to 4.
+/// Returns `text` with a value in place of each range. `2mbit..300mbit`: each order of magnitude is
+/// equally likely. `1..4xcubic`: a whole number from 1 to 4.
 fn drawn(text: &str, random: &mut Stream) -> Result<String, String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '%';
     let (mut done, mut rest) = (String::new(), text);
@@ -250,7 +250,7 @@ duration = "1s"
 "#;
 
     #[test]
-    fn each_world_is_a_value_of_the_axis_with_its_drawn_quantities() {
+    fn each_drawn_world_is_an_axis_value_with_its_quantities() {
         let mut lab = LabFile::parse("x.toml", LAB).unwrap();
         let worlds = lab.worlds.clone();
         assert_eq!(lab.axes["world"].get_ref().len(), 200);
@@ -276,7 +276,7 @@ duration = "1s"
     }
 
     #[test]
-    fn a_shorter_form_measures_the_first_worlds() {
+    fn a_short_form_measures_the_first_drawn_worlds() {
         let lab = LabFile::parse("x.toml", LAB).unwrap();
         let cells = |form| Plan::new(&lab, form, &["cubic".to_owned()], None).cells;
         assert_eq!((cells(Form::Full).len(), cells(Form::Quick).len()), (200, 10));
@@ -302,7 +302,7 @@ duration = "1s"
     }
 
     #[test]
-    fn a_text_without_a_range_stays_as_it_is() {
+    fn a_drawn_text_without_a_range_is_unchanged() {
         let draw = |text: &str| drawn(text, &mut Stream::new(1, "x")).unwrap();
         assert_eq!(draw("1ms,uniform,reorder"), "1ms,uniform,reorder");
         assert_eq!(draw("3ms..3ms,uniform"), "3ms,uniform");

@@ -10,7 +10,7 @@ use toml::Spanned;
 /// The keys that all workloads share, beside `kind`, `pin` and `omit`.
 pub(crate) const SHARED_KEYS: [Key; 4] = [FROM, TO, VIA, STREAMS];
 pub(crate) const FROM: Key = Key::text("from");
-/// The host at the other end of a link. `via` names the link instead.
+/// The host at the other side of a link. `via` names the link instead.
 pub(crate) const TO: Key = Key::text("to");
 /// A link's name, or `loopback`.
 pub(crate) const VIA: Key = Key::text("via");
@@ -25,11 +25,11 @@ pub struct Ends {
     pub streams: u32,
 }
 
-/// A host's connection to itself: accepted, or the reason why a workload cannot use it.
+/// Whether a workload can use a host's connection to itself; the error is the reason why not.
 pub(crate) type Loopback = Result<(), &'static str>;
 
 impl Document {
-    /// The ends of the workload in the cell at `axes`.
+    /// Returns the hosts of the workload in the cell at `axes`.
     pub(crate) fn ends_at(&self, axes: &Axes, loopback: Loopback) -> Result<Ends, FileError> {
         let from = self.sender_at(axes)?;
         let to = match self.workload_key(axes, TO, |text| Ok(text.to_owned()))? {
@@ -46,7 +46,7 @@ impl Document {
         Ok(Ends { from, to, streams: self.streams_at(axes)? })
     }
 
-    /// The host that the data comes from.
+    /// Returns the host that the data comes from.
     pub(crate) fn sender_at(&self, axes: &Axes) -> Result<String, FileError> {
         let Some(from) = self.workload_key(axes, FROM, |text| Ok(text.to_owned()))? else {
             let message = "`from` is missing here: which host does the data come from?";
@@ -60,7 +60,7 @@ impl Document {
         Ok(self.workload_count(axes, STREAMS, 1..=128)?.unwrap_or(1))
     }
 
-    /// The host that `via` leads to from `from`.
+    /// Returns the host to which `via` leads from `from`.
     pub(crate) fn far_end(
         &self,
         from: &str,
@@ -93,15 +93,15 @@ impl Document {
         }
     }
 
-    /// The axis whose value names the links that the workload uses, if there is such an axis. A
-    /// value may name several links; each of them is also a place on that axis.
+    /// Returns the axis whose value names the links that the workload uses, if there is such an
+    /// axis. A value may name several links; each of them is also a place on that axis.
     pub(crate) fn axis_of_ways(&self) -> Option<&str> {
         let via = self.workload.get_ref().text(VIA)?;
         let axis = via.strip_prefix('{')?.strip_suffix('}')?;
         self.axes.contains_key(axis).then_some(axis)
     }
 
-    /// Refuses `via` beside `to`.
+    /// Refuses a file with both `via` and `to`.
     pub(crate) fn one_way(&self) -> Result<(), FileError> {
         match self.workload.get_ref().place(VIA) {
             Some(place) => {
@@ -121,7 +121,7 @@ impl Document {
         self.source.error(self.workload.span(), message)
     }
 
-    /// `to`, if a link connects it to `from`.
+    /// Returns `to` if a link connects it to `from`.
     fn neighbour(&self, from: &str, to: &str) -> Result<String, FileError> {
         let place: Range<usize> = self.place_of_workload(&[TO]);
         self.known_host(to, place.clone())?;

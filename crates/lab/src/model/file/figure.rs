@@ -1,4 +1,4 @@
-//! Figures in the output of a command: how a lab file names them, and how they are read.
+//! Figures in the output of a command: how a lab file describes them, and how they are read.
 
 use super::workload_table::{Better, FigureSpec};
 use super::{FileError, schema::Document};
@@ -6,25 +6,26 @@ use results::metrics::OWN;
 use serde_json::Value;
 
 impl FigureSpec {
-    /// The name of the metric in results.
+    /// Returns the name of the metric in results.
     pub(crate) fn metric(&self, name: &str) -> String {
         let [more, less] = OWN;
         let family = if self.better == Better::More { more } else { less };
         format!("{family}.{name}")
     }
 
-    /// The name of the metric with the error of a delay.
+    /// Returns the name of the metric with the error of a delay.
     pub(crate) fn error_metric(&self, name: &str) -> String {
         format!("{}.{name}_error", OWN[1])
     }
 
-    /// A second in the unit of the figure. `None`: the unit is not a unit of time.
+    /// Returns a second in the unit of the figure. `None`: the unit is not a unit of time.
     pub(crate) fn second(&self) -> Option<f64> {
         let known = [("s", 1.0), ("ms", 1e3), ("us", 1e6), ("µs", 1e6), ("ns", 1e9)];
         known.into_iter().find(|(unit, _)| *unit == self.unit).map(|(_, second)| second)
     }
 
-    /// The figure in the output `text`. `document`: the output as JSON, or why it is not JSON.
+    /// Reads the figure from the output `text`. `document`: the output as JSON, or why it is not
+    /// JSON.
     pub(crate) fn read(&self, text: &str, document: &Result<Value, String>) -> Result<f64, String> {
         match (&self.json, &self.pattern) {
             (Some(pointer), _) => at(document.as_ref().map_err(Clone::clone)?, pointer.get_ref()),
@@ -35,7 +36,7 @@ impl FigureSpec {
 }
 
 impl Document {
-    /// Checks the names of the file's own figures, and where each is found.
+    /// Checks the names of the file's own figures, and that each has a pointer or a pattern.
     pub(crate) fn check_figures(&self) -> Result<(), FileError> {
         for (name, figure) in &self.workload.get_ref().metrics {
             let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -84,15 +85,15 @@ fn at(document: &Value, pointer: &str) -> Result<f64, String> {
     number.ok_or_else(|| format!("its JSON has no number at `{pointer}`"))
 }
 
-/// The number in the last line that has the pattern: a program prints its progress before its
-/// result.
+/// Returns the number in the last line that has the pattern, because a program prints its progress
+/// before its result.
 fn last_match(pattern: &str, text: &str) -> Result<f64, String> {
     let found = text.lines().rev().find_map(|line| number_in(pattern, line));
     found.ok_or_else(|| format!("no line of its output has `{pattern}`"))
 }
 
-/// The number at the first match of the pattern in `line`. A blank in the pattern matches any
-/// number of blanks.
+/// Returns the number at the first match of the pattern in `line`. A blank in the pattern matches
+/// any number of blanks.
 fn number_in(pattern: &str, line: &str) -> Option<f64> {
     let (before, after) = pattern.split_once(NUMBER)?;
     let starts = line.char_indices().map(|(start, _)| start);
@@ -101,7 +102,7 @@ fn number_in(pattern: &str, line: &str) -> Option<f64> {
         let rest = &rest[length_of(before, rest)?..];
         let length = number_at(rest);
         let number: f64 = rest[..length].parse().ok()?;
-        // A match that is a part of a longer number does not count.
+        // A number that is cut out of a longer number does not count.
         let is_cut = before.is_empty()
             && line[..start].ends_with(|c: char| c.is_alphanumeric() || ".-+".contains(c));
         length_of(after, &rest[length..]).filter(|_| !is_cut && number.is_finite())?;
@@ -109,7 +110,7 @@ fn number_in(pattern: &str, line: &str) -> Option<f64> {
     })
 }
 
-/// The length of the match of `pattern` at the start of `text`.
+/// Returns the length of the match of `pattern` at the start of `text`.
 fn length_of(pattern: &str, text: &str) -> Option<usize> {
     let mut rest = text;
     let mut words = pattern.split(char::is_whitespace);
@@ -130,7 +131,7 @@ fn ends_blank(text: &str, rest: &str) -> bool {
     consumed.is_empty() || consumed.ends_with(char::is_whitespace)
 }
 
-/// The length of the number at the start of `text`: `-1.5e3`, `12`, `.5`.
+/// Returns the length of the number at the start of `text`: `-1.5e3`, `12`, `.5`.
 fn number_at(text: &str) -> usize {
     let bytes = text.as_bytes();
     let digits = |from: usize| {
@@ -158,8 +159,8 @@ fn number_at(text: &str) -> usize {
 
 const NUMBER: &str = "(number)";
 const LONGEST_NAME: usize = 40;
-/// A larger number is infinite. The limit bounds the time for a long line of digits, which would
-/// grow with the square of its length.
+/// Maximum length of a number. A number with more digits is infinite. The limit bounds the time for
+/// a long line of digits, which would grow with the square of its length.
 const MOST_DIGITS: usize = 400;
 
 #[cfg(test)]
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_finds_the_number_of_the_last_line_that_has_it() {
+    fn a_pattern_reads_the_number_of_the_last_matching_line() {
         let read = |pattern: &str, text: &str| {
             figure(None, Some(pattern)).read(text, &Err(String::new())).ok()
         };
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_json_pointer_finds_numbers_and_texts_of_numbers() {
+    fn a_json_pointer_finds_numbers_and_numeric_strings() {
         let read = |pointer: &str, text: &str| {
             let document = serde_json::from_str(text).map_err(|error| error.to_string());
             figure(Some(pointer), None).read(text, &document)

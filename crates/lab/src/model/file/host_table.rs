@@ -12,7 +12,7 @@ use toml::Spanned;
 pub struct HostSpec {
     /// The destination of ssh: `root@10.0.0.5`, or a name of the user's ssh configuration.
     pub ssh: Option<Spanned<String>>,
-    /// This machine itself, without ssh.
+    /// Whether the host is this machine itself, without ssh.
     pub here: Option<Spanned<bool>>,
     /// The file that ssh reads instead of the user's configuration (its option `-F`).
     pub config: Option<Spanned<String>>,
@@ -24,7 +24,7 @@ pub struct HostSpec {
 }
 
 impl HostSpec {
-    /// A host that ssh reaches by this destination.
+    /// Builds the settings of a host that ssh reaches by this destination.
     pub(crate) fn by_ssh(destination: &str) -> Self {
         let ssh = Spanned::new(0..0, destination.to_owned());
         Self { ssh: Some(ssh), ..Self::default() }
@@ -38,7 +38,7 @@ impl HostSpec {
         self.ssh.is_some() || self.is_here()
     }
 
-    /// `ssh root@10.0.0.5`, or `this machine`.
+    /// Returns `ssh root@10.0.0.5`, or `this machine`.
     pub(crate) fn place(&self) -> String {
         match &self.ssh {
             Some(ssh) => format!("ssh {}", ssh.get_ref()),
@@ -53,12 +53,12 @@ impl Document {
         self.host.values().any(|host| host.get_ref().is_real())
     }
 
-    /// The settings of a host that is a real machine.
+    /// Returns the settings of a host that is a real machine.
     pub(crate) fn real_host(&self, name: &str) -> Option<&HostSpec> {
         self.host.get(name).map(Spanned::get_ref).filter(|host| host.is_real())
     }
 
-    /// The name and the place of each real host: `client` and `ssh root@10.0.0.5`.
+    /// Returns the name and the place of each real host: `client` and `ssh root@10.0.0.5`.
     pub fn places_of_hosts(&self) -> Vec<(String, String)> {
         let real = self.host.iter().filter(|(_, host)| host.get_ref().is_real());
         real.map(|(name, host)| (name.get_ref().clone(), host.get_ref().place())).collect()

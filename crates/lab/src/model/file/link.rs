@@ -19,12 +19,12 @@ use units::{Bytes, Rate, Share, Span};
 pub struct LinkSettings {
     pub ends: [String; 2],
     pub mtu: u32,
-    /// The shortest time between two deliveries of received packets to an end.
+    /// The shortest time between two interrupts that deliver received packets to a host.
     pub interrupts: Span,
     pub medium: Medium,
-    /// The hosts that share the link's first end, if they are several.
+    /// The hosts that share the link's first side, if there are several.
     pub senders: Option<Senders>,
-    /// The TPID of CAQM's tags, if they are counted.
+    /// The TPID of CAQM's tags. `None` if the tags are not counted.
     pub tpid: Option<u16>,
 }
 
@@ -37,7 +37,7 @@ pub struct Senders {
 }
 
 impl Senders {
-    /// The name of the sender `number`. The first sender has the name of the file's host.
+    /// Returns the name of the sender `number`. The first sender has the name of the file's host.
     pub(crate) fn name(host: &str, number: u32) -> String {
         match number {
             0 => host.to_owned(),
@@ -61,7 +61,7 @@ pub struct Directions {
     pub backward: DirectionSettings,
 }
 
-/// One direction of a link. The runner sets the seed.
+/// A direction of a link. The runner sets the seed.
 #[derive(Debug, Clone)]
 pub struct DirectionSettings {
     pub config: LinkConfig,
@@ -72,12 +72,12 @@ pub struct DirectionSettings {
 }
 
 impl Document {
-    /// The links of the cell at `axes`.
+    /// Returns the links of the cell at `axes`.
     pub fn links_at(&self, axes: &Axes) -> Result<Vec<LinkSettings>, FileError> {
         self.link.iter().map(|link| self.link_at(link.get_ref(), axes)).collect()
     }
 
-    /// Checks each link by itself.
+    /// Checks each link on its own.
     pub(crate) fn check_links_at(&self, axes: &Axes) -> Result<(), FileError> {
         let each = self.link.iter();
         each.map(|link| self.link_at(link.get_ref(), axes).map(drop))
@@ -114,7 +114,8 @@ impl Document {
         Ok(LinkSettings { ends, mtu, interrupts, medium, senders: None, tpid: None })
     }
 
-    /// One warning for each queue, of a link or a system, that does not suit its path at `axes`.
+    /// Returns one warning for each queue, of a link or a system, that does not suit its path at
+    /// `axes`.
     pub(crate) fn unsuited_queues(&self, axes: &Axes) -> Vec<FileError> {
         let Ok(links) = self.links_at(axes) else { return Vec::new() };
         let mut found = Vec::new();
@@ -149,7 +150,7 @@ impl LinkSettings {
         (one == a && other == b) || (one == b && other == a)
     }
 
-    /// The same link, described from its end `a`.
+    /// Returns the same link, described from its end `a`.
     pub(crate) fn seen_from(mut self, a: &str) -> Self {
         if self.ends[0] != a {
             self.ends.reverse();
@@ -161,7 +162,7 @@ impl LinkSettings {
         self
     }
 
-    /// Replaces the queue of the emulated way from `a`.
+    /// Replaces the queue of the emulated direction from `a`.
     pub(crate) fn set_queue(&mut self, a: &str, queue: QueueConfig) {
         let round_trip = self.round_trip().unwrap_or_default();
         let is_forward = self.ends[0] == a;
@@ -171,7 +172,7 @@ impl LinkSettings {
         }
     }
 
-    /// Both directions of an emulated link.
+    /// Returns both directions of an emulated link.
     pub(crate) fn ways(&self) -> Option<&Directions> {
         match &self.medium {
             Medium::Cable => None,
@@ -179,18 +180,18 @@ impl LinkSettings {
         }
     }
 
-    /// The emulated way from `a` to its neighbour.
+    /// Returns the settings of the emulated direction from `a` to its neighbour.
     pub(crate) fn way_from(&self, a: &str) -> Option<&LinkConfig> {
         self.direction_from(a).map(|direction| &direction.config)
     }
 
-    /// The delays of both ways of an emulated link.
+    /// Returns the sum of the delays of both directions of an emulated link.
     pub(crate) fn round_trip(&self) -> Option<Span> {
         let ways = self.ways()?;
         Some(ways.forward.config.delay + ways.backward.config.delay)
     }
 
-    /// The bandwidth-delay product of the way from `a`, where its rate is fixed.
+    /// Returns the bandwidth-delay product of the direction from `a`, if its rate is fixed.
     pub(crate) fn product_from(&self, a: &str) -> Option<Bytes> {
         let Medium::Emulated(ways) = &self.medium else { return None };
         let round_trip = ways.forward.config.delay + ways.backward.config.delay;
@@ -200,7 +201,7 @@ impl LinkSettings {
         }
     }
 
-    /// The way from `a`, with the settings that only virtual time supports.
+    /// Returns the direction from `a`, with the settings that only virtual time supports.
     pub(crate) fn direction_from(&self, a: &str) -> Option<&DirectionSettings> {
         match &self.medium {
             Medium::Cable => None,
@@ -211,7 +212,7 @@ impl LinkSettings {
 }
 
 impl Document {
-    /// The files with the rates of links that the cell at `axes` reads.
+    /// Returns the rate trace files of links that the cell at `axes` reads.
     pub(crate) fn trace_files_at(&self, axes: &Axes) -> Vec<String> {
         let settings = self.link.iter().flat_map(|link| link.get_ref().emulated());
         let traces = settings.filter(|(key, _)| key == "trace" || key.ends_with(".trace"));
@@ -225,7 +226,7 @@ impl LinkSpec {
         self.direct.as_ref().is_some_and(|direct| *direct.get_ref())
     }
 
-    /// Every emulator setting with its key.
+    /// Returns every emulator setting with its key.
     pub(crate) fn emulated(&self) -> impl Iterator<Item = (String, &Spanned<String>)> {
         let own = [
             ("rate", &self.rate),
@@ -374,7 +375,7 @@ impl Cell<'_> {
         Ok(Some(Policer { rate, burst }))
     }
 
-    /// The fixed rate that other rates are shares of.
+    /// Returns the fixed rate to which shares of the rate refer.
     fn fixed(
         &self,
         capacity: &Capacity,
@@ -456,7 +457,8 @@ impl Cell<'_> {
     }
 }
 
-/// Limits the size: a device or a huge file is no trace and must not fill the memory.
+/// Reads the text of a trace. The size is limited: a device or a huge file is no trace and must not
+/// fill the memory.
 pub(crate) fn text_of_trace(path: &str) -> std::io::Result<String> {
     let mut text = String::new();
     let length = host::open_regular_file(path.as_ref())?
@@ -469,10 +471,10 @@ pub(crate) fn text_of_trace(path: &str) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// A trace of a few hours for a gigabit link is shorter.
+/// Maximum size of a trace. A trace of a few hours for a gigabit link is shorter.
 const LONGEST_TRACE: u64 = 64 << 20;
 const FULL_FRAME: u64 = 1514;
-/// Rarer interrupts would make the link late.
+/// Maximum time between interrupts. A longer time would make the link late.
 const RAREST_INTERRUPTS: Span = Span::from_millis(1);
 
 #[cfg(test)]
@@ -481,7 +483,7 @@ mod tests {
     use crate::bench::LabFile;
 
     #[test]
-    fn interrupts_are_often_enough_and_need_an_emulator() {
+    fn interrupts_have_a_maximum_interval_and_need_an_emulator() {
         let lab = |link: &str| LabFile::parse("cards.toml", &LAB.replace("LINK", link));
         let interrupts = |link| {
             let links = lab(link).unwrap().links_at(&Axes::new()).unwrap();

@@ -16,7 +16,7 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// The mistakes one by one.
+    /// Returns the mistakes one by one.
     pub fn each(&self) -> &[Self] {
         match self {
             Self::Several(all) => all,
@@ -29,7 +29,7 @@ impl FileError {
         matches!(self, Self::Unreadable { .. })
     }
 
-    /// The line in the file, if the error is about a line.
+    /// Returns the line in the file, if the error is about a line.
     pub(crate) fn line(&self) -> Option<usize> {
         match self {
             Self::At { line, .. } => Some(*line),
@@ -37,7 +37,7 @@ impl FileError {
         }
     }
 
-    /// One error for all mistakes, in the order of their lines.
+    /// Joins all mistakes into one error, in the order of their lines.
     pub(crate) fn joined(mut all: Vec<Self>) -> Option<Self> {
         let line = |error: &Self| match error {
             Self::At { line, .. } => *line,
@@ -76,7 +76,7 @@ impl Source {
         Arc::clone(&self.text)
     }
 
-    /// From now on [`Source::take`] keeps mistakes instead of returning them.
+    /// Makes [`Source::take`] keep mistakes from now on instead of returning them.
     pub(crate) fn collect(&mut self) {
         self.found = Some(Arc::default());
     }
@@ -96,7 +96,7 @@ impl Source {
         self.count() > 0
     }
 
-    /// The number of mistakes that were kept.
+    /// Returns the number of mistakes that were kept.
     pub(crate) fn count(&self) -> usize {
         let found = self.found.as_ref();
         found.map_or(0, |found| found.lock().unwrap_or_else(PoisonError::into_inner).len())
@@ -123,14 +123,14 @@ impl Source {
     }
 }
 
-/// ` (did you mean `x`?)` for the nearest candidate, or an empty string if none is near. A
+/// Returns ` (did you mean `x`?)` for the nearest candidate, or an empty string if none is near. A
 /// candidate is near if few letters differ or if the word is its prefix.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     units::did_you_mean(word, candidates)
 }
 
-/// The nearest candidate, if one is near. Among candidates at the same distance, a candidate that
-/// begins with the word goes first, then the first of the list.
+/// Returns the nearest candidate, if one is near. Among candidates at the same distance, a
+/// candidate that begins with the word goes first, then the first of the list.
 pub(super) fn nearest_of<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -138,7 +138,7 @@ pub(super) fn nearest_of<'a>(
     units::nearest(word, candidates)
 }
 
-/// serde lists all allowed words. The user wants only the likely one.
+/// Shortens serde's message. serde lists all allowed words, and the user wants only the likely one.
 fn spelling_of(message: &str) -> Option<String> {
     let (what, rest) = [("key", "unknown field `"), ("value", "unknown variant `")]
         .iter()
@@ -152,7 +152,7 @@ fn spelling_of(message: &str) -> Option<String> {
     Some(format!("unknown {what} `{word}`{hint}"))
 }
 
-/// serde names its own types. Translate the message to TOML's terms.
+/// Translates serde's message to TOML's terms, because serde names its own types.
 fn in_words(message: &str) -> Option<String> {
     if let Some(key) = message.strip_prefix("missing field ") {
         return Some(format!("{key} is missing here"));
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_near_spelling_is_offered_and_a_far_one_is_not() {
+    fn only_a_similar_spelling_is_suggested() {
         assert_eq!(nearest("rat", ["rate", "delay"]), " (did you mean `rate`?)");
         assert_eq!(nearest("colour", ["rate", "delay"]), "");
         assert_eq!(

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use units::{Rate, Share};
 
-/// Written `5mbit`, or `50%` of the rate it refers to.
+/// A rate such as `5mbit`, or a share such as `50%` of another rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Part {
     Rate(Rate),

@@ -35,7 +35,7 @@ pub(crate) fn fill(
 }
 
 impl Document {
-    /// The text of `written` in the cell at `axes`.
+    /// Fills in the placeholders of `written` in the cell at `axes`.
     pub(crate) fn filled(
         &self,
         axes: &Axes,
@@ -49,7 +49,7 @@ impl Document {
         let drawn = self.drawn_names().map(|name| name.get_ref().as_str());
         let known: Vec<&str> = axes.keys().map(String::as_str).chain(drawn).collect();
         let plain = |name: &str| axes.get(name).or_else(|| self.drawn_at(axes, name)).cloned();
-        // A word's text may name axes but no other words, because the expansion might never end.
+        // A word's text may name axes but no other words. Otherwise the expansion might never end.
         let meant = |name: &str| {
             let value = plain(name)?;
             let word = self.words.get(value.as_str()).map(Spanned::get_ref);
@@ -68,7 +68,7 @@ impl Document {
         }
     }
 
-    /// The number of `written`, which is from 1 to `most`.
+    /// Returns the number of `written`, which must be from 1 to `most`.
     pub(super) fn count_at(
         &self,
         axes: &Axes,
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_replaced_and_unknown_names_refused() {
+    fn placeholders_are_filled_and_unknown_ones_refused() {
         let value_of = |name: &str| (name == "loss").then(|| "1%".to_owned());
         assert_eq!(fill("a{loss}b{loss}", &["loss"], value_of).unwrap(), "a1%b1%");
         let error = fill("{los}", &["loss"], value_of).unwrap_err();

@@ -6,8 +6,8 @@ use crate::model::population::PopulationKind;
 use serde::Deserialize;
 use toml::Spanned;
 
-/// The links `NAME1` to `NAMEn`, each from one host to a client with the link's name. The word
-/// `NAME` stands for all these links.
+/// A population: the links `NAME1` to `NAMEn`, each from one host to a client with the link's name.
+/// The word `NAME` stands for all these links.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PopulationSpec {
@@ -31,7 +31,7 @@ struct Links {
 }
 
 impl Document {
-    /// Makes the populations' links and the worlds of the document's seed. They replace the links
+    /// Makes the populations' links and the worlds of the document's seed. These replace the links
     /// and worlds of another seed.
     pub(crate) fn populate(&mut self) -> Result<(), FileError> {
         self.draw_worlds()?;
@@ -63,7 +63,7 @@ impl Document {
             let made: Links = toml::from_str(&text).map_err(|error| {
                 self.source.error(place.clone(), format!("the population failed: {error}"))
             })?;
-            // The generated text has no place in the file, so messages show the population.
+            // The generated text has no position in the file, so messages point to the population.
             let placed = |link: Spanned<LinkSpec>| Spanned::new(place.clone(), link.into_inner());
             self.link.extend(made.link.into_iter().map(placed));
             self.hosts.extend(names.iter().map(|name| Spanned::new(place.clone(), name.clone())));
@@ -93,7 +93,7 @@ impl Document {
 }
 
 const MOST_PATHS: u32 = 64;
-/// A longer name of a host does not fit into the name of its namespace.
+/// Maximum length. A longer name of a host does not fit into the name of its namespace.
 const LONGEST_NAME: usize = 12;
 
 #[cfg(test)]

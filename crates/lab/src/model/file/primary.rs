@@ -1,5 +1,5 @@
-//! Primary comparisons: a lab file names them before the run. They share most of the level at which
-//! the run's comparisons are tested, so a few repeats decide them.
+//! Primary comparisons, which a lab file names before the run. A run tests its comparisons at a
+//! common level, and these share most of it, so a few repeats decide them.
 
 use super::axes;
 use super::locate::FileError;
@@ -23,8 +23,8 @@ pub struct PrimarySpec {
 }
 
 impl PrimarySpec {
-    /// The comparison's cell among the cells that a form measures. If `usual` and `at` leave a
-    /// choice, the first of these cells.
+    /// Returns the comparison's cell among the cells that a form measures. If `usual` and `at`
+    /// leave a choice, the first of these cells.
     pub(crate) fn cell<'a>(
         &self,
         lab: &Document,
@@ -48,7 +48,7 @@ impl PrimarySpec {
         names(self) == names(other) && at(self) == at(other)
     }
 
-    /// `loss=1%, rtt=1ms`
+    /// Returns the cell as text: `loss=1%, rtt=1ms`.
     fn place(&self) -> String {
         let text = |(axis, value): (&Spanned<String>, &Spanned<String>)| {
             format!("{}={}", axis.get_ref(), value.get_ref())
@@ -58,7 +58,8 @@ impl PrimarySpec {
 }
 
 impl Document {
-    /// The primary comparisons of a form. The short forms have one, because they measure few cells.
+    /// Returns the primary comparisons of a form. A short form has at most one, because it measures
+    /// few cells.
     pub(crate) fn primaries(&self, form: Form) -> impl Iterator<Item = &PrimarySpec> {
         let most = if form == Form::Full { MOST } else { 1 };
         self.primary.iter().map(Spanned::get_ref).take(most)
@@ -133,5 +134,5 @@ impl Document {
     }
 }
 
-/// More comparisons would make no short answer.
+/// Maximum number of primary comparisons. More would make no short answer.
 const MOST: usize = 3;

@@ -38,13 +38,13 @@ pub struct Document {
     /// The hosts that are real machines.
     #[serde(default)]
     pub host: IndexMap<Spanned<String>, Spanned<HostSpec>>,
-    /// Swept together: every combination of values is one cell for every system.
+    /// The axes. Every combination of their values is one cell for every system.
     #[serde(default)]
     pub axes: IndexMap<String, Spanned<Vec<Spanned<String>>>>,
     /// The text that replaces an axis value where the axis is filled in.
     #[serde(default)]
     pub words: IndexMap<Spanned<String>, Spanned<String>>,
-    /// Default value of each axis where a choice of cells does not name the axis.
+    /// Usual value of each axis. Cells whose choice does not name the axis have this value.
     #[serde(default)]
     pub usual: IndexMap<Spanned<String>, Spanned<String>>,
     #[serde(default)]
@@ -56,27 +56,27 @@ pub struct Document {
     pub draw: Option<Spanned<DrawSpec>>,
     /// The network around the link.
     pub topology: Option<Spanned<TopologySpec>>,
-    /// The hosts in virtual time.
+    /// TCP settings of the hosts in virtual time.
     pub tcp: Option<Spanned<TcpSpec>>,
-    /// Lateness and stolen CPU time on purpose.
+    /// Lateness and stolen CPU time that the lab causes on purpose.
     pub disturbance: Option<Spanned<DisturbanceSpec>>,
     pub workload: Spanned<WorkloadTable>,
-    /// Two states of one or both ends. The states take the place of systems.
+    /// Two states of one or both hosts. The states take the place of systems.
     pub state: Option<Spanned<StateSpec>>,
     #[serde(default)]
     pub system: Vec<Spanned<SystemSpec>>,
-    /// Kernel settings of every host. They are read back after they are set.
+    /// Kernel settings of every host, read back after they are set.
     #[serde(default)]
     pub sysctl: IndexMap<Spanned<String>, Spanned<String>>,
     #[serde(default)]
     pub form: IndexMap<Spanned<String>, FormSpec>,
-    /// One `[compare]`, or several `[[compare]]`.
+    /// A single `[compare]`, or several `[[compare]]`.
     #[serde(default, deserialize_with = "one_or_more")]
     pub compare: Vec<CompareSpec>,
     /// Summaries of one ratio over many paths.
     #[serde(default)]
     pub spread: Vec<Spanned<SpreadSpec>>,
-    /// The comparisons that decide, named before the run.
+    /// The comparisons that answer the lab's question, named before the run.
     #[serde(default)]
     pub primary: Vec<Spanned<PrimarySpec>>,
     /// Bounds that decide the exit status: `rate_error_percent <= 0.5`.
@@ -116,7 +116,7 @@ pub struct LinkSpec {
     pub name: Option<Spanned<String>>,
     #[serde(deserialize_with = "two_hosts")]
     pub between: Spanned<[Spanned<String>; 2]>,
-    /// A plain cable without an emulator between its ends.
+    /// Whether the link is a plain cable without an emulator.
     pub direct: Option<Spanned<bool>>,
     #[serde(default)]
     pub mtu: Option<Spanned<u32>>,
@@ -165,16 +165,16 @@ pub struct DirectionSpec {
     pub aggregate: Option<Spanned<String>>,
 }
 
-/// The CPUs that the programs of the two ends run on.
+/// The CPUs that the programs of the two hosts run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pinning {
-    /// Both ends may use all CPUs of the workload.
+    /// The programs of both hosts may use all CPUs of the workload.
     #[default]
     Free,
-    /// Each end has a CPU of its own.
+    /// Each host has a CPU of its own.
     Apart,
-    /// Each end has half of the workload's CPUs.
+    /// Each host has half of the workload's CPUs.
     Halves,
 }
 
@@ -198,7 +198,7 @@ pub enum Traffic {
 }
 
 impl Traffic {
-    /// The program of another project that this generator needs.
+    /// Returns the program of another project that this generator needs.
     pub(crate) const fn peer(self) -> Option<&'static str> {
         match self {
             Self::Iperf3 => Some("iperf3"),
@@ -239,8 +239,8 @@ pub enum SystemKind {
 pub struct SystemSpec {
     pub name: Spanned<String>,
     pub kind: SystemKind,
-    /// The algorithm: of the measured connection for `tcp`, of the workload's own connection for
-    /// `external`, of the tunnel for `tunnel`.
+    /// The congestion control: of the measured connection for `tcp`, of the workload's own
+    /// connection for `external`, of the tunnel for `tunnel`.
     pub congestion: Option<Spanned<String>>,
     /// Traffic generator. The default is `perf`.
     pub traffic: Option<Spanned<Traffic>>,
@@ -254,9 +254,11 @@ pub struct SystemSpec {
     /// commands. `{files}` is their folder.
     #[serde(default)]
     pub files: IndexMap<Spanned<String>, Spanned<String>>,
-    /// The address in the client's host that the workload connects to instead of the server's.
+    /// The address in the client's host to which the workload connects instead of the server's
+    /// address.
     pub connect: Option<Spanned<String>>,
-    /// Connections used each path just before, and the algorithm uses its memory of the path.
+    /// Connections used each path just before the measurement, and the algorithm remembers the
+    /// path.
     pub warm: Option<Spanned<bool>>,
     /// A `warm` system used the path when its rate was this multiple of the measured rate: `4x`.
     pub warmed_at: Option<Spanned<String>>,
@@ -273,7 +275,7 @@ pub struct SystemSpec {
     /// changes back.
     #[serde(default)]
     pub changes: Vec<ChangeSpec>,
-    /// If its programs are not installed, leave the system out and report that.
+    /// Whether a run leaves the system out if its programs are not installed, and reports that.
     #[serde(default)]
     pub optional: bool,
     #[serde(default)]
@@ -311,7 +313,7 @@ pub struct CompareSpec {
     #[serde(default)]
     pub systems: Vec<Spanned<String>>,
     pub metrics: Vec<Spanned<String>>,
-    /// Smaller differences do not matter in practice.
+    /// The smallest difference that matters in practice.
     pub threshold: Option<Spanned<Share>>,
     /// Metrics that state the ideal. The ratios are compared with the ideal's ratio to the
     /// baseline.
@@ -342,8 +344,8 @@ pub struct ViewSpec {
     pub system: Option<Spanned<String>>,
     #[serde(default)]
     pub against: Vec<Spanned<String>>,
-    /// Axes that vary within each group of cells. The other unusual axes of a cell determine its
-    /// group.
+    /// Axes that vary within each group of cells. The other axes on which a cell has an unusual
+    /// value determine its group.
     #[serde(default)]
     pub over: Vec<Spanned<String>>,
     /// The metrics that a terminal shows next to the main one.
@@ -354,8 +356,7 @@ pub struct ViewSpec {
     pub columns: Vec<Spanned<String>>,
     /// The family of metrics whose parts are drawn as stacked bars.
     pub parts: Option<Spanned<String>>,
-    /// The number of repeats that are shown one by one, with their mean, as the repeated report
-    /// does.
+    /// The number of repeats that are shown one by one, with their mean, as in the repeated report.
     #[serde(default)]
     pub rounds: u32,
     /// The cells that a terminal shows. All cells by default.
@@ -402,7 +403,7 @@ pub struct ReferenceSpec {
 }
 
 impl Document {
-    /// Reads the TOML. Messages use `file` as the name of the file.
+    /// Parses the TOML. Messages use `file` as the name of the file.
     pub(crate) fn parse(file: &str, text: &str) -> Result<Self, FileError> {
         let source = Source::new(file, text);
         let mut document: Self = toml::from_str(text).map_err(|error| source.malformed(&error))?;
@@ -410,8 +411,7 @@ impl Document {
         Ok(document)
     }
 
-    /// Adds the forms that a file leaves out, made from its full form, as far as they fit the
-    /// workload.
+    /// Adds the forms that a file leaves out, made from its full form, if they fit the workload.
     pub(crate) fn add_short_forms(&mut self, fits: impl Fn(&Self, &FormSpec) -> bool) {
         let full = self.form.iter().find(|(name, _)| name.get_ref() == "full");
         let Some((place, full)) = full.map(|(name, form)| (name.span(), form.clone())) else {
@@ -452,7 +452,7 @@ impl Document {
         }
     }
 
-    /// The text of the file at `path`, which is UTF-8 of at most 1 MiB.
+    /// Reads the text of the file at `path`. It must be UTF-8 of at most 1 MiB.
     pub(crate) fn text_of(path: &Path) -> Result<String, FileError> {
         let file = path.display().to_string();
         let unreadable = |reason| FileError::Unreadable { file: file.clone(), reason };
@@ -475,7 +475,7 @@ impl Document {
         })
     }
 
-    /// The name for a command line: a built-in lab's name, or any other lab's file.
+    /// Returns the name for a command line: a built-in lab's name, or any other lab's file.
     pub(crate) fn asked_for(&self) -> String {
         let file = self.source.file();
         match BUILTIN.iter().find(|builtin| file == format!("labs/{}.toml", builtin.name)) {
@@ -488,7 +488,7 @@ impl Document {
         self.name.get_ref()
     }
 
-    /// The file's exact text. It is copied to the run directory.
+    /// Returns the file's exact text. It is copied to the run directory.
     pub fn text(&self) -> Arc<str> {
         self.source.text()
     }
@@ -506,7 +506,7 @@ impl FormSpec {
 }
 
 impl SystemSpec {
-    /// A system with a name and a kind, without any other setting.
+    /// Builds a system with a name and a kind, without any other setting.
     pub(crate) fn new(name: Spanned<String>, kind: SystemKind) -> Self {
         Self {
             name,
@@ -539,7 +539,8 @@ impl SystemSpec {
         self.warm.as_ref().is_some_and(|warm| *warm.get_ref())
     }
 
-    /// The rate of the path at the time of its earlier use, as a multiple of the measured rate.
+    /// Returns the rate of the path at the time of its earlier use, as a multiple of the measured
+    /// rate.
     pub(crate) fn warmed_at(&self) -> Result<f64, String> {
         let Some(written) = &self.warmed_at else { return Ok(1.0) };
         let text = written.get_ref();
@@ -549,7 +550,7 @@ impl SystemSpec {
         })
     }
 
-    /// The first window in segments, if it is not the kernel's.
+    /// Returns the initial window in segments, if the file sets it.
     pub(crate) fn first_window(&self) -> Option<u32> {
         self.first_window.as_ref().map(|segments| *segments.get_ref())
     }
@@ -625,7 +626,7 @@ where
     deserializer.deserialize_any(Tables)
 }
 
-/// An array type alone would accept the first two of three elements.
+/// Accepts exactly two hosts. An array type alone would accept the first two of three elements.
 fn two_hosts<'de, D>(deserializer: D) -> Result<Spanned<[Spanned<String>; 2]>, D::Error>
 where
     D: Deserializer<'de>,
@@ -639,7 +640,7 @@ where
 }
 
 const LONGEST: u64 = 1 << 20;
-/// Worlds of a lab with `[draw]` in the forms that a file leaves out.
+/// Number of worlds that a generated short form of a lab with `[draw]` measures.
 const SHORT_DRAWS: u32 = 24;
 const SHORT_QUICK: Span = Span::from_millis(3000);
 const SHORT_SMOKE: Span = Span::from_millis(1000);

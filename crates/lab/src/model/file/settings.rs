@@ -1,4 +1,5 @@
-//! Kernel settings of the hosts: `[sysctl]` for every system, `sysctl` of a system for it alone.
+//! Kernel settings of the hosts: `[sysctl]` for all systems, and the key `sysctl` of a system for
+//! that system.
 
 use super::locate::FileError;
 use super::schema::{Document, SystemSpec};
@@ -7,8 +8,8 @@ use results::Axes;
 use toml::Spanned;
 
 impl Document {
-    /// The settings of every host while `system` is measured in the cell at `axes`, by name. The
-    /// system's own take precedence.
+    /// Returns the settings of every host while `system` is measured in the cell at `axes`, by
+    /// name. The system's own take precedence.
     pub(crate) fn settings_at(
         &self,
         axes: &Axes,
@@ -19,7 +20,7 @@ impl Document {
         all.map(|(name, value)| Ok((name.get_ref().clone(), self.filled(axes, value)?))).collect()
     }
 
-    /// Allows only a network's settings for a host. All other settings apply to the whole machine.
+    /// Accepts only network settings of a host. All other settings apply to the whole machine.
     pub(crate) fn check_settings(&self) -> Result<(), FileError> {
         let first = |values: &Spanned<Vec<Spanned<String>>>| {
             values.get_ref().first().map(|value| value.get_ref().clone()).unwrap_or_default()

@@ -10,11 +10,11 @@ use results::Axes;
 use serde::Deserialize;
 use toml::Spanned;
 
-/// Two states of one end, or of both ends. Each state is a system of the lab.
+/// Two states of one or both hosts. Each state is a system of the lab.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StateSpec {
-    /// The end that has the state: `client`, `server` or `both`, the default.
+    /// The host that has the state: `client`, `server` or `both`, the default.
     pub end: Option<Spanned<String>>,
     /// The number of places that are measured one after another before the state changes.
     pub places: Option<Spanned<u32>>,
@@ -31,7 +31,7 @@ pub struct SideSpec {
     /// Kernel settings of the host.
     #[serde(default)]
     pub sysctl: IndexMap<Spanned<String>, Spanned<String>>,
-    /// Features of the host's interfaces, in ethtool's words: `tso = "off"`.
+    /// Features of the host's interfaces, with ethtool's names: `tso = "off"`.
     #[serde(default)]
     pub offload: IndexMap<Spanned<String>, Spanned<String>>,
     /// Weir's algorithms to load into the kernel, where no connection uses them.
@@ -49,7 +49,7 @@ pub struct SideSpec {
     pub note: String,
 }
 
-/// The ends of a workload that have a state.
+/// The hosts of a workload that have a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChangedEnd {
     Client,
@@ -62,7 +62,7 @@ pub(crate) const BEFORE: &str = "before";
 pub(crate) const AFTER: &str = "after";
 
 impl StateSpec {
-    /// The state of a system.
+    /// Returns the state of a system.
     pub(crate) fn side(&self, system: &str) -> &SideSpec {
         if system == AFTER { &self.after } else { &self.before }
     }
@@ -71,7 +71,7 @@ impl StateSpec {
         [(BEFORE, &self.before), (AFTER, &self.after)]
     }
 
-    /// The number of places between two changes of the state.
+    /// Returns the number of places between two changes of the state.
     pub(crate) fn places(&self) -> usize {
         self.places.as_ref().map_or(1, |places| *places.get_ref() as usize).max(1)
     }
@@ -92,7 +92,7 @@ impl SideSpec {
         settings.chain([&self.congestion, &self.command, &self.undo].into_iter().flatten())
     }
 
-    /// The algorithms of Weir that the state needs in the kernel.
+    /// Returns the algorithms of Weir that the state needs in the kernel.
     pub(crate) fn algorithms(&self) -> Vec<&str> {
         let used = self.congestion.iter().filter(|name| LOADED.contains(&name.get_ref().as_str()));
         self.load.iter().chain(used).map(|name| name.get_ref().as_str()).collect()
@@ -102,7 +102,7 @@ impl SideSpec {
         self.run_in.as_ref().is_some_and(|place| place.get_ref() == "host")
     }
 
-    /// The state in one line, for the report.
+    /// Describes the state in one line, for the report.
     pub(crate) fn described(&self) -> String {
         let pairs = |word: &str, pairs: &IndexMap<Spanned<String>, Spanned<String>>| {
             let one = |(name, value): (&Spanned<String>, &Spanned<String>)| {
@@ -166,8 +166,8 @@ impl Document {
         }
     }
 
-    /// The text of a state's command in the cell at `axes`. `word` gives the values that only a
-    /// running cell knows.
+    /// Returns the text of a state's command in the cell at `axes`. `word` gives the values that
+    /// only a running cell knows.
     pub(crate) fn state_command(
         &self,
         axes: &Axes,
@@ -250,11 +250,12 @@ impl Document {
     }
 }
 
-/// Placeholders of a state's command, beside the axes.
+/// Placeholders of a state's command, in addition to the axes.
 const STATE_WORDS: [&str; 3] = ["weir", "client", "server"];
 /// The algorithms that Weir loads.
 const LOADED: [&str; 2] = ["tcpa", "caqm"];
-/// Pairs of turns that lie further apart say less about the change.
+/// Maximum number of places between two changes of the state. Turns that lie further apart say less
+/// about the change.
 const MOST_PLACES: u32 = 100;
 
 #[cfg(test)]

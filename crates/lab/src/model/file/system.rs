@@ -18,7 +18,8 @@ pub struct SystemSettings {
 }
 
 impl Document {
-    /// `product`: the bandwidth-delay product of the link, if it is known.
+    /// Returns the system's settings in the cell at `axes`. `product`: the bandwidth-delay product
+    /// of the link, if it is known.
     pub fn system_at(
         &self,
         axes: &Axes,
@@ -50,7 +51,7 @@ impl Document {
 }
 
 impl SystemSpec {
-    /// Settings in which an axis may be filled in.
+    /// Returns the settings in which an axis may be filled in.
     pub(super) fn texts_of_virtual_time(&self) -> impl Iterator<Item = &Spanned<String>> {
         [&self.queue, &self.caqm].into_iter().flatten()
     }
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_have_the_reference_kernels_names() {
+    fn caqm_settings_have_the_reference_kernels_names() {
         let all = "alpha=16,alpha_root=4,beta=1024B,min_cwnd=2,max_cwnd=500,mtu_unit=2048B,data_hint_unit=16B,ack_hint_unit=32B,\
                    rtt_standard=4ms,theta=0,loss=reference,cc_type=0,tpid=0x88b5,ends=client,path=trust";
         let hosts = caqm(all).unwrap();
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_out_of_range_are_refused() {
+    fn caqm_settings_out_of_range_are_refused() {
         for (wrong, says) in [
             ("alpha=32768", "alpha is 32768: choose a value from 1 to 32767"),
             ("alhpa=8", "did you mean `alpha`?"),

@@ -1,4 +1,4 @@
-//! The behaviour of a connection's two ends in virtual time.
+//! TCP settings of a connection's two hosts in virtual time.
 
 use super::LinkSettings;
 use super::locate::{FileError, nearest};
@@ -9,7 +9,7 @@ use sim::{ReceiveWindow, TcpConfig};
 use toml::Spanned;
 use units::{Bytes, Span};
 
-/// `[tcp]`. The defaults are Linux's, with buffers that do not limit the flow.
+/// `[tcp]`. The defaults are those of Linux, with buffers that do not limit the flow.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TcpSpec {
@@ -17,11 +17,11 @@ pub struct TcpSpec {
     pub initial_window: Option<Spanned<NumberOrText>>,
     /// The longest wait for a second segment, or `none`.
     pub delayed_ack: Option<Spanned<String>>,
-    /// The receiver acknowledges segments that arrive within this time together, or `none`.
+    /// The receiver acknowledges together all segments that arrive within this time, or `none`.
     pub coalesce: Option<Spanned<String>>,
-    /// A paced burst holds as much as the rate carries in this time.
+    /// Maximum size of a paced burst, as the time in which the rate carries it.
     pub burst: Option<Spanned<String>>,
-    /// The largest burst.
+    /// Maximum size of a burst, whatever the rate.
     pub burst_max: Option<Spanned<String>>,
     /// Segmentation offload: `on` or `off`.
     pub offload: Option<Spanned<String>>,
@@ -56,7 +56,7 @@ impl TcpSpec {
 }
 
 impl Document {
-    /// The hosts of the cell at `axes`, on both sides of `link`.
+    /// Returns the TCP settings of the hosts on both sides of `link` in the cell at `axes`.
     pub fn tcp_at(&self, axes: &Axes, link: &LinkSettings) -> Result<TcpConfig, FileError> {
         // 20 bytes each for IP and TCP, and 12 for timestamps (RFC 7323).
         let mss = Bytes::new(u64::from(link.mtu.saturating_sub(52)));
@@ -135,7 +135,7 @@ fn switch(text: &str) -> Result<bool, String> {
 }
 
 const MOST_SEGMENTS: u32 = 10_000;
-/// One or two segments. With less the sender could send nothing.
+/// Minimum size: one or two segments. With less the sender could send nothing.
 const LEAST_SIZE: Bytes = Bytes::kib(4);
 /// A delayed acknowledgement must come within this time (RFC 1122, 4.2.3.2).
 const LONGEST_DELAY: Span = Span::from_millis(500);

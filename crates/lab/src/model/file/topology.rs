@@ -13,8 +13,8 @@ use units::{Rate, Span};
 #[serde(deny_unknown_fields)]
 pub struct TopologySpec {
     pub shape: Option<Spanned<String>>,
-    /// Round-trip times, assigned to the flows in turn: `20ms,200ms`, or multiples of the link's:
-    /// `1:10`.
+    /// Round-trip times, assigned to the flows round-robin: `20ms,200ms`, or multiples of the
+    /// link's: `1:10`.
     pub rtts: Option<Spanned<String>>,
     /// Number of bottlenecks in a row.
     pub hops: Option<Spanned<NumberOrText>>,
@@ -29,7 +29,7 @@ pub struct TopologySpec {
 pub struct TopologySettings {
     pub shape: Shape,
     pub rtts: Rtts,
-    /// `None` if the file does not set it.
+    /// Rate of the access links. `None` if the file does not set it.
     pub access: Option<Capacity>,
 }
 
@@ -41,13 +41,14 @@ pub enum Shape {
     /// Bottlenecks in a row. The flows under test cross all of them, each competing flow crosses
     /// one.
     ParkingLot { hops: u32 },
-    /// One sender per flow and one receiver. The link is the switch's port to the receiver.
+    /// A sender for each flow, and a single receiver. The link is the switch's port to the
+    /// receiver.
     Incast,
     /// Every link of the tree has the link's settings.
     FatTree { ports: u32 },
 }
 
-/// The flows' round-trip times, assigned in turn.
+/// The flows' round-trip times, assigned round-robin.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Rtts {
     Times(Vec<Span>),
@@ -56,7 +57,7 @@ pub enum Rtts {
 }
 
 impl Rtts {
-    /// The flows' round-trip times on a link with the round-trip time `link`, which is the
+    /// Returns the flows' round-trip times on a link with the round-trip time `link`, which is the
     /// shortest.
     pub fn on(&self, link: Span) -> Vec<Span> {
         let times = match self {
@@ -71,7 +72,7 @@ impl Rtts {
 }
 
 impl Document {
-    /// The network of the cell at `axes`.
+    /// Returns the network of the cell at `axes`.
     pub fn topology_at(&self, axes: &Axes) -> Result<TopologySettings, FileError> {
         let Some(spec) = &self.topology else {
             let (shape, rtts) = (Shape::Dumbbell, Rtts::Multiples(vec![1.0]));

@@ -5,7 +5,7 @@ pub(crate) fn words(line: &str) -> Vec<String> {
     split(line).0
 }
 
-/// The quote that `line` opens and never closes.
+/// Returns the quote that `line` opens and never closes.
 pub(crate) fn open_quote(line: &str) -> Option<char> {
     split(line).1
 }
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_keep_words_together() {
+    fn quotes_keep_blanks_in_a_word() {
         assert_eq!(words("a  'b c' d\"e f\" ''"), ["a", "b c", "de f", ""]);
         assert!(words("  ").is_empty());
         assert_eq!(open_quote("a 'b"), Some('\''));

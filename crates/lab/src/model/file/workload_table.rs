@@ -27,7 +27,7 @@ pub struct WorkloadTable {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FigureSpec {
-    /// The place of the figure in a JSON document (RFC 6901): `/end/sum_received/bits_per_second`.
+    /// JSON pointer to the figure (RFC 6901): `/end/sum_received/bits_per_second`.
     pub json: Option<Spanned<String>>,
     /// The text around the figure, with `(number)` in the figure's place: `Requests/sec: (number)`.
     pub pattern: Option<Spanned<String>>,
@@ -56,7 +56,7 @@ pub enum Better {
     Less,
 }
 
-/// A key's place in the file, and its value.
+/// A key's position in the file, and its value.
 #[derive(Debug, Clone)]
 pub(crate) struct Setting {
     pub(crate) name: Range<usize>,
@@ -83,12 +83,12 @@ impl Key {
         Self { name, is_count: false }
     }
 
-    /// A number, or a text in which an axis replaces the number.
+    /// Declares a key whose value is a number, or a text in which an axis replaces the number.
     pub(crate) const fn count(name: &'static str) -> Self {
         Self { name, is_count: true }
     }
 
-    /// The type error of a value, if its type is not the type of the key.
+    /// Returns the type error of a value, if its type is not the type of the key.
     pub(crate) fn type_error(&self, value: &Value) -> Option<String> {
         let found = match value {
             Value::Text(_) => return None,
@@ -105,12 +105,13 @@ impl Key {
 }
 
 impl WorkloadTable {
-    /// The place of a key's value, if the file has the key.
+    /// Returns the position of a key's value, if the file has the key.
     pub(crate) fn place(&self, key: Key) -> Option<Range<usize>> {
         self.settings.get(key.name).map(|setting| setting.value.span())
     }
 
-    /// The text of a key. `None` if the file does not have the key, or has a number there.
+    /// Returns the text of a key. `None` if the file does not have the key, or if its value is a
+    /// number.
     pub(crate) fn text(&self, key: Key) -> Option<&str> {
         match self.settings.get(key.name)?.value.get_ref() {
             Value::Text(text) => Some(text),
@@ -128,15 +129,15 @@ impl WorkloadTable {
 }
 
 impl Document {
-    /// The place of the first of these keys that the file has, or of the whole table.
+    /// Returns the position of the first of these keys that the file has, or of the whole table.
     pub(crate) fn place_of_workload(&self, keys: &[Key]) -> Range<usize> {
         let table = self.workload.get_ref();
         let place = keys.iter().find_map(|key| table.place(*key));
         place.unwrap_or_else(|| self.workload.span())
     }
 
-    /// The text of a key of `[workload]` in the cell at `axes`, parsed by `parse`. `None` if the
-    /// file does not have the key.
+    /// Returns the text of a key of `[workload]` in the cell at `axes`, parsed by `parse`. `None`
+    /// if the file does not have the key.
     pub(crate) fn workload_key<T>(
         &self,
         axes: &Axes,
@@ -151,7 +152,8 @@ impl Document {
         parsed.map(Some).map_err(|message| self.source.error(place, message))
     }
 
-    /// A number of `[workload]` in the cell at `axes`. `None` if the file does not have the key.
+    /// Returns a number of `[workload]` in the cell at `axes`. `None` if the file does not have the
+    /// key.
     pub(crate) fn workload_count(
         &self,
         axes: &Axes,

@@ -34,7 +34,7 @@ const fn tier(rate_mbit: f64, round_trip_ms: f64, loss_percent: f64, bdps: Optio
 const ONE: Option<f64> = Some(1.0);
 const MS_100: Option<f64> = None;
 
-/// Slower tiers have the longer round trips of their technology.
+/// Tiers of service. Slower tiers have the longer round trips of their technology.
 const TIERS: [Tier; 12] = [
     // DSL
     tier(3.0, 61.0, 1.0, ONE),

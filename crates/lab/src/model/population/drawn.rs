@@ -40,7 +40,8 @@ fn log_uniform(least: f64, most: f64, place: f64) -> f64 {
 
 const LOSSY: f64 = 0.5;
 const IN_BURSTS: f64 = 0.3;
-/// Separates this stream from other draws of a run, which begin with the same seed.
+/// Stream number that separates these draws from the other draws of a run, which have the same
+/// seed.
 const STREAM: u64 = 0x706f_7075_6c61_7465;
 
 #[cfg(test)]
@@ -48,21 +49,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_makes_its_paths_and_another_seed_makes_others() {
+    fn equal_seeds_draw_equal_paths_and_other_seeds_draw_others() {
         assert_eq!(paths(12, 7), paths(12, 7));
         assert_ne!(paths(12, 7), paths(12, 8));
-        // A shorter population is no part of a longer one: the parts of the ranges differ.
+        // A shorter population is not the start of a longer one, because the parts of the ranges
+        // differ.
         assert_eq!(paths(5, 7).len(), 5);
     }
 
     #[test]
-    fn paths_cover_their_ranges() {
+    fn drawn_paths_cover_their_ranges() {
         for seed in 0..50 {
             let paths = paths(12, seed);
             assert!(paths.iter().all(|path| (20..=1000).contains(&path.rate)));
             assert!(paths.iter().all(|path| (5..=200).contains(&path.round_trip)));
             assert_eq!(paths.iter().filter(|path| path.loss > 0).count(), 6);
-            // Every twelfth of the logarithm of the rate occurs once.
+            // Each twelfth of the rate's logarithmic range occurs once.
             let mut parts: Vec<usize> = paths
                 .iter()
                 .map(|path| {

@@ -1,6 +1,6 @@
 //! Populations of paths that a lab file names instead of writing them out.
 //!
-//! A population is pure: its paths follow from its kind, their number and a seed.
+//! A population is deterministic: its paths follow from its kind, their number and a seed.
 
 mod access;
 mod drawn;
@@ -18,16 +18,16 @@ pub enum PopulationKind {
     Access,
 }
 
-/// A bottleneck towards a client. The way back loses nothing and has no limit.
+/// A bottleneck towards a client. The opposite direction loses nothing and has no rate limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PathDraw {
     /// In tenths of a Mbit/s.
     rate: u32,
     /// In milliseconds.
     round_trip: u32,
-    /// The mean, in thousandths of a per cent.
+    /// Mean loss, in thousandths of a per cent.
     loss: u32,
-    /// Losses come in bursts of three on average.
+    /// Whether losses come in bursts of three on average.
     bursts: bool,
     /// In packets of 1514 bytes.
     queue: u32,
@@ -65,7 +65,8 @@ impl PathDraw {
     }
 
     fn loss_text(&self) -> Option<String> {
-        // Bursts end with a probability of a third, so p / (p + 1/3) is the mean.
+        // A burst begins with the probability `begins` and ends with 1/3: the mean loss is begins /
+        // (begins + 1/3).
         let percent = f64::from(self.loss) / 1000.0;
         match (self.loss, self.bursts) {
             (0, _) => None,
@@ -78,13 +79,13 @@ impl PathDraw {
         }
     }
 
-    /// `12.5mbit 35ms 0.1% droptail:18p`
+    /// Describes the path: `12.5mbit 35ms 0.1% droptail:18p`.
     pub(crate) fn describe(&self) -> String {
         let loss = self.loss_text().unwrap_or_else(|| "0%".to_owned());
         format!("{} {}ms {loss} droptail:{}p", self.rate_text(), self.round_trip, self.queue)
     }
 
-    /// The path as a table `[[link]]` of a lab file.
+    /// Writes the path as a table `[[link]]` of a lab file.
     pub(crate) fn as_link(&self, name: &str, server: &str) -> String {
         let mut text = format!(
             "[[link]]\nname = \"{name}\"\nbetween = [\"{server}\", \"{name}\"]\nrtt = \"{}ms\"\n\
@@ -101,7 +102,7 @@ impl PathDraw {
 }
 
 const FRAME: f64 = 1514.0;
-/// A shorter queue drops most of a first window.
+/// Minimum queue length. A shorter queue drops most of an initial window.
 const SHORTEST_QUEUE: u32 = 10;
 
 #[cfg(test)]
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_written_as_a_link() {
+    fn a_population_path_is_written_as_a_link_table() {
         let path = PathDraw::new(12.5, 35.2, 0.001, false, 0.5);
         assert_eq!(path.describe(), "12.5mbit 35ms 0.1% droptail:18p");
         let text = path.as_link("drawn1", "server");

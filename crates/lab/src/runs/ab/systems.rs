@@ -42,7 +42,7 @@ pub fn direction_of(metric: &str) -> Result<Direction, LabError> {
     })
 }
 
-/// The network the steps run over.
+/// The network on which the steps run.
 #[derive(Debug)]
 pub(super) struct Prepared<'a> {
     contest: &'a Systems,
@@ -87,7 +87,7 @@ impl<'a> Prepared<'a> {
         Ok(Self { contest, base, change, axes, ends, cpus, testbed })
     }
 
-    /// Adds the times that the turn was measured again to `repeats`.
+    /// Measures one turn. Adds the number of times that the turn was measured again to `repeats`.
     pub(super) fn measure(
         &mut self,
         state: State,
@@ -105,8 +105,8 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// Measures a turn, and repeats and counts it if the lab read its transfer too late, as a busy
-    /// machine does with a few of hundreds of short transfers. No figure and no other failure
+    /// Measures a turn. Repeats and counts it if the lab read its transfer too late. On a busy
+    /// machine this happens to a few of hundreds of short transfers. No figure and no other failure
     /// causes a repeat.
     fn by_programs_with_patience(
         &self,
@@ -191,7 +191,7 @@ fn tcp_system<'a>(lab: &'a LabFile, name: &str) -> Result<&'a SystemSpec, LabErr
     }
 }
 
-/// The lab's first combination of axis values that agrees with `wanted`.
+/// Returns the lab's first combination of axis values that agrees with `wanted`.
 fn place(lab: &LabFile, wanted: &Axes) -> Result<Axes, LabError> {
     for (axis, value) in wanted {
         let Some(values) = lab.axes.get(axis) else {
@@ -219,7 +219,7 @@ fn place(lab: &LabFile, wanted: &Axes) -> Result<Axes, LabError> {
 /// The metric that is compared by default.
 pub const GOODPUT: &str = "goodput_mbit_s";
 const RETRIES: usize = 2;
-/// A shorter slice shows only the opening of a connection.
+/// Minimum duration. A shorter transfer shows only the opening of a connection.
 const SHORTEST_SLICE: Span = Span::from_millis(10);
 const LONGEST_SLICE: Span = Span::from_secs(3600);
 
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compared_metric_has_a_direction_and_a_known_name() {
+    fn ab_accepts_only_known_metrics_with_a_direction() {
         assert_eq!(direction_of(GOODPUT).unwrap(), Direction::HigherIsBetter);
         assert_eq!(direction_of("fct_ms.p50").unwrap(), Direction::LowerIsBetter);
         let told = |metric| direction_of(metric).unwrap_err().to_string();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_has_the_named_values_and_the_first_of_every_other_axis() {
+    fn ab_uses_the_named_axis_values_and_else_the_first() {
         let lab = crate::builtin::open("quic-tun").unwrap();
         let first: Axes = lab
             .axes
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn only_systems_of_the_kernels_tcp_are_compared() {
+    fn ab_compares_only_systems_of_the_kernels_tcp() {
         let lab = crate::builtin::open("quic-tun").unwrap();
         for name in ["tcp-cubic", "tcp-bbr"] {
             assert_eq!(tcp_system(&lab, name).unwrap().name(), name);

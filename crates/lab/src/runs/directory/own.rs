@@ -1,4 +1,4 @@
-//! Access to a run directory's files that follows no symbolic link in it.
+//! Access to the files of a run directory without following symbolic links in it.
 
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
@@ -38,7 +38,7 @@ pub(super) fn open(options: &mut OpenOptions, path: &Path, owner: Owner) -> io::
     Ok(file)
 }
 
-/// Writes a new file and replaces any file of that name.
+/// Writes a new file in place of any file of that name.
 pub(super) fn write_new(path: &Path, text: &str) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -76,7 +76,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn only_regular_files_are_read_and_links_not_followed() {
+    fn only_regular_files_are_read_and_symbolic_links_refused() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::write(at("outside"), "outside").unwrap();

@@ -10,7 +10,7 @@ use serde::Serialize;
 pub struct Answer {
     /// The answer in a sentence.
     pub answer: String,
-    /// Whether a case that passes before fails, is skipped or is missing after.
+    /// Whether a case passes before, and fails, is skipped or is missing after.
     pub regression: bool,
     /// Whether each run came to its end, and the cases have the same names in each run.
     pub complete: bool,
@@ -28,7 +28,7 @@ pub struct Answer {
     pub cases: Vec<CaseVerdict>,
 }
 
-/// The counts of the first run in each state.
+/// The counts of the first run in each of the two states.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Counts {
     pub before: Side,
@@ -43,7 +43,7 @@ pub struct Side {
     pub checks: Checks,
 }
 
-/// One run of the suite.
+/// A run of the suite.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunRecord {
     pub state: &'static str,
@@ -93,7 +93,7 @@ impl State {
 }
 
 impl CaseVerdict {
-    /// As in `passed 4 of 4 before, 0 of 4 after`.
+    /// Returns, for example, `passed 4 of 4 before, 0 of 4 after`.
     pub fn tally(&self) -> String {
         let passed = |seen: &[Seen]| {
             let good = seen.iter().filter(|one| **one == Seen::As(Outcome::Passed)).count();
@@ -104,7 +104,7 @@ impl CaseVerdict {
 }
 
 impl Answer {
-    /// The cases with this verdict.
+    /// Returns the cases with this verdict.
     pub fn of(&self, verdict: Judged) -> impl Iterator<Item = &CaseVerdict> {
         self.cases.iter().filter(move |case| case.verdict == verdict)
     }

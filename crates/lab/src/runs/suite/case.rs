@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-/// One case of a suite in one run.
+/// A case of a suite in a single run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
     pub name: String,

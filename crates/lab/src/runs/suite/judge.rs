@@ -79,7 +79,7 @@ pub(super) fn comes_and_goes(seen: &[Seen]) -> bool {
 enum Steady {
     Good,
     Bad,
-    /// Skipped or missing.
+    /// The case was skipped or missing.
     Gone,
 }
 
@@ -120,7 +120,7 @@ mod tests {
     const M: Seen = Seen::Missing;
 
     #[test]
-    fn a_broken_case_passes_in_every_run_before_and_fails_in_every_run_after() {
+    fn only_a_case_that_passes_in_all_runs_before_and_fails_in_all_after_is_broken() {
         assert_eq!(judge(&[P, P, P], &[F, B, F]), Judged::Broken);
         assert_eq!(judge(&[P, P, P], &[F, P, F]), Judged::Flaky);
         assert_eq!(judge(&[P, F, P], &[F, F, F]), Judged::Flaky);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_that_is_sometimes_missing_comes_and_goes() {
+    fn a_case_missing_in_some_runs_comes_and_goes() {
         assert!(comes_and_goes(&[P, M]) && !comes_and_goes(&[M, M]) && !comes_and_goes(&[P, F]));
     }
 }

@@ -25,7 +25,7 @@ pub use run::{Progress, run};
 use std::path::PathBuf;
 use units::{Bytes, Span};
 
-/// The settings of a comparison.
+/// The command, the two states and the limits of a comparison.
 #[derive(Debug, Clone)]
 pub struct Suite {
     /// The program and its arguments. A single word that contains spaces is a line for the shell.

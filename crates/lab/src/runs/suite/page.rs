@@ -27,7 +27,7 @@ is a regular expression for them. Exit status 1: a case that passes before fails
 missing after, or a run did not come to its end. However the command ends, --undo and --before bring
 the machine into its first state.";
 
-/// The answer for a terminal.
+/// Renders the answer for a terminal.
 pub fn text(answer: &Answer) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}\n", answer.answer);
@@ -54,7 +54,7 @@ pub fn text(answer: &Answer) -> String {
     out
 }
 
-/// The answer as Markdown, with all cases.
+/// Renders the answer as Markdown, with all cases.
 pub(super) fn markdown(answer: &Answer) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "# Conformance\n\n{}\n", answer.answer);
@@ -88,7 +88,7 @@ pub(super) fn markdown(answer: &Answer) -> String {
     out
 }
 
-/// The counts of the first run in each state, in the rows of the CAQM report.
+/// Builds the table with the counts of the first run in each state, in the rows of the CAQM report.
 fn table(answer: &Answer) -> Vec<[String; 3]> {
     let (before, after) = (&answer.counts.before, &answer.counts.after);
     let mut rows = vec![["", "before", "after"].map(str::to_owned)];

@@ -1,5 +1,5 @@
-//! Parsers for the formats that suites print, one file for each format. A parser is pure: text in,
-//! cases out.
+//! Parsers for the formats that suites print, one file for each format. A parser only converts a
+//! text into cases: it has no side effects.
 
 mod junit;
 mod kirk;
@@ -23,7 +23,7 @@ pub enum Parser {
 impl Parser {
     pub const ALL: [Self; 5] = [Self::Packetdrill, Self::Ltp, Self::Kirk, Self::Tap, Self::Junit];
 
-    /// The name for a flag.
+    /// Returns the name for a flag.
     pub fn name(self) -> &'static str {
         match self {
             Self::Packetdrill => "packetdrill",
@@ -34,7 +34,7 @@ impl Parser {
         }
     }
 
-    /// The cases in `text`, each with a name of its own.
+    /// Parses the cases in `text`, each with a name of its own.
     pub fn parse(self, text: &str) -> Result<Parsed, String> {
         let mut parsed = match self {
             Self::Packetdrill => packetdrill::parse(text),
@@ -51,7 +51,7 @@ impl Parser {
         Ok(parsed)
     }
 
-    /// Another format whose parser finds cases in `text`.
+    /// Finds another format whose parser finds cases in `text`.
     pub fn guess(self, text: &str) -> Option<Self> {
         // packetdrill's parser also reads TAP, so it comes last.
         Self::ALL
@@ -71,7 +71,7 @@ fn name_apart(cases: &mut [Case]) {
         }
         let mut count = counts.get(&case.name).copied().unwrap_or_default() + 1;
         let own = case.name.clone();
-        // Another case may already be named like this name with its number.
+        // The numbered name may already be the name of another case.
         while count > 1 && counts.contains_key(&format!("{own} #{count}")) {
             count += 1;
         }
@@ -83,7 +83,7 @@ fn name_apart(cases: &mut [Case]) {
     }
 }
 
-/// The line without escape sequences, such as colours.
+/// Returns the line without escape sequences, such as colours.
 fn plain(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut chars = line.chars().peekable();
@@ -114,7 +114,7 @@ mod tests {
     use crate::runs::suite::Outcome;
 
     #[test]
-    fn cases_with_the_same_name_get_numbers() {
+    fn suite_cases_with_equal_names_get_numbers() {
         let mut cases = vec![Case::new("a", Outcome::Passed); 3];
         name_apart(&mut cases);
         let names: Vec<_> = cases.iter().map(|case| case.name.as_str()).collect();
@@ -126,12 +126,12 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_removed() {
+    fn colour_escape_sequences_are_removed() {
         assert_eq!(plain("\x1b[1;32mTPASS: \x1b[0mgood\x1b"), "TPASS: good");
     }
 
     #[test]
-    fn the_format_of_a_text_for_another_parser_is_recognised() {
+    fn the_parser_for_an_output_in_another_format_is_suggested() {
         let tap = "TAP version 13\n1..1\nok 1 - a\n";
         assert_eq!(Parser::Kirk.guess(tap), Some(Parser::Tap));
         assert_eq!(Parser::Ltp.guess(tap), Some(Parser::Tap));

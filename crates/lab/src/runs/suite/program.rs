@@ -1,5 +1,5 @@
-//! Runs a command of the user. The command's time and output are bounded, and none of its processes
-//! outlives the command.
+//! Runs a command of the user. The command's time and output are bounded, and all its processes end
+//! with it.
 
 use crate::model::{Cancel, Failure};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -28,7 +28,7 @@ pub(super) enum Ended {
     WithTooMuchOutput,
 }
 
-/// A line for the shell, or a program and its arguments.
+/// Prepares a line for the shell, or a program and its arguments.
 pub(super) fn prepare(words: &[String]) -> Command {
     match words {
         [line] if line.contains(char::is_whitespace) => {
@@ -47,7 +47,7 @@ pub(super) fn prepare(words: &[String]) -> Command {
 }
 
 /// Runs a command to its end, with its output in the file `output`. All processes of the command
-/// have `mark` in their environment. Processes that are left when the command ends are killed.
+/// have `mark` in their environment. Processes that remain after the command are killed.
 pub(super) fn run(
     mut command: Command,
     mark: &str,
@@ -59,7 +59,8 @@ pub(super) fn run(
     let program = command.get_program().display().to_string();
     let mut child = command
         .env(MARK, mark)
-        // A script in Python buffers its output otherwise, and the two streams arrive out of order.
+        // Otherwise a Python script buffers its output, and the lines of the two streams arrive out
+        // of order.
         .env("PYTHONUNBUFFERED", "1")
         .stdin(Stdio::null())
         .stdout(file.try_clone().map_err(wrong)?)
@@ -147,7 +148,7 @@ fn marked(mark: &str) -> Vec<Pid> {
 }
 
 /// Runs a line of the user that changes the state. The error has the last line of the output.
-/// `started` is told the line's process group.
+/// `started` receives the line's process group.
 pub(super) fn run_line(
     line: &str,
     what: &str,
@@ -184,7 +185,7 @@ pub(super) fn run_line(
     }
 }
 
-/// The last line that a suite printed.
+/// Returns the last line that a suite printed.
 pub(super) fn last_line_of(output: &Path) -> String {
     File::open(output).map(|mut file| last_line(&mut file)).unwrap_or_default()
 }
@@ -203,7 +204,7 @@ fn last_line(output: &mut File) -> String {
     units::foreign(line).to_string()
 }
 
-/// The status in words, as in `status 3` or `signal 9`.
+/// Describes the exit status, as in `status 3` or `signal 9`.
 pub(super) fn told(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("status {code}"),
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_never_ends_is_ended_with_its_descendants() {
+    fn a_suite_command_is_killed_at_its_limit_with_its_descendants() {
         let mark = format!("endless-{}", std::process::id());
         let (ended, _) = shell(
             "setsid sleep 1000 & trap '' TERM; sleep 1000 & wait; sleep 1000",
@@ -250,14 +251,14 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_prints_without_end_is_ended() {
+    fn a_suite_command_is_killed_at_its_output_limit() {
         let mark = format!("yes-{}", std::process::id());
         let (ended, _) = shell("exec yes some words", &mark, Span::from_secs(60));
         assert_eq!(ended, Ended::WithTooMuchOutput);
     }
 
     #[test]
-    fn processes_that_a_command_leaves_are_ended() {
+    fn processes_left_by_a_suite_command_are_killed() {
         let mark = format!("leaves-{}", std::process::id());
         let (ended, output) = shell("setsid sleep 1000 & echo done", &mark, Span::from_secs(60));
         assert!(matches!(ended, Ended::Alone(status) if status.success()));
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_a_failed_line_has_its_last_output() {
+    fn a_failed_state_line_reports_its_last_output() {
         let failure = run_line(
             "echo first; echo last >&2; exit 3",
             "the command",

@@ -19,7 +19,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// The run that begins.
+/// The run that is about to begin.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
     pub state: &'static str,
@@ -57,7 +57,7 @@ pub fn run(
         LabError::Interrupted { .. } => LabError::Interrupted { directory: None },
         other => other,
     };
-    // A failed restore of the machine goes before any error of the run.
+    // If the restore of the machine failed, report that first, and the run's error after it.
     restored.map_err(|failure| {
         let cause = measured.as_ref().err().map(|error| format!("; before, {error}"));
         let cause = cause.unwrap_or_default();
@@ -77,7 +77,8 @@ pub fn run(
     Ok((answer, folder))
 }
 
-/// Fails if the name exists: the folder was empty, and a symbolic link could lead anywhere.
+/// Writes a file that must not exist yet. The folder was empty at the start, and a symbolic link
+/// with the file's name could lead anywhere.
 fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     let mut file = fs::File::options().write(true).create_new(true).open(path)?;
     file.write_all(text.as_bytes())
@@ -227,7 +228,7 @@ impl Runs<'_> {
         Ok(())
     }
 
-    /// The words of the suite's command, with the placeholders `{results}`, `{cases}` and
+    /// Returns the words of the suite's command, with the placeholders `{results}`, `{cases}` and
     /// `{pattern}` filled.
     fn words(&self, asked: Option<&[String]>, results: &Path) -> Vec<String> {
         let results = results.display().to_string();
@@ -250,7 +251,7 @@ impl Runs<'_> {
         }
     }
 
-    /// The text with the results: the file that the suite wrote, or else its output.
+    /// Returns the text with the results: the file that the suite wrote, or else its output.
     fn results(
         &self,
         output: &Path,
@@ -327,7 +328,7 @@ impl Runs<'_> {
         Ok(parsed)
     }
 
-    /// The error of a run in which the parser found nothing.
+    /// Builds the error of a run in which the parser found nothing.
     fn without_cases(
         &self,
         text: &str,
@@ -466,8 +467,8 @@ impl Observed {
     }
 }
 
-/// The answer in a sentence. `restless`: the number of cases that are missing in some runs, if many
-/// are.
+/// Builds the answer in a sentence. `restless`: the number of cases that are missing in some runs,
+/// if there are many of them.
 fn sentence(cases: &[CaseVerdict], restless: Option<usize>, ended: bool) -> String {
     let count = |verdict: Judged| cases.iter().filter(|case| case.verdict == verdict).count();
     let (broken, lost, flaky) = (count(Judged::Broken), count(Judged::Lost), count(Judged::Flaky));
@@ -498,7 +499,7 @@ fn sentence(cases: &[CaseVerdict], restless: Option<usize>, ended: bool) -> Stri
     parts.join(" ")
 }
 
-/// The order of the states in a round: ABBA.
+/// Returns the order of the states in a round. Two rounds make ABBA.
 fn order(round: u32) -> [State; 2] {
     match round % 2 {
         0 => [State::Before, State::After],
@@ -506,7 +507,8 @@ fn order(round: u32) -> [State; 2] {
     }
 }
 
-/// The name for `--again`: a case without its variant, and for a part the name of the whole case.
+/// Returns the name of a case for `--again`: without its variant, and for a part the name of the
+/// whole case.
 fn selector(name: &str) -> &str {
     let whole = name.split(" / ").next().unwrap_or(name);
     match whole.split_once(".pkt (") {
@@ -515,13 +517,13 @@ fn selector(name: &str) -> &str {
     }
 }
 
-/// The name without the working directory in front.
+/// Returns the name without the working directory in front.
 fn named(name: &str, here: &Path) -> String {
     let rest = here.to_str().filter(|here| here.len() > 1).and_then(|here| name.strip_prefix(here));
     rest.and_then(|rest| rest.strip_prefix('/')).unwrap_or(name).to_owned()
 }
 
-/// A regular expression that matches these names and no other.
+/// Builds a regular expression that matches only these names.
 fn pattern(names: &[String]) -> String {
     let escaped = |name: &String| -> String {
         let escape = |char: char| match char {
@@ -548,7 +550,8 @@ fn not_measured(failure: Failure) -> LabError {
     }
 }
 
-/// Below the kernel's MAX_ARG_STRLEN of 128 KiB, with room for the number of a run.
+/// Maximum length of a command line: below the kernel's MAX_ARG_STRLEN of 128 KiB, with room for
+/// the number of a run.
 const LONGEST_LINE: usize = 120_000;
 const RESULTS: &str = "{results}";
 const CASES: &str = "{cases}";

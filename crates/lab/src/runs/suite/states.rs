@@ -24,7 +24,8 @@ pub(super) struct States<'a> {
 }
 
 impl<'a> States<'a> {
-    /// `mark`: the mark of the suite's processes. The guard ends the processes with the mark.
+    /// Starts the guard. `mark`: the mark of the suite's processes, by which the guard finds and
+    /// ends them.
     pub(super) fn new(suite: &'a Suite, mark: &str) -> Result<Self, Failure> {
         let way_back: Vec<&str> =
             [&suite.undo, &suite.before].into_iter().flatten().map(String::as_str).collect();
@@ -53,7 +54,7 @@ impl<'a> States<'a> {
         Ok(())
     }
 
-    /// Takes the second state back, also in a cancelled run.
+    /// Takes the second state back, even in a cancelled run.
     fn go_back(&mut self) -> Result<(), Failure> {
         self.now = Some(State::Before);
         let undone = self.run_guarded(self.suite.undo.as_deref(), "--undo", None);
@@ -62,7 +63,7 @@ impl<'a> States<'a> {
         undone.and(before)
     }
 
-    /// Runs a line, which the guard ends if this process dies.
+    /// Runs a line. If this process dies, the guard ends the line.
     fn run_guarded(
         &mut self,
         line: Option<&str>,
@@ -94,7 +95,8 @@ impl Drop for States<'_> {
     }
 }
 
-/// A process that takes the change back if this process dies: the guard's standard input then ends.
+/// A process that takes the change back if this process dies, because the guard's standard input
+/// ends then.
 #[derive(Debug)]
 struct Guard {
     child: Child,
@@ -131,13 +133,14 @@ impl Drop for Guard {
     }
 }
 
-/// The order with the process group of a running line, or with no number once the line has ended.
+/// The order that reports the process group of a running line. Without a number: the line has
+/// ended.
 const RUNS: &str = "runs";
 const ARM: &str = "arm";
 const DISARM: &str = "disarm";
 const DONE: &str = "done";
-/// The guard's script. Reads orders. If the orders end without `done`, ends the suite's processes
-/// and a line that still runs, and then runs the commands that take the change back.
+/// The guard's script. It reads orders. If the orders end without `done`, it ends the suite's
+/// processes and a line that still runs. Then it runs the commands that take the change back.
 const GUARD: &str = r#"
 trap '' HUP INT TERM
 armed=
@@ -177,7 +180,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_line_that_runs_ends_before_the_change_is_taken_back() {
+    fn a_running_state_line_is_killed_before_the_change_is_undone() {
         let folder = tempfile::tempdir().unwrap();
         let (trace, started) = (folder.path().join("trace"), folder.path().join("started"));
         let undo = format!("echo undone >>{}", trace.display());
@@ -192,7 +195,7 @@ mod tests {
             started.exists()
         });
         assert!(began, "the line did not begin");
-        // Closes the guard's input, as the kernel does if this process dies.
+        // This closes the guard's input, as the kernel does if this process dies.
         drop(guard.orders.take());
         assert!(!changing.wait().unwrap().success());
         guard.child.wait().unwrap();

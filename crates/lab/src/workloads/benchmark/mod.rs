@@ -1,5 +1,5 @@
-//! The usual benchmarks of a network stack, one of them in each cell: netperf's streams and
-//! transactions, lmbench's latencies and bandwidths, requests to a web server.
+//! The usual benchmarks of a network stack, one in each cell: netperf's streams and transactions,
+//! lmbench's latencies and bandwidths, requests to a web server.
 
 mod local;
 mod netperf;
@@ -214,7 +214,7 @@ pub(super) fn pinned(document: &Document, axes: &Axes) -> Result<bool, FileError
 const TEST: Key = Key::text("test");
 const SIZE: Key = Key::text("size");
 const OVER: Key = Key::text("over");
-/// Whether each end has a CPU of its own.
+/// Whether the client and the server have a CPU of their own each.
 pub(super) const PINNED: Key = Key::text("pinned");
 pub(super) const NOT_PINNED: &str =
     "`pinned` chooses CPUs of this machine only: leave out `pinned`";

@@ -112,7 +112,7 @@ mod tests {
     use units::Bytes;
 
     #[test]
-    fn each_test_has_its_command_and_its_figures() {
+    fn each_netperf_test_has_its_command_and_its_metrics() {
         let line = |test| {
             let address = "10.0.0.2".parse().unwrap();
             client("/opt/weir", test, address, Span::from_millis(1500)).join(" ")

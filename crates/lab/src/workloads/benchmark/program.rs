@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(in crate::workloads) struct Measuring<'a> {
     pub(in crate::workloads) step: &'a MachineStep<'a>,
-    /// The server. If the server ended, its end explains the failure of the client.
+    /// The server. If it has ended, its exit explains the failure of the client.
     pub(in crate::workloads) server: Option<&'a mut Started>,
 }
 
-/// The CPUs of the client and the server.
+/// Returns the CPUs of the client and the server.
 pub(in crate::workloads) fn cpus_of(
     step: &MachineStep<'_>,
     pinned: bool,
@@ -61,7 +61,7 @@ impl Measuring<'_> {
         let lasting = self.step.omit + self.step.duration;
         let deadline = Instant::now() + lasting.as_duration() + PATIENCE;
         loop {
-            // With status 1 the program reports errors, which its document counts.
+            // Status 1 means that the program counted errors in its document.
             match program.wait(LOOK)? {
                 Some(status) if status.success() || status.code() == Some(1) => {
                     let has_figures = program.output().is_ok_and(|text| text.starts_with('{'));
@@ -81,7 +81,7 @@ impl Measuring<'_> {
         }
     }
 
-    /// The failure of the server, if the server ended with an error, or else `failure`.
+    /// Returns the failure of the server, if the server ended with an error, or else `failure`.
     fn cause(&mut self, failure: Failure) -> Failure {
         let Some(server) = &mut self.server else { return failure };
         match server.wait(Duration::ZERO) {
@@ -91,7 +91,7 @@ impl Measuring<'_> {
     }
 }
 
-/// A number of a document. `way`: the keys and indices that lead to the number.
+/// Returns a number of a document. `way`: the keys and indices that lead to the number.
 pub(in crate::workloads) fn number(document: &Value, way: &[&str]) -> Option<f64> {
     let found = way.iter().try_fold(document, |value, name| match name.parse::<usize>() {
         Ok(index) => value.get(index),
@@ -100,6 +100,6 @@ pub(in crate::workloads) fn number(document: &Value, way: &[&str]) -> Option<f64
     found?.as_f64()
 }
 
-/// The longest time that a program may take in addition to its measurement.
+/// Maximum time that a program may take in addition to its measurement.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(20);

@@ -14,12 +14,12 @@ pub(super) enum Test {
 }
 
 impl Test {
-    /// The names that a lab file uses, in the order of the CAQM report.
+    /// Returns the names that a lab file uses, in the order of the CAQM report.
     pub(super) fn names() -> Vec<&'static str> {
         NAMES.iter().map(|(name, _)| *name).collect()
     }
 
-    /// `size`: bytes of a message, or of a read and a write.
+    /// Parses a test's name. `size`: bytes of a message, or of a read and a write.
     pub(super) fn read(name: &str, size: Option<Bytes>) -> Result<Self, String> {
         let known = NAMES.iter().find(|(known, _)| *known == name);
         let Some((_, test)) = known else {
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_is_known_by_its_name_and_has_a_size_where_it_needs_one() {
+    fn a_benchmark_is_parsed_by_its_name_and_the_size_it_needs() {
         let size = |count| Some(Bytes::new(count));
         let stream = Test::Stream { is_udp: true, size: Bytes::new(64) };
         assert_eq!(Test::read("UDP_STREAM", size(64)), Ok(stream));

@@ -3,9 +3,9 @@ use crate::model::Failure;
 use host::Namespace;
 use units::Time;
 
-/// The bytes that the far end's sockets had received at one moment. A program's own figure may
-/// divide the bytes up to its last message by the time of its first. Over a long path with a full
-/// queue that quotient exceeds the link's rate.
+/// The bytes that the receiving host's sockets had received at one moment. A program's own figure
+/// may divide the bytes up to its last message by the time of its first. Over a long path with a
+/// full queue that quotient exceeds the link's rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Arrived {
     pub(super) at: Time,
@@ -21,8 +21,8 @@ impl Arrived {
         Ok(Self { at, bytes: counts.sum() })
     }
 
-    /// In Mbit/s. `None` if no time passed, or if the count decreased, which means that sockets
-    /// were closed in between.
+    /// Returns the rate in Mbit/s. `None` if no time passed, or if the count decreased, which means
+    /// that sockets were closed in between.
     pub(super) fn rate_since(&self, earlier: &Self) -> Option<f64> {
         let elapsed = self.at.since(earlier.at).secs_f64();
         let bytes = self.bytes.checked_sub(earlier.bytes)?;
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_the_bits_between_two_samples_over_their_time() {
+    fn goodput_is_the_bits_between_two_samples_over_their_time() {
         // 12.5 MB in a second are 100 Mbit in a second, whatever arrived before.
         assert_eq!(at(1_000, 12_500_000).rate_since(&at(0, 0)), Some(100.0));
         assert_eq!(at(5_500, 112_500_000).rate_since(&at(4_500, 100_000_000)), Some(100.0));
@@ -50,10 +50,10 @@ mod tests {
     }
 
     #[test]
-    fn samples_without_progress_have_no_rate() {
+    fn samples_without_elapsed_time_or_with_fewer_bytes_have_no_goodput() {
         let early = at(1_000, 5_000);
-        assert_eq!(early.rate_since(&early), None, "no time");
-        assert_eq!(at(2_000, 4_999).rate_since(&early), None, "a socket is gone");
-        assert_eq!(early.rate_since(&at(2_000, 0)), None, "backwards");
+        assert_eq!(early.rate_since(&early), None, "no time has passed");
+        assert_eq!(at(2_000, 4_999).rate_since(&early), None, "a socket was closed");
+        assert_eq!(early.rate_since(&at(2_000, 0)), None, "the time has decreased");
     }
 }

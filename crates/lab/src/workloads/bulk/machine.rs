@@ -1,4 +1,4 @@
-//! One TCP transfer at full speed, through the kernel alone or through a pair of programs.
+//! Measures a TCP transfer at full speed, through the kernel alone or through a pair of programs.
 
 use super::programs::{Order, Programs};
 use super::transfer::Transfer;
@@ -14,7 +14,7 @@ use units::Rate;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Route {
     pub(crate) to: SocketAddr,
-    /// `None`: as fast as possible.
+    /// Rate limit of the sender. `None`: as fast as possible.
     pub(crate) rate: Option<Rate>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn measure_over(
     let (client_host, server_host) = (testbed.namespace(from)?, testbed.namespace(to)?);
     let direct = route.to;
     let everywhere = match step.system.kind {
-        // A tunnel's far end may also reach the server over loopback.
+        // A tunnel server may also reach the workload's server over loopback.
         SystemKind::External => SocketAddr::new([0, 0, 0, 0].into(), PORT),
         _ => direct,
     };

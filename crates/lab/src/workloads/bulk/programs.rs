@@ -14,7 +14,7 @@ pub(super) struct Programs<'a> {
     pub(super) weir: &'a Path,
 }
 
-/// One client run.
+/// The options of a client run.
 #[derive(Debug)]
 pub(super) struct Order<'a> {
     pub(super) to: SocketAddr,
@@ -26,7 +26,7 @@ pub(super) struct Order<'a> {
 }
 
 impl Programs<'_> {
-    /// The client's name in messages.
+    /// Returns the client's name in messages.
     pub(super) fn name(&self) -> &'static str {
         match self.traffic {
             Traffic::Perf | Traffic::PerfBare | Traffic::PerfBlocks => "weir perf",
@@ -36,7 +36,7 @@ impl Programs<'_> {
         }
     }
 
-    /// The actual length of a phase of length `span`.
+    /// Returns the actual duration of a phase that is planned as `span`.
     pub(super) fn lasting(&self, span: Span) -> Span {
         match self.traffic {
             Traffic::Iperf3 | Traffic::Iperf3Latest => Span::from_secs(whole_seconds(span)),
@@ -53,7 +53,8 @@ impl Programs<'_> {
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
         let place = ["--bind", &ip, "--port", &port];
         let words: &[&str] = match self.traffic {
-            // The lab itself limits the length of its steps.
+            // Without a time limit in the server, because the lab itself limits the duration of its
+            // steps.
             Traffic::Perf | Traffic::PerfBlocks => {
                 &["perf", "server", "--one-off", "--max-time", "0"]
             }
@@ -111,7 +112,7 @@ impl Programs<'_> {
         [program].into_iter().chain(words).collect()
     }
 
-    /// The client's JSON. `Err` holds its message instead.
+    /// Parses the client's JSON. `Err` holds the client's own error message instead.
     pub(super) fn output(&self, text: &str) -> Result<Output, String> {
         let name = self.name();
         let output: Output = serde_json::from_str(text)
@@ -123,7 +124,7 @@ impl Programs<'_> {
     }
 }
 
-/// iperf3 counts in whole seconds.
+/// Rounds up to whole seconds, in which iperf3 counts.
 fn whole_seconds(span: Span) -> u64 {
     span.nanos().div_ceil(1_000_000_000)
 }
@@ -132,7 +133,7 @@ fn seconds(span: Span) -> String {
     format!("{}s", span.secs_f64())
 }
 
-/// The client's output. Contains only fields that are used here, and any of them may be missing.
+/// The client's output: only the fields that are used here. Any of them may be missing.
 #[derive(Debug, Deserialize)]
 pub(super) struct Output {
     error: Option<String>,
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn client_errors_and_figures_are_parsed() {
+    fn traffic_client_errors_and_goodput_are_parsed() {
         let refused = r#"{"start":{},"intervals":[],"end":{},"error":"unable to connect"}"#;
         let iperf3 = programs(Traffic::Iperf3);
         assert_eq!(iperf3.output(refused).unwrap_err(), "iperf3: unable to connect");
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn each_generator_gets_its_own_options() {
+    fn each_traffic_generator_gets_its_own_options() {
         let order = Order {
             to: "10.0.0.2:5201".parse().unwrap(),
             duration: Span::from_millis(1500),

@@ -1,5 +1,5 @@
-//! One TCP transfer at full speed between two real machines. The figures come from the output of
-//! the traffic's program, because the lab reads no sockets on real machines.
+//! Measures one TCP transfer at full speed between two real machines. The figures come from the
+//! output of the traffic's program, because the lab reads no sockets on real machines.
 
 use super::programs::{Order as Transfer, Programs};
 use crate::bench::hosts::{LabHost, Order, Stream, Turn, last_words};
@@ -78,5 +78,6 @@ pub(super) fn measure(turn: &Turn<'_>) -> Result<Measurement, Failure> {
 }
 
 const SERVER_WITHIN: Duration = Duration::from_secs(1);
-/// Time for both ends to exchange their figures: on a lossy path TCP may need several timeouts.
+/// Time for client and server to exchange their results. On a lossy path TCP may need several
+/// timeouts.
 const AFTERMATH: Duration = Duration::from_secs(30);

@@ -35,7 +35,7 @@ pub(super) fn account(seen: &[Sample], window: &Range<Time>, result: &mut Measur
     result.record_quantiles("rtt_us", &trips, &["p50", "p99"]);
 }
 
-/// The connections over time, from `begun` on.
+/// Returns the series of the connections, from `begun` on.
 pub(super) fn series(seen: &[Sample], begun: Time, step: &MachineStep<'_>) -> Vec<Series> {
     let times: Vec<f64> = seen.iter().map(|sample| sample.at.since(begun).secs_f64()).collect();
     let mut window = Vec::new();
@@ -78,10 +78,10 @@ pub(super) fn series(seen: &[Sample], begun: Time, step: &MachineStep<'_>) -> Ve
     ]
 }
 
-/// The limits on the senders, in percent of the time since the previous sample. The kernel counts
-/// the time with data to send, and within it the time limited by the peer's window and by the send
-/// buffer (net/ipv4/tcp_output.c, `tcp_chrono_start`). Congestion control limited the rest of that
-/// time. In the remaining time there was nothing to send.
+/// Returns the limits on the senders, in percent of the time since the previous sample. The kernel
+/// counts the time with data to send, and within it the time limited by the peer's window and by
+/// the send buffer (net/ipv4/tcp_output.c, `tcp_chrono_start`). Congestion control limited the rest
+/// of that time. In the remaining time there was nothing to send.
 fn limited_by(seen: &[Sample]) -> Vec<Line> {
     let total = |sample: &Sample| {
         let all = sample.sockets.iter().map(|socket| {
@@ -114,7 +114,7 @@ fn limited_by(seen: &[Sample]) -> Vec<Line> {
     lines.into()
 }
 
-/// In the order of [`LIMITS`], in percent.
+/// Returns the percentages in the order of [`LIMITS`].
 fn shares([busy, receiver, buffer]: [f64; 3], elapsed: f64) -> Option<[f64; 4]> {
     // The kernel's clock and ours are read at different moments.
     let all = elapsed.max(busy);

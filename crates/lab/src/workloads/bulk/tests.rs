@@ -7,8 +7,8 @@ use crate::runs::{Build, Ended, Location, Progress, Request};
 use results::Form;
 use std::time::Duration;
 
-/// The first data is acknowledged two round trips after the first SYN. The next second holds the
-/// second flight: 20 segments of each stream, of which the last may wait for an ACK.
+/// The first data is acknowledged two round trips after the first SYN. The next second contains the
+/// second flight: 20 segments of each stream. The last segment may wait for an ACK.
 #[test]
 fn the_window_opens_at_the_first_data_of_all_streams() {
     let lab = LabFile::parse("slow.toml", LAB).unwrap();

@@ -11,7 +11,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 use units::{Bytes, Span, Time};
 
-/// A running transfer, and everything that can end it.
+/// A running transfer, with the programs whose exit ends it.
 pub(super) struct Transfer<'a> {
     pub(super) step: &'a MachineStep<'a>,
     pub(super) programs: Programs<'a>,
@@ -45,17 +45,17 @@ impl Transfer<'_> {
         let mut result = Measurement::default();
         let goodput = at_end.rate_since(&arrived);
         if goodput.is_none() {
-            // The client has ended well, so the far end had its sockets open until then.
+            // The client exited successfully, so the server had its sockets open until then.
             return Err(self.read_too_late());
         }
         self.read_result(goodput, &mut result)?;
         after.account(&before, step.cpus, goodput, &mut result);
-        // With a pair of programs, the workload's connection ends at the near program.
+        // With a pair of programs, the workload's connection ends at the pair's client program.
         if self.pair.is_none() {
             sample::account(&self.seen, &window, &mut result);
         }
         result.series = sample::series(&self.seen, begun, step);
-        // The last sample may come after the client's end, when its sockets are gone.
+        // The last sample may come after the client has exited and its sockets are gone.
         let sockets = self.seen.iter().rev().find_map(|sample| sample.sockets.first());
         result.congestion_control = sockets.and_then(|socket| socket.congestion_control.clone());
         Ok(Measured::between_ends(step, window, result))
@@ -118,10 +118,10 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Reads the machine's clocks at the last moment before `until` at which the client was alive:
-    /// the client's sockets and processes are gone afterwards. The client counts its time from up
-    /// to a retransmission timeout before the lab saw the client's first data, so it may end that
-    /// much before `until`.
+    /// Reads the machine's clocks at the last moment before `until` at which the client was alive,
+    /// because the client's sockets and processes are gone afterwards. The client may end up to a
+    /// retransmission timeout before `until`: its own clock starts that much before the lab sees
+    /// the first data.
     fn watch_until(
         &mut self,
         until: Time,
@@ -136,7 +136,7 @@ impl Transfer<'_> {
             let ended = self.sample_until(stop, inside, testbed)?;
             let watch = (Watch::read(&self.roles)?, Arrived::read(far)?);
             let ended = ended.or(self.program.wait(Duration::ZERO)?);
-            // The far end closes its sockets as soon as its own time is over.
+            // The server closes its sockets as soon as its own time is over.
             if let Some(before_it) = latest.take_if(|(_, arrived)| watch.1.bytes < arrived.bytes) {
                 return Ok(before_it);
             }
@@ -149,7 +149,8 @@ impl Transfer<'_> {
         }
     }
 
-    /// The failure of a client that ended too early for a reading. With success, its time was over.
+    /// Returns the failure of a client that ended before the lab's reading. If the client was
+    /// successful, the lab was late.
     fn early_or_late(&mut self, status: ExitStatus) -> Failure {
         match status.success() {
             true => self.read_too_late(),
@@ -163,7 +164,7 @@ impl Transfer<'_> {
         cause.unwrap_or_else(|| Failure::ReadTooLate { program: program() })
     }
 
-    /// The client's exit status if it ended before `until`.
+    /// Takes samples until `until`. Returns the client's exit status if the client ended earlier.
     fn sample_until(
         &mut self,
         until: Time,
@@ -212,8 +213,8 @@ impl Transfer<'_> {
         }
     }
 
-    /// The reason why the client gave up. The client's own message may only be a consequence of
-    /// another program's end, which the client can notice first.
+    /// Returns the reason why the client gave up. The client's own message may only be a
+    /// consequence of another program's end, which the client can notice first.
     fn early_end(&mut self, status: ExitStatus) -> Failure {
         if let Some(cause) = self.pair.as_mut().and_then(|pair| pair.cause()) {
             return cause;
@@ -296,15 +297,15 @@ impl Transfer<'_> {
 }
 
 /// Whether a connection of the client carries the measured data. The client's control connection
-/// also leads to the server's port. The control connection carries more than a few hundred bytes
-/// only at the end, for the results, and only from the server.
+/// leads to the same port. It carries more than a few hundred bytes only at the end, for the
+/// results, and only from the server.
 fn carries_data(socket: &TcpInfo) -> bool {
     let has_answered = socket.bytes_received.is_some_and(|received| received > Bytes::ZERO);
     socket.bytes_acked.is_some_and(|sent| sent > CONTROL_AT_MOST) && !has_answered
 }
 
-/// Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 for equal shares, 1/n if one flow gets
-/// everything.
+/// Computes Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 for equal shares, 1/n if one flow
+/// gets everything.
 fn jain(rates: &[f64]) -> Option<f64> {
     let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
     let sum: f64 = rates.iter().sum();
@@ -314,7 +315,7 @@ fn jain(rates: &[f64]) -> Option<f64> {
 const WATCH_EVERY: Span = Span::from_millis(250);
 const LOOK_EVERY: Span = Span::from_millis(100);
 const LAST_LOOK: Span = Span::from_millis(60);
-/// The results also cross the lossy path, and each loss there costs a timeout.
+/// Time for the results, which also cross the lossy path. Each loss on the path costs a timeout.
 const AFTERMATH: Span = Span::from_secs(30);
 const CAUSE_WITHIN: Duration = Duration::from_millis(200);
 const BEGUN_WITHIN: Span = Span::from_secs(20);
@@ -326,7 +327,7 @@ mod tests {
 
     /// A lab that samples too late finds only the control connection, which carries the results.
     #[test]
-    fn a_control_connection_is_never_taken_for_a_data_connection() {
+    fn a_control_connection_never_counts_as_a_data_connection() {
         let info = |sent, received| {
             let mut info = TcpInfo::default();
             info.bytes_acked = Some(Bytes::new(sent));

@@ -60,7 +60,7 @@ pub(crate) fn between(turn: &Turn<'_>) -> Result<Measurement, Failure> {
     Running::start(turn)?.finish()
 }
 
-/// A turn whose server, if any, is ready, and whose client has not started.
+/// A turn in progress: the server, if any, is ready, and the client has not started.
 struct Running<'a> {
     turn: &'a Turn<'a>,
     settings: CommandSettings,
@@ -189,7 +189,8 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// The failure of the server, if the server has ended: its end explains the client's failure.
+    /// Returns the failure of the server, if the server has ended. It explains the client's
+    /// failure.
     fn server_failure(&mut self) -> Option<Failure> {
         let server = self.server.as_mut()?;
         let end = server.wait(CAUSE_WITHIN, self.turn.cancel).ok()??;
@@ -208,7 +209,7 @@ impl Ready {
 }
 
 impl Turn<'_> {
-    /// The words of a command that runs on `host`.
+    /// Fills in the words of a command that runs on `host`.
     pub(crate) fn words(&self, line: &str, host: &dyn LabHost) -> Result<Vec<String>, Failure> {
         let [client, server] = &self.addresses;
         let value = |name: &str| match name {
@@ -253,5 +254,5 @@ fn shown(time: Duration) -> String {
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PROBE: Duration = Duration::from_secs(5);
-/// On a busy machine the lab sees the end of a program late.
+/// Time until the lab notices, on a busy machine, that a program has ended.
 const CAUSE_WITHIN: Duration = Duration::from_millis(300);

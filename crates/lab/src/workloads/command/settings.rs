@@ -28,11 +28,11 @@ pub(crate) struct CommandSettings {
 /// The sign that the server is ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ready {
-    /// A listener at this TCP port.
+    /// The server is ready when it listens at this TCP port.
     Port(u16),
-    /// A line of the server's output that contains this text.
+    /// The server is ready when a line of its output contains this text.
     Log(String),
-    /// A command on the client's host that succeeds.
+    /// The server is ready when this command on the client's host succeeds.
     Command(String),
 }
 
@@ -127,7 +127,8 @@ impl Ready {
     }
 }
 
-/// The programs that a system's commands start. A program whose name is a placeholder is left out.
+/// Returns the programs that a system's commands start. Leaves out a program whose name is a
+/// placeholder.
 pub(super) fn programs(document: &Document, system: &SystemSpec) -> Vec<String> {
     let table = document.workload.get_ref();
     let client = system.client.as_ref().map(Spanned::get_ref).map(String::as_str);

@@ -3,17 +3,17 @@
 use crate::model::Failure;
 use std::time::{Duration, Instant};
 
-/// How a count rose from one value to another.
+/// The time that a number of new connections took to appear in the tracker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Filling {
-    /// New connections within the time.
+    /// New connections within `seconds`.
     pub(super) new: f64,
     pub(super) seconds: f64,
 }
 
 /// Reads the count until it has grown by `wanted` or grows no longer, and returns the middle part
-/// of its growth. A few packets may be lost on their way to the tracker. `Err` holds the most new
-/// connections of any reading.
+/// of its growth. A few packets may be lost before they reach the tracker. `Err` holds the highest
+/// number of new connections of any reading.
 pub(super) fn watch(
     before: u64,
     wanted: u64,
@@ -26,13 +26,14 @@ pub(super) fn watch(
     loop {
         let asked = begun.elapsed();
         let grown = count()?.saturating_sub(before);
-        // The tracker counted at some time between the question and its answer.
+        // The tracker counted at some time between the request and the reply.
         let at = (asked + begun.elapsed()).as_secs_f64() / 2.0;
         seen.push((at, grown as f64));
         if grown > most {
             (most, grew) = (grown, begun.elapsed());
         }
-        // Compares the time of the question: a stall of the machine before the answer ends nothing.
+        // Compare the time of the request, so that a stall of the machine before the reply ends
+        // nothing.
         let is_over = asked > patience.whole || asked.saturating_sub(grew) > patience.still;
         if grown >= wanted || is_over {
             let is_enough = most as f64 >= ENOUGH * wanted as f64;
@@ -43,7 +44,7 @@ pub(super) fn watch(
 }
 
 /// `whole`: the time for all connections. `still`: the time without a new connection after which
-/// the lab expects no more, shorter than the lifetime of a connection.
+/// the lab expects no more. It is shorter than the lifetime of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     pub(super) whole: Duration,
@@ -52,11 +53,11 @@ pub(super) struct Patience {
 
 pub(super) const PATIENCE: Patience =
     Patience { whole: Duration::from_secs(60), still: Duration::from_secs(10) };
-/// Least share of the wanted connections.
+/// Minimum share of the wanted connections.
 const ENOUGH: f64 = 0.99;
 
-/// The part of the growth between 10 % and 90 %. With too few readings: the part between the last
-/// reading without growth and the first reading with the whole growth.
+/// Returns the part of the growth between 10 % and 90 %. With too few readings: the part between
+/// the last reading without growth and the first reading with the whole growth.
 fn middle(seen: &[(f64, f64)], wanted: f64) -> Option<Filling> {
     let first_above = |share: f64| seen.iter().find(|(_, grown)| *grown >= share * wanted);
     let (from, to) = (first_above(0.1)?, first_above(0.9)?);
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ends_of_a_filling_do_not_count() {
+    fn a_filling_counts_from_10_to_90_percent() {
         let mut seen = vec![(0.0, 0.0), (0.9, 1.0)];
         seen.extend((0..=100).map(|step| (1.0 + f64::from(step) / 100.0, f64::from(step) * 10.0)));
         seen.push((9.0, 1000.0));
@@ -86,18 +87,18 @@ mod tests {
     }
 
     #[test]
-    fn with_few_readings_the_time_includes_the_last_reading_without_growth() {
+    fn with_few_readings_a_filling_counts_from_the_last_reading_without_growth() {
         let seen = [(0.0, 0.0), (1.0, 0.0), (1.5, 1000.0)];
         assert_eq!(middle(&seen, 1000.0), Some(Filling { new: 1000.0, seconds: 0.5 }));
         assert_eq!(middle(&[(0.0, 1000.0)], 1000.0), None);
     }
 
     #[test]
-    fn a_count_that_stops_below_its_goal_is_an_error() {
+    fn a_filling_that_stops_below_its_goal_is_an_error() {
         let short = Duration::from_millis(5);
         let patience = Patience { whole: Duration::from_secs(60), still: short };
         assert_eq!(watch(5, 10, patience, || Ok(9)).unwrap(), Err(4));
-        // The highest reading counts, although connections expire meanwhile.
+        // The highest reading counts, although connections expire after it.
         let patience = Patience { whole: short, still: Duration::from_secs(60) };
         let mut counts = [12].into_iter();
         assert_eq!(watch(5, 10, patience, || Ok(counts.next().unwrap_or(5))).unwrap(), Err(7));

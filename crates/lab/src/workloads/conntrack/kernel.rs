@@ -26,7 +26,7 @@ pub(super) fn measure(
     let folder = made.map_err(|error| Failure::io("making a folder for the profile", &error))?;
     let (near, far) = (Namespace::create("generator")?, Namespace::create("router")?);
     lay(&near, &far)?;
-    // Without this the kernel would forward the packets in the generator's own CPU time.
+    // Without steering, the kernel would forward the packets in the generator's own CPU time.
     let last: Vec<usize> = host::online_cpus().into_iter().next_back().into_iter().collect();
     if let Err(error) = host::steer_receiving(&far, "dev0", &last) {
         result.warnings.push(format!("the generator shares its CPU with the router: {error}"));
@@ -58,7 +58,8 @@ pub(super) fn measure(
         })?;
     let ended = generator.wait(PATIENCE.whole)?;
     let filling = filling.map_err(|most| match ended {
-        // The generator also fails if it misses its rate, and it always does at this rate.
+        // The generator misses this rate in every run, and reports that as a failure. So its
+        // failure counts only if no connection appeared.
         Some(status) if most == 0 && !status.success() => generator.early_end(status),
         _ => {
             Failure::Workload(format!("the kernel stopped at {most} connections of {connections}"))
@@ -70,7 +71,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Two veth pairs, and a router that forwards from the first pair to the second.
+/// Builds two veth pairs, and a router that forwards from the first pair to the second.
 fn lay(near: &Namespace, far: &Namespace) -> Result<(), HostError> {
     for side in 0..2_u8 {
         let (own, device) = (format!("gen{side}"), format!("dev{side}"));
@@ -93,7 +94,7 @@ fn lay(near: &Namespace, far: &Namespace) -> Result<(), HostError> {
     })
 }
 
-/// The hardware address of an interface of the calling thread's namespace.
+/// Returns the hardware address of an interface of the calling thread's namespace.
 fn hardware_address(interface: &str) -> Option<String> {
     let mut all = nix::ifaddrs::getifaddrs().ok()?;
     let octets = all.find_map(|one| {
@@ -103,7 +104,7 @@ fn hardware_address(interface: &str) -> Option<String> {
     Some(octets.map(|octet| format!("{octet:02x}")).join(":"))
 }
 
-/// The bytes of one tracked connection in the kernel's memory.
+/// Returns the size of one tracked connection in the kernel's memory, in bytes.
 fn object_size() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/slabinfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("nf_conntrack "))?;
@@ -122,7 +123,8 @@ const MAXIMUM: &str = "net.netfilter.nf_conntrack_max";
 const COUNT: &str = "net.netfilter.nf_conntrack_count";
 const TABLE: &str = "table ip weir { chain track { type filter hook prerouting priority 0; \
      ct state new counter accept; }; }";
-/// More than packet sockets and a veth pair carry: the generator waits while its port is full.
+/// Offered packets a second: more than packet sockets and a veth pair carry. The generator waits
+/// while its port is full.
 const OFFERED: f64 = 3e6;
 const CLIENTS: Ipv4Addr = Ipv4Addr::new(16, 0, 0, 0);
 const SERVERS: Ipv4Addr = Ipv4Addr::new(48, 0, 0, 0);

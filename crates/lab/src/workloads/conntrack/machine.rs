@@ -1,4 +1,4 @@
-//! One filling of one tracker.
+//! Fills one tracker once.
 
 use super::filling::{Filling, PATIENCE, watch};
 use super::{KERNEL, kernel};
@@ -89,7 +89,8 @@ pub(super) fn account(fillings: &[Filling], result: &mut Measurement) {
     result.record("setups_s", (seconds > 0.0).then(|| new / seconds));
 }
 
-/// The switch tracks nothing until the lab adds the first rule.
+/// Rules before the first measurement. The switch tracks nothing until the lab adds the first
+/// tracking rule.
 const RULES: &str = "table=0,priority=1,in_port=1 actions=drop\ntable=1,ip actions=output:2\n";
 
 fn rule(zone: u32) -> String {

@@ -94,7 +94,7 @@ impl CellWorkload for Connections {
 }
 
 const CONNECTIONS: Key = Key::count("connections");
-/// The switches refuse more than three million connections.
+/// Maximum number of connections: the switches refuse more than three million.
 const MOST: u32 = 2_000_000;
 /// The system that tests the kernel's own tracker.
 const KERNEL: &str = "nf-conntrack";

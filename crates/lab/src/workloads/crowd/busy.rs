@@ -1,4 +1,4 @@
-//! The connections that send all the time, and their throughput at the far end.
+//! The connections that send all the time, and their throughput at the receiving host.
 
 use super::machine::{BUSY, inside};
 use crate::bench::machine::{Caller, Listener, MachineStep, Roles, Watch};

@@ -33,7 +33,8 @@ pub(super) fn measure(
         for _ in 0..LANES {
             scope.spawn(|| serve(&listener, &arrivals, step, scope, &apart));
         }
-        // Descriptors opened from here on are in this table only, and are gone once closed here.
+        // From here on, descriptors are only in this thread's table, and closing them here closes
+        // them for good.
         apart.wait();
         let mut pair = Pair::start(step, testbed)?;
         let caller = Caller {
@@ -54,7 +55,7 @@ pub(super) fn measure(
     })
 }
 
-/// The approximate time to open the idle connections.
+/// Estimates the time to open the idle connections.
 pub(super) fn setting_up(idle: u32) -> Span {
     Span::from_millis(u64::from(idle) / EXPECTED_EACH_MS)
 }
@@ -124,7 +125,7 @@ fn counted(failure: Failure, count: u32) -> Failure {
 /// of its own.
 ///
 /// Uses a file descriptor table of its own: the limit applies to each table, and this process also
-/// holds the other end of every connection. A connection accepted here must therefore be closed
+/// holds the client's side of every connection. A connection accepted here must therefore be closed
 /// here.
 fn serve<'scope>(
     listener: &'scope Listener,
@@ -157,7 +158,7 @@ fn serve<'scope>(
     Ok(())
 }
 
-/// Runs `work` on a thread in the near host, on that end's CPUs.
+/// Runs `work` on a thread in the client's host, on that host's CPUs.
 pub(super) fn inside<T: Send>(
     step: &MachineStep<'_>,
     near: &Namespace,
@@ -169,7 +170,8 @@ pub(super) fn inside<T: Send>(
     })?
 }
 
-/// One table holds the near ends of all connections, and the programs in between inherit the limit.
+/// Raises the limit on open files. A single table holds the client's side of all connections, and
+/// the programs in between inherit the limit.
 fn allow_files(settings: CrowdSettings) -> Result<(), Failure> {
     let needed = u64::from(settings.idle + settings.busy) + OTHER_FILES;
     let has = getrlimit(Resource::Nofile);
@@ -191,8 +193,8 @@ fn allow_files(settings: CrowdSettings) -> Result<(), Failure> {
 const PASSING: u8 = b'p';
 const RESTING: u8 = b'r';
 pub(super) const BUSY: u8 = b'b';
-/// Threads that open connections at the same time.
+/// Number of threads that open connections at the same time.
 const LANES: u32 = 32;
 const OTHER_FILES: u64 = 500;
-/// Connections that open in a millisecond, for the estimate.
+/// Number of connections that open in a millisecond, for the estimate.
 const EXPECTED_EACH_MS: u64 = 3;

@@ -1,11 +1,12 @@
-//! Memory of the two programs between the workload's ends.
+//! Memory of the two programs between the workload's client and server.
 
 use crate::bench::machine::Roles;
 use crate::model::{Failure, Measurement};
 use probe::process::Resident;
 use units::Bytes;
 
-/// `None` without programs in between: the kernel's own memory belongs to no process.
+/// The memory of each program. `None` without programs in between: the kernel's own memory belongs
+/// to no process.
 #[derive(Debug)]
 pub(super) struct Memory {
     client: Option<Resident>,

@@ -4,7 +4,7 @@ use super::IDLE;
 use crate::model::file::{Document, FileError};
 use results::Axes;
 
-/// Idle connections, and busy connections at full speed.
+/// The numbers of idle connections, and of busy connections at full speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CrowdSettings {
     pub(crate) idle: u32,
@@ -18,5 +18,5 @@ impl CrowdSettings {
     }
 }
 
-/// Each idle connection takes a port and, at each end, a file descriptor.
+/// Maximum number of idle connections. Each takes a port and, on each side, a file descriptor.
 const MOST_IDLE: u32 = 20_000;

@@ -19,10 +19,10 @@ pub(crate) struct Case {
     paced: Option<(Expected, String)>,
     /// Shell scripts, run in each host before the load.
     pub(super) setup: Sides<Option<String>>,
-    /// Shell commands of the load. They run until the doctor has given its verdict.
+    /// Shell commands of the load, which run until the doctor has given its verdict.
     pub(super) load: Sides<Option<String>>,
     pub(super) quota: Sides<Option<Share>>,
-    /// Processes that keep the sender's CPU busy. The sender is pinned to it.
+    /// Number of processes that keep the sender's CPU busy. The sender is pinned to this CPU.
     pub(super) hogs: u32,
     /// The host in which `weir doctor` runs.
     pub(super) side: Side,
@@ -31,15 +31,15 @@ pub(crate) struct Case {
     pub(super) needs: Vec<String>,
     /// The seconds within which the load makes the file `$READY`; 0: the load makes no such file.
     pub(super) ready_within: u32,
-    /// Shortest observation by the doctor in seconds, in every form.
+    /// Minimum duration of the doctor's observation in seconds, in every form.
     pub(super) watch_at_least: u32,
-    /// The core whose time is recorded; `None`: the busiest core.
+    /// The core whose CPU time is recorded; `None`: the busiest core.
     pub(super) core: Option<u32>,
     /// The doctor's option `--cpus`; `None`: all CPUs.
     pub(super) cpus: Option<String>,
     /// The links of a built-in fault or of a composition.
     pub(super) own_links: Option<Vec<LinkSettings>>,
-    /// The words and the proof of a composition.
+    /// The description and the proof of a composition.
     pub(super) drawn: Option<Drawn>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum Side {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Asked {
     Machine,
-    /// Connections, as `--flow` has them.
+    /// Connections, in the syntax of `--flow`.
     Flow(String),
     /// A test with the other host.
     Test,
@@ -61,7 +61,7 @@ pub(crate) enum Asked {
     Capture,
 }
 
-/// One value for each host.
+/// A value for each host.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sides<T> {
     pub(super) sender: T,
@@ -118,9 +118,9 @@ impl Case {
         Ok(case.about_a_capture())
     }
 
-    /// The case that the file's own keys describe.
+    /// Parses the case that the file's own keys describe.
     pub(super) fn own(document: &Document, axes: &Axes) -> Result<Self, FileError> {
-        // Scripts may contain braces, which no axis replaces.
+        // Scripts may contain braces. Axes do not replace them.
         let script = |key: Key| document.workload.get_ref().text(key).map(str::to_owned);
         let load = |key: Key, usual: &str| match script(key) {
             Some(text) if text == NO_LOAD => None,
@@ -184,7 +184,7 @@ impl Case {
         Ok(case.about_a_capture())
     }
 
-    /// The case with the right verdicts about a sender of this congestion control.
+    /// Returns the case with the right verdicts about a sender of this congestion control.
     pub(super) fn of_sender(&self, congestion: Option<&str>) -> Self {
         let mut case = self.clone();
         let is_paced = congestion.is_some_and(|name| PACED.iter().any(|one| name.starts_with(one)));
@@ -197,8 +197,8 @@ impl Case {
         case
     }
 
-    /// For a question about a capture, replaces the expected verdicts: a capture shows less than a
-    /// machine.
+    /// For a question about a capture, replaces the expected verdicts, because a capture shows less
+    /// than a machine.
     fn about_a_capture(mut self) -> Self {
         if self.question == Asked::Capture
             && let Some((expected, written)) = self.captured.take()
@@ -226,12 +226,12 @@ fn asked(text: &str) -> Result<Asked, String> {
     })
 }
 
-/// The built-in fault that the cell at `axes` names.
+/// Returns the built-in fault that the cell at `axes` names.
 pub(super) fn fault(document: &Document, axes: &Axes) -> Result<Option<String>, FileError> {
     document.workload_key(axes, FAULT, |name| Ok(name.to_owned()))
 }
 
-/// The composition of the number that the cell at `axes` names.
+/// Returns the composition of the number that the cell at `axes` names.
 pub(super) fn composition(
     document: &Document,
     axes: &Axes,
@@ -243,13 +243,14 @@ pub(super) fn composition(
     })
 }
 
-/// The name of the variable that holds the value of this axis.
+/// Returns the name of the shell variable that holds the value of this axis.
 pub(crate) fn variable_of(axis: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     format!("AXIS_{}", axis.chars().map(plain).collect::<String>())
 }
 
-/// The list of CPUs for all values of the axes, or for one: `receive-two-cores=0-1 0`.
+/// Returns the list of CPUs. The text has one list for all values of the axes, and may have others
+/// for single values: `receive-two-cores=0-1 0`.
 fn cpus(text: &str, axes: &Axes) -> Result<Option<String>, String> {
     let mut usual = None;
     let mut own = None;
@@ -282,7 +283,7 @@ const SETUP_RECEIVER: Key = Key::text("setup-receiver");
 const QUOTA_SENDER: Key = Key::text("quota-sender");
 const QUOTA_RECEIVER: Key = Key::text("quota-receiver");
 const HOGS: Key = Key::count("hogs");
-/// The core whose time is recorded.
+/// The core whose CPU time is recorded.
 const CORE: Key = Key::count("core");
 /// The CPUs of the doctor's host.
 const CPUS: Key = Key::text("cpus");
@@ -326,7 +327,7 @@ pub(crate) const COMMANDS: [Key; 4] = [SETUP_SENDER, SETUP_RECEIVER, SENDER, REC
 const PACED: [&str; 3] = ["bbr", "tcpa", "weir_"];
 const USUAL_SENDER: &str = "$WEIR doctor-load send $RECEIVER:$PORT";
 const USUAL_RECEIVER: &str = "$WEIR doctor-load receive $RECEIVER:$PORT";
-/// The host has no part in the load.
+/// The value of a host that has no part in the load.
 const NO_LOAD: &str = "none";
 const MOST_HOGS: u32 = 16;
 const MOST_CORE: u32 = 4095;

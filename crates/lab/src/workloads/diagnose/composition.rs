@@ -1,6 +1,6 @@
-//! Compositions that a number draws: a fault or a healthy case, its place, the traffic, other
-//! traffic beside it, and the path. The right verdict follows from the construction of the case.
-//! [`Proof`] has the counts that show the fault at work.
+//! Compositions that a number draws. A composition is a fault or a healthy case, the place of the
+//! fault, the traffic, background traffic, and the path. The right verdict follows from the
+//! construction of the case. [`Proof`] has the counts that show the fault at work.
 
 mod cases;
 mod draft;
@@ -19,7 +19,7 @@ pub(super) struct Composition {
     pub(super) text: String,
 }
 
-/// The words and the proof of a drawn case.
+/// The description and the proof of a drawn case.
 #[derive(Debug, Clone)]
 pub(super) struct Drawn {
     pub(super) case: &'static str,
@@ -31,7 +31,7 @@ pub(super) struct Drawn {
 }
 
 impl Composition {
-    /// The same number gives the same composition.
+    /// Draws the composition of a number. The same number gives the same composition.
     pub(super) fn draw(number: u64) -> Self {
         let mut dice = Dice::new(number);
         let kinds = if dice.chance(HEALTHY_SHARE) { HEALTHY } else { FAULTS };
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_draws_one_composition_and_numbers_draw_all_cases() {
+    fn equal_numbers_draw_equal_compositions_and_many_draw_all_cases() {
         let drawn: Vec<Composition> = (0..1500).map(Composition::draw).collect();
         assert_eq!(drawn[7].text, Composition::draw(7).text);
         let count = |kinds: &[Kind]| {

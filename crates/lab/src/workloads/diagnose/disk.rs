@@ -12,14 +12,14 @@ use units::Bytes;
 pub(super) struct Disk {
     file: File,
     buffer: Vec<u8>,
-    /// The first byte of the buffer that O_DIRECT may use.
+    /// Offset of the first byte of the buffer that O_DIRECT may use.
     start: usize,
     length: usize,
     at: u64,
 }
 
 impl Disk {
-    /// A file in this directory, of which a chunk is read at a time.
+    /// Creates a file in this directory that is read in pieces of `chunk`.
     pub(super) fn new(directory: &Path, chunk: Bytes) -> io::Result<Self> {
         let path = directory.join(format!("weir-load-{}", std::process::id()));
         let mut written = OpenOptions::new().write(true).create_new(true).open(&path)?;
@@ -38,7 +38,7 @@ impl Disk {
         Ok(Self { file, buffer, start, length, at: 0 })
     }
 
-    /// The next chunk, far from the one before, so that the disk cannot read ahead.
+    /// Reads the next chunk. It lies far from the previous one, so that the disk cannot read ahead.
     pub(super) fn read(&mut self) -> io::Result<()> {
         let whole = (BLOCK * BLOCKS) as u64;
         self.at = (self.at + STEP) % (whole - self.length as u64) / ALIGNED as u64 * ALIGNED as u64;
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_are_read_and_the_file_has_no_name() {
+    fn the_disk_file_is_read_in_chunks_and_has_no_name() {
         let folder = tempfile::tempdir().unwrap();
         let mut disk = match Disk::new(folder.path(), Bytes::new(10_000)) {
             Ok(disk) => disk,

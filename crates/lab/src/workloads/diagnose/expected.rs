@@ -29,7 +29,7 @@ impl Expected {
         }
     }
 
-    /// The names of the causes.
+    /// Returns the names of the causes.
     pub(super) fn names(&self) -> impl Iterator<Item = &String> {
         let none: &[Vec<String>] = &[];
         let causes = if let Self::Causes(causes) = self { causes } else { none };
@@ -44,7 +44,7 @@ impl Expected {
         }
     }
 
-    /// The share of the causes that are among the first two verdicts.
+    /// Returns the share of the expected causes that are among the first two verdicts.
     pub(super) fn among_first_two(&self, told: &Told) -> f64 {
         let first_two = || std::iter::once(&told.first).chain(&told.others).take(2);
         match self {

@@ -79,7 +79,8 @@ impl Counters {
 }
 
 impl Counters {
-    /// The rate of the bytes that arrived at the receiver's interfaces since `earlier`, in Mbit/s.
+    /// Returns the rate of the bytes that arrived at the receiver's interfaces since `earlier`, in
+    /// Mbit/s.
     pub(super) fn carried_since(&self, earlier: &Self) -> f64 {
         let (now, then) = (&self.receiver, &earlier.receiver);
         let seconds = now.taken.since(then.taken).secs_f64();
@@ -106,5 +107,5 @@ impl HostCounters {
 }
 
 const LOOPBACK: &str = "lo";
-/// Fewest packets for which a share is recorded.
+/// Minimum number of packets for which a share is recorded.
 const FEW: f64 = 100.0;

@@ -14,7 +14,7 @@ pub(crate) fn open(name: &str) -> Result<LabFile, String> {
     LabFile::parse(&format!("labs/faults/{name}.toml"), text).map_err(|error| error.to_string())
 }
 
-/// The text of a fault.
+/// Returns the text of a fault.
 pub(super) fn text(name: &str) -> Option<&'static str> {
     FAULTS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fault_is_a_valid_lab_of_its_name_and_in_the_lab_of_all() {
+    fn every_fault_is_a_valid_lab_and_listed_in_the_lab_of_all_faults() {
         let all =
             crate::workloads::builtin::open("faults").unwrap_or_else(|error| panic!("{error}"));
         let axis = all.axes["fault"].get_ref();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_of_the_folder_of_faults_is_a_fault() {
+    fn every_file_in_labs_faults_is_a_built_in_fault() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../labs/faults");
         let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         for file in files.filter(|file| file.extension().is_some_and(|end| end == "toml")) {

@@ -1,5 +1,5 @@
-//! Simple ends of connections with a known behaviour, each a process of its own, because a verdict
-//! names processes. `weir doctor-load` runs them.
+//! Simple senders and receivers with a known behaviour, each a process of its own, because a
+//! verdict names processes. `weir doctor-load` runs them.
 
 use super::disk::Disk;
 use nix::sys::socket::{Backlog, listen, setsockopt, sockopt};
@@ -9,56 +9,56 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use units::{Bytes, Rate, Span};
 
-/// A sending end.
+/// The settings of a sending process.
 #[derive(Debug, Clone)]
 pub struct Sender {
     pub to: SocketAddr,
-    /// Bytes of each write.
+    /// Size of each write.
     pub chunk: Bytes,
     /// The time between two writes.
     pub pause: Span,
-    /// Writes no faster than this.
+    /// Maximum rate of the writes.
     pub rate: Option<Rate>,
     pub congestion: Option<String>,
-    /// SO_SNDBUF.
+    /// Size of the send buffer (SO_SNDBUF).
     pub buffer: Option<Bytes>,
     /// The number of writes that each chunk is divided into.
     pub parts: u32,
-    /// Waits for one byte after each chunk.
+    /// Whether to wait for one byte after each chunk.
     pub asks: bool,
     pub udp: bool,
     /// The number of connections that are opened. Only the last one carries data.
     pub connections: u32,
-    /// Opens a new connection for each write.
+    /// Whether to open a new connection for each write.
     pub reconnects: bool,
-    /// Reads each chunk from a file in this directory before sending it, past the page cache.
+    /// Directory of a file from which each chunk is read before it is sent, past the page cache.
     pub disk: Option<PathBuf>,
     pub time: Span,
 }
 
-/// A receiving end. It serves each connection with a thread.
+/// The settings of a receiving process. It serves each connection with a thread.
 #[derive(Debug, Clone)]
 pub struct Receiver {
     pub at: SocketAddr,
     pub chunk: Bytes,
     pub pause: Span,
-    /// Reads no faster than this.
+    /// Maximum rate of the reads.
     pub rate: Option<Rate>,
-    /// SO_RCVBUF.
+    /// Size of the receive buffer (SO_RCVBUF).
     pub buffer: Option<Bytes>,
-    /// Answers each chunk with one byte.
+    /// Whether to answer each chunk with one byte.
     pub answers: bool,
     pub udp: bool,
     pub backlog: Option<i32>,
     pub accepts: bool,
     pub reads: bool,
-    /// RLIMIT_NOFILE.
+    /// Maximum number of open descriptors (RLIMIT_NOFILE).
     pub descriptors: Option<u64>,
     pub time: Span,
 }
 
 impl Sender {
-    /// Runs until the time is over. Failed connections are tried again.
+    /// Runs until the time is over. Tries failed connections again.
     pub fn run(&self) -> io::Result<()> {
         let end = Instant::now() + self.time.as_duration();
         if self.udp {
@@ -115,7 +115,7 @@ impl Sender {
         let mut pace = Pace::new(self.chunk, self.pause, self.rate);
         while Instant::now() < end {
             pace.wait();
-            // The kernel refuses a datagram while no receiver listens.
+            // The kernel refuses a datagram if no receiver listens.
             let _ = socket.send(&block);
         }
         Ok(())
@@ -144,7 +144,7 @@ impl Receiver {
             return Ok(());
         }
         let own = self.clone();
-        // The process ends when the time is over, whatever its connections do.
+        // The process ends when the time is over, even if connections are still open.
         std::thread::spawn(move || {
             loop {
                 match listener.accept() {

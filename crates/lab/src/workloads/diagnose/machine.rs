@@ -1,4 +1,4 @@
-//! One turn: the scene, the doctor in one of the hosts, and its verdict.
+//! Runs one turn: the scene, the doctor in one of the hosts, and its verdict.
 
 use super::case::{Asked, Case, Side};
 use super::figures::Counters;
@@ -47,7 +47,8 @@ pub(super) fn measure(
     let seconds = begun.elapsed().as_secs_f64();
     let now = Counters::read(&scene)?;
     let after = Watch::read(&roles)?;
-    // A load that fills the machine is the fault of some cases, and no flaw of the measurement.
+    // Some cases have a load that fills the machine as their fault. It is no flaw of the
+    // measurement.
     after.account_polling(&before, step.cpus, None, &mut result);
     result.record("seconds", Some(seconds));
     let stolen = result.metrics.get("steal_percent").map_or(0.0, |steal| steal.value);
@@ -70,7 +71,7 @@ pub(super) fn measure(
     Ok(proven(measured, case, step))
 }
 
-/// Adds the check of the emulator's counts, once the emulator has ended.
+/// Adds the check of the emulator's counts, which runs once the emulator has ended.
 fn proven(measured: Measured, case: &Case, step: &MachineStep<'_>) -> Measured {
     let Some(drawn) = case.drawn.clone() else { return measured };
     let Measured { result, queues } = measured;
@@ -82,7 +83,7 @@ fn proven(measured: Measured, case: &Case, step: &MachineStep<'_>) -> Measured {
     Measured { result, queues: Box::new(queues) }
 }
 
-/// A turn without a verdict, if a program of the load is not installed.
+/// Returns a turn without a verdict, if a program of the load is not installed.
 fn left_out(case: &Case) -> Option<Measurement> {
     let missing: Vec<&str> =
         case.needs.iter().map(String::as_str).filter(|program| !is_installed(program)).collect();
@@ -98,7 +99,8 @@ fn left_out(case: &Case) -> Option<Measurement> {
 }
 
 fn judge(case: &Case, told: &Told, stolen: f64, result: &mut Measurement) {
-    // A hypervisor that takes CPU time is a fault beside the lab's, so its verdict is right too.
+    // A hypervisor that takes CPU time is a second fault beside the lab's, so its verdict is right
+    // too.
     let is_stolen = stolen > MOST_STOLEN_PERCENT && told.first == STOLEN;
     let right = is_stolen || case.expected.is_first_right(told);
     result.record("first_verdict_right", Some(f64::from(u8::from(right))));
@@ -133,7 +135,7 @@ fn judge(case: &Case, told: &Told, stolen: f64, result: &mut Measurement) {
     }
 }
 
-/// The seconds that `weir doctor` observes.
+/// Returns the number of seconds that `weir doctor` observes.
 fn seconds(case: &Case, step: &MachineStep<'_>) -> u64 {
     let seconds = step.duration.secs_f64().round().max(1.0) as u64;
     let early = match case.question {
@@ -156,7 +158,7 @@ fn start(case: &Case, step: &MachineStep<'_>, scene: &Scene<'_>) -> Result<Start
         Asked::Capture => {
             argv.extend(time.into_iter().chain(["--capture", "eth0"].map(str::to_owned)));
         }
-        // A test has its own length.
+        // A test has a duration of its own.
         Asked::Test => {
             let host = scene.address(match case.side {
                 Side::Sender => Side::Receiver,
@@ -169,7 +171,7 @@ fn start(case: &Case, step: &MachineStep<'_>, scene: &Scene<'_>) -> Result<Start
     scene.program(case.side, &argv, &[])
 }
 
-/// The document that `weir doctor` prints.
+/// Waits for the document that `weir doctor` prints.
 fn await_verdict(
     mut doctor: Started,
     case: &Case,
@@ -210,7 +212,7 @@ fn pause(step: &MachineStep<'_>, time: Duration) -> Result<(), Failure> {
 /// The cause of `weir doctor` for the hypervisor.
 const STOLEN: &str = "stolen-cpu";
 const MOST_STOLEN_PERCENT: f64 = 2.0;
-/// The longest time until a capture has opened its socket.
+/// Maximum time until a capture has opened its socket.
 const CAPTURE_BEGINS: Duration = Duration::from_millis(700);
-/// A machine without CPU time to spare needs long to judge.
+/// Maximum time for the verdict. A machine without idle CPU time needs long.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -51,7 +51,7 @@ impl Workload for Diagnose {
         Ok(Box::new(Case::parse(document, axes)?))
     }
 
-    /// The built-in fault or the composition that the cell names.
+    /// Returns the built-in fault or the composition that the cell names.
     fn inputs(&self, document: &Document, axes: &Axes) -> Vec<(String, String)> {
         let fault = case::fault(document, axes).ok().flatten();
         let named = fault.and_then(|name| {

@@ -1,9 +1,9 @@
-//! Programs, CPUs and rights that a case needs and the lab checks before the case runs.
+//! Checks before a case runs whether the machine has the programs, CPUs and rights that it needs.
 
 use super::case::{Case, Side};
 use crate::bench::machine::is_installed;
 
-/// The needs of the case that this machine lacks, each a sentence.
+/// Returns the needs of the case that this machine does not meet, each as a sentence.
 pub(super) fn lacking(case: &Case) -> Vec<String> {
     let mut lacking: Vec<String> = programs(case)
         .into_iter()
@@ -21,7 +21,7 @@ pub(super) fn lacking(case: &Case) -> Vec<String> {
     lacking
 }
 
-/// The programs that the file names, and the tools that its scripts call.
+/// Returns the programs that the file names, and the tools that its scripts call.
 fn programs(case: &Case) -> Vec<String> {
     let mut programs = case.needs.clone();
     for side in [Side::Sender, Side::Receiver] {
@@ -34,7 +34,7 @@ fn programs(case: &Case) -> Vec<String> {
     programs
 }
 
-/// The known tools that the commands of a script start.
+/// Returns the known tools that the commands of a script start.
 fn tools(script: &str) -> impl Iterator<Item = &str> {
     let parts = script.split(['\n', ';', '|', '&', '(', '{']);
     parts.flat_map(|part| {
@@ -65,7 +65,7 @@ mod tests {
     use results::{Axes, Form};
 
     #[test]
-    fn a_case_needs_the_tools_of_its_scripts() {
+    fn a_fault_needs_the_tools_that_its_scripts_call() {
         let found: Vec<&str> =
             tools("nft add table ip x\nexec taskset -c 0 iperf3 -s > /dev/null").collect();
         assert_eq!(found, ["nft", "taskset", "iperf3"]);

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use units::Share;
 
-/// A group that exists as long as this value.
+/// A control group that is removed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct QuotaGroup {
     directory: PathBuf,
 }
 
 impl QuotaGroup {
-    /// A group whose processes may use this share of one CPU.
+    /// Creates a group whose processes may use this share of one CPU.
     pub(super) fn create(name: &str, share: Share) -> Result<Self, Failure> {
         let (mount, version) = controller().ok_or_else(|| {
             Failure::Workload(
@@ -42,7 +42,7 @@ impl QuotaGroup {
         Ok(group)
     }
 
-    /// The file of the group into which a process writes 0 to enter the group.
+    /// Returns the file of the group into which a process writes 0 to enter the group.
     pub(super) fn door(&self) -> PathBuf {
         self.directory.join("cgroup.procs")
     }
@@ -50,7 +50,8 @@ impl QuotaGroup {
 
 impl Drop for QuotaGroup {
     fn drop(&mut self) {
-        // The kernel empties the group some time after its processes were killed.
+        // The processes were killed, but the kernel removes them from the group only some time
+        // later.
         let deadline = Instant::now() + EMPTY_WITHIN;
         while std::fs::remove_dir(&self.directory).is_err() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
@@ -64,7 +65,7 @@ enum Version {
     Two,
 }
 
-/// The mount that has the CPU controller.
+/// Finds the mount that has the CPU controller.
 fn controller() -> Option<(PathBuf, Version)> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     let found = mounts_in(&mounts);
@@ -79,7 +80,7 @@ fn controller() -> Option<(PathBuf, Version)> {
     one.or_else(two).cloned()
 }
 
-/// Version 1 with the controller `cpu`, and version 2 (proc(5): mountinfo).
+/// Finds the mounts of version 1 with the controller `cpu`, and of version 2 (proc(5): mountinfo).
 fn mounts_in(text: &str) -> Vec<(PathBuf, Version)> {
     let of_line = |line: &str| {
         let (left, right) = line.split_once(" - ")?;
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mounts_of_both_cgroup_versions_are_found() {
+    fn mounts_of_both_cgroup_versions_are_found() {
         let text = "31 23 0:27 / /sys/fs/cgroup/cpu rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
                     32 23 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
                     33 23 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";

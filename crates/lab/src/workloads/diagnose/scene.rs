@@ -9,7 +9,7 @@ use probe::tcp::Filter;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// The running load. Its programs end with this value, then their groups.
+/// The running load. Dropping this value ends its programs, then removes their groups.
 #[derive(Debug)]
 pub(super) struct Scene<'a> {
     step: &'a MachineStep<'a>,
@@ -21,8 +21,8 @@ pub(super) struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    /// `before_load` is called just before the sender's load starts; all other programs run by
-    /// then.
+    /// Prepares the hosts and starts the load. Calls `before_load` just before the sender's load
+    /// starts, when all other programs run.
     pub(super) fn begin(
         case: &Case,
         step: &'a MachineStep<'a>,
@@ -65,7 +65,7 @@ impl<'a> Scene<'a> {
         Ok(scene)
     }
 
-    /// Waits for the file by which the load says that its preparations are over.
+    /// Waits for the file with which the load reports that its preparations are over.
     fn await_ready(&mut self, seconds: u32) -> Result<(), Failure> {
         let deadline = Instant::now() + Duration::from_secs(seconds.into());
         let file = self.step.programs.join(READY);
@@ -86,7 +86,7 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// A program in a host, with the same environment as the scripts.
+    /// Starts a program in a host, with the same environment as the scripts.
     pub(super) fn program(
         &self,
         side: Side,
@@ -105,12 +105,12 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// The sender's and the receiver's namespace.
+    /// Returns the sender's and the receiver's namespace.
     pub(super) fn hosts(&self) -> [&Namespace; 2] {
         [&self.sender, &self.receiver]
     }
 
-    /// The failure of a program of the load that has ended unsuccessfully.
+    /// Returns the failure of a program of the load that has ended unsuccessfully.
     pub(super) fn failure(&mut self) -> Option<Failure> {
         self.programs.iter_mut().find_map(|program| match program.wait(Duration::ZERO) {
             Ok(Some(status)) if !status.success() => Some(program.early_end(status)),
@@ -178,7 +178,7 @@ impl<'a> Scene<'a> {
             script += &format!("echo 0 > '{}'\n", group.door().display());
             self.groups.push(group);
         }
-        // A load of one command keeps the process that was started.
+        // `exec` keeps the pid of the process that was started, if the load is a single command.
         if is_one_command(load) {
             script += "exec ";
         }
@@ -188,7 +188,8 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Waits until a socket has the port, but not for ever: a fault may keep the receiver from it.
+    /// Waits until a socket listens at the port, for at most [`READY_WITHIN`]: a fault may prevent
+    /// the receiver from listening.
     fn await_receiver(&self) {
         let deadline = Instant::now() + READY_WITHIN;
         let filter = Filter::listening().local_port(PORT);
@@ -206,8 +207,8 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Whether the load is one command, with which a shell can replace itself: no loop, list or
-/// pipeline. A separator within quotes counts too, which costs only a process.
+/// Whether the load is a single command, with which a shell can replace itself: no loop, list or
+/// pipeline. A separator within quotes also counts as a list, which only costs a process.
 fn is_one_command(load: &str) -> bool {
     let is_loop = load.split_whitespace().next().is_some_and(|word| LOOPS.contains(&word));
     !is_loop && !load.trim().contains(['\n', ';', '|', '&', '{', '('])
@@ -215,7 +216,7 @@ fn is_one_command(load: &str) -> bool {
 
 const LOOPS: [&str; 6] = ["while", "until", "for", "if", "case", "!"];
 const READY: &str = "ready";
-/// Uses a CPU and makes no system call.
+/// A loop that uses a CPU and makes no system call.
 const HOG: &str = "while :; do :; done";
 const SETUP_WITHIN: Duration = Duration::from_secs(20);
 const READY_WITHIN: Duration = Duration::from_secs(3);

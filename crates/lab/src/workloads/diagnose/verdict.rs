@@ -4,7 +4,7 @@ use super::expected::NOTHING;
 use serde_json::Value;
 use units::Rate;
 
-/// A verdict in names that a lab file can expect.
+/// A verdict, with the names that a lab file can expect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Told {
     /// The cause, `nothing` if nothing is wrong, or `unclear` if there is not enough evidence.
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limited_healthy_and_unclear_verdicts_are_read() {
+    fn limited_healthy_and_unclear_verdicts_are_parsed() {
         let read = |verdict: &str| Told::read(&format!("{{\"verdict\": {verdict}}}"));
         let limited = r#"{"kind": "limited", "cause": "loss", "causes": ["loss", "path"]}"#;
         let told = read(limited).unwrap();

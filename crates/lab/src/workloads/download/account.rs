@@ -38,8 +38,8 @@ pub(super) fn summarise(result: &mut Measurement) {
     for (name, value) in means(&result.members) {
         result.metrics.insert(name, value);
     }
-    // The share of the means, because the speeds themselves are compared. Not the mean of the
-    // paths' shares.
+    // Compute the share from the means, because the speeds themselves are compared. The mean of the
+    // paths' shares would differ.
     let of = |metric: &str| result.metrics.get(metric).map(|value| value.value);
     let share = of("kbyte_s").zip(of("ideal_kbyte_s")).map(|(got, ideal)| got / ideal);
     result.record("share_of_ideal", share);
@@ -77,7 +77,7 @@ pub(super) fn account_queues(
     }
 }
 
-/// Records the ideal speed of the path, and `speed` (in KB/s) as a share of it.
+/// Records the ideal speed of the path, and `speed` (in KB/s) as a share of the ideal speed.
 pub(super) fn record_ideals(path: &Path, size: Bytes, speed: f64, own: &mut Measurement) {
     let possible = |took: Span| size.count() as f64 / 1024.0 / took.secs_f64();
     let ideal = possible(path.ideal(size));
@@ -129,7 +129,8 @@ fn of_path(path: &Path, size: Bytes, attempts: &[Attempt], own: &mut Measurement
     own.record("downloads", Some(attempts.len() as f64));
 }
 
-/// The mean over the paths for each metric that all paths have. For counts, the sum.
+/// Returns the mean over the paths for each metric that all paths have. For counts, returns the
+/// sum.
 fn means(members: &[Member]) -> IndexMap<String, Value> {
     let Some(first) = members.first() else { return IndexMap::new() };
     let names = first.measurement.metrics.iter();

@@ -23,7 +23,7 @@ pub(super) struct Client<'a> {
     pub(super) cancel: &'a Cancel,
 }
 
-/// One attempt to download the file.
+/// An attempt to download the file.
 #[derive(Debug)]
 pub(super) enum Attempt {
     Came {
@@ -53,7 +53,7 @@ impl Attempt {
 }
 
 impl Client<'_> {
-    /// Downloads at least once, and until `duration` is up.
+    /// Downloads the file at least once, and repeats until `duration` is over.
     pub(super) fn run(&self, duration: Span) -> Result<Vec<Attempt>, Failure> {
         let begun = Instant::now();
         let mut attempts = Vec::new();
@@ -96,8 +96,9 @@ impl Client<'_> {
     }
 
     /// Waits until the server knows that all data has arrived, and reads the server's statistics.
-    /// Then closes the connection and waits until the server has forgotten the socket: the next
-    /// connection meets none of its packets, and the server has stored the metrics of the path.
+    /// Then closes the connection and waits until the server has released the socket. Only then has
+    /// the server stored the metrics of the path, and no packet of this connection can reach the
+    /// next one.
     fn close(&self, socket: TcpStream) -> Result<Option<Box<TcpSocket>>, Failure> {
         let local = socket.local_addr().map_err(|error| Failure::io("closing", &error))?;
         let server = self.server;

@@ -8,12 +8,12 @@ use units::{Bytes, Rate, Span};
 pub(super) struct Path {
     pub(super) rate: Rate,
     pub(super) round_trip: Span,
-    /// Mean share of frames lost on the way to the client.
+    /// Mean share of the frames towards the client that are lost.
     pub(super) loss: f64,
 }
 
 impl Path {
-    /// `None` if the link has no rate.
+    /// Reads the properties from the two directions of a link. `None` if the link has no rate.
     pub(super) fn of(there: &LinkConfig, back: &LinkConfig) -> Option<Self> {
         let rate = there.rate.mean_rate()?;
         let loss = there.loss.mean().fraction();
@@ -21,10 +21,10 @@ impl Path {
         usable.then_some(Self { rate, round_trip: there.delay + back.delay, loss })
     }
 
-    /// The least time from before the connection is opened to the last byte: one round trip for SYN
-    /// and SYN-ACK, one for the request and the first byte, and the time to send the file at the
-    /// path's goodput. In each of the first round trips, the server sends no more than the client's
-    /// window of [`FIRST_WINDOWS`].
+    /// Returns the minimum time from before the connection is opened to the last byte: one round
+    /// trip for SYN and SYN-ACK, one for the request and the first byte, and the time to send the
+    /// file at the path's goodput. In each of the first round trips, the server sends no more than
+    /// the client's window of [`FIRST_WINDOWS`].
     pub(super) fn ideal(&self, file: Bytes) -> Span {
         let (mut left, mut takes) = (file.count() as f64, self.round_trip * 2);
         for window in FIRST_WINDOWS {
@@ -38,13 +38,13 @@ impl Path {
         takes + Span::from_secs_f64(left / self.goodput())
     }
 
-    /// The least time for a client whose window never limits.
+    /// Returns the minimum time for a client whose window never limits.
     pub(super) fn ideal_of_path(&self, file: Bytes) -> Span {
         self.round_trip * 2 + Span::from_secs_f64(file.count() as f64 / self.goodput())
     }
 
-    /// The approximate time of a download. Reno's and CUBIC's loss-limited rate is from Mathis et
-    /// al. 1997.
+    /// Estimates the time of a download. Reno's and CUBIC's loss-limited rate is from Mathis et al.
+    /// 1997.
     pub(super) fn expected(&self, file: Bytes, congestion: Option<&str>) -> Span {
         let goodput = match congestion {
             Some("cubic" | "reno") if self.loss > 0.0 => {
@@ -56,18 +56,19 @@ impl Path {
         self.round_trip * 4 + Span::from_secs_f64(file.count() as f64 / goodput)
     }
 
-    /// File bytes per second.
+    /// Returns the goodput in bytes of the file per second.
     fn goodput(&self) -> f64 {
         self.rate.bits_per_second() as f64 / 8.0 * (1.0 - self.loss) * SEGMENT / FRAME
     }
 }
 
-/// The windows that a client of Linux advertises at first with `tcp_rmem`'s default of 131072
+/// The first windows that a client of Linux advertises with `tcp_rmem`'s default of 131072
 /// (net/ipv4/tcp_input.c, `tcp_init_buffer_space` and `tcp_adv_win_scale`: half of the buffer).
 /// Over the emulated link Linux 6.18 advertised 64,256 bytes for the first round trip of data,
 /// 80,512 for the second, and as much as needed from the third on.
 pub(super) const FIRST_WINDOWS: [Bytes; 2] = [Bytes::new(64_256), Bytes::new(80_512)];
-/// A segment with timestamps, in an Ethernet frame without its checksum.
+/// Sizes of the payload of a segment with timestamps, and of its Ethernet frame without the
+/// checksum.
 const SEGMENT: f64 = 1448.0;
 const FRAME: f64 = 1514.0;
 const MATHIS: f64 = 1.22;
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trips_the_rate_and_the_clients_windows_make_the_ideal() {
+    fn the_ideal_time_follows_from_round_trips_rate_and_client_windows() {
         let file = Bytes::new(640 * 1024);
         let slow = path("12.5mbit", 35, 0.0);
         assert_eq!(kbyte_s(file, slow.ideal(file)), 1258);

@@ -1,8 +1,8 @@
-//! HTTP downloads from a real web server to clients at the ends of several links at once.
+//! Measures HTTP downloads from a real web server to clients behind several links at once.
 //!
 //! Every path has a client. It fetches the file, reads the server kernel's statistics of that
-//! connection, closes it, and starts again until the time is up. It fetches the file at least once.
-//! The clients do not affect each other, because each has its own link.
+//! connection, closes it, and starts again until the time is over. It fetches the file at least
+//! once. The clients do not affect each other, because each has its own link.
 
 use super::account;
 use super::client::{Attempt, Client};
@@ -100,7 +100,7 @@ pub(super) fn measure(
     Ok(Measured { result, queues: Box::new(queues) })
 }
 
-/// Gives the way to each client a multiple of its rate.
+/// Sets the rate of the link towards each client to a multiple of the configured rate.
 fn change_rates(
     settings: &DownloadSettings,
     testbed: &Testbed,
@@ -118,13 +118,13 @@ fn change_rates(
     Ok(())
 }
 
-/// The approximate duration of a cell on its slowest path.
+/// Estimates the duration of a cell on its slowest path.
 pub(super) fn lasting(settings: &DownloadSettings, system: &SystemSpec, duration: Span) -> Span {
     let DownloadSettings { server, ways, size, links } = settings;
     let congestion = system.congestion.as_ref().map(|name| name.get_ref().as_str());
     let each = ways.iter().filter_map(|way| {
         let once = path_of(links, server, &way.to).ok()?.expected(*size, congestion);
-        // A download that has begun in time is completed.
+        // A download that has begun in time is completed after the time is over.
         let measured = if once > duration { once } else { duration + once / 2 };
         Some(if system.is_warm() { measured + once } else { measured })
     });
@@ -138,7 +138,7 @@ fn path_of(links: &[LinkSettings], from: &str, to: &str) -> Result<Path, Failure
         .ok_or_else(|| Failure::Workload(format!("no emulated link with a rate leads to {to}")))
 }
 
-/// Runs all clients at once. Each continues until `duration` is up.
+/// Runs all clients at once. Each continues until `duration` is over.
 fn run(clients: &[Client<'_>], duration: Span) -> Result<Vec<Vec<Attempt>>, Failure> {
     std::thread::scope(|scope| {
         let running: Vec<_> =
@@ -150,7 +150,7 @@ fn run(clients: &[Client<'_>], duration: Span) -> Result<Vec<Vec<Attempt>>, Fail
     })
 }
 
-/// Multiple of a download's expected time. A path that loses every retransmission again may take as
-/// long without being broken.
+/// Timeout as a multiple of a download's expected time. A path that loses every retransmission
+/// again may take as long without being broken.
 const PATIENCE: u64 = 6;
 const LEAST_PATIENCE: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! HTTP downloads from a web server to clients at the ends of several links at once.
+//! HTTP downloads from a web server to clients behind several links at once.
 
 mod account;
 mod client;
@@ -63,7 +63,7 @@ impl Workload for Download {
         &[SystemKey::Warm, SystemKey::Start]
     }
 
-    /// `via` may name several links. The first of them leads to the ends.
+    /// Returns the hosts of the first link. `via` may name several links.
     fn ends(&self, document: &Document, axes: &Axes) -> Result<Ends, FileError> {
         let table = document.workload.get_ref();
         if table.place(TO).is_some() || table.place(VIA).is_none() {
@@ -129,7 +129,7 @@ impl CellWorkload for DownloadSettings {
     }
 }
 
-/// A multiple of a rate, at least 1 bit/s.
+/// Returns a multiple of a rate, at least 1 bit/s.
 fn scaled(rate: Rate, multiple: f64) -> Rate {
     let bits = rate.bits_per_second() as f64 * multiple;
     Rate::from_bits_per_second((bits.round() as u64).max(1))

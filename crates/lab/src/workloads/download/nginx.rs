@@ -33,7 +33,7 @@ pub(super) struct Expected {
 
 /// Finds nginx on this machine.
 pub(in crate::workloads) fn find() -> Option<PathBuf> {
-    // On Debian an ordinary user's PATH has no sbin.
+    // An ordinary user's PATH has no sbin on Debian.
     let places = ["nginx", "/usr/sbin/nginx", "/usr/local/sbin/nginx"];
     places.into_iter().find(|place| is_installed(place)).map(PathBuf::from)
 }
@@ -61,8 +61,8 @@ impl Nginx {
     }
 
     /// Sets the algorithm of all new connections, which inherit it from the listening socket. The
-    /// algorithms that a namespace may choose for itself are fewer (net/ipv4/tcp_cong.c,
-    /// `tcp_set_default_congestion_control`).
+    /// default of a namespace does not suffice: a namespace may choose fewer algorithms
+    /// (net/ipv4/tcp_cong.c, `tcp_set_default_congestion_control`).
     pub(super) fn choose(&self, inside: &Namespace, congestion: &str) -> Result<(), Failure> {
         let filter = probe::tcp::Filter::listening().local_port(PORT);
         let listening = inside.run(|| Ok(probe::tcp::sockets(&filter)))??;
@@ -87,7 +87,8 @@ impl Nginx {
         self.program.pid()
     }
 
-    /// Checks that nginx is still running. If it ended, its failure explains the clients' errors.
+    /// Checks that nginx is still running. If it has exited, its failure explains the clients'
+    /// errors.
     pub(super) fn still_there(&mut self) -> Result<(), Failure> {
         match self.program.wait(Duration::ZERO)? {
             None => Ok(()),
@@ -95,7 +96,7 @@ impl Nginx {
         }
     }
 
-    /// Our own descriptor of the socket with this inode number.
+    /// Returns our own descriptor of the socket with this inode number.
     fn descriptor(&self, inode: u32) -> io::Result<OwnedFd> {
         let pid = self.program.pid();
         let wanted = format!("socket:[{inode}]");
@@ -111,8 +112,8 @@ impl Nginx {
     }
 }
 
-/// The server's configuration and the checksum of the start of its file: the rest of the file
-/// follows from the same seed.
+/// Returns the server's configuration, and the checksum of the first bytes of its file. The rest of
+/// the file follows from the same seed.
 pub(super) fn inputs(size: Bytes, seed: u64) -> [(String, String); 2] {
     let mut checksum = Checksum::default();
     checksum.add(&body(size.min(ENOUGH_TO_TELL), seed));
@@ -122,7 +123,7 @@ pub(super) fn inputs(size: Bytes, seed: u64) -> [(String, String); 2] {
     ]
 }
 
-/// Random bytes that no cache, compression or zero page on the way can shrink.
+/// Returns random bytes that no cache, compression or zero page on the path can shrink.
 fn body(size: Bytes, seed: u64) -> Vec<u8> {
     let mut body = vec![0; size.count() as usize];
     Pcg64Mcg::seed_from_u64(seed).fill_bytes(&mut body);
@@ -147,7 +148,7 @@ pub(in crate::workloads) const NOT_INSTALLED: &str =
 const ENOUGH_TO_TELL: Bytes = Bytes::new(1 << 20);
 const CONFIGURATION_FILE: &str = "nginx.conf";
 /// Debian's configuration with other paths. `user root`: a user namespace has no other user, and
-/// outside the folder no other user may read.
+/// only root may read the folder.
 const CONFIGURATION: &str = "\
 daemon off;
 user root;

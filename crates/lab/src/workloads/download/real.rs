@@ -1,4 +1,4 @@
-//! HTTP downloads between two real machines, from Weir's own web server.
+//! Measures HTTP downloads between two real machines, from Weir's own web server.
 
 use crate::bench::hosts::Turn;
 use crate::bench::machine::PORT;
@@ -17,7 +17,7 @@ pub(super) fn fits(size: Bytes) -> Result<(), &'static str> {
     }
 }
 
-/// The data comes from the host `from`, whose web server serves the client on the host `to`.
+/// Measures downloads by the client on the host `to` from the web server on the host `from`.
 pub(super) fn measure(size: Bytes, turn: &Turn<'_>) -> Result<Measurement, Failure> {
     let refused = |key: &str| {
         let text = format!(
@@ -39,7 +39,7 @@ pub(super) fn measure(size: Bytes, turn: &Turn<'_>) -> Result<Measurement, Failu
             name: "weir perf download",
             host: client,
             argv: self::client(client.weir(), address, duration),
-            // A download that has begun in time is completed.
+            // A download that has begun in time is completed after the time is over.
             lasting: duration + PATIENCE,
         };
         exchange.run(client, |document, result| account(size, document, result))
@@ -89,7 +89,7 @@ fn account(size: Bytes, document: &Value, result: &mut Measurement) -> Result<()
     Ok(())
 }
 
-/// The longest time of a download.
+/// Maximum time of a download.
 const PATIENCE: Span = Span::from_secs(120);
 const LARGEST: Bytes = Bytes::new(64 << 20);
 
@@ -99,7 +99,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn downloads_that_failed_lower_the_availability_and_are_named() {
+    fn failed_downloads_lower_the_availability_and_are_named() {
         let size = Bytes::new(640);
         let document = json!({
             "kbyte_s": 5.0, "transfer_kbyte_s": 6.0, "availability_percent": 50.0,

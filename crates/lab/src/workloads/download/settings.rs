@@ -1,4 +1,4 @@
-//! The download of one cell and the ways it takes.
+//! The download of one cell and the links that it uses.
 
 use super::{Download, SIZE};
 use crate::bench::workload::Workload;
@@ -10,17 +10,17 @@ use units::Bytes;
 #[derive(Debug, Clone)]
 pub(super) struct DownloadSettings {
     pub(super) server: String,
-    /// At least one way.
+    /// The links to the clients, at least one.
     pub(super) ways: Vec<Way>,
     pub(super) size: Bytes,
-    /// The links of the cell, each way's among them.
+    /// All links of the cell, including the links to the clients.
     pub(super) links: Vec<LinkSettings>,
 }
 
 /// A link from the server, and the host at its other end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Way {
-    /// The link's name, or the host's if the link has none.
+    /// The link's name, or the host's name if the link has none.
     pub(super) name: String,
     pub(super) to: String,
 }
@@ -40,7 +40,7 @@ impl DownloadSettings {
         for way in &ways {
             let joins = links.iter().find(|link| link.joins(&ends.from, &way.to));
             let config = joins.and_then(|link| link.way_from(&ends.from));
-            // The lab does not know the rate of a path between real machines, and so no ideal
+            // The rate of a path between real machines is unknown to the lab, and so is its ideal
             // speed.
             let is_known = config.and_then(|config| config.rate.mean_rate()).is_some();
             if !is_known && !document.has_real_hosts() {
@@ -56,7 +56,7 @@ impl DownloadSettings {
     }
 }
 
-/// The ways that `via` names, in its order. There is at least one.
+/// Returns the links that `via` names, in its order. There is at least one.
 pub(super) fn ways(document: &Document, axes: &Axes, from: &str) -> Result<Vec<Way>, FileError> {
     let names = document.workload_key(axes, VIA, |text| Ok(text.to_owned()))?.unwrap_or_default();
     let mut ways: Vec<Way> = Vec::new();
@@ -79,5 +79,5 @@ fn size(text: &str) -> Result<Bytes, String> {
     }
 }
 
-/// The largest file that a step may give to a web server.
+/// Maximum size of the file.
 const LARGEST: Bytes = Bytes::new(1 << 30);

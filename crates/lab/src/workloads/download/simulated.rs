@@ -1,4 +1,4 @@
-//! Downloads in virtual time: the server's TCP sends the file over each way by itself.
+//! Downloads in virtual time: the server's TCP sends the file over each link in a separate world.
 
 use super::account;
 use super::ideal::Path;
@@ -61,7 +61,7 @@ pub(super) fn measure(
     Ok(result)
 }
 
-/// The approximate computing time: all paths are busy throughout.
+/// Estimates the computing time, if all paths are busy throughout.
 pub(super) fn lasting(settings: &DownloadSettings, duration: Span) -> Duration {
     let lines = settings.ways.iter().filter_map(|way| Line::of(settings, way).ok());
     let of_one = |line: Line| {
@@ -71,16 +71,16 @@ pub(super) fn lasting(settings: &DownloadSettings, duration: Span) -> Duration {
     Duration::from_secs_f64(lines.map(of_one).sum())
 }
 
-/// One way, simulated apart from the other ways.
+/// The link to one client, simulated apart from the other links.
 struct Line {
     path: Path,
     there: DirectionSettings,
     back: LinkConfig,
 }
 
-/// One download.
+/// The result of a download.
 struct Fetched {
-    /// `None` if it was not complete in time.
+    /// The time of the download. `None` if it was not complete in time.
     took: Option<Span>,
     connected: Span,
     sent: Bytes,
@@ -105,7 +105,7 @@ impl Line {
         }
     }
 
-    /// This way with a multiple of its rate.
+    /// Returns this link with a multiple of its rate.
     fn at(&self, multiple: f64) -> Self {
         let mut there = self.there.clone();
         let rate = super::scaled(self.path.rate, multiple);
@@ -160,7 +160,8 @@ impl Line {
     }
 }
 
-/// Hosts of Linux with the buffers of the reference report's server, for a download.
+/// Returns the TCP settings of Linux hosts, with the buffers of the reference report's server, for
+/// a download.
 fn hosts(first_window: Option<u32>, memory: Option<Memory>) -> TcpConfig {
     let usual = TcpConfig::default();
     TcpConfig {
@@ -206,6 +207,6 @@ fn account_of(path: &Path, size: Bytes, fetched: &[Fetched]) -> Measurement {
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
-/// Bits of a full frame, for the estimate.
+/// Size of a full frame in bits, for the estimate.
 const BITS_OF_A_PACKET: f64 = 12_112.0;
 const SECONDS_A_PACKET: f64 = 1.2e-6;

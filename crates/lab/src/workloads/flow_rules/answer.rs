@@ -2,8 +2,8 @@
 
 use results::{Cell, Results};
 
-/// Sentences about one rule and about the most rules that every switch caches at its defaults, then
-/// about more rules. Empty if the run has fewer than two numbers of rules.
+/// Returns the sentences about one rule and about the most rules that every switch caches by
+/// default, then about more rules. Empty if the run has fewer than two numbers of rules.
 pub(super) fn sentences(results: &Results) -> Vec<String> {
     let seen = Seen::of(results);
     let Some((fewest, most)) = seen.counts(FLOW_LIMIT) else { return Vec::new() };
@@ -43,14 +43,14 @@ impl<'a> Seen<'a> {
         systems
     }
 
-    /// The fewest and the most rules up to `limit`, if they differ.
+    /// Returns the fewest and the most rules up to `limit`, if they differ.
     fn counts(&self, limit: u32) -> Option<(u32, u32)> {
         let counts = || self.all_rules().into_iter().filter(|number| *number <= limit);
         let (fewest, most) = (counts().min()?, counts().max()?);
         (fewest < most).then_some((fewest, most))
     }
 
-    /// The numbers of rules in ascending order.
+    /// Returns the numbers of rules in ascending order.
     fn all_rules(&self) -> Vec<u32> {
         let mut all: Vec<u32> = self.0.iter().filter_map(|(cell, _)| rules(cell)).collect();
         all.sort_unstable();
@@ -58,8 +58,8 @@ impl<'a> Seen<'a> {
         all
     }
 
-    /// `With 1 rule, millions of packets a second of weir-switch and of ovs-dpdk: base 8.89 and
-    /// 5.15 (1.73 times), …`
+    /// Compares both switches at one number of rules: `With 1 rule, millions of packets a second of
+    /// weir-switch and of ovs-dpdk: base 8.89 and 5.15 (1.73 times), …`
     fn beside(&self, number: u32) -> Option<String> {
         let (own, other) = self.pair()?;
         let of_set = |set: &&str| self.pair_at(CAPACITY, set, number);
@@ -73,8 +73,8 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// The sets and rules in which both switches have a highest rate without loss, the worst ratio
-    /// first.
+    /// Compares the highest rate without loss, for each rule set and number of rules at which both
+    /// switches have one. The worst ratio comes first.
     fn without_loss(&self) -> Option<String> {
         let (own, other) = self.pair()?;
         let place = |set: &&'static str, number: u32| {
@@ -102,7 +102,8 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// The figures at more rules than the number of flows that Open vSwitch caches at its default.
+    /// Compares the figures at more rules than the number of flows that Open vSwitch caches by
+    /// default.
     fn beyond(&self) -> Option<String> {
         let (own, other) = self.pair()?;
         let number = self.all_rules().into_iter().rfind(|number| *number > FLOW_LIMIT)?;
@@ -118,7 +119,7 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// `nat 8.90 and 5.26 (1.69 times)`
+    /// Compares one rule set: `nat 8.90 and 5.26 (1.69 times)`.
     fn pair_at(&self, metric: &str, set: &str, number: u32) -> Option<String> {
         let (own, other) = self.pair()?;
         let (a, b) =
@@ -131,7 +132,7 @@ impl<'a> Seen<'a> {
         Some(cell.metrics.get(metric)?.median).filter(|rate| *rate > 0.0)
     }
 
-    /// The first system, and the system to compare it with.
+    /// Returns the first system, and the system to compare it with.
     fn pair(&self) -> Option<(&'a str, &'a str)> {
         match self.systems().as_slice() {
             [own, other, ..] => Some((*own, *other)),
@@ -139,7 +140,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// A caution: the repeats of a cell share one start of the switch.
+    /// Returns a caution: the repeats of a cell share one start of the switch.
     fn windows(&self) -> Option<String> {
         let windows = self.0.iter().filter_map(|(cell, _)| {
             cell.metrics.get(CAPACITY).filter(|metric| metric.one_start).map(|metric| metric.n)
@@ -159,13 +160,13 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// Nanoseconds for each packet.
+    /// Returns the time for each packet, in nanoseconds.
     fn time(&self, system: &str, set: &str, number: u32) -> Option<f64> {
         let (_, rate) = self.cell(system, set, number)?;
         Some(1e9 / rate)
     }
 
-    /// The part of [`Seen::time`] in which the source hands the packet over.
+    /// Returns the part of [`Seen::time`] in which the source hands the packet over.
     fn source(&self, system: &str, set: &str, number: u32) -> Option<f64> {
         let (cell, rate) = self.cell(system, set, number)?;
         let cycles = |name: &str| Some(cell.metrics.get(name)?.median);
@@ -185,7 +186,7 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// The time that more rules add to a packet, without the source's part: the source's
+    /// States the time that more rules add to a packet, without the source's part: the source's
     /// frames do not fit the CPU's caches either.
     fn growth(&self, system: &str, fewest: u32, most: u32) -> Option<String> {
         let of_set = |set: &&str| {
@@ -207,7 +208,7 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// Are NAT rules slow, or the five-tuples that come with them?
+    /// Answers: are NAT rules slow, or the five-tuples that come with them?
     fn flows_or_rules(&self, system: &str, fewest: u32, most: u32) -> Option<String> {
         let few = self.time(system, "nat", fewest)?;
         let (one_rule, all_rules) =
@@ -227,7 +228,7 @@ impl<'a> Seen<'a> {
         ))
     }
 
-    /// Why are packet threads busy while the matches are offloaded?
+    /// Answers: why are packet threads busy while the matches are offloaded?
     fn tracking(&self, system: &str, fewest: u32) -> Option<String> {
         let plain = self.time(system, "raw", fewest)?;
         let tracked = self.time(system, "base", fewest)?;
@@ -251,7 +252,8 @@ const CAPACITY: &str = "capacity_pps";
 const NDR: &str = "ndr_pps";
 /// Open vSwitch's default (ovs-vswitchd.conf.db(5), `other_config:flow-limit`).
 const FLOW_LIMIT: u32 = 200_000;
-/// Less rounds to 0, or is only the difference between two windows.
+/// Minimum growth in nanoseconds. A smaller one rounds to 0, or is only the difference between two
+/// windows.
 const LEAST_GROWTH_NS: f64 = 0.5;
 const SETS: [&str; 4] = ["base", "mac", "nat", "raw"];
 
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_growth_of_the_source_is_no_growth_of_the_switch() {
+    fn the_sources_growth_does_not_count_as_the_switchs() {
         let mut run = results(&[("mac", "1", 10e6), ("mac", "65536", 8e6)]);
         for (cell, [all, receive]) in run.cells.iter_mut().zip([[200.0, 20.0], [250.0, 40.0]]) {
             for (name, median) in [("cycles", all), ("cycles.receive", receive)] {
@@ -316,7 +318,7 @@ mod tests {
         );
     }
 
-    /// Two systems at 1, 65,536 and 262,144 rules.
+    /// Builds results of two systems at 1, 65,536 and 262,144 rules.
     fn of_two() -> Results {
         let figures = [("nat", "1", 9e6), ("nat", "65536", 7e6), ("nat", "262144", 7e6)];
         let mut run = results(&figures);
@@ -353,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_names_a_highest_rate_without_loss_that_is_below_the_peers() {
+    fn the_answer_names_a_no_drop_rate_below_the_peers() {
         let told = sentences(&of_two());
         let named = told.iter().find(|one| one.contains("without loss")).unwrap();
         assert!(named.contains("behind in 1 of 2"), "{named}");
@@ -364,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_cost_a_packet_no_time_have_no_growth() {
+    fn rules_without_packet_cost_have_no_growth() {
         let mut run = results(&[("raw", "1", 10e6), ("raw", "65536", 10.2e6)]);
         for cell in &mut run.cells {
             for (name, median) in [("cycles", 200.0), ("cycles.receive", 20.0)] {
@@ -376,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn one_number_of_rules_gives_no_sentences() {
+    fn a_single_number_of_rules_gives_no_answer() {
         assert_eq!(sentences(&results(&[("base", "1", 5e6)])), [""; 0]);
         assert_eq!(sentences(&results(&[])), [""; 0]);
     }

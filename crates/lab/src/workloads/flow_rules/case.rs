@@ -6,18 +6,19 @@ use generator::Addressing;
 use results::{Axes, NOT_RUN};
 use units::Span;
 
-/// One cell.
+/// The settings of a cell.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Case {
     pub(super) set: RuleSet,
-    /// Rules in addition to the common rules. If the set has one rule for all traffic: five-tuples.
+    /// Number of rules in addition to the common rules. If the set has one rule for all traffic:
+    /// number of five-tuples.
     pub(super) rules: u32,
-    /// Packet threads.
+    /// Number of packet threads.
     pub(super) pmds: usize,
     pub(super) order: Addressing,
     /// The ports of the highest rate without loss and of the fixed load, in the full form.
     pub(super) ports: PushedPorts,
-    /// The time that a search measures at one load, in the full form.
+    /// The time for which a search measures at one load, in the full form.
     pub(super) search: Span,
     /// The planned time of a fixed load, in the full form.
     pub(super) load: Span,
@@ -30,7 +31,7 @@ pub(super) enum PushedPorts {
     VhostUser,
     /// veth pairs and packet sockets.
     Veth,
-    /// TAP devices of the switch, and packet sockets at the kernel's ends.
+    /// TAP devices of the switch, and packet sockets on the kernel's side of the devices.
     Tap,
 }
 
@@ -86,8 +87,9 @@ impl Case {
         })
     }
 
-    /// Fewest CPUs with which a window of the cell can be valid. Two or more packet threads never
-    /// leave their CPUs: the switch's other threads, the generator and the lab share one more CPU.
+    /// Returns the minimum number of CPUs with which a window of the cell can be valid. Two or more
+    /// packet threads never leave their CPUs: the switch's other threads, the generator and the lab
+    /// share one more CPU.
     pub(super) fn least_cpus(&self) -> usize {
         match self.pmds {
             0 | 1 => 1,
@@ -95,7 +97,7 @@ impl Case {
         }
     }
 
-    /// The reason why a machine with `online` CPUs does not run the cell.
+    /// Returns the reason why a machine with `online` CPUs cannot run the cell.
     pub(super) fn not_run(&self, online: usize) -> Option<String> {
         let needs = self.least_cpus();
         (needs > online).then(|| format!("{NOT_RUN}needs {needs} CPUs, this machine has {online}"))
@@ -109,7 +111,8 @@ const ORDER: Key = Key::text("order");
 const PORTS: Key = Key::text("ports");
 const SEARCH: Key = Key::text("search");
 const LOAD: Key = Key::text("load");
-/// The translated addresses of more rules would not fit into 48.128.0.0/13.
+/// Maximum number of rules. The translated addresses of more rules would not fit into
+/// 48.128.0.0/13.
 const MOST_RULES: u32 = 500_000;
 const SHORTEST: Span = Span::from_secs(1);
 const LONGEST: Span = Span::from_secs(600);

@@ -1,5 +1,5 @@
-//! Time that other programs took from a switch's packet threads. A packet thread never sleeps, so
-//! other programs use its CPU whenever it waits.
+//! The CPU time that other programs took from a switch's packet threads. A packet thread never
+//! sleeps, so whenever it waits, another program uses its CPU.
 
 use crate::model::Flaw;
 use probe::process::Task;
@@ -17,7 +17,7 @@ impl Threads {
         Self(pid.and_then(read).unwrap_or_default())
     }
 
-    /// The reason why a window that began with `self` is invalid.
+    /// Returns the reason if a window that began with `self` is invalid.
     pub(super) fn contended(&self, later: &Self, window: Duration) -> Option<Flaw> {
         let window = window.as_secs_f64();
         let waited = later.0.iter().filter_map(|task| {
@@ -44,9 +44,9 @@ impl Threads {
     }
 }
 
-/// Both switches begin the names of their packet threads with this word.
+/// The prefix of the names of both switches' packet threads.
 const PACKET_THREAD: &str = "pmd";
-/// The least share of a window in which a busy packet thread runs or waits for its CPU.
+/// The minimum share of a window in which a busy packet thread runs or waits for its CPU.
 const BUSY: f64 = 0.8;
 const MOST_WAITED_PERCENT: f64 = 3.0;
 
@@ -69,12 +69,12 @@ mod tests {
     fn only_a_long_wait_of_a_busy_packet_thread_makes_a_window_invalid() {
         assert_eq!(percent(990, 10), None);
         assert_eq!(percent(800, 200).as_deref(), Some("20.0 % of the window; the bound is 3 %"));
-        assert_eq!(percent(100, 200), None, "a thread that sleeps");
+        assert_eq!(percent(100, 200), None, "the thread slept most of the time");
         let revalidator = |ran, waited| {
             Threads(vec![Task { name: "revalidator9".to_owned(), ..at(ran, waited) }])
         };
         let (before, after) = (revalidator(0, 0), revalidator(700, 300));
-        assert_eq!(before.contended(&after, Duration::from_secs(1)), None, "another thread");
+        assert_eq!(before.contended(&after, Duration::from_secs(1)), None, "a revalidator");
         let strange = Threads(vec![Task::default()]);
         assert_eq!(strange.contended(&Threads::of(None), Duration::from_secs(1)), None);
     }

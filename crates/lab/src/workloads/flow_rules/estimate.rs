@@ -9,7 +9,8 @@ use generator::ndr;
 use results::Form;
 use units::Span;
 
-/// The rules are loaded once, and once more for the pushed ports of the full form.
+/// Estimates the time of a cell without its windows. The rules are loaded once, and once more for
+/// the pushed ports of the full form.
 pub(super) fn of_cell(case: &Case, product: Option<Product>, plan: &Plan) -> Span {
     let cpus = host::online_cpus().len();
     if case.least_cpus() > cpus {
@@ -25,7 +26,7 @@ pub(super) fn of_cell(case: &Case, product: Option<Product>, plan: &Plan) -> Spa
     }
 }
 
-/// Starting a switch and loading its rules.
+/// Estimates the time to start a switch and load its rules.
 fn ready(case: &Case, product: Option<Product>) -> Span {
     let rules = match case.set {
         RuleSet::Mac | RuleSet::Nat => u64::from(case.rules),
@@ -39,7 +40,8 @@ fn ready(case: &Case, product: Option<Product>) -> Span {
 
 /// The lab sees a switch forward after half a second at the earliest.
 const SHORTEST_WARM_UP: Span = Span::from_millis(600);
-/// Three generators: their start, the connection of their ports and their end.
+/// Time around the runs of three generators: their start, the connection of their ports and their
+/// end.
 const AROUND_GENERATORS: Span = Span::from_secs(6);
 
 #[cfg(test)]
@@ -70,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_and_a_fixed_load_belong_to_the_full_form() {
+    fn only_the_full_form_plans_time_for_search_and_fixed_load() {
         let cpus = host::online_cpus().len();
         for product in [Product::WeirSwitch, Product::OvsDpdk] {
             let quick = time(Form::Quick, 1, product);

@@ -1,4 +1,4 @@
-//! The steps of a cell share captures, rules, and the switch that has loaded them.
+//! The captures, the rules and the loaded switch that the steps of a cell share.
 
 use super::case::Case;
 use super::traffic::Packets;
@@ -41,7 +41,7 @@ pub(super) struct Loaded {
 }
 
 impl Place {
-    /// The place that an earlier step of the same cell has kept, or a new one.
+    /// Returns the place that an earlier step of the same cell has kept, or a new one.
     pub(super) fn of(case: &Case, step: &MachineStep<'_>) -> Result<Self, Failure> {
         match step.kept.take::<Self>() {
             Some(place) if place.is_of(step) => Ok(place),
@@ -85,7 +85,7 @@ impl Place {
         self.axes == *step.axes && self.system == step.system.name()
     }
 
-    /// The switch, started and warmed up if no earlier step did so.
+    /// Returns the switch. Starts and warms it up if no earlier step did so.
     pub(super) fn switch(&mut self, step: &MachineStep<'_>) -> Result<&mut Loaded, Failure> {
         if self.loaded.is_none() {
             self.loaded = Some(match self.load(step) {
@@ -117,8 +117,9 @@ impl Place {
     }
 }
 
-/// Waits until the switch forwards and sends nearly no packet to the slow path. `false` if many
-/// packets still take the slow path at the deadline: the cache does not hold the flows.
+/// Waits until the switch forwards and sends nearly no packet to the slow path. Returns `false` if
+/// many packets still take the slow path at the deadline, because the cache does not hold the
+/// flows.
 pub(super) fn warm_up(switch: &mut RunningSwitch, step: &MachineStep<'_>) -> Result<bool, Failure> {
     let begun = Instant::now();
     let mut before = switch.counts()?;
@@ -165,6 +166,6 @@ pub(super) fn pause(step: &MachineStep<'_>, time: Duration) -> Result<(), Failur
 }
 
 const CHECK: Duration = Duration::from_millis(500);
-/// Fewer upcalls a second than this end the warm-up.
+/// The warm-up ends at fewer upcalls a second than this.
 const FEW_UPCALLS: f64 = 50.0;
 pub(super) const LONGEST_WARM_UP: Duration = Duration::from_secs(40);

@@ -48,7 +48,7 @@ pub(super) fn measure(
     let generator = Generator {
         case,
         step,
-        // The kernel's ends of TAP devices are in the switch's namespace.
+        // The kernel's side of the TAP devices is in the switch's namespace.
         inside: if case.ports == PushedPorts::Tap { &far } else { &near },
         ports: cables.ports,
         cpus: &free,
@@ -65,7 +65,7 @@ pub(super) fn measure(
         Some(highest) => match generator.fixed_load(highest * ABOVE, &switch, &mut found) {
             Ok(()) => {}
             Err(Failure::Interrupted) => return Err(Failure::Interrupted),
-            // A failure of the fixed load leaves the rate that the search found valid.
+            // If the fixed load fails, the rate that the search found stays valid.
             Err(failure) => found.miss(&METRICS, failure.to_string(), true),
         },
         None => found.miss(&METRICS, "there is no rate to begin from".to_owned(), false),
@@ -84,7 +84,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// The goal of the search: no loss, with this much time at one load.
+/// Returns the goal of the search: no loss, with this much time at one load.
 pub(super) fn goal(sum: Span) -> Goal {
     Goal { duration_sum: sum, ..Goal::with_loss(Share::ZERO) }
 }
@@ -97,9 +97,9 @@ struct Room {
 }
 
 impl Room {
-    /// The reason why no trial was valid, and whether the measurement failed. Without a CPU of
-    /// their own the switch's other threads share the generator's CPU: the machine is too small for
-    /// a result, and the measurement has not failed.
+    /// Returns the reason why no trial was valid, and whether the measurement failed. Without a CPU
+    /// of their own the switch's other threads share the generator's CPU. The machine is then too
+    /// small for a result, and the measurement has not failed.
     fn judged(self, reason: String) -> (String, bool) {
         let needs = self.pmds + 2;
         if self.online >= needs {
@@ -114,7 +114,7 @@ impl Room {
     }
 }
 
-/// The two ends of both ports.
+/// The generator's and the switch's side of both ports.
 struct Cables {
     source: Source,
     ports: [String; 2],
@@ -170,8 +170,8 @@ struct Generator<'a> {
 }
 
 impl Generator<'_> {
-    /// Sends every flow until nearly no packet takes the switch's slow path. `false` if many
-    /// packets still take the slow path at the deadline.
+    /// Sends every flow until nearly no packet takes the switch's slow path. Returns `false` if
+    /// many packets still take the slow path at the deadline.
     fn warm_up(&self, switch: &mut RunningSwitch) -> Result<bool, Failure> {
         let profile = self.profile(WARM_UP_RATE)?;
         let longest = format!("{}", place::LONGEST_WARM_UP.as_secs() + 10);
@@ -183,7 +183,7 @@ impl Generator<'_> {
         }
     }
 
-    /// The highest rate without loss. `None` if the search found no rate.
+    /// Searches for the highest rate without loss. `None` if the search found no rate.
     fn search(&self, result: &mut Measurement) -> Result<Option<f64>, Failure> {
         let profile = self.profile(1e4)?;
         let goal = goal(self.case.search);
@@ -204,10 +204,10 @@ impl Generator<'_> {
         } else if found.is_some() {
             result.record("ndr_pps", found);
         } else if verdict.is_some() {
-            // A verdict is about the device, so the measurement has not failed.
+            // The reason concerns the device, so the measurement itself has not failed.
             result.miss(&["ndr_pps"], reason, false);
         } else {
-            // Without a verdict, the search stopped because its trials were invalid.
+            // Without a verdict the search has stopped, because its trials were invalid.
             let (reason, failed) = self.room.judged(reason);
             result.miss(&["ndr_pps"], reason, failed);
         }
@@ -273,7 +273,7 @@ impl Generator<'_> {
     }
 }
 
-/// A flaw for each trial of a search that was invalid and repeated.
+/// Returns a flaw for each trial of a search that was invalid and repeated.
 fn repeated_trials(size: &Value) -> Vec<Flaw> {
     let trials = size["trials"].as_u64().unwrap_or_default();
     let kinds = size["invalid_kinds"].as_object().into_iter().flatten();
@@ -298,9 +298,9 @@ pub(super) const METRICS: [&str; 5] =
 const GATEWAY: &str = "02:ac:10:ff:01:01";
 const MTU: u32 = 1500;
 const TAPS: [&str; 2] = ["tap0", "tap1"];
-/// Packets a second. A switch takes new flows more slowly than known ones.
+/// Packets a second in the warm-up. A switch takes new flows more slowly than known ones.
 const WARM_UP_RATE: f64 = 100_000.0;
-/// The report's loads exceed the highest rate without loss.
+/// Fixed load as a multiple of the highest rate without loss, which the report's loads exceed.
 const ABOVE: f64 = 1.1;
 const PATIENCE: Duration = Duration::from_secs(900);
 
@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_repeated_trial_of_a_search_is_a_flaw_with_its_reason() {
+    fn each_repeated_search_trial_is_a_flaw_with_its_reason() {
         let size = serde_json::json!({
             "trials": 40, "invalid_trials": 3,
             "invalid_kinds": { "full receiving port": 2, "slow generator": 1 },
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_a_cpu_for_the_generator_alone_has_no_result_and_no_failure() {
+    fn without_a_cpu_for_the_generator_the_metrics_are_missing_and_not_failed() {
         let judged = |pmds, online| Room { pmds, online }.judged("INVALID: it".to_owned());
         let (reason, failed) = judged(1, 2);
         assert!(!failed);

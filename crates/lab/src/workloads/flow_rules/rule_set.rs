@@ -1,18 +1,18 @@
-//! The rules of the flow-rules report, in ovs-ofctl's language, with any number of them.
+//! The rules of the flow-rules report, in the syntax of ovs-ofctl, with any number of them.
 
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
 
-/// The report's names.
+/// The rule sets, named as in the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RuleSet {
-    /// One NAT rule: the number counts five-tuples.
+    /// A single NAT rule; the number counts five-tuples.
     Base,
     /// The NAT rule, and a rule for each destination behind it.
     Mac,
     /// A NAT rule for each destination.
     Nat,
-    /// One rule that forwards without tracking: the number counts five-tuples.
+    /// A single rule that forwards without tracking; the number counts five-tuples.
     Raw,
 }
 
@@ -20,8 +20,8 @@ pub(super) const RULE_SETS: [(&str, RuleSet); 4] =
     [("base", RuleSet::Base), ("mac", RuleSet::Mac), ("nat", RuleSet::Nat), ("raw", RuleSet::Raw)];
 
 impl RuleSet {
-    /// Writes the rules, one a line. Destination number `k` from 0 on is the `k`-th server of the
-    /// traffic.
+    /// Writes the rules, each on a line. Destination number `k`, from 0 on, is the `k`-th server of
+    /// the traffic.
     pub(super) fn write(self, number: u32, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "{RESPONDER}")?;
         match self {
@@ -60,7 +60,7 @@ impl RuleSet {
     }
 }
 
-/// The first server of the traffic is 48.0.0.1.
+/// Returns a server's address. The first server of the traffic is 48.0.0.1.
 fn destination(place: u32) -> Ipv4Addr {
     Ipv4Addr::from(FIRST_SERVER.wrapping_add(place))
 }
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_has_the_report_s_number_of_rules() {
+    fn a_rule_set_has_the_reports_number_of_rules() {
         for (set, others, counted) in [
             (RuleSet::Base, 3, 0),
             (RuleSet::Mac, 2, 1),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn our_switch_reads_every_rule() {
+    fn weir_switch_parses_every_rule() {
         for (_, set) in RULE_SETS {
             for rule in rules(set, 3) {
                 let names = text::PortNames::none();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_table_reaches_every_translated_address() {
+    fn the_second_table_matches_every_translated_address() {
         let all = rules(RuleSet::Nat, 262_144);
         assert!(all[262_144].ends_with("nat(src=48.132.0.0))"), "{}", all[262_144]);
         assert!(all[262_145].contains("nw_src=48.128.0.0/13"), "{}", all[262_145]);

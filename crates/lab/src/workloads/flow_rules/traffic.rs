@@ -18,8 +18,8 @@ pub(crate) struct Packets {
     pub(crate) frames: Vec<Vec<u8>>,
 }
 
-/// The report's profile with `flows` flows, of which `cps` begin each second. The profile has the
-/// report's 65,535 servers, or as many servers as there are rules.
+/// Returns the report's profile with `flows` flows, of which `cps` begin each second. The profile
+/// has the report's 65,535 servers, or as many servers as there are rules.
 pub(crate) fn profile_text(flows: u32, cps: f64) -> String {
     let last = FIRST_SERVER.saturating_add(flows.max(REPORTED_SERVERS) - 1);
     let servers_end = Ipv4Addr::from(last);
@@ -35,7 +35,8 @@ pub(crate) fn profile_text(flows: u32, cps: f64) -> String {
 }
 
 impl Packets {
-    /// The first packets of the profile. Fails if they have fewer five-tuples than its limit.
+    /// Generates the first packets of the profile. Fails if they have fewer five-tuples than its
+    /// limit.
     pub(crate) fn of(flows: u32, order: Addressing) -> Result<Self, Failure> {
         let text = profile_text(flows, 1e6);
         let wrong = |reason: String| Failure::Workload(format!("the traffic's profile: {reason}"));
@@ -94,12 +95,13 @@ impl Packets {
     }
 }
 
-/// Addresses and ports of an Ethernet frame with IPv4 and UDP; the protocol is the same in all.
+/// Returns the addresses and ports of an Ethernet frame with IPv4 and UDP. The protocol is the same
+/// in all frames.
 fn tuple(frame: &[u8]) -> Option<&[u8]> {
     frame.get(26..38)
 }
 
-/// The servers of the report's profile.
+/// Number of servers in the report's profile.
 const REPORTED_SERVERS: u32 = 65_535;
 const SOURCE: [u8; 6] = [0x02, 0xac, 0x10, 0xff, 0x00, 0x03];
 /// The gateway of the report.
@@ -118,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn distinct_five_tuples_are_the_limit_in_both_orders() {
+    fn both_orders_have_as_many_five_tuples_as_the_limit() {
         for order in [Addressing::Lockstep, Addressing::Destination] {
             for flows in [1, 255, 256, 65_535, 65_536, 262_144] {
                 assert_eq!(Packets::of(flows, order).unwrap().frames.len() as u32, flows);
@@ -126,9 +128,10 @@ mod tests {
         }
     }
 
-    /// In the report the source stays while the destination advances; TRex advances both.
+    /// In the report's order the source stays while the destination advances; in TRex's order both
+    /// advance.
     #[test]
-    fn the_orders_differ_in_their_sources() {
+    fn the_addressing_orders_differ_in_their_sources() {
         let sources = |order| {
             let packets = Packets::of(1_000, order).unwrap();
             let sources = packets.frames.iter().map(|frame| addresses(frame).0);
@@ -139,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn every_destination_has_its_rule() {
+    fn profile_destinations_are_the_servers_of_the_rule_sets() {
         for order in [Addressing::Lockstep, Addressing::Destination] {
             let packets = Packets::of(70_000, order).unwrap();
             let to: HashSet<u32> =

@@ -18,8 +18,8 @@ pub(super) struct Spoken {
 }
 
 impl Spoken {
-    /// `None` if the system uses another algorithm. `product`: the bandwidth-delay product of the
-    /// link, if it is known.
+    /// Loads CAQM. `None` if the system uses another algorithm. `product`: the bandwidth-delay
+    /// product of the link, if it is known.
     pub(super) fn start(
         step: &MachineStep<'_>,
         testbed: &Testbed,
@@ -35,7 +35,7 @@ impl Spoken {
         let namespaces = namespaces.collect::<Result<Vec<_>, _>>()?;
         let settings = step.lab.system_at(step.axes, step.system, product);
         let hosts = settings.map_err(|error| Failure::Workload(error.to_string()))?.caqm;
-        // Each host of such a lab has one link. Leave out an end that does not use CAQM.
+        // Each host of such a lab has one link. Leave out a host that does not use CAQM.
         let of_senders = senders.iter().map(|_| hosts.sender);
         let speaks = of_senders.chain([hosts.receiver]);
         let speaking = namespaces.iter().zip(speaks).filter(|(_, it)| *it);
@@ -49,7 +49,7 @@ impl Spoken {
         Ok(Some(Self { beside, _namespaces: namespaces }))
     }
 
-    /// The algorithm's name for sockets.
+    /// Returns the algorithm's name for sockets.
     pub(super) fn name(&self) -> &str {
         self.beside.name()
     }

@@ -14,7 +14,8 @@ pub(crate) struct FlowsCell {
     pub(super) to: String,
     pub(super) flows: FlowsSettings,
     pub(super) topology: TopologySettings,
-    /// The link between the ends, and the hosts on both its sides. `None` over a host's loopback.
+    /// The link between the sending and the receiving host, and the TCP settings of the hosts.
+    /// `None` over a host's loopback.
     pub(super) link: Option<(LinkSettings, TcpConfig)>,
 }
 
@@ -34,7 +35,7 @@ impl FlowsCell {
         Ok(cell)
     }
 
-    /// A flow without end for each stream of the ends.
+    /// Builds a cell with a flow without end for each stream.
     pub(crate) fn of_streams(
         document: &Document,
         axes: &Axes,
@@ -43,7 +44,8 @@ impl FlowsCell {
         Self::with(document, axes, ends, FlowsSettings::endless(ends.streams))
     }
 
-    /// The hosts of an incast on a machine, in the order of their flows: competing flows first.
+    /// Returns the hosts of an incast on a machine, in the order of their flows: competing flows
+    /// first.
     pub(super) fn senders(&self) -> Vec<String> {
         let count = match self.topology.shape {
             Shape::Incast => self.flows.own + self.flows.beside.map_or(0, |beside| beside.count),
@@ -52,8 +54,8 @@ impl FlowsCell {
         (0..count).map(|number| Senders::name(&self.from, number)).collect()
     }
 
-    /// The links of the cell on a machine. Behind the link of an incast is a port, at which each
-    /// sender has an access link.
+    /// Returns the links of the cell on a machine. The link of an incast is a switch's port, and
+    /// each sender has an access link to the switch.
     pub(super) fn machine_links(&self, links: Vec<LinkSettings>) -> Vec<LinkSettings> {
         let incast = self.topology.shape == Shape::Incast;
         let of_port = |link: LinkSettings| {
@@ -91,7 +93,7 @@ impl FlowsCell {
     }
 }
 
-/// Flows share an emulated link with a rate.
+/// Checks that the flows share an emulated link with a rate.
 fn check_link(document: &Document, axes: &Axes, ends: &Ends) -> Result<(), FileError> {
     let links = document.links_at(axes)?;
     let link = links.iter().find(|link| link.joins(&ends.from, &ends.to));

@@ -4,18 +4,18 @@ use crate::model::file::{Part, nearest};
 use sim::Sizes;
 use units::{Bytes, Rate, Share, Span};
 
-/// Limits on an application's sending where its flow has no end.
+/// Limits on an application's sending in a flow without end.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Demand {
     /// The application always has more to send.
     Bulk,
-    /// The application writes at this rate while it is on. With no off time it is always on.
+    /// The application writes at this rate while it is on. Without an off time it is always on.
     OnOff { rate: Part, on: Span, off: Span, random: bool },
     /// The application writes one piece at a time.
     Pieces { size: Bytes, every: Span },
 }
 
-/// Independent flows that arrive one after the other.
+/// The arrivals of independent flows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Arrivals {
     /// A Poisson process that demands this share of the link on average.
@@ -33,7 +33,7 @@ pub(super) struct Cross {
 }
 
 impl Arrivals {
-    /// The mean time between two arrivals on a link of this rate.
+    /// Returns the mean time between two arrivals on a link of this rate.
     pub(super) fn mean_gap(self, sizes: &Sizes, rate: Rate) -> Span {
         let per_second = match self {
             Self::Every(span) => return span,
@@ -185,9 +185,9 @@ pub(super) fn sizes(text: &str) -> Result<Option<Sizes>, String> {
     }
 }
 
-/// The web search workload of Alizadeh et al., "Data Center TCP", SIGCOMM 2010, at the points that
-/// pFabric (SIGCOMM 2013) uses. The unit is a packet of 1460 bytes. Half of the flows are below 80
-/// KB, and a tenth of them carries most of the bytes.
+/// Returns the web search workload of Alizadeh et al., "Data Center TCP", SIGCOMM 2010, at the
+/// points that pFabric (SIGCOMM 2013) uses. The unit is a packet of 1460 bytes. Half of the flows
+/// are below 80 KB, and a tenth of them carries most of the bytes.
 fn web_search() -> Sizes {
     const PACKETS: [(u64, f64); 11] = [
         (6, 0.15),
@@ -207,7 +207,7 @@ fn web_search() -> Sizes {
 }
 
 const SHORTEST: Span = Span::from_micros(10);
-/// Longer than any lab may last.
+/// A time longer than any lab may last.
 const ALWAYS: Span = Span::from_secs(1_000_000);
 
 #[cfg(test)]
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn demands_are_read() {
+    fn demands_are_parsed() {
         assert_eq!(Demand::parse("bulk"), Ok(Demand::Bulk));
         let rate = Part::Rate(Rate::from_mbit(5));
         let (on, off) = (Span::from_secs(1), Span::from_millis(500));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn arrivals_and_cross_traffic_are_read() {
+    fn arrivals_and_cross_traffic_are_parsed() {
         assert_eq!(Arrivals::parse("none"), Ok(None));
         assert_eq!(Arrivals::parse("20/s"), Ok(Some(Arrivals::PerSecond(20.0))));
         assert_eq!(Arrivals::parse("60%"), Ok(Some(Arrivals::Load(Share::new(0.6).unwrap()))));
@@ -250,7 +250,7 @@ mod tests {
     fn a_load_sets_the_mean_gap_between_flows() {
         let half = Arrivals::Load(Share::new(0.5).unwrap());
         let sizes = Sizes::Fixed(Bytes::new(125_000));
-        // Each flow carries one megabit, so half of a 10 Mbit/s link is five flows per second.
+        // Each flow carries one megabit, so five flows per second fill half of a 10 Mbit/s link.
         assert_eq!(half.mean_gap(&sizes, Rate::from_mbit(10)), Span::from_millis(200));
         assert_eq!(
             Arrivals::PerSecond(4.0).mean_gap(&sizes, Rate::default()),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_read() {
+    fn flow_sizes_are_parsed() {
         assert_eq!(sizes("endless"), Ok(None));
         assert_eq!(sizes("64KB"), Ok(Some(Sizes::Fixed(Bytes::new(64_000)))));
         let Ok(Some(Sizes::Distribution(points))) = sizes("10KB 50%, 1MB 100%") else { panic!() };

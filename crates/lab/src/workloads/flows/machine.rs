@@ -22,13 +22,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// One flow. This process holds both its ends.
+/// A flow. This process holds both its sockets.
 #[derive(Debug)]
 struct Flow {
     sender: TcpStream,
     receiver: TcpStream,
     congestion: String,
-    /// The flow may fall back to Reno if the ends or ports do not agree.
+    /// Whether the connection may fall back to Reno, which it does if the hosts or ports do not
+    /// agree on CAQM.
     may_fall_back: bool,
     own: bool,
     starts: Duration,
@@ -51,14 +52,14 @@ struct Received {
     bytes: Vec<u64>,
 }
 
-/// The samples of the measured time.
+/// The samples at the start and the end of the measured time.
 #[derive(Debug)]
 struct Seen {
     before: Watch,
     first: Sample,
     last: Sample,
     after: Watch,
-    /// The receiving host's counts at both ends, if the file asks for them.
+    /// The receiving host's counts at the start and the end, if the file asks for them.
     counted: [Option<ReceiveCounts>; 2],
 }
 
@@ -190,7 +191,7 @@ fn connected(
         let name = other.filter(|_| !is_own).map_or(own, |other| other.name());
         let near = &near[number as usize % near.len()];
         let (sender, receiver) = connect(near, &listener, address, step.cancel)?;
-        // Keep the algorithm that both ends negotiated. A connection without an agreement runs
+        // Keep the algorithm that both hosts negotiated. A connection without an agreement runs
         // Reno.
         let agreed = is_own && caqm.is_some();
         let declined = agreed && probe::tcp::congestion_control_of(&sender)? != name;
@@ -374,7 +375,8 @@ fn sample_received(from: Instant, flows: &[Flow], over: &AtomicBool) -> Vec<Rece
     samples
 }
 
-/// The first step after which the flows under test share the link fairly for one fairness window.
+/// Returns the index of the first step after which the flows under test share the link fairly for
+/// one fairness window.
 fn fair_after(received: &[Vec<u64>], own: &[bool]) -> Option<usize> {
     let shares = |from: usize| -> Vec<f64> {
         let (before, after) = (&received[from], &received[from + STEPS]);
@@ -391,10 +393,10 @@ fn fair_after(received: &[Vec<u64>], own: &[bool]) -> Option<usize> {
 const PATIENCE: Duration = Duration::from_secs(10);
 const BLOCK: usize = 128 * 1024;
 const STEP: Duration = Duration::from_millis(10);
-/// Steps in one fairness window: 200 ms.
+/// Number of steps in one fairness window of 200 ms.
 const STEPS: usize = 20;
-/// Least value of Jain's index for fair shares.
+/// Minimum value of Jain's index for fair shares.
 const FAIR: f64 = 0.98;
-/// Payload of a segment with timestamps, as in the simulator.
+/// Size of the payload of a segment with timestamps, as in the simulator.
 const SEGMENT: f64 = 1448.0;
 const HEADERS: f64 = 66.0;

@@ -85,7 +85,7 @@ impl Workload for Flows {
         cell.flows.check_arrivals(document, form, rate)
     }
 
-    /// Keys that have no meaning for the kernel's flows, or are not implemented for them.
+    /// Returns a key that has no meaning for the kernel's flows, or is not implemented for them.
     fn only_simulated(&self, document: &Document) -> Option<(&'static str, Range<usize>)> {
         let own = [FIRST, SIZE, ARRIVALS, DEMAND, CROSS, MEMORY];
         let own = own.map(|key| (key.name, document.workload.get_ref().place(key)));
@@ -105,7 +105,8 @@ impl Workload for Flows {
     }
 }
 
-/// A machine has the two ends of a link, or the senders of an incast.
+/// Whether only virtual time supports the topology. A machine has the two hosts of a link, or the
+/// senders of an incast.
 fn is_virtual(topology: &&Spanned<TopologySpec>) -> bool {
     let TopologySpec { shape, rtts, hops, ports, access: _ } = topology.get_ref();
     let is_incast = shape.as_ref().is_some_and(|shape| shape.get_ref() == "incast");

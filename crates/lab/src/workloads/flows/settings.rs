@@ -15,7 +15,7 @@ pub(super) struct FlowsSettings {
     /// The number of flows of the system under test. With `arrivals` the number is random.
     pub(super) own: u32,
     pub(super) beside: Option<Beside>,
-    /// The flows of the system under test start before the competing ones.
+    /// Whether the flows of the system under test start before the competing ones.
     pub(super) own_first: bool,
     /// The time between two flow starts. By default the competing flows start first.
     pub(super) stagger: Span,
@@ -27,10 +27,10 @@ pub(super) struct FlowsSettings {
     /// The rate that flows of the system under test remember, as a multiple of the rate that an
     /// earlier flow found.
     pub(super) memory: Option<f64>,
-    /// The flows begin when all are connected, and the omitted time counts from the first data of
-    /// all, as in a transfer of `kind = "bulk"` on a machine.
+    /// Whether all flows begin together, once all are connected, as in a transfer of `kind =
+    /// "bulk"` on a machine. The omitted time then counts from the first data of all flows.
     pub(super) together: bool,
-    /// How the receiving host of a machine takes its packets.
+    /// Packet processing on the receiving host of a machine.
     pub(super) receiving: Receiving,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Beside {
 }
 
 impl FlowsSettings {
-    /// This many flows without end, all at once.
+    /// Returns settings for this many flows without end, all at once.
     pub(super) fn endless(own: u32) -> Self {
         Self {
             own,
@@ -60,7 +60,7 @@ impl FlowsSettings {
         }
     }
 
-    /// The flows of the cell at `axes`. By default there is a single flow.
+    /// Parses the flows of the cell at `axes`. By default there is a single flow.
     pub(super) fn parse(document: &Document, axes: &Axes) -> Result<Self, FileError> {
         let own = document.workload_count(axes, FLOWS, 1..=MOST_FLOWS)?.unwrap_or(1);
         let beside = document.workload_key(axes, BESIDE, beside)?.flatten();
@@ -200,7 +200,7 @@ fn memory(text: &str) -> Result<Option<f64>, String> {
     }
 }
 
-/// The path has become ten times slower since the earlier flow.
+/// The factor by which the path has become slower since the earlier flow.
 const WRONG: f64 = 10.0;
 const MOST_FLOWS: u32 = 10_000;
 /// The limit on arriving flows in one cell.

@@ -1,5 +1,5 @@
-//! Numbered datagrams with the kernel's timestamps at both ends. They judge a link by means that
-//! share nothing with the emulator.
+//! Sends numbered datagrams and reads the kernel's timestamps in both hosts. The figures judge a
+//! link independently of the emulator.
 
 use crate::model::Failure;
 use nix::errno::Errno;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use units::{Bytes, Rate, Span};
 
-/// Headers before a datagram's payload on the link: Ethernet, IPv4, UDP.
+/// Size of the headers before a datagram's payload on the link: Ethernet, IPv4, UDP.
 pub(super) const HEADERS: u64 = 14 + 20 + 8;
 
 /// A received datagram.
@@ -26,7 +26,7 @@ pub(super) struct Receipt {
     pub(super) at: u64,
 }
 
-/// A socket whose datagrams carry the time at which they left the network stack.
+/// Opens a socket that can read the time at which its datagrams left the network stack.
 pub(super) fn sender(from: SocketAddr, to: SocketAddr) -> Result<UdpSocket, Failure> {
     let socket = UdpSocket::bind(from).map_err(|e| Failure::io("binding a UDP socket", &e))?;
     socket.connect(to).map_err(|e| Failure::io("connecting a UDP socket", &e))?;
@@ -45,9 +45,9 @@ pub(super) fn receiver(at: SocketAddr) -> Result<UdpSocket, Failure> {
 }
 
 /// Sends `count` datagrams of `payload` at `rate` on the link. The first `ahead` are sent at once,
-/// the others a few per millisecond: evenly enough for a queue, and without keeping a CPU busy. The
-/// datagrams sent ahead keep the queue from running empty while the sender waits for its CPU.
-/// Returns the kernel's departure time of the first one, in nanoseconds of the real-time clock.
+/// and keep the queue from running empty while the sender waits for its CPU. The others are sent a
+/// few per millisecond: even enough for a queue, and without keeping a CPU busy. Returns the
+/// kernel's departure time of the first datagram, in nanoseconds of the real-time clock.
 pub(super) fn send_paced(
     socket: &UdpSocket,
     count: u64,
@@ -60,7 +60,7 @@ pub(super) fn send_paced(
     let each = rate.time_for(Bytes::new(payload as u64 + HEADERS));
     let begun = Instant::now();
     let mut sent = 0;
-    // Only the first datagram is stamped: stamps of all would fill the socket's memory.
+    // Stamp only the first datagram: the stamps of all would fill the socket's memory.
     stamp_departures(socket, true)?;
     while sent < count && !stop.load(Ordering::Relaxed) {
         let due = begun.elapsed().as_nanos() as u64 / each.nanos().max(1) + ahead.max(1);
@@ -112,7 +112,7 @@ pub(super) fn stamp_departures(socket: &UdpSocket, wanted: bool) -> Result<(), F
         .map_err(|e| Failure::io("asking for transmit time stamps", &e.into()))
 }
 
-/// The kernel's departure time of a stamped datagram, if it has one by now.
+/// Returns the kernel's departure time of a stamped datagram, if it is already known.
 fn departure(socket: &UdpSocket) -> Result<Option<u64>, Errno> {
     let mut buffer = [0_u8; 2048];
     let mut control = nix::cmsg_space!([TimeSpec; 3], [u8; 64]);
@@ -140,8 +140,8 @@ pub(super) fn receive_all(
     let mut receipts = Vec::new();
     let mut buffer = [0_u8; 2048];
     let mut control = nix::cmsg_space!(TimeSpec);
-    // The time of successive looks without a datagram. A clock would also count a stall of the
-    // machine, in which the link delivers nothing.
+    // The sum of the successive poll intervals without a datagram. A clock would also count a stall
+    // of the machine, in which the link delivers nothing.
     let mut quiet = Span::ZERO;
     loop {
         let mut parts = [IoSliceMut::new(&mut buffer)];
@@ -186,7 +186,7 @@ pub(super) fn receive_all(
 
 fn send(socket: &UdpSocket, datagram: &[u8]) -> Result<(), Failure> {
     match socket.send(datagram) {
-        // An ICMP error for an earlier datagram: the receiver was not there yet.
+        // This ICMP error belongs to an earlier datagram, sent before the receiver listened.
         Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => Ok(()),
         Err(e) => Err(Failure::io("sending a datagram", &e)),
         Ok(_) => Ok(()),

@@ -50,8 +50,8 @@ fn judge_stream(
     let frame = PAYLOAD as u64 + HEADERS;
     let faster = Rate::from_bits_per_second((rate.bits_per_second() as f64 * FASTER) as u64);
     let wanted = rate.bytes_in(step.duration).count() / frame;
-    // The queue must hold the stream's lead over the link. Otherwise the queue would drop packets
-    // too.
+    // The queue must hold the frames by which the stream is ahead of the link. Otherwise not only
+    // the medium but also the queue would drop packets.
     let ahead = rate.bytes_in(AHEAD).count() / frame;
     let room = queue_room(&link.queue, frame).saturating_sub(ahead + BURST_FRAMES);
     let count = wanted.min((room as f64 / (FASTER - 1.0) * FASTER) as u64);
@@ -89,9 +89,9 @@ fn judge_stream(
     Ok(())
 }
 
-/// The microseconds by which each datagram of a stream that keeps the link busy arrived too early
-/// or too late. `begun`: the first datagram's departure; `each`: the time of a datagram on the
-/// link, in nanoseconds. The wait for an interrupt is no error.
+/// Returns the number of microseconds by which each datagram of a stream that keeps the link busy
+/// arrived too early or too late. `begun`: the first datagram's departure; `each`: the time of a
+/// datagram on the link, in nanoseconds. The wait for an interrupt is no error.
 fn errors_under_load(
     receipts: &[Receipt],
     begun: u64,
@@ -211,9 +211,9 @@ fn queue_room(queue: &QueueConfig, frame: u64) -> u64 {
 
 const PAYLOAD: usize = 1458;
 const FASTER: f64 = 1.05;
-/// The longest stall of the sender that leaves the link busy.
+/// Maximum stall of the sender during which the link stays busy.
 const AHEAD: Span = Span::from_millis(60);
-/// Frames that a delayed sender may send in one burst.
+/// Maximum number of frames that a delayed sender sends in one burst.
 const BURST_FRAMES: u64 = 400;
 const PROBES: u64 = 400;
 const PROBE_PAYLOAD: usize = 200;
@@ -224,11 +224,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_datagram_of_a_busy_link_is_due_after_those_before_it() {
+    fn on_a_busy_link_a_datagram_is_due_after_its_predecessors() {
         let (each, delay) = (20_000.0, Span::from_millis(1));
         let receipts = |late: i64| -> Vec<Receipt> {
             let due = |number: u64| 5_000_000 + (number + 1) * 20_000 + 1_000_000;
-            // The second datagram was lost after it had taken its time on the link.
+            // The second datagram was lost after it had used its time on the link.
             let at = |number| Receipt { number, at: due(number).saturating_add_signed(late) };
             [0, 2, 3].map(at).to_vec()
         };

@@ -56,7 +56,7 @@ impl Workload for LinkAccuracy {
 #[derive(Debug)]
 struct JudgedLink {
     link: LinkConfig,
-    /// The longest wait for an interrupt, which is no error of the link.
+    /// The maximum wait for an interrupt, which is no error of the link.
     interrupts: Span,
 }
 

@@ -1,4 +1,4 @@
-//! Response times, over a new connection and over an open one.
+//! Measures response times, over a new connection and over an open one.
 //!
 //! For the first third of the time, new connections follow one another. For the rest, messages go
 //! over open connections, and each is sent once the previous one has been answered. The two phases
@@ -10,7 +10,7 @@ use crate::model::{Failure, Measurement};
 use host::Namespace;
 use std::time::{Duration, Instant};
 
-/// In milliseconds.
+/// Times in milliseconds.
 #[derive(Debug, Default)]
 struct Samples {
     first_byte: Vec<f64>,
@@ -85,7 +85,7 @@ impl Exchange<'_> {
         Ok(Measured::between_ends(self.step, before.taken()..after.taken(), result))
     }
 
-    /// Runs `work` on a thread in the near host, on that end's CPUs.
+    /// Runs `work` on a thread in the client's host, on that host's CPUs.
     fn inside<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, Failure> + Send,
@@ -192,8 +192,8 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Threads of the server. The last packet of a connection may be lost: some threads may wait for it
-/// while others accept.
+/// Number of threads of the server. The last packet of a connection may be lost: some threads may
+/// wait for it while others accept.
 const SERVANTS: u32 = 32;
 /// The divisor of the time for new connections: one third.
 const NEW_SHARE: u64 = 3;

@@ -32,7 +32,7 @@ fn size(text: &str) -> Result<Bytes, String> {
     }
 }
 
-/// The reference reports' own test has messages of this size.
+/// Size of the messages in the reference reports' own test.
 const USUAL_SIZE: Bytes = Bytes::new(1_000);
 const USUAL_COUNT: u32 = 500;
 const LARGEST: Bytes = Bytes::kib(64);

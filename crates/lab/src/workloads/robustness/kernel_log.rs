@@ -12,7 +12,7 @@ pub(super) struct KernelLog {
 }
 
 impl KernelLog {
-    /// `None` if this process may not read the log.
+    /// Opens the log. `None` if this process may not read it.
     pub(super) fn open() -> Option<Self> {
         let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         let mut file = File::options().read(true).custom_flags(flags).open("/dev/kmsg").ok()?;
@@ -20,7 +20,7 @@ impl KernelLog {
         Some(Self { file })
     }
 
-    /// The new records of a warning or worse, oldest first.
+    /// Returns the new records of a warning or worse, oldest first.
     pub(super) fn complaints(&mut self) -> Vec<String> {
         let mut buffer = [0; 8192];
         let mut complaints = Vec::new();
@@ -40,7 +40,8 @@ impl KernelLog {
     }
 }
 
-/// The message of a record, `LEVEL,SEQUENCE,TIME,FLAGS;MESSAGE`, if it is a warning or worse.
+/// Returns the message of a record, `LEVEL,SEQUENCE,TIME,FLAGS;MESSAGE`, if it is a warning or
+/// worse.
 fn complaint(record: &str) -> Option<String> {
     let (head, message) = record.split_once(';')?;
     let level: u32 = head.split(',').next()?.parse().ok()?;
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_of_the_kernel_are_complaints() {
+    fn only_kernel_warnings_are_complaints() {
         let warning =
             "4,339,5140900,-;WARNING: CPU: 0 PID: 1 at net/core/dev.c:1\n SUBSYSTEM=net\n";
         assert_eq!(complaint(warning).unwrap(), "WARNING: CPU: 0 PID: 1 at net/core/dev.c:1");

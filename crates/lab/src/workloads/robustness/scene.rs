@@ -61,7 +61,8 @@ impl Scene {
         }
     }
 
-    /// The first sign of harm: a program that ended or panicked, or a switch that does not answer.
+    /// Returns the first sign of harm: a program that ended or panicked, or a switch that does not
+    /// answer.
     pub(super) fn harm(&mut self) -> Option<Failure> {
         let program = self.program.as_mut()?;
         let ended = match program.wait(Duration::ZERO) {
@@ -106,7 +107,7 @@ impl Scene {
             IpAddr::V4(address) => address,
             IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
         };
-        // The testbed's IPv6 addresses have the numbers of its IPv4 addresses.
+        // The host parts of the testbed's IPv6 addresses equal those of its IPv4 addresses.
         let six = |address: IpAddr| {
             let [_, _, link, host] = four(address).octets();
             Ipv6Addr::new(0xfd77, u16::from(link), 0, 0, 0, 0, 0, u16::from(host))
@@ -197,12 +198,12 @@ impl std::fmt::Debug for Scene {
 }
 
 impl Leg {
-    /// Frames that enter here are addressed to the host of `other`.
+    /// Returns an entry at this interface. Its frames are addressed to the host of `other`.
     fn entry_to(&self, other: &Self) -> Result<Entry, Failure> {
         Ok(Entry {
             port: open(&self.inside, LEG)?,
             addresses: Addresses {
-                // Answers go to an address that no host has, so that no host receives them.
+                // Replies go to an address that no host has, so that no host receives them.
                 macs: [NOBODY_MAC, other.mac],
                 ipv4: [ipv4(NOBODY), ipv4(other.number)],
                 ipv6: [ipv6(NOBODY), ipv6(other.number)],
@@ -243,7 +244,7 @@ fn open(inside: &Namespace, interface: &str) -> Result<PacketSender, Failure> {
     Ok(opened??)
 }
 
-/// The file's system, with its traffic through `weir tunnel`.
+/// Returns the file's system, with its traffic through `weir tunnel`.
 fn tunnel(system: &SystemSpec) -> SystemSpec {
     let text = |text: String| Some(Spanned::new(system.name.span(), text));
     SystemSpec {

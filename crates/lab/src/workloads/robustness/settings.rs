@@ -5,7 +5,7 @@ use crate::model::file::{Document, FileError, nearest};
 use results::Axes;
 use units::Rate;
 
-/// One cell.
+/// The settings of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Case {
     pub(super) target: Target,
@@ -26,7 +26,7 @@ pub(super) enum Target {
     Program(String),
 }
 
-/// The frames that a system sends beside the traffic.
+/// The frames that a system of the lab sends beside the traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Load {
     Quiet,

@@ -7,14 +7,14 @@ use port::{PacketSender, Refusal};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A place where frames enter.
+/// A port at which frames enter.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) port: PacketSender,
     pub(super) addresses: Addresses,
 }
 
-/// The numbers of frames so far.
+/// The number of frames of each kind so far.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     sent: [AtomicU64; Kind::ALL.len()],
@@ -39,7 +39,7 @@ impl Counts {
     }
 }
 
-/// Sends frames until `over` is true. The entries take turns, batch by batch.
+/// Sends frames until `over` is true. Each batch enters at the next entry.
 pub(super) fn blow(
     entries: &[Entry],
     load: Load,
@@ -69,7 +69,7 @@ pub(super) fn blow(
             match load {
                 Load::Ordinary => {
                     source.write_ordinary(frame);
-                    // An ordinary frame has no kind, and is counted under the last kind.
+                    // An ordinary frame has no kind, and is counted as the last kind.
                     *kind = Kind::Noise;
                 }
                 _ => *kind = source.write_next(frame),

@@ -18,12 +18,12 @@ impl Control {
         Self { path: path.to_owned() }
     }
 
-    /// Whether the process answers by now.
+    /// Whether the process already answers.
     pub(crate) fn answers(&self) -> bool {
         self.call("version", &[]).is_ok()
     }
 
-    /// The output of a command.
+    /// Runs a command, and returns its output.
     pub(crate) fn call(&self, method: &str, arguments: &[&str]) -> Result<String, Failure> {
         let broken = |error: io::Error| Failure::io(&format!("calling {method}"), &error);
         let mut stream =
@@ -33,7 +33,8 @@ impl Control {
         stream.write_all(request.as_bytes()).map_err(broken)?;
         let deadline = Instant::now() + PATIENCE;
         let (mut reply, mut buffer) = (Vec::new(), [0; 16 << 10]);
-        // The other side keeps the connection open: the document's end is the reply's end.
+        // The other side keeps the connection open, so the end of the JSON document marks the end
+        // of the reply.
         while Instant::now() < deadline && reply.len() < LONGEST_REPLY {
             match stream.read(&mut buffer).map_err(broken)? {
                 0 => break,
@@ -58,6 +59,7 @@ fn output(method: &str, document: &Value) -> Result<String, Failure> {
     }
 }
 
-/// A switch that loads a hundred thousand rules may not answer for some seconds.
+/// Timeout of a command. A switch that loads a hundred thousand rules may not answer for some
+/// seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LONGEST_REPLY: usize = 16 << 20;

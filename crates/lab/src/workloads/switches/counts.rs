@@ -7,7 +7,8 @@ pub(crate) struct Counts {
     pub(crate) sent: u64,
     /// Packets that no cache entry matched.
     pub(crate) upcalls: u64,
-    /// Cycles for each packet, mean of the threads, weighted by their packets. 0 without a packet.
+    /// Cycles for each packet: the mean of the threads, weighted by their packets. 0 without a
+    /// packet.
     pub(crate) cycles: f64,
     /// Cycles for each packet by stage, if the switch counts stages.
     pub(crate) stages: Vec<(String, f64)>,
@@ -37,7 +38,7 @@ impl Counts {
             match name.trim_end() {
                 "Rx packets" => {
                     thread.received = number as u64;
-                    // `5000  (100 Kpps, 250 cycles/pkt)`
+                    // The value stands before its unit: `5000  (100 Kpps, 250 cycles/pkt)`.
                     let place = words.iter().position(|word| word.starts_with("cycles/pkt"));
                     let cycles = place.and_then(|place| words.get(place.checked_sub(1)?));
                     thread.cycles = cycles.and_then(|word| word.parse().ok()).unwrap_or(0.0);
@@ -51,7 +52,7 @@ impl Counts {
         thread
     }
 
-    /// Adds a thread's counters: cycles become sums.
+    /// Adds a thread's counters. Cycles per packet become sums of cycles.
     fn add(&mut self, thread: Self) {
         let received = thread.received as f64;
         self.received += thread.received;
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_are_added_up() {
+    fn packet_thread_counters_are_added_up() {
         let text = "Measurement duration: 1.0 s\n\npmd thread numa_id 0 core_id 0:\n\n  \
             Iterations:         12  (1.00 us/it)\n  - Used TSC cycles:  99  (100.0 % of total cycles)\n  \
             Rx packets:         3000  (3 Kpps, 200 cycles/pkt)\n  \
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_thread_and_a_strange_text_count_nothing() {
+    fn idle_threads_and_unknown_text_give_zero_counts() {
         let idle = "pmd thread numa_id 0 core_id 1:\n  Rx packets:                    0\n";
         assert_eq!(Counts::read(idle), Counts::default());
         assert_eq!(Counts::read("no such command"), Counts::default());

@@ -14,7 +14,7 @@ pub(super) use running::{RunningSwitch, await_control, finish};
 use crate::model::file::{Document, FileError, nearest};
 use std::path::{Path, PathBuf};
 
-/// A switch, by the name of its system.
+/// A switch, known by the name of its system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Product {
     WeirSwitch,
@@ -24,10 +24,10 @@ pub(super) enum Product {
 /// The frames that a switch receives.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
-    /// Captures that are played again and again, one for each receive queue. `whole` has the frames
-    /// of all captures.
+    /// Captures that are played in a loop, one for each receive queue. `whole` has the frames of
+    /// all captures.
     Captures { whole: PathBuf, parts: Vec<PathBuf>, frames: usize },
-    /// The switch's ends of two cables.
+    /// The switch's interfaces of two cables.
     Interfaces { input: String, output: String },
     /// TAP devices that the switch makes.
     Taps { input: String, output: String },
@@ -49,12 +49,13 @@ impl Product {
         PRODUCTS.iter().find(|(name, _)| *name == system).map(|(_, product)| *product)
     }
 
-    /// True if the generator listens at the sockets of virtio devices, and the switch connects.
+    /// Whether the switch connects to the sockets of virtio devices, at which the generator
+    /// listens.
     pub(super) fn connects(self) -> bool {
         self == Self::OvsDpdk
     }
 
-    /// The programs of the switch.
+    /// Returns the programs of the switch.
     pub(super) fn programs(self) -> &'static [&'static str] {
         match self {
             Self::WeirSwitch => &[],
@@ -63,7 +64,7 @@ impl Product {
     }
 }
 
-/// Refuses a file with a system that is neither a switch nor in `others`.
+/// Accepts only systems that are switches or in `others`.
 pub(super) fn check_systems(document: &Document, others: &[&str]) -> Result<(), FileError> {
     for system in document.systems() {
         let name = system.name();

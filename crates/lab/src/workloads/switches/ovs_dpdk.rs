@@ -10,7 +10,7 @@ use host::Namespace;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Debian's packages openvswitch-switch and openvswitch-switch-dpdk.
+/// The programs, from Debian's packages openvswitch-switch and openvswitch-switch-dpdk.
 pub(super) const PROGRAMS: &[&str] =
     &[VSWITCHD, OVSDB_SERVER, "ovsdb-tool", "ovs-vsctl", "ovs-ofctl"];
 
@@ -134,7 +134,7 @@ impl Starter<'_> {
     }
 }
 
-/// The options of the receiving port, and of the sending port.
+/// Returns the options of the receiving port, and of the sending port.
 fn ports(source: &Source, threads: usize) -> (Vec<String>, Vec<String>) {
     let devargs =
         |text: String| vec!["type=dpdk".to_owned(), format!("options:dpdk-devargs=\"{text}\"")];
@@ -145,7 +145,7 @@ fn ports(source: &Source, threads: usize) -> (Vec<String>, Vec<String>) {
         ),
         Source::Taps { input, output } => {
             // Open vSwitch uses a transmit queue for each packet thread and one more. The driver
-            // refuses another number of receive queues.
+            // requires as many receive queues.
             let queues = format!("options:n_rxq={}", threads + 1);
             let port = |text| [devargs(text), vec![queues.clone()]].concat();
             (port(format!("net_tap0,iface={input}")), port(format!("net_tap1,iface={output}")))
@@ -162,8 +162,8 @@ fn ports(source: &Source, threads: usize) -> (Vec<String>, Vec<String>) {
             let captures: Vec<String> =
                 parts.iter().map(|part| format!("rx_pcap={}", part.display())).collect();
             let input = devargs(format!("net_pcap0,{},infinite_rx=1", captures.join(",")));
-            // The device keeps every frame in a buffer of the port's pool, whose size follows the
-            // numbers of queues and descriptors that are asked for.
+            // The device keeps every frame in a buffer of the port's pool. The pool's size follows
+            // the requested numbers of queues and descriptors.
             let queues = (frames / DESCRIPTORS + SPARE_QUEUES).max(parts.len());
             let room =
                 [format!("options:n_rxq={queues}"), format!("options:n_rxq_desc={DESCRIPTORS}")];
@@ -216,14 +216,14 @@ impl Memory {
 const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const OVSDB_SERVER: &str = "/usr/sbin/ovsdb-server";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-/// DPDK makes a folder of its own in the last of these folders.
+/// Variables with Open vSwitch's folders. DPDK makes a folder of its own in the last of them.
 const FOLDERS: [&str; 5] =
     ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR", "RUNTIME_DIRECTORY"];
-/// Only errors, to standard error: the last line explains an early end.
+/// Log only errors, to standard error: the last line explains an early exit.
 const LOG: &str = "-vconsole:err";
 const FINISHED_WITHIN: Duration = Duration::from_secs(300);
 const MEGABYTES: u64 = 1536;
-/// The most descriptors that Open vSwitch accepts for a queue.
+/// Maximum number of descriptors that Open vSwitch accepts for a queue.
 const DESCRIPTORS: usize = 4096;
 const SPARE_QUEUES: usize = 4;
 
@@ -233,7 +233,7 @@ mod tests {
     use std::path::PathBuf;
 
     #[test]
-    fn the_pool_has_a_buffer_for_every_frame() {
+    fn the_pcap_ports_pool_has_a_buffer_for_every_frame() {
         let source = |frames| Source::Captures {
             whole: PathBuf::from("/r/all.pcap"),
             parts: vec![PathBuf::from("/r/0.pcap"), PathBuf::from("/r/1.pcap")],
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tap_device_has_as_many_queues_to_receive_as_to_send() {
+    fn a_tap_port_has_equal_receive_and_transmit_queue_counts() {
         let source = Source::Taps { input: "tap0".to_owned(), output: "tap1".to_owned() };
         let (input, output) = ports(&source, 2);
         assert_eq!(input[1..], ["options:dpdk-devargs=\"net_tap0,iface=tap0\"", "options:n_rxq=3"]);

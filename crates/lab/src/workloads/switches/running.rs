@@ -8,22 +8,22 @@ use host::Namespace;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A switch with its rules loaded. It ends with this value.
+/// A switch with its rules loaded. Dropping this value ends the switch.
 #[derive(Debug)]
 pub(crate) struct RunningSwitch {
-    /// The switch itself comes last.
+    /// The programs. The switch itself is the last one.
     pub(super) programs: Vec<Started>,
     pub(super) control: Control,
     /// The time that loading the rules took.
     pub(super) loading: Duration,
-    /// The words for the report about how it was started.
+    /// A remark for the report about how the switch was started.
     pub(super) remark: Option<String>,
     /// The command that adds a rule, without the rule.
     pub(super) add_rule: Vec<String>,
     pub(super) _folder: TempDir,
 }
 
-/// A change of a rule on its way.
+/// A change of a rule that the switch may not have accepted yet.
 #[derive(Debug)]
 pub(crate) struct Change(Started);
 
@@ -35,7 +35,7 @@ impl Change {
 }
 
 impl RunningSwitch {
-    /// Starts a switch, loads its rules, and only then connects the port that receives.
+    /// Starts a switch, loads its rules, and then connects the receiving port.
     pub(crate) fn start(
         product: Product,
         setup: &Setup<'_>,
@@ -65,8 +65,8 @@ impl RunningSwitch {
         Ok(Counts::read(&text))
     }
 
-    /// Clears the counters. Open vSwitch's packet threads do so only when they begin their next
-    /// iteration.
+    /// Clears the counters. Open vSwitch's packet threads clear theirs only when they begin their
+    /// next iteration.
     pub(crate) fn clear_counts(&self) -> Result<(), Failure> {
         let before = self.counts()?;
         self.control.call("dpif-netdev/pmd-stats-clear", &[])?;
@@ -99,7 +99,7 @@ impl RunningSwitch {
         Ok(Change(Started::new(inside, argv, &[], step)?))
     }
 
-    /// The failure of a program that has ended.
+    /// Returns the failure of a program that has ended.
     pub(crate) fn failure(&mut self) -> Option<Failure> {
         self.programs.iter_mut().find_map(|program| {
             let status = program.wait(Duration::ZERO).ok()??;
@@ -154,5 +154,5 @@ pub(crate) fn await_control(
 }
 
 const CLEARED_WITHIN: Duration = Duration::from_secs(2);
-/// Open vSwitch initialises DPDK before it answers.
+/// Maximum time until the switch answers. Open vSwitch initialises DPDK before that.
 const READY_WITHIN: Duration = Duration::from_secs(30);

@@ -16,7 +16,7 @@ pub(super) fn measure(step: &SimulatorStep<'_>) -> Result<Measurement, Failure> 
     };
     let mut result = Measurement::default();
     // Each case has a unit of its own, named in the report's method, because a column can have only
-    // one.
+    // one unit.
     result.record("expected", Some(figures.expected));
     if let Some((low, high)) = figures.expected_ends {
         result.record("expected.low", Some(low));

@@ -24,7 +24,7 @@ pub(super) struct WebSettings {
     keep_alive: bool,
     connections: u32,
     size: Bytes,
-    /// Requests a second in an open loop. `None`: a closed loop.
+    /// Requests a second of an open loop. `None`: a closed loop.
     rate: Option<u32>,
     timeout: Span,
     program: Program,
@@ -166,7 +166,7 @@ impl CellWorkload for WebSettings {
 }
 
 impl WebSettings {
-    /// The command line of the client.
+    /// Returns the command line of the client.
     fn client(&self, weir: &str, url: &str, duration: Span, omit: Span) -> Vec<String> {
         let seconds = |span: Span| format!("{}s", span.secs_f64());
         let mut argv: Vec<String> = [weir, "perf", "web", url].map(str::to_owned).into();
@@ -252,7 +252,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn errors_are_counted_by_kind_and_give_a_warning() {
+    fn web_errors_are_counted_by_kind_and_give_a_warning() {
         let document = json!({
             "responses": 90, "requests_s": 45.0, "errors": 10,
             "errors_by_kind": {"reset": 7, "length": 3, "cut": 0},
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_without_a_good_response_fails_the_turn() {
+    fn a_web_turn_without_a_good_response_fails() {
         let document = json!({"responses": 0, "errors": 4, "errors_by_kind": {"stalled": 4}});
         let failure = account(&document, &mut Measurement::default()).unwrap_err().to_string();
         assert_eq!(failure, "no request had a good response: stalled 4");

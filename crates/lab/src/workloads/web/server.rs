@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tempfile::TempDir;
 
-/// The program that serves.
+/// The web server program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Program {
     Nginx,
     Weir,
-    /// nginx if nginx is installed, or else weir.
+    /// nginx if it is installed, or else weir.
     Any,
 }
 
@@ -96,25 +96,25 @@ impl Server {
         Ok(Self { program, program_name, url, is_tls: settings.is_tls, folder })
     }
 
-    /// The certificate that the client has to trust.
+    /// Returns the certificate that the client has to trust.
     pub(super) fn certificate(&self) -> Option<PathBuf> {
         self.is_tls.then(|| self.folder.path().join(CERTIFICATE))
     }
 }
 
-/// The address of the file, for the client.
+/// Returns the URL of the file, for the client.
 pub(super) fn url(scheme: &str, address: IpAddr) -> String {
     format!("{scheme}://{}/file", SocketAddr::new(address, PORT))
 }
 
-/// The command line of Weir's own server.
+/// Returns the command line of Weir's own server.
 pub(super) fn built_in(weir: &str, settings: &WebSettings, address: IpAddr) -> Vec<String> {
     let mut argv: Vec<String> = [weir, "perf", "web-server"].map(str::to_owned).into();
     let mut option = |name: &str, value: String| argv.extend([name.to_owned(), value]);
     option("--bind", address.to_string());
     option("--port", PORT.to_string());
     option("--size", format!("{}B", settings.size.count()));
-    // A client may open a connection before the server has seen the end of the previous one.
+    // A client may open a connection before the server has noticed the end of the previous one.
     option("--connections", (2 * settings.connections + 2).to_string());
     argv
 }
@@ -149,8 +149,8 @@ fn furnish(folder: &Path, settings: &WebSettings, workers: usize) -> io::Result<
 pub(super) const PORT: u16 = 8080;
 const CERTIFICATE: &str = "server.pem";
 const KEY: &str = "server.key";
-/// `user root`: a user namespace may have no other user. `keepalive_requests`: the client decides
-/// how many requests a connection carries.
+/// nginx's configuration. `user root`: a user namespace may have no other user.
+/// `keepalive_requests`: the client decides how many requests a connection carries.
 const CONFIGURATION: &str = "\
 daemon off;
 user root;

@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use results::{Comparison, CpuLimit, Form, Results};
 
-/// Two systems at `places` places.
+/// Builds a lab with two systems at `places` places.
 fn lab(places: usize, repeats: u32, more: &str) -> LabFile {
     parsed(places, repeats, more).unwrap()
 }
@@ -53,7 +53,7 @@ metrics = ["goodput_mbit_s"]
     LabFile::parse("x.toml", &text)
 }
 
-/// A run with the verdicts that `verdict` invents, by system and block.
+/// Builds the results of a run. `verdict` invents the verdict of each system and block.
 fn results(lab: &LabFile, mut verdict: impl FnMut(&str, u32) -> Verdict) -> Results {
     invented(lab, |system, _, block| verdict(system, block))
 }
@@ -69,7 +69,7 @@ fn only(results: &Results) -> &Comparison {
     &results.comparisons[0]
 }
 
-/// Skewed, with a second mode and ties.
+/// Draws from a skewed distribution with a second mode and ties.
 fn noise(random: &mut Pcg64Mcg) -> f64 {
     let uniform: f64 = random.random();
     match random.random_range(0..10) {
@@ -103,7 +103,7 @@ fn equal_tables(runs: u64) {
         results.comparisons.iter().any(decides)
     });
     let shown = shown.count();
-    // 5 % and three standard deviations of the count.
+    // Upper limit of the count: its mean at 5 %, and three standard deviations.
     let most = 0.05 * runs as f64 + 3.0 * (runs as f64 * 0.05 * 0.95).sqrt();
     println!("{shown} of {runs} tables show a difference");
     assert!((shown as f64) < most, "{shown} of {runs} runs");
@@ -176,7 +176,7 @@ fn a_failed_or_starved_repeat_ranks_worst() {
 }
 
 #[test]
-fn a_cell_that_this_machine_cannot_measure_has_not_failed_and_is_not_compared() {
+fn a_cell_that_was_not_run_has_not_failed_and_is_not_compared() {
     let primary =
         "[[primary]]\nmetric = \"goodput_mbit_s\"\nsystem = \"bbr\"\nbaseline = \"cubic\"\n";
     let lab = lab(2, 8, primary);
@@ -219,7 +219,7 @@ fn a_cell_that_this_machine_cannot_measure_has_not_failed_and_is_not_compared() 
 }
 
 #[test]
-fn a_goodput_above_the_link_is_marked() {
+fn goodput_above_the_link_rate_is_marked() {
     // 10 Mbit/s carry 9.56 Mbit/s of payload.
     let lab = lab(1, 6, "");
     let run = results(&lab, |system, _| measured(if system == "bbr" { 9.9 } else { 9.6 }));
@@ -232,7 +232,7 @@ fn a_goodput_above_the_link_is_marked() {
 }
 
 #[test]
-fn a_share_of_repeats_has_a_binomial_interval_and_its_count() {
+fn a_proportion_has_a_binomial_interval_and_its_count() {
     let judged = |right: f64| {
         let mut measurement = Measurement::default();
         measurement.record("first_verdict_right", Some(right));
@@ -263,7 +263,7 @@ fn a_share_of_repeats_has_a_binomial_interval_and_its_count() {
     assert_eq!(halves.cells[0].metrics["among_first_two"].share, None);
 }
 
-/// Goodput whose noise is correlated from repeat to repeat.
+/// Builds results in which the noise of the goodput is correlated from repeat to repeat.
 fn drifting(lab: &LabFile, correlation: f64) -> Results {
     let mut random = Pcg64Mcg::seed_from_u64(3);
     let mut state: std::collections::HashMap<String, f64> = std::collections::HashMap::new();
@@ -292,7 +292,7 @@ fn correlated_repeats_warn_in_results_terminal_and_report() {
 
 /// Windows of one start, in results, terminal and report.
 #[test]
-fn windows_of_one_start_have_a_range_and_decide_nothing() {
+fn windows_of_one_start_have_a_range_and_no_verdict() {
     let lab = LabFile::parse("x.toml", WINDOWS).unwrap();
     let systems = ["weir-switch".to_owned(), "ovs-dpdk".to_owned()];
     let plan = Plan::new(&lab, Form::Full, &systems, None);
@@ -345,7 +345,7 @@ fn an_invalid_repeat_is_left_out_with_its_pair() {
 }
 
 #[test]
-fn a_pair_without_a_figure_is_left_out() {
+fn a_pair_without_the_metric_is_left_out() {
     let without = || {
         let mut measurement = Measurement::default();
         measurement.record("loss_percent", Some(1.0));
@@ -375,7 +375,7 @@ fn a_pair_without_a_figure_is_left_out() {
 }
 
 #[test]
-fn a_cell_short_of_cpu_names_the_user_of_the_repeat_in_the_middle() {
+fn a_cpu_limited_cell_names_the_cpu_user_of_its_median_repeat() {
     let lab = lab(1, 3, "");
     let run = results(&lab, |_, block| {
         let Verdict::Measured(mut measurement) = measured(1.0) else { unreachable!() };
@@ -391,7 +391,7 @@ fn a_cell_short_of_cpu_names_the_user_of_the_repeat_in_the_middle() {
 }
 
 #[test]
-fn six_repeats_decide_a_table_of_50() {
+fn six_repeats_decide_a_table_of_50_comparisons() {
     let primary = "[[primary]]\nmetric = \"goodput_mbit_s\"\nsystem = \"bbr\"\n\
                    baseline = \"cubic\"\nat = { rtt = \"7ms\" }\n";
     let lab = lab(50, 6, primary);
@@ -413,7 +413,7 @@ fn six_repeats_decide_a_table_of_50() {
 }
 
 #[test]
-fn a_primary_comparison_needs_no_table() {
+fn a_primary_comparison_outside_compare_is_judged() {
     let primary = "[[primary]]\nmetric = \"goodput_mbit_s\"\nsystem = \"cubic\"\n\
                    baseline = \"bbr\"\n";
     let lab = lab(2, 6, primary);
@@ -424,7 +424,7 @@ fn a_primary_comparison_needs_no_table() {
 }
 
 #[test]
-fn a_wrong_primary_comparison_is_refused() {
+fn an_invalid_primary_comparison_is_refused() {
     let with = |metric: &str, system: &str, rest: &str| {
         format!(
             "[[primary]]\nmetric = \"{metric}\"\nsystem = \"{system}\"\nbaseline = \"cubic\"\n{rest}\n"
@@ -452,7 +452,7 @@ fn a_wrong_primary_comparison_is_refused() {
 }
 
 #[test]
-fn a_baseline_that_failed_ranks_worst_too() {
+fn a_failed_baseline_ranks_worst() {
     let lab = lab(1, 8, "");
     let half = results(&lab, |system, block| match (system, block % 2) {
         ("cubic", 0) => Verdict::Failed("it broke".to_owned()),
@@ -515,10 +515,10 @@ fn a_lab_without_comparisons_compares_with_its_first_system() {
     }
 }
 
-/// A row without noise borrows the spread of the other rows of its metric, and nothing from another
+/// A row without noise takes its spread from the other rows of its metric, and nothing from another
 /// metric.
 #[test]
-fn rows_borrow_the_spread_of_their_own_metric() {
+fn rows_share_the_spread_of_their_own_metric() {
     let width = |metrics: &str| {
         let text = lab(5, 6, "").text().replace("\"goodput_mbit_s\"]", metrics);
         let lab = LabFile::parse("x.toml", &text).unwrap();

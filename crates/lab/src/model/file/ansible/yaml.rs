@@ -21,7 +21,7 @@ pub(super) fn parse(text: &str) -> Result<Inventory, String> {
     }
 }
 
-/// A YAML value. A list keeps no elements.
+/// A YAML value. The elements of a list are dropped.
 enum Node {
     Scalar(String),
     Map(Vec<(String, Node)>),
@@ -32,7 +32,7 @@ impl Node {
     fn map(&self, what: &str) -> Result<&[(String, Self)], String> {
         match self {
             Self::Map(entries) => Ok(entries),
-            // A key without a value.
+            // The key has no value.
             Self::Scalar(text) if text.is_empty() => Ok(&[]),
             Self::Scalar(_) | Self::List => Err(format!("{what} is a map of names")),
         }
@@ -72,7 +72,7 @@ fn add_group(all: &mut Inventory, name: &str, group: &Node) -> Result<(), String
     Ok(())
 }
 
-/// The variables that are plain texts. No other variable says how ssh reaches a host.
+/// Returns the variables with a plain text as value. Only these can say how ssh reaches a host.
 fn variables(node: &Node, what: &str) -> Result<Variables, String> {
     let plain = |(name, value): &(String, Node)| match value {
         Node::Scalar(text) => Some((name.clone(), text.clone())),

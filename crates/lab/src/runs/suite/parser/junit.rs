@@ -55,7 +55,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     }
 }
 
-/// Gives the case a further result. A failure stays if a skip follows.
+/// Applies a further result to the case. A failure stays if a skip follows.
 fn judged(case: Case, outcome: Outcome, message: &str) -> Case {
     if case.outcome.is_bad() && outcome == Outcome::Skipped {
         return case;
@@ -73,7 +73,7 @@ fn name(element: &BytesStart<'_>) -> Result<String, String> {
     })
 }
 
-/// ctest and gtest also write a result as an attribute.
+/// Reads the result from an attribute, as ctest and gtest also write it.
 fn status(element: &BytesStart<'_>) -> Result<Outcome, String> {
     Ok(match attribute(element, b"status")?.as_str() {
         "notrun" | "disabled" | "skipped" => Outcome::Skipped,
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cases_have_their_results_and_messages() {
+    fn junit_cases_have_their_results_and_messages() {
         let text = r#"<?xml version="1.0" encoding="utf-8"?>
 <testsuites name="pytest"><testsuite name="pytest" errors="1" failures="1" skipped="1" tests="4">
 <testcase classname="net.test_tcp" name="test_open" time="0.1"/>
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn another_format_is_refused_and_a_cut_report_is_a_flaw() {
+    fn a_truncated_junit_report_is_a_flaw_and_other_formats_are_refused() {
         assert!(parse("TAP version 13\nok 1\n").is_err());
         assert!(parse("<html><body/></html>").is_err());
         let cut = parse("<testsuite><testcase name=\"a\"/><testcase name=\"b\">");

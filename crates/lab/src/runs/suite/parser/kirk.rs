@@ -43,7 +43,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     Ok(parsed)
 }
 
-/// The first line that reports a failure, or else a skip or a warning.
+/// Finds the first line that reports a failure, or else a skip or a warning.
 fn reason(log: &str) -> Option<String> {
     let find = |kinds: &[&str]| {
         log.lines().map(plain).find_map(|line| {
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_of_a_report_are_cases() {
+    fn kirk_report_tests_are_cases() {
         let text = r#"{
     "results": [
         {"test_fqn": "accept01", "status": "pass", "test": {"command": "accept01", "arguments": [],
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn another_format_is_refused() {
+    fn other_formats_and_unknown_kirk_statuses_are_refused() {
         assert!(parse("ok 1\n").unwrap_err().contains("no JSON report of kirk"));
         let odd = r#"{"results": [{"test_fqn": "a", "status": "odd"}]}"#;
         assert!(parse(odd).unwrap_err().contains("status `odd`"));

@@ -10,7 +10,7 @@ pub(super) fn parse(text: &str) -> Parsed {
     }
 }
 
-/// The output of ltp-pan: a block for each test.
+/// Parses the output of ltp-pan: a block for each test.
 fn blocks(text: &str) -> Parsed {
     let mut parsed = Parsed::default();
     let mut test: Option<Test> = None;
@@ -52,7 +52,8 @@ struct Test {
 
 impl Test {
     fn output(&mut self, line: &str) {
-        // tst_test.c prints a line for each check and then a summary, which counts the same checks.
+        // tst_test.c prints a line for each check and then a summary. The summary counts the same
+        // checks.
         if let Some((word, count)) = line.split_once(char::is_whitespace)
             && let Ok(count) = count.trim().parse::<u64>()
             && let Some(place) = place(&mut self.summed, word)
@@ -121,7 +122,7 @@ impl Test {
     }
 }
 
-/// The log of ltp-pan, for people or for programs.
+/// Parses the log of ltp-pan, for people or for programs.
 fn log(text: &str) -> Parsed {
     let mut parsed = Parsed::default();
     let mut total = None;
@@ -140,7 +141,7 @@ fn log(text: &str) -> Parsed {
     parsed
 }
 
-/// `accept01                       CONF       32`
+/// Parses a line such as `accept01                       CONF       32`.
 fn for_people(line: &str) -> Option<Case> {
     let mut words = line.split_whitespace();
     let (name, word, status) = (words.next()?, words.next()?, words.next()?);
@@ -157,7 +158,8 @@ fn for_people(line: &str) -> Option<Case> {
     })
 }
 
-/// `tag=accept01 stime=1734600000 dur=0 exit=exited stat=32 core=no cu=0 cs=0`
+/// Parses a line such as `tag=accept01 stime=1734600000 dur=0 exit=exited stat=32 core=no cu=0
+/// cs=0`.
 fn for_programs(line: &str) -> Option<Case> {
     if !line.starts_with("tag=") || !line.contains(" stat=") {
         return None;
@@ -179,7 +181,8 @@ fn fields(line: &str) -> impl Iterator<Item = (&str, &str)> {
     line.split_whitespace().filter_map(|word| word.split_once('='))
 }
 
-/// The bits of an exit status (`include/tst_res_flags.h`): TFAIL 1, TBROK 2, TWARN 4, TCONF 32.
+/// Decodes the bits of an exit status (`include/tst_res_flags.h`): TFAIL 1, TBROK 2, TWARN 4, TCONF
+/// 32.
 fn of_exit(status: i32) -> Outcome {
     match status {
         0 => Outcome::Passed,
@@ -197,8 +200,8 @@ fn said(status: i32) -> Option<String> {
     }
 }
 
-/// The kind of a check's line, and the place of the kind: `file.c:12: TPASS: …`, `name 1 TPASS :
-/// …`.
+/// Finds the result type in a check's line, and its position: `file.c:12: TPASS: …`, `name 1 TPASS
+/// : …`.
 fn kind(line: &str) -> Option<(&'static str, usize)> {
     KINDS.iter().find_map(|kind| {
         let at = line.find(kind)?;
@@ -243,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_the_runner_are_cases_with_their_checks() {
+    fn ltp_pan_blocks_are_cases_with_their_checks() {
         let new = "tst_test.c:1560: \x1b[1;34mTINFO: \x1b[0mTimeout per run is 0h 05m 00s\n\
                    accept01.c:78: \x1b[1;32mTPASS: \x1b[0mbad file descriptor: EBADF (9)\n\
                    accept01.c:78: \x1b[1;31mTFAIL: \x1b[0minvalid socket: succeeded\n\n\
@@ -280,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_without_end_is_broken() {
+    fn an_ltp_test_without_an_end_is_broken() {
         let text = block("a", "", "exited", 0) + "<<<test_start>>>\ntag=hangs stime=1\n";
         let parsed = parse(&text);
         assert_eq!(parsed.cases[1].outcome, Outcome::Broken);
@@ -288,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_of_logs_are_read() {
+    fn ltp_logs_for_people_and_for_programs_are_parsed() {
         let people = "Test Start Time: Thu Dec 19 10:00:00 2024\n\
              -----------------------------------------\n\
              Testcase                                           Result     Exit Value\n\

@@ -46,7 +46,7 @@ pub(super) fn parse(text: &str) -> Parsed {
     parsed
 }
 
-/// `OK   [PATH (VARIANT)]`, or FAIL or KILL in the place of OK.
+/// Parses a line `OK   [PATH (VARIANT)]`, or one with FAIL or KILL in place of OK.
 fn case(line: &str) -> Option<(Outcome, &str)> {
     let (word, rest) = line.split_once(' ')?;
     let outcome = match word {
@@ -59,7 +59,8 @@ fn case(line: &str) -> Option<(Outcome, &str)> {
     (name.contains(".pkt (") && name.ends_with(')')).then_some((outcome, name))
 }
 
-/// `Ran  399 tests:  396 passing,    3 failing,    0 timed out (54.10 sec): tcp/`
+/// Parses a line such as `Ran  399 tests:  396 passing,    3 failing,    0 timed out (54.10 sec):
+/// tcp/`.
 fn total(line: &str) -> Option<u64> {
     let rest = line.strip_prefix("Ran ")?;
     if !rest.contains(" passing,") {
@@ -69,7 +70,7 @@ fn total(line: &str) -> Option<u64> {
     count.parse().ok()
 }
 
-/// `SCRIPT.pkt:LINE: …`, as packetdrill reports an error.
+/// Whether the line is an error of packetdrill: `SCRIPT.pkt:LINE: …`.
 fn is_reason(line: &str) -> bool {
     line.split_once(".pkt:").is_some_and(|(_, rest)| {
         let (number, rest) = rest.split_once(':').unwrap_or((rest, ""));
@@ -95,7 +96,7 @@ Ran    4 tests:    2 passing,    1 failing,    1 timed out (60.42 sec): tcp/
 ";
 
     #[test]
-    fn lines_of_run_all_are_cases_with_their_reasons() {
+    fn packetdrill_lines_are_cases_with_their_reasons() {
         let parsed = parse(RUN_ALL);
         let told: Vec<_> = parsed
             .cases
@@ -122,20 +123,20 @@ Ran    4 tests:    2 passing,    1 failing,    1 timed out (60.42 sec): tcp/
     }
 
     #[test]
-    fn totals_without_lines_of_cases_ask_for_the_flag_v() {
+    fn packetdrill_totals_without_case_lines_ask_for_the_flag_v() {
         let parsed =
             parse("Ran  399 tests:  396 passing,    3 failing,    0 timed out (9.1 sec): .\n");
         assert!(parsed.cases.is_empty() && parsed.flaws[0].contains("-v"), "{parsed:?}");
     }
 
     #[test]
-    fn an_output_without_totals_is_a_flaw() {
+    fn packetdrill_output_without_totals_is_a_flaw() {
         let parsed = parse("OK   [/pd/a.pkt (ipv4)]\n");
         assert!(parsed.flaws[0].contains("did not end"), "{parsed:?}");
     }
 
     #[test]
-    fn the_output_of_the_kernels_runner_is_read_as_tap() {
+    fn packetdrill_output_of_the_kernels_runner_is_parsed_as_tap() {
         let parsed = parse(
             "TAP version 13\n1..1\n# selftests: net/packetdrill: tcp_zerocopy_basic.pkt\n\
              # TAP version 13\n# 1..2\n# ok 1 ipv4\n# not ok 2 ipv6\n\

@@ -23,7 +23,7 @@ struct Reader {
     seen: u64,
 }
 
-/// Cases at one depth, before the line of their parent.
+/// Cases at one depth that wait for the line of their parent.
 #[derive(Debug)]
 struct Level {
     depth: usize,
@@ -51,7 +51,8 @@ impl Reader {
         } else if let Some(point) = point(rest) {
             self.point(depth, &point);
         } else if depth > 0 {
-            // A plan or a remark of a subtest: the parent's line has the subtest's result.
+            // A plan or a comment of a subtest is ignored: the parent's line has the subtest's
+            // result.
         } else if let Some(reason) = rest.strip_prefix("Bail out!") {
             let reason = reason.trim();
             self.parsed.flaws.push(match reason {
@@ -66,7 +67,7 @@ impl Reader {
     fn plan(&mut self, plan: &str) {
         let (count, directive) = plan.split_once('#').unwrap_or((plan, ""));
         let Ok(count) = count.trim().parse::<u64>() else { return };
-        // The outputs of several suites may follow one another.
+        // An output may contain the plans of several suites, one after the other: add them up.
         self.plan = Some(self.plan.unwrap_or(0).saturating_add(count));
         if count == 0 {
             let reason = directive.trim();
@@ -84,7 +85,7 @@ impl Reader {
             ("", None) => format!("test {}", self.seen + 1),
             (description, _) => description.to_owned(),
         };
-        // Each part repeats the name: a long name times many parts would fill the memory.
+        // Each part repeats the name, so a long name with many parts would fill the memory.
         if name.len() > LONGEST_NAME {
             name = name.chars().take(LONGEST_NAME / 4).collect();
         }
@@ -121,7 +122,7 @@ impl Reader {
         }
     }
 
-    /// The message of a YAML block belongs to the case before it.
+    /// Gives the message of a YAML block to the case before it.
     fn reason(&mut self, line: &str) {
         let Some(message) = line.trim().strip_prefix("message:") else { return };
         let last = match self.open.last_mut() {
@@ -152,8 +153,8 @@ impl Reader {
     }
 }
 
-/// The depth of a line, and the line without indentation. Each `# ` in front of a test line is a
-/// level of kselftest.
+/// Returns the depth of a line, and the line without indentation. Each `# ` in front of a test line
+/// is a level of kselftest.
 fn depth(line: &str) -> (usize, &str) {
     let trimmed = line.trim_start_matches([' ', '\t']);
     let indent = line.len() - trimmed.len();
@@ -168,13 +169,13 @@ fn depth(line: &str) -> (usize, &str) {
     (indent.min(WIDEST - 1), trimmed.trim_end())
 }
 
-/// `ok 3 - description # SKIP reason`
+/// Parses a test line such as `ok 3 - description # SKIP reason`.
 fn point(line: &str) -> Option<Point<'_>> {
     let (good, rest) = match line.strip_prefix("not ok") {
         Some(rest) => (false, rest),
         None => (true, line.strip_prefix("ok")?),
     };
-    // `okay` is no test line.
+    // A line that begins with `okay` is no test line.
     if !rest.is_empty() && !rest.starts_with([' ', '\t']) {
         return None;
     }
@@ -228,7 +229,8 @@ fn judged(good: bool, directive: &str) -> (Outcome, Option<String>) {
     }
 }
 
-/// The rest of a text that begins with a word in any case, as in `SKIPPED: no root`.
+/// Returns the rest of a text that begins with `word`, in upper or lower case, as in `SKIPPED: no
+/// root`.
 fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     let head = text.get(..word.len())?;
     let rest = &text[word.len()..];
@@ -237,7 +239,7 @@ fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     (head.eq_ignore_ascii_case(word) && ends).then(|| rest.trim_start_matches([':', ' ']))
 }
 
-/// Exceeds any counted indentation, so that a level of kselftest is deeper than an indented line.
+/// A depth beyond any indentation, so that a level of kselftest is deeper than an indented line.
 const WIDEST: usize = 1_000;
 const DEEPEST: usize = 32;
 
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn version_13_has_directives_and_diagnostics() {
+    fn tap_13_directives_and_diagnostics_are_parsed() {
         let text = "TAP version 13\n1..6\nok 1 - opens\nnot ok 2 - reads\n  ---\n  message: 'short \
                     read'\n  severity: fail\n  ...\nok 3 # skip no root\nnot ok 4 later # TODO not \
                     written\nok 5 holds \\# and colours#1\nok\n# a remark\nokay\n";
@@ -275,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn subtests_of_version_14_are_parts_of_their_test() {
+    fn tap_14_subtests_are_parts_of_their_test() {
         let text = "TAP version 14\n1..2\n# Subtest: foo\n    1..2\n    ok 1 - a\n    not ok 2 - \
                     b\nnot ok 1 - foo\nok 2 - bar\n";
         let expected = [
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_of_the_kernels_format_nest() {
+    fn ktap_levels_nest() {
         let text = "KTAP version 1\n1..1\n  KTAP version 1\n  1..1\n    KTAP version 1\n    1..2\n    \
                     ok 1 deep\n    not ok 2 deeper # no memory\n  not ok 1 inner\nnot ok 1 outer\n";
         let names: Vec<_> = told(text).into_iter().map(|(name, _)| name).collect();
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn time_outs_and_expected_failures_of_kselftest_are_told_apart() {
+    fn kselftest_timeouts_and_expected_failures_are_distinguished() {
         let text = "TAP version 13\n1..3\nnot ok 1 selftests: net: a.sh # TIMEOUT 45 seconds\n\
                     ok 2 selftests: net: b.sh # XFAIL\nok 3 selftests: net: c.sh # SKIP\n";
         let outcomes: Vec<_> = told(text).into_iter().map(|(_, outcome)| outcome).collect();
@@ -311,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_is_not_met_is_a_flaw() {
+    fn an_unmet_tap_plan_is_a_flaw() {
         assert!(parse("1..3\nok 1\n").flaws[0].contains("planned 3 cases, and 1 ended"));
         assert!(parse("1..1\nBail out! no disk\n").flaws[0].contains("bailed out: no disk"));
         assert!(

@@ -13,7 +13,7 @@ impl Dice {
         Self(Stream::new(number, "composition"))
     }
 
-    /// A value in which each order of magnitude is equally likely, with three digits.
+    /// Draws a value in which each order of magnitude is equally likely, with three digits.
     pub(super) fn between(&mut self, low: f64, high: f64) -> f64 {
         let value = low * (high / low).powf(self.0.unit());
         let scale = 10_f64.powf(2.0 - value.log10().floor());
@@ -43,14 +43,14 @@ pub(super) enum Path {
         /// In milliseconds.
         rtt: f64,
         queue: String,
-        /// Further settings of each way, as a lab file has them.
+        /// Further settings of each direction, as a lab file has them.
         forward: String,
         backward: String,
     },
 }
 
 impl Path {
-    /// A queue of `products` bandwidth-delay products.
+    /// Builds an emulated path with a queue of `products` bandwidth-delay products.
     pub(super) fn new(rate: f64, rtt: f64, products: f64) -> Self {
         let bytes = rate * rtt * 125.0 * products;
         let queue = format!("droptail:{}B", (bytes as u64).max(LEAST_QUEUE));
@@ -96,14 +96,14 @@ impl Path {
     }
 }
 
-/// The right verdicts, and the counts without which the fault was not at work.
+/// The right verdicts, and the bounds of the counts that show the fault at work.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Truth {
     pub(super) expect: &'static str,
     pub(super) proof: Proof,
 }
 
-/// A case before it is a lab file.
+/// A case from which a lab file is made.
 #[derive(Debug, Clone)]
 pub(super) struct Draft {
     pub(super) path: Path,
@@ -119,7 +119,7 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// A bulk transfer over `path`.
+    /// Drafts a bulk transfer over `path`.
     pub(super) fn bulk(path: Path, expect: &'static str, proof: Proof) -> Self {
         Self {
             path,
@@ -152,21 +152,21 @@ impl Draft {
         self
     }
 
-    /// The case gets no background traffic.
+    /// Excludes background traffic from the case.
     pub(super) fn alone(mut self) -> Self {
         self.takes_background = false;
         self
     }
 
-    /// Adds other traffic to some of the cases that allow it, and returns the words for it. With
-    /// other traffic, the doctor is asked about the port of the case only.
+    /// Adds background traffic to some of the cases that allow it, and returns its description. The
+    /// doctor is then asked only about the port of the case.
     pub(super) fn add_background(&mut self, dice: &mut Dice) -> Option<&'static str> {
         let Path::Emulated { rate, .. } = self.path else { return None };
         if !self.takes_background || !dice.chance(WITH_BACKGROUND) {
             return None;
         }
         let slow = rate * dice.between(0.01, 0.04);
-        // The bytes at the receiver's interface contain the other traffic.
+        // The bytes at the receiver's interface include the background traffic.
         let other = 1.3 * slow.max(LEAST_BACKGROUND);
         for truth in [Some(&mut self.truth), self.paced.as_mut()].into_iter().flatten() {
             if let Some((_, high)) = &mut truth.proof.carried {
@@ -225,8 +225,8 @@ impl Draft {
     }
 }
 
-/// A shorter queue drops most of a first window.
+/// Minimum queue size in bytes. A shorter queue drops most of an initial window.
 const LEAST_QUEUE: u64 = 15_000;
 const WITH_BACKGROUND: f64 = 0.4;
-/// The rate in Mbit/s of the slowest other traffic, which is the requests.
+/// The rate in Mbit/s of the slowest background traffic, which is the requests.
 const LEAST_BACKGROUND: f64 = 0.1;

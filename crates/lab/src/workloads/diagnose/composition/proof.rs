@@ -6,17 +6,19 @@ use emu::{DirectionStatistics, EmulatorStatistics};
 /// Bounds of counts. A turn outside the bounds is invalid: its fault did not limit the traffic.
 #[derive(Debug, Clone, Default)]
 pub(in super::super) struct Proof {
-    /// Mbit/s that arrived at the receiver's interface while the doctor watched.
+    /// Bounds of the Mbit/s that arrived at the receiver's interface while the doctor watched.
     pub(super) carried: Option<(f64, f64)>,
-    /// Least number of packets that the link dropped at random on the way forward.
+    /// Minimum number of packets that the link dropped at random in the forward direction.
     pub(super) lost: u64,
-    /// Least number of packets that found the queue full, on the way forward and back.
+    /// Minimum number of packets that found the queue full, in the forward and in the backward
+    /// direction.
     pub(super) overflowed: u64,
     pub(super) overflowed_back: u64,
-    /// Least median time in the queue in milliseconds, on the way forward and back.
+    /// Minimum median time in the queue in milliseconds, in the forward and in the backward
+    /// direction.
     pub(super) waited_ms: f64,
     pub(super) waited_back_ms: f64,
-    /// Least number of packets that the link held back.
+    /// Minimum number of packets that the link held back.
     pub(super) reordered: u64,
 }
 
@@ -33,7 +35,7 @@ impl Proof {
         Self { carried: Some((low, high)), ..Self::default() }
     }
 
-    /// The bound that the carried Mbit/s break.
+    /// Returns the flaw if the carried Mbit/s are outside the bounds.
     pub(in super::super) fn of_rate(&self, carried: f64) -> Option<Flaw> {
         let (low, high) = self.carried?;
         let bound = match carried {
@@ -44,7 +46,8 @@ impl Proof {
         Some(flaw(format!("{carried:.2} Mbit/s arrived, with the fault {bound}")))
     }
 
-    /// The bound that the link from `from` to its neighbour breaks.
+    /// Returns the flaw if the counts of the link from `from` to its neighbour are outside the
+    /// bounds.
     pub(in super::super) fn of_link(&self, seen: &EmulatorStatistics, from: &str) -> Option<Flaw> {
         let cable = seen.cables.first()?;
         let (forward, back) = match cable.name.starts_with(&format!("{from}-")) {
@@ -78,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_outside_the_bounds_makes_the_turn_invalid() {
+    fn a_carried_rate_outside_the_proof_invalidates_the_turn() {
         let proof = Proof::within(2.0, 8.0);
         assert!(proof.of_rate(5.0).is_none());
         let flaw = proof.of_rate(9.5).unwrap();

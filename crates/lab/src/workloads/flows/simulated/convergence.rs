@@ -5,8 +5,9 @@ use super::world::Ended;
 use sim::{FlowPoint, Trace};
 use units::{Span, Time};
 
-/// Time from the start of the newest flow until its goodput first reaches 90 % of `fair`, in
-/// Mbit/s, in round trips of that flow. If it never does, all the remaining time.
+/// Returns the convergence time of the newest flow in round trips. It runs from the flow's start
+/// until its goodput first reaches 90 % of `fair` (Mbit/s). If the goodput never does, returns all
+/// the remaining time.
 pub(super) fn from_the_start(scene: &Scene, ended: &Ended, fair: f64) -> Option<f64> {
     let newest = ended.tested.end.checked_sub(1)?;
     let points = ended.outcome.flows[newest].trace.as_ref()?.points();
@@ -17,8 +18,9 @@ pub(super) fn from_the_start(scene: &Scene, ended: &Ended, fair: f64) -> Option<
     Some(first(&curve, from, until, round_trip, enough).div(round_trip))
 }
 
-/// Time from the last flow's start until the flows under test first share the link fairly over a
-/// few round trips, in round trips. If they never do, all the remaining time.
+/// Returns the convergence time in round trips. It runs from the last flow's start until the flows
+/// under test first share the link fairly over a few round trips. If they never do, returns all the
+/// remaining time.
 pub(super) fn to_fairness(scene: &Scene, ended: &Ended) -> Option<f64> {
     let curves: Option<Vec<&[FlowPoint]>> =
         ended.own().iter().map(|flow| Some(flow.trace.as_ref()?.points())).collect();
@@ -46,8 +48,9 @@ pub(super) fn to_fairness(scene: &Scene, ended: &Ended) -> Option<f64> {
     Some(at.min(until).since(from).div(scene.round_trip()))
 }
 
-/// Time from a rate change until the goodput of all flows is within a tenth of what the new rate
-/// allows, in round trips. The longest over all changes.
+/// Returns the convergence time after a rate change in round trips. It runs until the goodput of
+/// all flows is within a tenth of what the new rate allows. With several changes, returns the
+/// longest time.
 pub(super) fn after_steps(scene: &Scene, ended: &Ended) -> Option<f64> {
     let steps = &scene.there.steps;
     let curve = of_all(ended)?;
@@ -65,7 +68,7 @@ pub(super) fn after_steps(scene: &Scene, ended: &Ended) -> Option<f64> {
         .max_by(f64::total_cmp)
 }
 
-/// Time from `from` until the rate over the last round trips, in Mbit/s, is `good`.
+/// Returns the time from `from` until the rate over the last round trips, in Mbit/s, is `good`.
 fn first(
     curve: &[(Time, f64)],
     from: Time,
@@ -93,7 +96,7 @@ fn first(
     until.since(from)
 }
 
-/// The sum that all TCP flows have received by each time of the longest curve.
+/// Returns the sum of the bytes that all TCP flows have received by each time of the longest curve.
 fn of_all(ended: &Ended) -> Option<Vec<(Time, f64)>> {
     let flows = &ended.outcome.flows[..ended.tested.end];
     let curves: Vec<&Trace<FlowPoint>> = flows.iter().filter_map(|f| f.trace.as_ref()).collect();
@@ -126,7 +129,7 @@ impl InRoundTrips for Span {
 }
 
 const ROUND_TRIPS_OF_FAIRNESS: u64 = 10;
-/// Least value of Jain's index for fair shares.
+/// Minimum value of Jain's index for fair shares.
 const FAIR: f64 = 0.98;
 /// The goodput is averaged over this many round trips.
 const ROUND_TRIPS: u64 = 4;
@@ -138,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_change_is_found_at_its_time() {
+    fn convergence_is_timed_from_a_rate_change() {
         // 1 Mbit/s for one second, then 2 Mbit/s, with a point every 10 ms.
         let mut bytes = 0.0;
         let curve: Vec<(Time, f64)> = (0..200)
@@ -152,7 +155,7 @@ mod tests {
         let from = |from| first(&curve, Time::ZERO + from, until, rtt, |rate| rate > 1.9);
         let seconds = from(Span::ZERO).secs_f64();
         assert!((1.05..=1.08).contains(&seconds), "{seconds}");
-        // Counted from the change, convergence takes the averaging time.
+        // From the change on, the rate converges within the averaging window.
         let seconds = from(Span::from_secs(1)).secs_f64();
         assert!((0.06..=0.08).contains(&seconds), "{seconds}");
         let never = first(&curve, Time::ZERO, until, rtt, |rate| rate > 3.0);

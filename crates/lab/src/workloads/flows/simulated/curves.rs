@@ -1,4 +1,4 @@
-//! Windows, rates, round-trip times and the queue over time.
+//! Curves over time: windows, rates, round-trip times and the queue.
 
 use super::metrics::seconds;
 use super::world::Ended;
@@ -85,7 +85,7 @@ fn line(name: &str, unit: &str, values: Vec<Option<f64>>) -> Line {
     Line { name: name.to_owned(), unit: unit.to_owned(), values }
 }
 
-/// As many points as a chart shows, at the same times for every flow.
+/// Thins out a curve to as many points as a chart shows, at the same times for every flow.
 fn thinned<P: Copy>(ended: &Ended, points: &[P], at: fn(&P) -> Time) -> Vec<P> {
     let number = |time: Time| time.nanos() / ended.spacing.nanos().max(1);
     let stride = number(ended.outcome.at).div_ceil(MOST_POINTS).max(1);

@@ -10,8 +10,8 @@ use crate::workloads::flows::settings::FlowsSettings;
 use cc::Memory;
 use units::Rate;
 
-/// The memory of a flow that had just used the path alone, with its rate scaled by the cell's
-/// factor. `None` if the cell sets no memory or the algorithm keeps none.
+/// Returns the memory of a flow that had just used the path alone, with its rate scaled by the
+/// cell's factor. `None` if the cell sets no memory or the algorithm keeps none.
 pub(super) fn of(
     scene: &Scene,
     carrier: Carrier,
@@ -36,7 +36,7 @@ pub(super) fn of(
     }))
 }
 
-/// Records how many round trips longer the opening's queue became than without a memory.
+/// Records by how many round trips the queue of the opening became longer than without a memory.
 pub(super) fn record(
     scene: &Scene,
     ended: &Ended,

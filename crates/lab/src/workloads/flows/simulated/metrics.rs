@@ -51,7 +51,8 @@ pub(super) fn of(scene: &Scene, ended: &Ended) -> Measurement {
     result
 }
 
-/// A tunnel retransmits the data of the packets that it counts as lost.
+/// Records the tunnel's retransmissions. A tunnel retransmits the data of the packets that it
+/// counts as lost.
 fn tunnel(ended: &Ended, result: &mut Measurement) {
     let sum = |of: fn(&sim::TunnelCount) -> u64| {
         ended.tunnels().map(|tunnel| of(&tunnel.measured)).sum::<u64>() as f64
@@ -67,7 +68,7 @@ fn sharing(scene: &Scene, ended: &Ended, result: &mut Measurement) {
     let Some(ideal) = scene.ideal() else { return };
     let (own, beside) = (ended.own(), ended.beside());
     let total = |flows: &[FlowOutcome]| mean_goodput(flows) * flows.len() as f64;
-    // A random demand has no known value over so short a time.
+    // Over so short a time, the mean of a random demand is not known.
     if matches!(scene.flows.demand, Demand::OnOff { random: true, .. }) {
         return;
     }
@@ -105,7 +106,7 @@ fn sharing(scene: &Scene, ended: &Ended, result: &mut Measurement) {
     result.record("step_rtts", convergence::after_steps(scene, ended));
 }
 
-/// The total demand of all applications under test in Mbit/s. `None` if it is unlimited.
+/// Returns the total demand of all applications under test in Mbit/s. `None` if it is unlimited.
 fn asked(scene: &Scene) -> Option<f64> {
     let each = match scene.flows.demand {
         Demand::Bulk => return None,
@@ -118,10 +119,10 @@ fn asked(scene: &Scene) -> Option<f64> {
     Some(each * f64::from(scene.flows.own))
 }
 
-/// For flows that have an end: the amount carried, over the time from the first flow's start to the
-/// last one's end. For random arrivals, over the measured time.
+/// Returns the carried rate in Mbit/s. For flows that have an end, the data counts from the first
+/// flow's start to the last flow's end. For random arrivals, it counts over the measured time.
 fn carried(scene: &Scene, ended: &Ended) -> Option<f64> {
-    // Data that arrives after the measured time was demanded in it but not carried.
+    // Data that arrives after the measured time counts as demanded but not as carried.
     if scene.flows.arrivals.is_some() {
         return Some(mbit(ended.received_in_time(), scene.duration));
     }
@@ -193,14 +194,14 @@ pub(super) fn part(percent: f64) -> Share {
     Share::from_percent(percent).unwrap_or_default()
 }
 
-/// The completion time of `size` for a flow that is alone: the handshake, the path delay and the
-/// transmission time.
+/// Returns the completion time of `size` for a flow that is alone: the handshake, the path delay
+/// and the transmission time.
 pub(super) fn alone(scene: &Scene, rate: Rate, round_trip: Span, size: Bytes) -> Span {
     let frames = Bytes::new((size.count() as f64 / scene.payload_share()).round() as u64);
     round_trip + round_trip / 2 + rate.time_for(frames)
 }
 
-/// Seconds since the world began.
+/// Converts a time to seconds since the world began.
 pub(super) fn seconds(at: Time) -> f64 {
     at.nanos() as f64 / 1e9
 }

@@ -7,15 +7,15 @@ use link::{Capacity, LinkConfig};
 use sim::{Dumbbell, FatTree, Incast, LinkId, Node, ParkingLot, Topology};
 use units::Time;
 
-/// A topology and the ways for its flows.
+/// A topology and the endpoints of its flows.
 #[derive(Debug)]
 pub(super) struct Network {
     pub(super) topology: Topology,
-    /// Competing flows begin first, so they are the world's first flows. If there are more flows
-    /// than ways, flows reuse the ways in turn.
+    /// The endpoints of the competing flows, which are the world's first flows. If there are more
+    /// flows than endpoint pairs, flows reuse the pairs round-robin.
     beside: Vec<Way>,
     own: Vec<Way>,
-    /// The ways of cross traffic.
+    /// The endpoints of cross traffic.
     pub(super) cross: Vec<(Node, Node)>,
     pub(super) bottlenecks: Vec<LinkId>,
 }
@@ -34,7 +34,7 @@ impl Network {
         network
     }
 
-    /// The way of the flow under test with this number.
+    /// Returns the endpoints of the flow under test with this number.
     pub(super) fn own(&self, number: usize) -> Way {
         self.own[number % self.own.len()]
     }
@@ -43,7 +43,7 @@ impl Network {
         self.beside[number % self.beside.len()]
     }
 
-    /// The number of ways for flows under test.
+    /// Returns the number of endpoint pairs for flows under test.
     pub(super) fn ways(&self) -> usize {
         self.own.len()
     }
@@ -143,7 +143,7 @@ fn parking_lot(scene: &Scene, hops: usize) -> Network {
 fn incast(scene: &Scene) -> Network {
     let hosts = scene.own_hosts() + scene.beside_count();
     let (there, back) = (&scene.there.config, &scene.back.config);
-    // The cross sender has a host of its own.
+    // The sender of cross traffic has a host of its own.
     let shape = Incast::with_ways_back(hosts + 1, &scene.access(), there, back);
     let round_trip = scene.round_trip();
     let way = |from: &Node| Way { from: *from, to: shape.receiver, round_trip };
@@ -158,14 +158,14 @@ fn incast(scene: &Scene) -> Network {
     }
 }
 
-/// Every host sends to the host half the tree away, through the core (stride(n/2) of Al-Fares et
-/// al. 2008).
+/// Builds a fat tree. Every host sends through the core to the host half the tree away (stride(n/2)
+/// of Al-Fares et al. 2008).
 fn fat_tree(scene: &Scene, ports: usize) -> Network {
     let there = &scene.there.config;
     let access = LinkConfig { delay: there.delay, ..scene.access() };
     let shape = FatTree::new(ports, &access, there);
     let hosts = shape.hosts.len();
-    // Each of the six links on the way, and of the six back, has the lab link's settings.
+    // Each of the six links of the path in either direction has the lab link's settings.
     let round_trip = (access.delay + there.delay * 5) * 2;
     let way = |number: usize| Way {
         from: shape.hosts[number],
@@ -173,8 +173,8 @@ fn fat_tree(scene: &Scene, ports: usize) -> Network {
         round_trip,
     };
     let own: Vec<Way> = (0..hosts).map(way).collect();
-    // Assign competing flows from the other end, so that few of them share a host with flows under
-    // test.
+    // Assign competing flows from the end of the list, so that few of them share a host with flows
+    // under test.
     let beside = own.iter().rev().copied().collect();
     Network {
         cross: vec![(own[0].from, own[0].to)],

@@ -27,7 +27,7 @@ pub(super) struct Scene {
     pub(super) omit: Span,
     pub(super) duration: Span,
     pub(super) seed: u64,
-    /// The first data of all flows that begin together, once it is known.
+    /// The time of the first data of all flows that begin together, once it is known.
     pub(super) first_data: Option<Time>,
     /// Whether the report includes curves.
     pub(super) traced: bool,
@@ -73,7 +73,7 @@ impl Scene {
         })
     }
 
-    /// The number of competing flows.
+    /// Returns the number of competing flows.
     pub(super) fn beside_count(&self) -> usize {
         let each = self.flows.beside.map_or(0, |beside| beside.count as usize);
         match self.topology.shape {
@@ -87,17 +87,17 @@ impl Scene {
         self.flows.own as usize
     }
 
-    /// The link's own round-trip time.
+    /// Returns the link's own round-trip time.
     pub(super) fn round_trip(&self) -> Span {
         self.there.config.delay + self.back.config.delay
     }
 
-    /// The initial rate. For a trace, its mean rate.
+    /// Returns the initial rate. For a trace, returns its mean rate.
     pub(super) fn rate(&self) -> Option<Rate> {
         self.there.config.rate.mean_rate()
     }
 
-    /// The hosts' access link in a data centre. By default as fast as the link.
+    /// Returns the hosts' access link in a data centre. By default it is as fast as the link.
     pub(super) fn access(&self) -> LinkConfig {
         let rate = self.topology.access.clone().unwrap_or_else(|| match self.rate() {
             Some(rate) => Capacity::Fixed(rate),
@@ -106,7 +106,7 @@ impl Scene {
         LinkConfig { rate, ..LinkConfig::default() }
     }
 
-    /// The share of a frame that reaches the application.
+    /// Returns the share of a frame that reaches the application.
     pub(super) fn payload_share(&self) -> f64 {
         let (mss, headers) = (self.hosts.mss, self.hosts.headers);
         let frame = Bytes::new(mss.count() + headers.count());
@@ -118,8 +118,8 @@ impl Scene {
         self.flows.size.is_none()
     }
 
-    /// The goodput in Mbit/s that is possible on one bottleneck with this `rate`: without headers,
-    /// the medium's losses and cross traffic, and at most the policer's rate.
+    /// Returns the goodput in Mbit/s that is possible on one bottleneck with this `rate`: without
+    /// headers, the medium's losses and cross traffic, and at most the policer's rate.
     pub(super) fn ideal_of(&self, rate: Rate) -> f64 {
         let policed = self.there.policer.map_or(rate, |policer| rate.min(policer.rate));
         let cross = self
@@ -130,7 +130,7 @@ impl Scene {
         left * self.payload_share() * (1.0 - self.there.config.loss.mean().fraction())
     }
 
-    /// The average of the possible goodput over the measured time.
+    /// Returns the average of the possible goodput over the measured time.
     pub(super) fn ideal(&self) -> Option<f64> {
         let mut rate = self.rate()?;
         let (mut sum, mut from) = (0.0, Span::ZERO);
@@ -144,10 +144,11 @@ impl Scene {
         (mean > 0.0).then_some(mean)
     }
 
-    /// Start times of the flows that are not random arrivals. The list has the competing flows
-    /// before the flows under test, whichever start first. Each flow is delayed by a random part of
-    /// a round trip: flows that begin at exactly the same time synchronise as they never do in
-    /// practice. Flows that begin together open their connections at once, as a program does.
+    /// Returns the start times of the flows that are not random arrivals. The list has the
+    /// competing flows before the flows under test, whichever start first. Each flow is delayed by
+    /// a random part of a round trip: flows that begin at exactly the same time synchronise as they
+    /// never do in practice. Flows that begin together open their connections at once, as a program
+    /// does.
     pub(super) fn starts(&self) -> Vec<Time> {
         if self.flows.together {
             return vec![Time::ZERO; self.flows.own as usize];
@@ -168,7 +169,7 @@ impl Scene {
             .collect()
     }
 
-    /// The time from which the omitted time counts.
+    /// Returns the time from which the omitted time counts.
     fn last_start(&self) -> Time {
         if self.flows.together {
             return self.first_data.unwrap_or(Time::ZERO + FIRST_DATA_WITHIN);
@@ -186,7 +187,7 @@ impl Scene {
         self.last_start() + self.omit + self.duration
     }
 
-    /// The deadline for flows that have an end.
+    /// Returns the deadline for flows that have an end.
     pub(super) fn patience(&self) -> Time {
         match self.is_endless() {
             true => self.until(),
@@ -194,7 +195,7 @@ impl Scene {
         }
     }
 
-    /// The arrivals of flows, with their times and sizes.
+    /// Returns the arrivals of flows, with their times and sizes.
     pub(super) fn arrivals(&self) -> Option<sim::Arrivals> {
         let sizes = self.flows.size.clone()?;
         let arrivals = self.flows.arrivals?;
@@ -208,8 +209,8 @@ impl Scene {
     }
 }
 
-/// Whether the report includes the curves of this step. The file decides, or all steps are included
-/// if there are few.
+/// Whether the report includes the curves of this step. The file chooses the steps; without a
+/// choice, all steps are included if there are few.
 fn is_traced(job: &Job<'_>) -> bool {
     if job.lab.trace.is_empty() {
         return job.plan.steps.len() <= MOST_TURNS_WITH_CURVES;
@@ -223,7 +224,9 @@ fn is_traced(job: &Job<'_>) -> bool {
         })
 }
 
-/// A longer report is unreadable, and the journal would be large.
+/// Maximum number of turns with curves. A longer report is unreadable, and the journal would be
+/// large.
 const MOST_TURNS_WITH_CURVES: usize = 60;
-/// Long enough for a flow beside another flow that takes nearly all of a slow link.
+/// Minimum time for flows that have an end. It suffices for a flow beside another flow that takes
+/// nearly all of a slow link.
 const LEAST_PATIENCE: Span = Span::from_secs(900);

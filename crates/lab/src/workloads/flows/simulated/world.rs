@@ -26,13 +26,13 @@ pub(super) struct Ended {
     pub(super) network: Network,
     /// The world's flows under test. The competing flows come before them.
     pub(super) tested: Range<usize>,
-    /// Start time of each flow. `sizes` holds the amount that each had to carry.
+    /// Start time of each flow. `sizes`: the amount of data of each flow.
     pub(super) begun: Vec<Time>,
     pub(super) sizes: Vec<Option<Bytes>>,
     /// The state of each flow at the end of the measured time. Some flows may have continued after
-    /// it.
+    /// that.
     pub(super) in_time: Vec<FlowCount>,
-    /// Index of the way of each flow under test.
+    /// Index of the endpoint pair of each flow under test.
     own_ways: Vec<usize>,
     /// The time between two points of the curves.
     pub(super) spacing: Span,
@@ -49,7 +49,7 @@ impl Ended {
         &self.outcome.flows[..self.tested.start]
     }
 
-    /// The way of any TCP flow.
+    /// Returns the endpoints of any TCP flow.
     pub(super) fn way_of(&self, flow: usize) -> Way {
         match flow.checked_sub(self.tested.start) {
             Some(own) => self.network.own(self.own_ways[own]),
@@ -57,14 +57,14 @@ impl Ended {
         }
     }
 
-    /// Tunnels of flows under test.
+    /// Returns the tunnels of flows under test.
     pub(super) fn tunnels(&self) -> impl Iterator<Item = &TunnelOutcome> {
         let is_tested =
             |tunnel: &&TunnelOutcome| tunnel.flows.iter().any(|flow| self.tested.contains(flow));
         self.outcome.tunnels.iter().filter(is_tested)
     }
 
-    /// The bytes that the applications under test received in the measured time.
+    /// Returns the bytes that the applications under test received in the measured time.
     pub(super) fn received_in_time(&self) -> Bytes {
         let received = |flow: usize| {
             let before = self.outcome.before.get(flow).map_or(Bytes::ZERO, |flow| flow.received);
@@ -73,13 +73,13 @@ impl Ended {
         self.tested.clone().map(received).fold(Bytes::ZERO, |sum, flow| sum + flow)
     }
 
-    /// Flows under test that began in the measured time.
+    /// Returns the flows under test that began in the measured time.
     pub(super) fn measured(&self, scene: &Scene) -> impl Iterator<Item = usize> {
         let measured = scene.measured_from()..=scene.until();
         self.tested.clone().filter(move |flow| measured.contains(&self.begun[*flow]))
     }
 
-    /// The bottleneck with the longest queue.
+    /// Returns the bottleneck with the longest queue.
     pub(super) fn worst_queue(&self) -> Option<&LinkOutcome> {
         let most = Share::from_percent(95.0).unwrap_or_default();
         let links = self.network.bottlenecks.iter().filter_map(|id| self.outcome.link(*id));
@@ -136,8 +136,8 @@ pub(crate) fn simulate(cell: &FlowsCell, step: &SimulatorStep<'_>) -> Result<Mea
 }
 
 impl Scene {
-    /// The share of goodput that the competing flows lose to the flows under test, relative to
-    /// their goodput among flows of their own kind.
+    /// Returns the share of goodput that the competing flows lose to the flows under test, relative
+    /// to their goodput among flows of their own kind.
     fn harm(
         &self,
         job: &Job<'_>,
@@ -200,7 +200,8 @@ impl Scene {
         let mut world = World::new(&network.topology, flows, config)
             .map_err(|error| Failure::Workload(error.to_string()))?;
         if self.flows.together && self.first_data.is_none() {
-            // The changes of a link also count from the first data, so the world begins again.
+            // The changes of a link also count from the first data, so start the world again with
+            // the known time.
             let first_data = Some(world.run_to_first_data().ok_or_else(no_data)?);
             return Self { first_data, ..self.clone() }.play(carrier, recalled, job);
         }
@@ -222,7 +223,7 @@ impl Scene {
                 break;
             }
         }
-        // If no flow needs to finish, the world ends exactly at its time.
+        // If no flow needs to finish, the world ends exactly at its planned time.
         let waits = self.patience() > self.until();
         let outcome = if waits { world.end_here() } else { world.run() };
         if self.flows.together {
@@ -233,8 +234,8 @@ impl Scene {
         Ok(Ended { outcome, network, tested, begun, sizes, in_time, own_ways, spacing, first_data })
     }
 
-    /// The competing flows, the flows under test and the cross traffic, and the ways of the flows
-    /// under test.
+    /// Builds the competing flows, the flows under test and the cross traffic. Also returns the
+    /// endpoint pairs of the flows under test.
     fn flows_of(
         &self,
         carrier: Carrier,
@@ -266,7 +267,7 @@ impl Scene {
             })
             .collect();
         if let Some(arrivals) = self.arrivals() {
-            // Choose ways at random, so that none is favoured.
+            // Choose endpoint pairs at random, so that none is favoured.
             let mut ways = link::Stream::new(self.seed, "ways");
             let coming = arrivals.flows_at_most(2 * MOST_ARRIVALS, |_| {
                 let way = (ways.unit() * network.ways() as f64) as usize;
@@ -296,7 +297,7 @@ impl Scene {
         Ok((flows, own_ways))
     }
 
-    /// The demand of each flow under test. Arrivals set their own sizes.
+    /// Returns the demand of each flow under test. Arrivals set their own sizes.
     fn demand(&self) -> sim::Demand {
         match (&self.flows.size, self.flows.demand) {
             (Some(sizes), _) => sim::Demand::Size(sizes.mean()),
@@ -311,7 +312,7 @@ impl Scene {
     }
 }
 
-/// In Mbit/s. Zero for an empty list.
+/// Returns the mean goodput in Mbit/s. Zero for an empty list.
 pub(super) fn mean_goodput(flows: &[FlowOutcome]) -> f64 {
     let sum: f64 = flows.iter().map(|flow| flow.goodput.mbit_per_second()).sum();
     sum / flows.len().max(1) as f64
@@ -341,8 +342,9 @@ fn size_of(flow: &FlowSpec) -> Option<Bytes> {
 const NOBODY_CAME: &str = "no flow arrived in the measured time: use more flows or a longer time";
 /// The simulated time between two checks for cancellation and completion.
 const LOOK_EVERY: Span = Span::from_millis(50);
-/// Points over a cell's time. This many show how a flow's window converges to its share.
+/// Number of points over a cell's time. This many show how a flow's window converges to its share.
 const POINTS: u64 = 6000;
 const MOST_FOLLOWED: usize = 64;
-/// Long enough for an opening: slow start reaches 16,000 segments after eleven round trips.
+/// Duration of an opening, with a margin: slow start reaches 16,000 segments after eleven round
+/// trips.
 const ROUND_TRIPS_OF_AN_OPENING: u64 = 20;

@@ -35,7 +35,7 @@ pub(super) fn send_buffer(dice: &mut Dice) -> Draft {
     let draft = match dice.chance(0.5) {
         true => draft
             .key("setup-sender", format!("sysctl -qw net.ipv4.tcp_wmem='4096 {bytes} {bytes}'")),
-        // The kernel doubles the bytes that a program asks for.
+        // The kernel doubles the size that a program asks for.
         false => draft.key(
             "sender",
             format!("exec $WEIR doctor-load send $RECEIVER:$PORT --buffer {}B", bytes / 2),
@@ -62,8 +62,8 @@ pub(super) fn route_window(dice: &mut Dice) -> Draft {
         format!("ip route replace 10.77.0.0/24 dev $INTERFACE src $SENDER cwnd lock {segments}");
     Draft::bulk(path, "route-limits", Proof::at_most(0.7 * rate))
         .key("setup-sender", setup)
-        // The kernel applies the route's window once an earlier connection to the host left
-        // metrics.
+        // The kernel applies the route's window only after an earlier connection to the host has
+        // left metrics.
         .key(
             "sender",
             "timeout 0.5 $WEIR doctor-load send $RECEIVER:$PORT --chunk 1KiB --rate 1mbit || true\n\
@@ -93,7 +93,7 @@ pub(super) fn short_connections(dice: &mut Dice) -> Draft {
     with_a_connection_for_each(kilobytes, draft)
 }
 
-/// A sender that opens a connection for each `kilobytes`.
+/// Makes the sender open a connection for each `kilobytes`.
 fn with_a_connection_for_each(kilobytes: u32, draft: Draft) -> Draft {
     draft
         .key(
@@ -214,7 +214,7 @@ pub(super) fn no_window_scaling(dice: &mut Dice) -> Draft {
 
 pub(super) fn slow_reader(dice: &mut Dice) -> Draft {
     let (rate, rtt) = (dice.between(20.0, 100.0), dice.between(1.0, 40.0));
-    // The rate is low enough that a buffer of 128 KiB does not limit before the reader does.
+    // The rate is low, so that the reader limits the transfer before a buffer of 128 KiB does.
     let reads = three((rate * dice.between(0.1, 0.5)).min(500.0 / rtt));
     let chunk = dice.pick(&["4KiB", "16KiB", "64KiB"]);
     let at_receiver = dice.chance(0.4);
@@ -357,7 +357,8 @@ pub(super) fn datagrams(dice: &mut Dice) -> Draft {
         .details(format!("{rate} Mbit/s"))
 }
 
-/// A program of another user keeps a core busy at the lowest priority.
+/// Drafts a healthy case in which a program of another user keeps a core busy at the lowest
+/// priority.
 pub(super) fn busy_neighbour(dice: &mut Dice) -> Draft {
     let rate = dice.between(2.0, 30.0);
     Draft::bulk(Path::Cable, "nothing", Proof::within(0.8 * rate, 1.3 * rate))
@@ -372,7 +373,7 @@ pub(super) fn busy_neighbour(dice: &mut Dice) -> Draft {
         .details(format!("{rate} Mbit/s beside a busy program"))
 }
 
-/// A TAP device reports its speed, as a network card does.
+/// Drafts a full link behind a TAP device, which reports its speed as a network card does.
 pub(super) fn full_link(dice: &mut Dice) -> Draft {
     let rate = dice.whole(20, 150);
     let queue = dice.whole(20, 60);
@@ -399,7 +400,8 @@ pub(super) fn full_link(dice: &mut Dice) -> Draft {
         .details(format!("a link of {rate} Mbit/s"))
 }
 
-/// A path with its rate and its bandwidth-delay product in bytes, at least 60 kB.
+/// Draws a path, and returns it with its rate and its bandwidth-delay product in bytes, at least 60
+/// kB.
 fn long_path(dice: &mut Dice) -> (Path, f64, f64) {
     let rtt = dice.between(15.0, 80.0);
     let least = 60_000.0 / rtt / 125.0;

@@ -1,5 +1,5 @@
-//! Faults of the path, and of boxes on the path. A box is a filter in front of the receiver's
-//! stack: the sender, where the doctor runs, cannot see its counters.
+//! Faults of the path, and of middleboxes on the path. A middlebox is a filter in front of the
+//! receiver's stack: the sender, where the doctor runs, cannot see its counters.
 
 use super::super::draft::{Dice, Draft, Path};
 use super::super::proof::Proof;
@@ -42,13 +42,14 @@ pub(super) fn random_loss(dice: &mut Dice) -> Draft {
 
 pub(super) fn bursts_of_loss(dice: &mut Dice) -> Draft {
     let percent = dice.between(0.5, 2.0);
-    // A burst of three packets on average counts as one loss for the sender.
+    // The sender counts a burst, which has three packets on average, as one loss.
     let begins = percent / 3.0 / (1.0 - percent / 100.0);
     let settings = format!("loss = \"gilbert:p={begins:.4}%,r=33.3333%\"");
     lossy(dice, percent / 3.0, &settings, "in bursts of three packets, a burst counted once")
 }
 
-/// A path with three to six times the rate that one loss of `percent` packets allows Reno.
+/// Draws a path whose rate is three to six times the rate that Reno reaches with a loss of
+/// `percent`.
 fn lossy(dice: &mut Dice, percent: f64, settings: &str, words: &str) -> Draft {
     let rtt = dice.between(10.0, 80.0);
     let allowed = 1.22 * SEGMENT_BITS / 1e3 / rtt / (percent / 100.0).sqrt();
@@ -70,7 +71,8 @@ pub(super) fn reordering(dice: &mut Dice) -> Draft {
     let paced = Proof { reordered: 30, ..Proof::at_least(0.8 * rate) };
     Draft::bulk(path, "reordering", proof)
         .paced("path|bufferbloat", paced)
-        // RACK with a static window for late packets: a quarter of the least round trip.
+        // With this setting RACK waits for late packets for a fixed time: a quarter of the minimum
+        // round trip.
         .key("setup-sender", "sysctl -qw net.ipv4.tcp_recovery=3")
         .details(format!("{percent} % held back by {late} ms"))
 }
@@ -204,7 +206,7 @@ pub(super) fn paced_at_receiver(dice: &mut Dice) -> Draft {
     paced(dice).key("side", "receiver")
 }
 
-/// Three digits are exact enough, and short.
+/// Rounds to three digits, which are exact enough, and short.
 pub(super) fn three(value: f64) -> f64 {
     let scale = 10_f64.powf(2.0 - value.log10().floor());
     (value * scale).round() / scale
@@ -212,6 +214,6 @@ pub(super) fn three(value: f64) -> f64 {
 
 const FILTER: &str = "nft add table ip fault\n\
     nft 'add chain ip fault in { type filter hook prerouting priority -300; }'\n";
-/// Least share of a path's rate that a bulk transfer reaches if nothing else limits it.
+/// Minimum share of a path's rate that a bulk transfer reaches if nothing else limits it.
 const FULL: f64 = 0.85;
 const SEGMENT_BITS: f64 = 1448.0 * 8.0;
