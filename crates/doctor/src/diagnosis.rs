@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::net::{IpAddr, SocketAddr};
 use units::{Rate, Span};
 
-/// The answer, in the form that `--json` prints (`docs/reference/doctor.md`).
+/// A diagnosis, which `--json` prints (`docs/reference/doctor.md`).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Diagnosis {
     /// The version of this document.
@@ -64,11 +64,11 @@ pub struct PeriodReport {
     /// The share of a core that the observation itself took.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observer_cpu: Option<f64>,
-    /// The busiest first.
+    /// The flows that were judged, the busiest first.
     pub flows: Vec<FlowReport>,
     /// Connections that transferred less than a verdict needs.
     pub quiet: usize,
-    /// The packets that the kernel dropped, by its reasons and places.
+    /// The packets that the kernel dropped, by drop reason and location.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drops: Option<Drops>,
     /// Causes of the machine as a whole.
@@ -87,9 +87,9 @@ pub struct FlowReport {
     pub rtt: Option<Span>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
-    /// The far end was not seen.
+    /// Only one end of the connection was observed.
     pub one_sided: bool,
-    /// The sender is far and unseen.
+    /// Only the receiver was observed: the sender is another machine.
     pub receives_only: bool,
     /// Whether the flow belongs to a test: its sender had data all the time.
     #[serde(skip)]
@@ -125,7 +125,7 @@ impl Found {
 }
 
 impl VerdictKind {
-    /// The name of the kind, as in JSON.
+    /// Returns the kind's name in the JSON document.
     pub fn name(self) -> &'static str {
         match self {
             Self::Limited => "limited",
@@ -267,14 +267,14 @@ fn sorted(answers: impl Iterator<Item = Answer>) -> Sorted {
     sorted
 }
 
-/// Shares within a twentieth are equal, so that noise does not decide the order.
+/// Rounds a share to a multiple of 1/20, so that noise does not decide the order.
 fn rounded(share: f64) -> f64 {
     (share * 20.0).round()
 }
 
 const MOST_FLOWS: usize = 8;
-/// The least share that a cause of a verdict explains. A cause with a smaller share is named beside
-/// the verdict.
+/// Minimum share that a cause must explain to be the verdict. A cause with a smaller share is named
+/// beside the verdict.
 pub(crate) const LIMITS_FROM: f64 = 0.2;
 
 #[cfg(test)]
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!((flow.kind, flow.cause), (VerdictKind::Limited, Some("application")));
     }
 
-    /// A test whose two directions have these sketches.
+    /// Diagnoses a test of two directions, one sketch each.
     fn directions(sending: &Sketch, receiving: &Sketch) -> Verdict {
         let mut recording = sending.recording().clone();
         recording.focus = Some("a test with far".to_owned());
@@ -366,7 +366,7 @@ mod tests {
                 receiver.tcp.own_window = Some(Bytes::new(window));
             })
         };
-        // 20 Mbit/s at a round trip of 20 ms are 50 kB.
+        // 20 Mbit/s at a round trip of 20 ms need a window of 50 kB.
         let slow = directions(&fast(), &back(20, 52_000));
         assert_eq!(slow.cause, Some("receiver-window"), "{slow:?}");
         let alike = directions(&fast(), &back(200, 520_000));
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_link_is_nothing_wrong() {
+    fn a_full_link_gives_the_verdict_nothing_wrong() {
         let full = Sketch::new().each(|at, sample| {
             let eth0 = sample.interfaces.get_mut("eth0").unwrap();
             eth0.sent = Bytes::new(at * 120_000_000);

@@ -82,6 +82,6 @@ pub fn cpus() -> Vec<usize> {
     facts::cores(&Tree::here()).unwrap_or_default()
 }
 
-/// Long enough for a rate, short enough to wait for.
+/// The default length of an observation: long enough to measure rates, short enough to wait for.
 pub const TIME: Span = Span::from_millis(3_000);
 pub const INTERVAL: Span = Span::from_millis(250);

@@ -7,8 +7,8 @@ mod series;
 
 pub use series::series;
 
-/// For a person, `wide` columns wide: the verdict, its evidence and advice in at most twelve lines,
-/// or everything that is known.
+/// Writes the diagnosis for a terminal of `wide` columns: the verdict, its evidence and advice in
+/// at most twelve lines, or everything that is known.
 pub fn text(diagnosis: &Diagnosis, wide: usize, all: bool) -> String {
     let wide = wide.max(NARROWEST);
     if all { full::full(diagnosis, wide) } else { brief::brief(diagnosis, wide) }

@@ -98,8 +98,9 @@ pub struct Period {
     pub attempt: Option<Attempt>,
 }
 
-/// Connections that opened and ended within half of the observation: seen by a single sample, or
-/// short within [`ShortLived::ROUND_TRIPS`]. More may have opened and ended between two samples.
+/// Connections that opened and ended within half of the observation. They were in a single sample,
+/// or lasted at most [`ShortLived::ROUND_TRIPS`]. More may have opened and ended between two
+/// samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ShortLived {
@@ -109,7 +110,7 @@ pub struct ShortLived {
 }
 
 impl ShortLived {
-    /// After as many round trips the window of a connection has grown.
+    /// Maximum length of a short-lived connection, in round trips; later its window has grown.
     pub const ROUND_TRIPS: u64 = 32;
 }
 

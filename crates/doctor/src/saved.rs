@@ -1,6 +1,6 @@
-//! Recordings from the figures that another verb saved: `weir perf --report` and `--json`, iperf3
-//! `-J`, and the directory of `weir lab run`. Each signal that the files lack is listed as not
-//! seen, so that no rule takes its absence for a zero.
+//! Builds recordings from results that another verb saved: `weir perf --report` and `--json`,
+//! iperf3 `-J`, and the directory of `weir lab run`. Each signal that the files lack is listed as
+//! not seen, so that no rule takes its absence for a zero.
 
 mod figures;
 mod lab_run;
@@ -67,7 +67,7 @@ pub fn parse(text: &str, journal: Option<&str>) -> Result<Recording, String> {
         .to_owned())
 }
 
-/// The cores' time before the first interval is zero.
+/// Sets the CPU times before the first interval to zero.
 fn begin_cores(samples: &mut [Sample]) {
     if let [first, second, ..] = samples {
         first.cores = second.cores.keys().map(|core| (*core, CoreTimes::default())).collect();

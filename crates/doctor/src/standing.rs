@@ -13,7 +13,7 @@ use series::Series;
 use std::collections::BTreeMap;
 use units::Span;
 
-/// The figures of one observer since its start.
+/// The counters of one observer since its start.
 #[derive(Debug)]
 pub struct Standing {
     flows: Series,
@@ -43,8 +43,8 @@ struct Active {
 type Shown = BTreeMap<Subject, String>;
 
 impl Standing {
-    /// `most`: the most series of connections. Further connections are counted together, under
-    /// their cause alone.
+    /// `most`: maximum number of series of connections. Further connections are counted together,
+    /// under their cause alone.
     pub fn new(most: usize) -> Self {
         Self {
             flows: Series::new(most),
@@ -151,7 +151,8 @@ impl Standing {
         self.flows.len()
     }
 
-    /// The text for Prometheus. `since` is the time since the last observation ended.
+    /// Returns the metrics in Prometheus text format. `since` is the time since the last
+    /// observation ended.
     pub fn exposition(&self, up: Span, since: Span) -> String {
         metrics::exposition(self, up, since)
     }

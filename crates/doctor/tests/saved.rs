@@ -52,7 +52,7 @@ fn judged(folder: &Path, file: &str, document: &Value) -> Diagnosis {
 }
 
 #[test]
-fn a_saved_test_is_judged_by_what_it_has() {
+fn a_saved_test_is_judged_by_its_saved_signals() {
     let folder = tempfile::tempdir().unwrap();
     let window = |at: u64| json!({"receive_window_limited_us": 900_000 * (at + 1)});
     let diagnosis = judged(folder.path(), "results.json", &perf(window, 5.0));
@@ -101,7 +101,7 @@ fn a_result_of_iperf3_has_fewer_signals() {
 }
 
 #[test]
-fn tests_without_a_tcp_result_are_refused_in_words() {
+fn a_result_without_tcp_is_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |document: &Value| {
         let path = folder.path().join("results.json");
@@ -228,7 +228,7 @@ fn cells_of_a_lab_show_a_full_link_and_a_full_thread_of_a_tunnel() {
 }
 
 #[test]
-fn a_run_without_turns_is_refused_in_words() {
+fn a_lab_without_runs_is_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("results.json");
     std::fs::write(&path, lab().0.to_string()).unwrap();

@@ -1,5 +1,5 @@
-//! Advice with the names of one connection: rules write "the far end", `DEV` and `PID`, and a
-//! reader gets the address, the interface, the process and the present value of a setting.
+//! Fills in the names of one connection: replaces "the far end", `DEV` and `PID` in the advice of a
+//! rule by the address, the interface and the process. Adds the present values of settings.
 
 use crate::recording::Origin;
 use crate::rules::Finding;
@@ -81,7 +81,7 @@ fn places(command: &str, flow: &Flow<'_>) -> String {
     token(&command, "HOST", &far.to_string())
 }
 
-/// Replaces the word where no letter, digit, hyphen or underscore is next to the word.
+/// Replaces whole words: no letter, digit, hyphen or underscore is next to them.
 fn token(text: &str, word: &str, by: &str) -> String {
     let is_part = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
     let mut out = String::new();
@@ -96,7 +96,7 @@ fn token(text: &str, word: &str, by: &str) -> String {
     out + rest
 }
 
-/// The present values of the settings that the command changes on this machine.
+/// Returns the present values of the settings that the command changes on this machine.
 fn present(command: &str, view: &View<'_>) -> Option<String> {
     let settings = command.strip_prefix("sysctl -w ")?;
     if settings.contains("(on ") {

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn a_focus_in_another_syntax_is_an_error() {
         for text in ["", "x", "-1", "99999999999", "pid:", "port:70000", "1.2.3", "a:80"] {
             assert!(Focus::parse_with(text, |_| false).is_err(), "{text}");
         }

@@ -5,7 +5,7 @@ use units::Span;
 
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// The least time between two samples.
+    /// Minimum time between two samples.
     interval: Span,
     /// The longest time between two samples, so that each observation has some samples.
     longest: Span,
@@ -39,12 +39,12 @@ impl Pace {
     /// connections are known only after them.
     pub(super) fn lists(&self, at: Span) -> bool {
         let is_little = self.listing.secs_f64() <= self.interval.secs_f64() * SHARE;
-        // The price of a look is unknown before the first look.
+        // The cost of a lookup is unknown before the first lookup.
         let is_known = is_little || self.looking.is_some();
         self.samples < 2 || self.is_cheap() || is_known && self.fits(at)
     }
 
-    /// With few connections, a listing costs little more than a look.
+    /// Whether a listing costs little more than a lookup, as with few connections.
     fn is_cheap(&self) -> bool {
         self.looking.is_some_and(|looking| self.listing <= looking + looking / 2)
     }
@@ -70,8 +70,8 @@ impl Pace {
         }
     }
 
-    /// The time until the next sample. The gaps vary: with even gaps, all samples would see a
-    /// periodic load at the same point of its period.
+    /// Returns the time until the next sample. The gaps vary: with even gaps, all samples would see
+    /// a periodic load at the same point of its period.
     pub(super) fn pause(&self) -> Span {
         let place = |sample: u32| (f64::from(sample) * GOLDEN).fract();
         let shift = place(self.samples) - place(self.samples.saturating_sub(1));
@@ -102,7 +102,8 @@ mod tests {
 
     const INTERVAL: Span = Span::from_millis(250);
 
-    /// The share of a core and the numbers of samples and listings of an observation.
+    /// Simulates an observation. Returns its share of a core and its numbers of samples and
+    /// listings.
     fn observed(seconds: u64, listing: Span, looking: Span) -> (f64, u32, u32) {
         observed_after(Span::ZERO, Span::ZERO, seconds, listing, looking)
     }
@@ -156,7 +157,7 @@ mod tests {
         let in_a_tenth =
             |from: u64| points.iter().filter(move |at| (from..from + 25).contains(*at)).count();
         assert!((0..250).all(|from| in_a_tenth(from) <= 3), "{points:?}");
-        // The gaps have the length of the interval in the mean.
+        // The mean gap is the interval.
         let mean = at.secs_f64() / 8.0 / INTERVAL.secs_f64();
         assert!((0.9..1.1).contains(&mean), "{mean}");
     }
@@ -170,13 +171,13 @@ mod tests {
     }
 
     #[test]
-    fn the_start_and_the_end_take_listings_and_no_samples() {
+    fn cpu_time_of_start_and_end_costs_listings_and_no_samples() {
         let (listing, looking) = (Span::from_millis(7), Span::from_micros(1_500));
         let (start, more) = (Span::from_millis(6), Span::from_millis(4));
         let (share, samples, listings) = observed(3, listing, looking);
         let (with_both, others, fewer) = observed_after(start, more, 3, listing, looking);
         assert!(listings >= 4 && fewer == 2, "{listings} {fewer}");
-        // The end costs as much as the first sample cost in addition.
+        // The end costs as much as the extra work of the first sample.
         let end = more.secs_f64() / 3.0;
         assert!(with_both + end < 0.0155 && share < 0.0155, "{with_both} {share}");
         assert!(samples - others <= 2, "{samples} {others}");

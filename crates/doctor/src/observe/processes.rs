@@ -15,7 +15,7 @@ pub(super) struct Watched {
     /// Sockets of the process in focus.
     sockets: BTreeSet<u32>,
     places: BTreeMap<u32, CgroupPaths>,
-    /// The groups of these processes that limit the memory of sockets.
+    /// The control groups that limit the socket memory of these processes.
     socket_limits: BTreeMap<cgroup::SocketLimit, BTreeSet<u32>>,
     /// The sockets whose processes were searched for, and the sockets whose processes were found.
     searched: BTreeSet<u32>,
@@ -263,8 +263,8 @@ impl Watched {
         ranked.into_iter().map(|(_, earlier, later)| (earlier, later)).unzip()
     }
 
-    /// Adds the cores that the threads and the busiest processes may run on, whether the threads'
-    /// control groups are frozen, and the tunnels of the processes. `has_tunnel`: without a tunnel
+    /// Adds to each thread and busy process the cores that it may run on. Adds whether the control
+    /// group of a thread is frozen, and the tunnels of a process. `has_tunnel`: without a tunnel
     /// interface in this namespace, the descriptors of the busiest processes need not be read.
     pub(super) fn add_places(&self, tree: &Tree, sample: &mut Sample, has_tunnel: bool) {
         let cores = probe::process::Task::cores_allowed;
@@ -395,13 +395,13 @@ fn tunnels(tree: &Tree, pid: u32) -> Vec<String> {
 }
 
 const MOST_PROCESSES: usize = 32;
-/// The most holders of one socket.
+/// Maximum number of holders of one socket.
 const MOST_HOLDERS: usize = 4;
 const MOST_THREADS: usize = 128;
 const MOST_DESCRIPTORS: usize = 64;
 const MOST_TUNNELS: usize = 8;
-/// The most processes whose network namespace is read, and the most namespaces whose sockets are
-/// read: for each, the kernel walks its whole table of sockets.
+/// Maximum number of processes whose network namespace is read. Below: maximum number of namespaces
+/// whose sockets are read, because the kernel walks its whole socket table for each.
 const MOST_ASKED: usize = 4096;
 const MOST_SPACES: usize = 16;
 const MOST_BUSY: usize = 16;

@@ -241,7 +241,7 @@ To do: Let the receiver's kernel use larger buffers, and remove SO_RCVBUF from
     }
 
     #[test]
-    fn the_last_line_has_the_price_of_the_observation() {
+    fn the_last_line_has_the_cpu_time_of_the_observation() {
         let mut recording = Sketch::idle().recording().clone();
         let page = |recording: &crate::Recording, all: bool| {
             text(&diagnose(recording, Question::Machine), 100, all)

@@ -65,7 +65,7 @@ fn pieces(word: &str, longest: usize) -> Vec<String> {
     }
 }
 
-/// The lines of a terminal that a line takes.
+/// Returns the number of terminal rows that `line` takes.
 pub(super) fn rows(wide: usize, line: &str) -> usize {
     line.chars().count().div_ceil(wide.max(1)).max(1)
 }

@@ -219,7 +219,7 @@ fn line(name: impl Into<String>, unit: &str, values: Vec<Option<f64>>) -> Line {
     Line { name: name.into(), unit: unit.to_owned(), values }
 }
 
-/// `None` if no line has a value.
+/// Builds a chart; `None` if no line has a value.
 fn chart(name: &str, shape: Shape, period: &Period, mut lines: Vec<Line>) -> Option<Series> {
     lines.retain(|line| line.values.iter().any(Option::is_some));
     (!lines.is_empty()).then(|| Series {
@@ -238,7 +238,7 @@ fn chart(name: &str, shape: Shape, period: &Period, mut lines: Vec<Line>) -> Opt
 type Count = fn(&Sample) -> Option<u64>;
 type Kind = fn(&CoreTimes) -> Span;
 
-/// A chart has this many colours.
+/// Maximum number of lines in a chart: the number of colours.
 const MOST_LINES: usize = 8;
 const MOST_CORES: usize = 8;
 

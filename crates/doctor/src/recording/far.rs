@@ -16,7 +16,7 @@ pub struct Attempt {
     pub elapsed: Span,
     pub rate: Option<Rate>,
     pub refusal: Option<Refusal>,
-    /// The words of the failure.
+    /// The error message.
     pub message: Option<String>,
     pub idle_rtt: Option<Span>,
     pub loaded_rtt: Option<Span>,

@@ -54,7 +54,7 @@ pub struct Interface {
     pub bus: Option<Bus>,
     pub offloads: Option<Offloads>,
     pub rings: Option<Rings>,
-    /// Queue pairs in use, and the most that the device has.
+    /// Queue pairs in use. Below: the number that the device has.
     pub channels: Option<u32>,
     pub channels_most: Option<u32>,
     /// The microseconds and the frames that the card waits before an interrupt.
@@ -78,7 +78,7 @@ impl Interface {
     }
 }
 
-/// The speeds that both ends of a cable support.
+/// The link speeds that the interface supports and advertises, and that its peer supports.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LinkModes {

@@ -52,7 +52,7 @@ pub struct RemotePorts {
     pub time_wait: u64,
 }
 
-/// As `/proc/stat` has them.
+/// CPU times of one core, from `/proc/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CoreTimes {
@@ -65,7 +65,7 @@ pub struct CoreTimes {
     pub steal: Span,
 }
 
-/// As `/proc/net/softnet_stat` has them, with 32 bits each.
+/// Counters of one core from `/proc/net/softnet_stat`, 32 bits each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Softnet {
@@ -142,7 +142,7 @@ pub struct SocketMemory {
     pub most: u64,
 }
 
-/// A thread.
+/// A thread, or a whole process.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Task {
@@ -196,6 +196,6 @@ pub struct SocketLimit {
     pub pids: Vec<u32>,
     pub most: Option<Bytes>,
     pub used: Option<Bytes>,
-    /// The number of times that the limit kept memory from a socket.
+    /// The number of times that the limit refused memory to a socket.
     pub refused: u64,
 }

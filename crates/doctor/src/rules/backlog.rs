@@ -74,9 +74,9 @@ impl Counts {
     }
 }
 
-/// Fewest dropped packets for a finding about a flow.
+/// Minimum number of dropped packets for a finding about a flow.
 const FEW: u64 = 5;
-/// Most segments of a super-packet.
+/// Maximum number of segments in a GRO or GSO super-packet.
 const MANY: u64 = 45;
 
 #[cfg(test)]
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_input_queue_holds_on_the_machine() {
+    fn a_full_input_queue_is_a_finding_on_the_machine() {
         assert!(dropping(500).holds_machine(RULE).is_some_and(|share| share > 0.5));
         assert_eq!(dropping(2).on_machine(RULE).finding().unwrap().explains, None);
         dropping(0).machine_holds_not(RULE);

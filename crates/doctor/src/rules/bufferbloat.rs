@@ -72,16 +72,16 @@ fn sends_lone_segments(sender: &End<'_>) -> bool {
 }
 
 const HELD: f64 = 0.3;
-/// Measured: a longer queue is a finding.
+/// A longer queueing delay is a finding (measured).
 const LONG: Span = Span::from_millis(100);
 const TIMES: u64 = 5;
 /// The longest delay of an acknowledgement in the kernel (TCP_DELACK_MAX).
 const DELAYED: Span = Span::from_millis(200);
-/// Most segments in flight of an application that writes lone segments.
+/// Maximum number of segments in flight if the application writes lone segments.
 const FEW: u32 = 2;
 const SHORTEST: Span = Span::from_millis(5);
-/// The least queue that users notice. The round trip of a cable is so short that any queue is many
-/// times longer.
+/// Shortest queueing delay that users notice. The round trip of a direct link is so short that any
+/// queue is many times longer.
 const FELT: Span = Span::from_millis(20);
 
 #[cfg(test)]
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trips_that_differ_are_bursts_and_no_queue() {
+    fn varying_round_trips_are_bursts_and_no_queue() {
         rtt(140).tcp(|_, tcp| tcp.rttvar = Some(Span::from_millis(90))).holds_not(RULE);
         rtt(140)
             .tcp(|_, tcp| tcp.rttvar = Some(Span::from_millis(9)))

@@ -49,8 +49,8 @@ fn judge(view: &View<'_>) -> Outcome {
     }
 }
 
-/// The payload of a direction: the rate of each lane without its line code and about a tenth for
-/// headers (PCI Express Base Specification, sections 2.2 and 4.2).
+/// Returns the payload rate of a direction: the rate of each lane without its line code and about a
+/// tenth for headers (PCI Express Base Specification, sections 2.2 and 4.2).
 fn passes(bus: &Bus, most: bool) -> Option<Rate> {
     let (speed, width) =
         if most { (bus.speed_most?, bus.width_most?) } else { (bus.speed?, bus.width?) };

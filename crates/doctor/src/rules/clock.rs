@@ -67,7 +67,7 @@ fn serves(core: usize, flow: &Flow<'_>, view: &View<'_>) -> bool {
 
 const BUSY: f64 = 0.8;
 const SLOW: f64 = 0.8;
-/// Least share of a core's time in interrupts if the core processes the flow's packets.
+/// Minimum share of interrupts in the time of a core that processes the flow's packets.
 const INTERRUPTS: f64 = 0.3;
 /// A sender that a buffer holds back for this share of the time does not need a faster core.
 const HELD: f64 = 0.5;

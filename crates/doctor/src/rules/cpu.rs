@@ -286,7 +286,7 @@ fn is_full(shares: CoreUse) -> bool {
     shares.busy() + shares.steal >= FULL && shares.busy() >= MOST_OF_CORE
 }
 
-/// The thread in words. A saved result has no numbers of threads.
+/// Names the thread in a sentence. A saved result has no thread IDs.
 fn thread_of(task: &TaskUse<'_>) -> String {
     match task.pid {
         0 => format!("thread of {}", task.name),
@@ -324,7 +324,7 @@ fn four(shares: CoreUse) -> String {
     [shares.user, shares.system, shares.irq, shares.softirq].map(percent).join(", ")
 }
 
-/// Measured: least busy share of a full core.
+/// Minimum utilisation at which a core counts as full (measured).
 const FULL: f64 = 0.9;
 const ALL_FULL: f64 = 0.9;
 const MOST_OF_CORE: f64 = 0.6;
@@ -335,7 +335,7 @@ const WAITS: f64 = 0.15;
 const NEEDED: f64 = 0.1;
 /// The share of the samples in which the queue of a reader that polls is empty.
 const EMPTY: f64 = 0.95;
-/// A segment below the largest divided by this number is small.
+/// A segment smaller than the largest segment divided by this number counts as small.
 const SMALL: u64 = 4;
 
 #[cfg(test)]
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn all_cores_are_full() {
+    fn full_cores_together_are_the_limit() {
         let full = [20, 50, 25, 0];
         let both = Sketch::new().task(7, 80).core(0, full).core(1, full);
         assert!(both.holds(RULE) > 0.9);
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn spare_time_rules_it_out() {
+    fn spare_cpu_time_rules_out_the_cpu() {
         Sketch::new().holds_not(RULE);
         alone([1, 43, 36, 0]).holds_not(RULE);
         Sketch::new().task(7, 65).core(0, [5, 60, 5, 0]).holds_not(RULE);

@@ -48,7 +48,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The end whose data Nagle's algorithm holds back, and the share of the samples.
+/// Returns the end whose data Nagle's algorithm holds back, and the share of the samples.
 fn held_back<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
     let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
     ends.filter(|end| end.alternates() && is_acknowledged_late(end))
@@ -68,7 +68,8 @@ fn is_acknowledged_late(end: &End<'_>) -> bool {
     end.rtt().is_some_and(is_late) || late > 0 && late * 2 >= waits.len()
 }
 
-/// The times since the part in flight was sent, in the samples in which another part was held back.
+/// Returns the times since the part in flight was sent, in the samples in which another part was
+/// held back.
 fn waits(end: &End<'_>) -> Vec<Span> {
     end.values(|connection| connection.tcp.last_sent.filter(|_| is_held(connection)))
 }

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_wait_or_data_that_is_ready_rule_it_out() {
+    fn a_short_wait_or_ready_data_rules_out_the_disk() {
         waiting(15, 30).holds_not(RULE);
         waiting(60, 100).holds_not(RULE);
         // On a long path all written data is in flight all the time.

@@ -66,8 +66,9 @@ struct Restart {
     after: u32,
 }
 
-/// Falls of the window to a fraction after a sample without data to send. Between the two samples
-/// the sender retransmitted nothing and got no marks: losses and marks are other causes.
+/// Returns the falls of the window to a fraction after a sample without data to send. Between the
+/// two samples the sender retransmitted nothing and got no marks: losses and marks are other
+/// causes.
 fn restarts(sender: &End<'_>) -> Vec<Restart> {
     let pairs = sender.all.windows(2).map(|pair| (&pair[0].1.tcp, &pair[1].1.tcp));
     pairs
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_or_a_window_that_survives_the_pauses_rule_it_out() {
+    fn losses_or_a_window_that_survives_pauses_rule_out_an_idle_restart() {
         bursts(10, "0").holds_not(RULE);
         bursts(150, "1").holds_not(RULE);
         bursts(10, "1").tcp(|at, tcp| tcp.retransmitted = Some(at as u32)).holds_not(RULE);

@@ -53,8 +53,8 @@ fn judge(view: &View<'_>) -> Outcome {
 
 /// The usual initial window in segments: RFC 6928, and Linux since 2.6.39.
 const USUAL_INITIAL: u32 = 10;
-/// Short connections, each second. An observation of 3 s takes a little longer, so that three
-/// connections are less than one each second.
+/// Minimum rate of short connections, per second. An observation of 3 s takes a little longer, so
+/// that three connections are less than one each second.
 const SHORT_LIVED: f64 = 0.9;
 const FEWEST: u64 = 3;
 

@@ -136,9 +136,9 @@ mod tests {
         assert!(flaps.holds_machine(RULE).is_some_and(|share| share > 0.8));
     }
 
-    /// The first container of a machine starts, or the last one ends.
+    /// The first container of a machine starts, or the last container ends.
     #[test]
-    fn a_bridge_without_ports_and_a_cable_that_is_plugged_in_are_in_order() {
+    fn a_bridge_without_ports_and_a_new_veth_carrier_are_no_fault() {
         let changed = |kind: &str, state: &str| {
             let sketch = Sketch::new().machine(|machine| {
                 let mut other = machine.interfaces["eth0"].clone();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn single_drops_and_old_errors_are_in_order() {
+    fn single_drops_and_old_errors_are_no_fault() {
         counting(|at, eth0| eth0.received_drops = at).machine_holds_not(RULE);
         counting(|_, eth0| eth0.received_errors = 1_000_000).machine_holds_not(RULE);
     }

@@ -68,7 +68,7 @@ fn is_a_link(facts: &crate::recording::Interface) -> bool {
         || facts.kind.as_deref().is_some_and(|kind| matches!(kind, "bond" | "vlan" | "tun"))
 }
 
-/// Measured: least load of a full link.
+/// Minimum load at which a link counts as full (measured).
 const FULL: f64 = 0.9;
 /// A virtual device passes more than the speed that it reports: TUN and TAP report 10 Mbit/s, or
 /// the speed that somebody set. Drivers of cards that read their counters each second may report a
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn room_on_the_link_rules_it_out() {
+    fn spare_capacity_rules_out_the_link() {
         carrying(440).holds_not(RULE);
     }
 

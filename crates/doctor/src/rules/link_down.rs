@@ -30,7 +30,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .holds()
 }
 
-/// The carrier went, came back and went again: a link that flaps.
+/// Minimum number of carrier changes of a link that flaps: down, up, down.
 const FLAPS: u64 = 3;
 
 #[cfg(test)]
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_up_or_flaps_rules_it_out() {
+    fn an_interface_that_is_up_or_flaps_is_not_down() {
         stalled().holds_not(RULE);
         let unknown = stalled().interface(|eth0| eth0.state = "unknown".to_owned());
         unknown.holds_not(RULE);

@@ -1,6 +1,6 @@
-//! This machine itself refuses packets on their way out: a rule of its packet filter drops them, or
-//! a program at a hook of the kernel. TCP gets the error at once, so the path loses nothing. TCP
-//! keeps the data and sends again by its timer, although the windows are open.
+//! A packet filter or a BPF program of this machine drops outgoing packets. TCP gets the error at
+//! once, so the path loses nothing. TCP keeps the data and sends again by its timer, although the
+//! windows are open.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::{Connection, Sample};
@@ -121,10 +121,10 @@ fn is_refused(connection: &Connection) -> bool {
 }
 
 const FAILED: u64 = 3;
-/// Fewest refused datagrams a second.
+/// Minimum number of refused datagrams a second.
 const DISCARDED: f64 = 5.0;
 const DISCARDED_SHARE: f64 = 0.02;
-/// Least share of the samples in which the kernel refuses to send.
+/// Minimum share of the samples in which the kernel refuses to send.
 const REFUSED: f64 = 0.25;
 
 #[cfg(test)]
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_window_or_a_link_that_flaps_rules_it_out() {
+    fn a_closed_window_or_a_flapping_link_rules_out_local_drops() {
         refused(0).holds_not(RULE);
         assert!(refused(0).holds(super::super::slow_reader::RULE) > 0.9);
         Sketch::new().counter("TcpExtTCPRetransFail", 0).holds_not(RULE);

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_of_eleven_used_ports_count_as_exhausted() {
+    fn ten_of_eleven_used_local_ports_count_as_exhausted() {
         assert!(using(11).holds_machine(RULE).is_some_and(|share| share > 0.7));
         assert!(
             using(10).holds_machine(RULE).is_some_and(|share| share > 0.7),

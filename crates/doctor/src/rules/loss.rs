@@ -211,9 +211,9 @@ fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
 }
 
-/// Estimates losses at the receiver: a missing segment puts the rest of its round trip out of
-/// order. Compares the number of gaps that follows with the rate: a sender whose window losses keep
-/// small fills the window with as few segments as the formulas say.
+/// Estimates losses at the receiver: after a missing segment, the rest of its round trip arrives
+/// out of order. Compares the number of gaps that follows with the rate: if losses limit the
+/// sender, its window is as small as the formulas say.
 fn gaps(
     flow: &Flow<'_>,
     view: &View<'_>,
@@ -308,25 +308,26 @@ fn late(view: &View<'_>) -> u64 {
 }
 
 const LEAST: f64 = 1e-5;
-/// Observed rate, as a multiple of the rate of the formula.
+/// A flow above this multiple of the formula's rate does not slow down for losses.
 const MUCH_FASTER: f64 = 4.0;
 const FULL_CPU: f64 = 0.8;
-/// Measured: a formula is right within a factor of two.
+/// Tolerance of the comparison with a formula, which is right within a factor of two (measured).
 const TOLERANCE: f64 = 1.25;
-/// The least share of the time that the sender waits for its timer.
+/// Minimum share of the time that the sender waits for its timer.
 const TIMEOUTS: f64 = 0.2;
 const FEW_TIMEOUTS: u64 = 2;
-/// The kernel's estimate at the receiver has a resolution of a millisecond.
+/// Shortest usable round trip at the receiver: the kernel's estimate has a resolution of a
+/// millisecond.
 const LONG: Span = Span::from_millis(4);
-/// Fewest segments in a round trip: fewer segments say nothing about gaps.
+/// Minimum number of segments in a round trip: fewer segments say nothing about gaps.
 const FEWEST: f64 = 4.0;
 const FEWEST_GAPS: f64 = 3.0;
 /// The rate as a multiple of the formula's rate for the estimated gaps. A sender that does not slow
 /// down for losses is far above the formula.
 const NEAR_GAPS: std::ops::Range<f64> = 0.3..4.0;
-/// Duplicate SACKs that this machine sent.
+/// Counters of duplicate SACKs that this machine sent.
 const LATE: [&str; 2] = ["TcpExtTCPDSACKOldSent", "TcpExtTCPDSACKOfoSent"];
-/// Least share of lost segments for timeouts.
+/// Minimum share of lost segments for which timeouts count.
 const TIMEOUTS_FROM: f64 = 1e-3;
 /// The share of lost segments that slows down every algorithm that reacts to losses.
 const HEAVY: f64 = 0.02;
@@ -357,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_that_explain_nothing_are_present() {
+    fn losses_that_do_not_explain_the_rate_limit_nothing() {
         let bbr = losing(100, 300, "bbr").judge(RULE);
         assert_eq!(bbr.finding().unwrap().explains, None);
         let limited = losing(100, 9, "cubic").tcp(|at, tcp| {
@@ -405,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_of_losses_that_wraps_is_read_right() {
+    fn a_wrapped_loss_counter_is_read_correctly() {
         let wrapped = losing(100, 6, "reno").tcp(|at, tcp| {
             tcp.retransmitted = Some((u32::MAX - 50).wrapping_add(at as u32 * 100));
         });
@@ -413,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_alone_sees_only_the_order() {
+    fn a_receiver_alone_cannot_tell_losses_from_reordering() {
         let receiving = |out_of_order| {
             Sketch::new().receiving(move |at, receiver| {
                 receiver.tcp.data_segments_in = Some(at as u32 * 30_000);
@@ -500,7 +501,7 @@ mod tests {
 
     /// On a short path the sender waits for timeouts most of the time, which Mathis leaves out.
     #[test]
-    fn timeouts_are_the_price_of_losses() {
+    fn retransmission_timeouts_count_as_a_cost_of_losses() {
         let stops = |timeouts: u16| {
             losing(100, 30, "cubic").tcp(move |at, tcp| {
                 (tcp.rtt, tcp.min_rtt) =

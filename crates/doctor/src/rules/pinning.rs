@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_core_or_a_thread_that_fills_its_core_rules_it_out() {
+    fn an_idle_core_or_a_thread_that_fills_its_core_rules_out_pinning() {
         Sketch::new().core(0, [5, 30, 43, 0]).task(7, 35).holds_not(RULE);
         Sketch::new().core(0, [5, 70, 23, 0]).task(7, 95).holds_not(RULE);
         let both = Sketch::new().core(0, [5, 50, 43, 0]).core(1, [5, 50, 43, 0]).task(7, 55);

@@ -91,16 +91,16 @@ fn takes_turns(flow: &Flow<'_>, end: &End<'_>, turns: u64, used: f64, rtt: Span)
 }
 
 const USED: f64 = 0.4;
-/// Most turns in a round trip; more turns mean several requests at a time.
+/// Maximum number of turns in a round trip; more turns mean several requests at a time.
 const ONE_AT_A_TIME: f64 = 1.3;
-/// Turns in three seconds at a round trip around the world.
+/// Minimum number of turns: even a round trip around the world allows as many in three seconds.
 const FEWEST: u64 = 5;
-/// Least and most shares of the samples or of the time.
+/// Minimum and maximum shares of the samples or of the time.
 const MOSTLY_SENT: f64 = 0.5;
 const HELD: f64 = 0.2;
 const BUSY: f64 = 0.7;
 const PAUSES: f64 = 0.1;
-/// Share of lost segments from which on losses explain a pause.
+/// Minimum share of lost segments that explains a pause.
 const LOSSES: f64 = 1e-3;
 /// The kernel counts the time since the last segment in ticks of up to 10 ms.
 const LONG: Span = Span::from_millis(20);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn rare_messages_or_a_full_queue_rule_it_out() {
+    fn rare_messages_or_a_full_queue_rule_out_request_response() {
         pinging(10, 0).holds_not(RULE);
         pinging(49, 9_000).holds_not(RULE);
         Sketch::new().holds_not(RULE);

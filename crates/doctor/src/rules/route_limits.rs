@@ -95,10 +95,10 @@ fn of_receiver(flow: &Flow<'_>, path: &Path, receiver: &End<'_>) -> Outcome {
     .holds()
 }
 
-/// Least rate as a share of the rate that the window allows.
+/// Minimum observed rate as a share of the rate that the window allows.
 const NEAR: f64 = 0.6;
 const MOST: f64 = 2.0;
-/// The least share of the time in which the far end had data to send.
+/// Minimum share of the time in which the far end had data to send.
 const TOLD: f64 = 0.2;
 
 #[cfg(test)]

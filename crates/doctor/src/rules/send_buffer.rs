@@ -81,7 +81,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 
 /// The highest value that the advice gives for the setting.
 const MOST_BUFFER: u64 = 1 << 30;
-/// Measured: least share of the time in which the buffer holds the sender.
+/// Minimum share of the time in which the buffer holds the sender (measured).
 const LIMITED: f64 = 0.2;
 const SHORT: Span = Span::from_millis(1);
 

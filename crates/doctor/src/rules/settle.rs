@@ -1,4 +1,4 @@
-//! Applies the table of precedence to the answers of the rules, and keeps the facts that stand.
+//! Applies the table of precedence to the results of the rules, and keeps the findings that stand.
 
 use super::precedence::Seen;
 use super::{Finding, Outcome, Row, TABLE};
@@ -6,7 +6,7 @@ use crate::view::{Flow, View};
 use crate::words;
 use units::Rate;
 
-/// The answer of a cause's rule.
+/// The result of a cause's rule.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) row: &'static Row,
@@ -33,7 +33,7 @@ impl Answer {
     }
 }
 
-/// The answers about each flow, and the answers about the machine.
+/// Returns the results for each flow and for the machine.
 pub(crate) fn settled<'a>(flows: &[&Flow<'a>], view: &View<'a>) -> (Vec<Vec<Answer>>, Vec<Answer>) {
     let mut machine: Vec<Answer> = TABLE
         .iter()
@@ -61,7 +61,7 @@ pub(crate) fn settled<'a>(flows: &[&Flow<'a>], view: &View<'a>) -> (Vec<Vec<Answ
     (flows, machine)
 }
 
-/// Keeps the facts of one flow that may stand beside one another.
+/// Keeps the findings of one flow that may stand beside one another.
 fn stand(answers: &mut [Answer], seen: Seen<'_, '_>, rate: Rate, stalls: bool) {
     if stalls {
         answers.iter_mut().for_each(needs_progress);
@@ -81,7 +81,7 @@ fn stand(answers: &mut [Answer], seen: Seen<'_, '_>, rate: Rate, stalls: bool) {
     }
 }
 
-/// A cause that lets data pass does not explain a connection without progress.
+/// Drops a cause that lets data pass: it does not explain a connection without progress.
 fn needs_progress(answer: &mut Answer) {
     let Some(finding) = limit(&answer.outcome) else { return };
     let lets_pass = finding.allows.is_some_and(|allows| allows >= PROGRESS);
@@ -137,7 +137,7 @@ fn demote(finding: &mut Finding, sentence: String, by: Option<&Row>) {
     }
 }
 
-/// A fact that needs another cause does not stand without that cause.
+/// Drops each finding that needs another cause if that cause does not stand.
 fn stand_together(answers: &mut [Answer]) {
     let limits: Vec<&'static str> = answers
         .iter()
@@ -194,7 +194,7 @@ fn limit(outcome: &Outcome) -> Option<&Finding> {
 
 /// A cause that allows this rate lets data pass: a stalled connection is much slower.
 const PROGRESS: Rate = Rate::from_bits_per_second(64_000);
-/// Least bound, as a share of the observed rate, that the error of measurement explains.
+/// Minimum bound, as a share of the observed rate: measurement error explains this much.
 const MEASURED: f64 = 0.8;
 
 #[cfg(test)]
@@ -202,7 +202,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The place of a cause, the share that it explains, its bound, and whether it is an estimate.
+    /// The index of a cause in the table, the share that it explains, its bound, and whether it is
+    /// an estimate.
     type Fact = (usize, Option<f64>, Option<u64>, bool);
 
     fn answers(facts: &[Fact]) -> Vec<Answer> {

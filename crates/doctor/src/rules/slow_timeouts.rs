@@ -56,9 +56,9 @@ fn waits(sender: &End<'_>) -> f64 {
     })
 }
 
-/// The kernel's own minimum is 200 ms.
+/// Shortest silence that counts as a long timeout: the kernel's own minimum is 200 ms.
 const USUAL: Span = Span::from_millis(300);
-/// Least share of the samples in which the sender waits for the timer.
+/// Minimum share of the samples in which the sender waits for the timer.
 const WAITS: f64 = 0.2;
 
 #[cfg(test)]
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_minimum_of_the_timeout_is_the_limit() {
+    fn a_long_minimum_timeout_is_the_limit() {
         let named = waiting([1_020, 1_024, 1_020, 1_028], 700);
         assert!(named.holds(RULE) > 0.95);
         let verdict = diagnose(named.recording(), Question::Flow).verdict;
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usual_timeout_or_a_timeout_that_follows_the_round_trips_rules_it_out() {
+    fn a_usual_timeout_or_one_that_follows_the_rtt_rules_out_slow_timeouts() {
         waiting([220; 4], 700).holds_not(RULE);
         waiting([1_020, 900, 700, 650], 700).holds_not(RULE);
         let varies = waiting([1_020; 4], 700).tcp(|_, tcp| {

@@ -1,4 +1,4 @@
-//! Readers of saved numbers. A number that is missing or out of its range is `None`.
+//! Reads saved numbers. A number that is missing or out of its range is `None`.
 
 use serde_json::Value;
 use units::{Bytes, Rate, Share, Span};
@@ -57,7 +57,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn numbers_out_of_range_are_none() {
+    fn missing_numbers_and_numbers_out_of_range_are_none() {
         let value = json!({"a": {"b": 2.5, "c": -1, "d": "x", "e": 1e300, "f": 120}});
         assert_eq!(number(&value, &["a", "b"]), Some(2.5));
         assert_eq!(micros(&value, &["a", "b"]), Some(Span::from_nanos(2500)));

@@ -1,5 +1,5 @@
-//! The directory of `weir lab run`: a period for each cell, from its valid turn with the median
-//! rate.
+//! Reads the directory of `weir lab run`: a period for each cell, from its valid run with the
+//! median rate.
 
 use super::figures::{at, list, number, span, text};
 use super::{begin_cores, unseen};
@@ -73,7 +73,7 @@ fn shown(mut turn: Value) -> Value {
     turn
 }
 
-/// The cells of the results. For a run that was stopped, the cells of its turns.
+/// Returns the cells of the results. If the lab was stopped, returns the cells that its runs name.
 fn cells(results: &Value, turns: &[Value]) -> Vec<Value> {
     let known = list(results, &["cells"]);
     let mut cells: Vec<Value> = known.iter().take(MOST_CELLS).cloned().collect();
@@ -97,7 +97,7 @@ fn is_valid(turn: &Value) -> bool {
     turn.get("measured").is_some() && list(turn, &["measured", "invalid"]).is_empty()
 }
 
-/// The reason why a turn does not count.
+/// Returns the reason why a run does not count.
 fn flaw(turn: &Value) -> Option<String> {
     let what = |flaw: &Value| text(flaw, &["what"]).map(str::to_owned);
     list(turn, &["measured", "invalid"])
@@ -110,7 +110,7 @@ fn goodput(turn: &Value) -> Option<f64> {
     number(turn, &["measured", "metrics", "goodput_mbit_s", "value"])
 }
 
-/// The turn whose rate is the median.
+/// Returns the run with the median rate.
 fn median(turns: Vec<&Value>) -> Option<&Value> {
     let mut ranked: Vec<_> =
         turns.into_iter().filter_map(|turn| Some((goodput(turn)?, turn))).collect();
@@ -288,7 +288,7 @@ fn connection(turn: &Value, measured: &Value) -> Connection {
         probing: false,
         drops: 0,
         beside: false,
-        // Some turns do not state the algorithm, but their system has its name.
+        // Some runs do not state the algorithm, but the name of their system does.
         congestion: text(measured, &["congestion_control"])
             .or(text(turn, &["system"]).filter(|name| ALGORITHMS.contains(name)))
             .map(str::to_owned),
@@ -347,7 +347,7 @@ fn advance(
     }
 }
 
-/// The cores' times were not saved one by one: each core gets the mean.
+/// Adds CPU times. They were not saved per core, so each core gets the mean.
 fn add_core(times: &mut CoreTimes, measured: &Value, results: &Value, passed: Span) {
     let metric = |name: &str| number(measured, &["metrics", name, "value"]);
     let Some(idle) = metric("idle_percent") else { return };
@@ -362,7 +362,7 @@ fn add_core(times: &mut CoreTimes, measured: &Value, results: &Value, passed: Sp
     times.system = times.system + part(busy - softirq);
 }
 
-/// A turn's lines over time, without the omitted time.
+/// A run's time series, without the omitted time.
 struct Series<'v> {
     all: &'v [Value],
     times: Vec<f64>,

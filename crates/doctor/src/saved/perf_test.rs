@@ -77,7 +77,7 @@ pub(super) fn read(document: &Value) -> Result<Recording, String> {
     Ok(recording)
 }
 
-/// A connection of the test.
+/// A connection of the test, as the result lists it.
 struct Stream {
     socket: u64,
     sends: bool,
@@ -289,8 +289,8 @@ const NEVER: [&str; 4] = [
 ];
 /// The segment size of TCP with timestamps over an Ethernet of 1500 bytes.
 const USUAL_MSS: u64 = 1448;
-/// With more intervals than this, the first interval is left out: it has the start of the
-/// connection.
+/// With more intervals than this, the first interval is left out, because it contains the start of
+/// the connection.
 const FEW: usize = 3;
 const MOST_INTERVALS: usize = 4000;
 const MOST_STREAMS: usize = 256;

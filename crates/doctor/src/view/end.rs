@@ -63,14 +63,14 @@ impl<'a> End<'a> {
         self.bytes(|tcp| tcp.bytes_received).map(|bytes| self.rate(bytes))
     }
 
-    /// The mean bytes of a segment that this end sent, and the most bytes of a segment.
+    /// Returns the mean and the maximum size of the segments that this end sent.
     pub fn segments(&self) -> Option<(Bytes, Bytes)> {
         let acked = self.bytes(|tcp| tcp.bytes_acked)?.count();
         let sent = self.count(|tcp| tcp.data_segments_out).filter(|sent| *sent > 0)?;
         Some((Bytes::new(acked / sent), self.tcp().mss?))
     }
 
-    /// Retransmitted segments that were not spurious, of all data segments.
+    /// Returns the share of data segments that were retransmitted and not spurious.
     pub fn loss(&self) -> Option<f64> {
         let sent = self.count(|tcp| tcp.data_segments_out)?;
         let again = self.count(|tcp| tcp.retransmitted)?;
@@ -78,7 +78,7 @@ impl<'a> End<'a> {
         (sent > 0).then(|| (again.saturating_sub(spurious) as f64 / sent as f64).min(1.0))
     }
 
-    /// As [`Self::loss`], since the connection began.
+    /// Returns the share as [`Self::loss`] does, since the connection began.
     pub fn loss_so_far(&self) -> Option<f64> {
         let tcp = &self.last().tcp;
         let (sent, again) = (tcp.data_segments_out?, tcp.retransmitted?);
@@ -223,14 +223,15 @@ impl<'a> End<'a> {
     }
 }
 
-/// Half of the samples: the application may send data and give more between two samples.
+/// Minimum share of the samples with unsent data. Half, because the kernel may send the data
+/// between two samples.
 const WAITS: f64 = 0.5;
 const MOSTLY: f64 = 0.8;
-/// Least number of arrived bytes, in full segments.
+/// Minimum amount of data that arrived, in full segments.
 const PASSED: u64 = 20;
-/// A wait is long from here on: most programs answer sooner.
+/// Shortest wait that counts as long: most programs answer sooner.
 const LEFT: Span = Span::from_secs(1);
-/// More than a full core adds to the round trips of a short path.
+/// Minimum round trip of a long path: more than a full core adds to the round trip of a short path.
 const LONG: Span = Span::from_millis(2);
 /// The part of the window that is in flight while the kernel defers the next burst.
 pub const BURST: f64 = 0.6;

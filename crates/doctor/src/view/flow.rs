@@ -25,7 +25,7 @@ impl<'a> Flow<'a> {
         self.sender.as_ref().or(self.receiver.as_ref()).expect("a flow has at least one end")
     }
 
-    /// From the sender's address to the receiver's.
+    /// Returns the addresses of the sender and of the receiver.
     pub fn addresses(&self) -> (SocketAddr, SocketAddr) {
         let end = self.end().last();
         if self.sender.is_some() { (end.local, end.remote) } else { (end.remote, end.local) }
@@ -49,7 +49,7 @@ impl<'a> Flow<'a> {
         self.rate().bytes_in(self.end().elapsed())
     }
 
-    /// Whether the connection waits for the handshake's answer.
+    /// Whether the SYN of the connection has no reply yet.
     pub fn is_opening(&self) -> bool {
         self.end().last().state == ConnectionState::SynSent
     }
@@ -208,6 +208,6 @@ fn joined<'a>(
     }
 }
 
-/// An interactive session is below this rate: it is no transfer, unless the user asks about it.
+/// Minimum rate of a transfer, in bits per second: an interactive session is slower.
 const BUSY_FROM: u64 = 64_000;
 const STALLED_BELOW: u64 = 8_000;

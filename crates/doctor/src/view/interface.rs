@@ -57,7 +57,7 @@ impl<'a> InterfaceUse<'a> {
         })
     }
 
-    /// The rates of received and sent bytes, from the MAC addresses on.
+    /// Returns the receive and send rates, counted from the MAC header on.
     pub fn rates(&self) -> (Rate, Rate) {
         let rate = |bytes: Bytes| {
             let bits = bytes.count() as f64 * 8.0 / self.elapsed.secs_f64().max(1e-9);

@@ -23,7 +23,7 @@ pub struct Occupancy<'v, 'a> {
 }
 
 impl<'v, 'a> Occupancy<'v, 'a> {
-    /// `core`: `None` stands for all cores.
+    /// Divides the time of a core among the programs; `core`: `None` stands for all cores.
     pub fn of(flow: &Flow<'_>, view: &'v View<'a>, core: Option<usize>) -> Self {
         let ends = || [&flow.sender, &flow.receiver].into_iter().flatten();
         let own_pids: BTreeSet<u32> = ends().flat_map(|end| end.pids()).collect();
@@ -92,13 +92,13 @@ impl<'v, 'a> Occupancy<'v, 'a> {
         }
     }
 
-    /// The time of other programs. 0 if the recording has no processes.
+    /// Returns the time of other programs; 0 if the recording has no processes.
     pub fn strangers(&self) -> f64 {
         if self.is_known { self.others } else { 0.0 }
     }
 
-    /// The part of a thread's wait that other programs caused: a thread waits as long as others
-    /// run. `waited`, `ran`: the shares of the time in which the thread waited and ran.
+    /// Returns the part of a thread's wait that other programs caused: a thread waits as long as
+    /// others run. `waited`, `ran`: the shares of the time in which the thread waited and ran.
     pub fn wait_for_others(&self, waited: f64, ran: f64) -> f64 {
         let kin = (self.own - ran).max(0.0) + self.observer + self.network_threads;
         let all = self.others + kin;
@@ -114,7 +114,8 @@ fn far_ends(flow: &Flow<'_>, view: &View<'_>) -> BTreeSet<u32> {
     ends.flat_map(|end| &end.holders).map(|holder| holder.pid).collect()
 }
 
-/// The time of processes that were missing at one end of the observation, or that used little time.
+/// Returns the time of processes that began or ended during the observation, or that used little
+/// time.
 fn unlisted(view: &View<'_>) -> f64 {
     let used: f64 = view.cores.values().map(|shares| shares.user + shares.system).sum();
     let listed: BTreeSet<u32> = view.processes.iter().map(|one| one.pid).collect();

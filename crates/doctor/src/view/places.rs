@@ -36,7 +36,7 @@ impl Flow<'_> {
     }
 }
 
-/// Least share of a core of a busy thread.
+/// Minimum utilisation of a core by a busy thread.
 const TIME: f64 = 0.02;
 
 #[cfg(test)]
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_and_interrupts_have_places() {
+    fn a_flow_uses_the_cores_of_its_threads_and_interrupts() {
         let interrupts_on = |core| {
             Sketch::new().interface(|eth0| {
                 eth0.interrupts = vec![InterruptPlace { cores: vec![core], ..Default::default() }];

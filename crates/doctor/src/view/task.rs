@@ -48,15 +48,15 @@ impl TaskUse<'_> {
 }
 
 const NETWORK: [&str; 3] = ["ksoftirqd/", "napi/", "irq/"];
-/// Least share of the samples on the usual core.
+/// Minimum share of the samples in which a task is on its usual core.
 const USUALLY: f64 = 0.66;
 
-/// Least share of the time: below it a program reads its own files.
+/// Minimum share of disk waits: below it a program only reads its own files.
 const BLOCKED: f64 = 0.2;
 
-/// Least share of the periods in which the quota ran out. Measured.
+/// Minimum share of the periods in which the quota ran out (measured).
 pub const OFTEN_THROTTLED: f64 = 0.1;
-/// Least share of the time in which the quota stopped the group.
+/// Minimum share of the time in which the quota stopped the group.
 const LONG_STOPPED: f64 = 0.04;
 
 /// A control group's use of its quota.
