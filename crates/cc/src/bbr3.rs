@@ -66,7 +66,7 @@ enum Feedback {
 }
 
 impl Bbr3 {
-    /// BBR version 3 at the start of a connection.
+    /// Creates BBR version 3 at the start of a connection.
     pub fn new(path: &Path) -> Self {
         let rtt = path.handshake_rtt.unwrap_or(Span::from_millis(1)).nanos().max(1_000);
         let initial = path.initial_window.count();
@@ -99,7 +99,7 @@ impl Bbr3 {
         }
     }
 
-    /// Bytes a second.
+    /// Returns the bandwidth estimate in bytes a second.
     fn model(&self) -> u64 {
         self.bandwidth.max().min(self.bounds.bandwidth_short.unwrap_or(u64::MAX))
     }

@@ -192,7 +192,7 @@ impl CoreOut {
     }
 }
 
-/// In microseconds, at least 1 for a sample: zero means no sample.
+/// Converts to microseconds, at least 1 for a sample, because zero means no sample.
 fn micros(span: Span) -> u32 {
     match span.nanos() {
         0 => 0,

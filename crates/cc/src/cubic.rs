@@ -50,7 +50,7 @@ impl Cubic {
         Self::flavoured(path, Flavour::Rfc9438(HyStartPlusPlus::default(), None, 0.0))
     }
 
-    /// The part of the window that a reduction leaves, instead of 0.7.
+    /// Sets the part of the window that a reduction leaves, instead of 0.7.
     #[must_use]
     pub fn with_beta(self, beta: f64) -> Self {
         Self { beta, ..self }
@@ -214,7 +214,7 @@ impl CongestionControl for Cubic {
     }
 }
 
-/// The time at which the cubic curve returns to its plateau, in seconds.
+/// Returns K, the time from a reduction until the cubic curve reaches its plateau, in seconds.
 fn time_to_plateau(plateau: f64, window: f64) -> f64 {
     ((plateau - window).max(0.0) / C).cbrt()
 }

@@ -125,7 +125,7 @@ impl Connection {
 
 proptest! {
     #[test]
-    fn every_answer_can_be_used(
+    fn every_window_and_pacing_rate_is_usable(
         steps in prop::collection::vec(step(), 1..400),
         handshake in prop::option::of(1_u64..1_000_000),
         seed in any::<u64>(),

@@ -97,7 +97,7 @@ fn a_refusal_first_consumes_unused_gain() {
 }
 
 #[test]
-fn as_in_the_reference_every_loss_halves_the_window_and_ends_no_start() {
+fn with_loss_as_reference_every_loss_halves_the_window() {
     let settings = CaqmSettings { loss_as_reference: 1, theta: 0, ..CaqmSettings::default() };
     let mut sender = CaqmSender::new(&settings, 40, Some(Span::from_micros(200)), at(0));
     // No port has answered so far, and the reference goes on requesting.
@@ -120,7 +120,7 @@ fn as_in_the_reference_every_loss_halves_the_window_and_ends_no_start() {
 }
 
 #[test]
-fn any_alpha_of_the_reference_is_a_full_hint_at_most() {
+fn any_alpha_requests_at_most_a_full_hint() {
     let settings = CaqmSettings { alpha: 32_767, alpha_root: 0, ..CaqmSettings::default() };
     for window in [1, 10, 1000, 100_000] {
         let mut sender = CaqmSender::new(&settings, window, Some(Span::from_micros(800)), at(0));
@@ -173,7 +173,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 proptest! {
     /// Reported and owed bytes together equal the received bytes.
     #[test]
-    fn the_receiver_loses_nothing(events in events()) {
+    fn the_receiver_reports_every_byte_of_the_requests(events in events()) {
         let settings = CaqmSettings::default();
         let (mut sender, mut receiver) = (sender(20), CaqmReceiver::new(&settings));
         let (mut came, mut told) = (0, 0);
@@ -208,7 +208,7 @@ proptest! {
     /// With any answers (forged, lost, duplicated or reordered) the window stays within its bounds
     /// and does not grow beyond the requests.
     #[test]
-    fn the_window_is_bounded(
+    fn any_answers_keep_the_window_within_bounds_and_requests(
         answers in proptest::collection::vec((any::<u16>(), 0_u64..500, 0_u32..70, any::<bool>()), 1..400),
         window in 0_u32..100,
         most in 1_u32..5000,
@@ -268,7 +268,7 @@ proptest! {
     /// The window still follows the arriving answers to the byte, up to the requests and at most to
     /// twice its size in a round trip.
     #[test]
-    fn no_byte_is_lost_or_made_up_on_the_way(ways in ways(), window in 20_u32..200) {
+    fn the_window_follows_arriving_answers_to_the_byte(ways in ways(), window in 20_u32..200) {
         let settings = CaqmSettings { max_cwnd: 1 << 20, ..CaqmSettings::default() };
         let mut sender = sender(window);
         let mut receiver = CaqmReceiver::new(&settings);

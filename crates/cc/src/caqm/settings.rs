@@ -191,7 +191,7 @@ impl fmt::Display for OutOfBounds {
 
 impl std::error::Error for OutOfBounds {}
 
-/// As in `caqm_init` of `core/caqm.h`.
+/// Bounds of the settings, as in `caqm_init` of `core/caqm.h`.
 const MOST_UNIT: u32 = 65_536;
 const MOST_HINT_UNIT: u32 = 1024;
 const MOST_MIN_WINDOW: u32 = 1024;

@@ -17,9 +17,9 @@ pub(super) struct Linux {
 
 #[derive(Debug, Clone, Copy)]
 struct Epoch {
-    /// In jiffies.
+    /// The start of the epoch, in jiffies.
     start: u64,
-    /// In seconds.
+    /// The time from the start to the plateau, in seconds.
     k: f64,
     plateau: f64,
     /// The window that Reno would have reached, in whole segments.
@@ -38,7 +38,7 @@ impl Linux {
         }
     }
 
-    /// The window after `segments` were acknowledged.
+    /// Returns the window after `segments` were acknowledged.
     pub(super) fn grown(
         &mut self,
         now: Time,
@@ -123,5 +123,5 @@ const ROOT: f64 = 0.999;
 /// rounds it.
 const FRIENDLY_PRICE: f64 = 15.0 / 8.0;
 const DEAREST_AT_FIRST: f64 = 20.0;
-/// The least price, which lets the window grow by at most a half in a round trip.
+/// The minimum price, which lets the window grow by at most a half in a round trip.
 const CHEAPEST: f64 = 2.0;
