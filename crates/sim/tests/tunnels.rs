@@ -122,7 +122,7 @@ fn one_seed_gives_one_run() {
 }
 
 #[test]
-fn gathered_packets_and_small_packets_change_little() {
+fn packet_batching_and_a_small_mtu_change_goodput_little() {
     let link = link("50mbit", "10ms", "1%", "droptail:200KB");
     let (topology, from, to) = hosts(&link, &link);
     let goodput = |spec: TunnelSpec| {

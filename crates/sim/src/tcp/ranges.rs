@@ -71,7 +71,7 @@ impl Ranges {
         self.0.pop_front()
     }
 
-    /// The end of the last range.
+    /// Returns the end of the last range.
     pub(crate) fn end(&self) -> Option<u64> {
         self.0.back().map(|range| range.1)
     }
@@ -91,7 +91,7 @@ impl Ranges {
     }
 }
 
-/// The most ranges for which an idle flow may keep memory.
+/// Maximum number of ranges for which an idle flow keeps memory.
 const ROOM_KEPT: usize = 16;
 
 #[cfg(test)]

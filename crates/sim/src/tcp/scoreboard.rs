@@ -20,7 +20,7 @@ pub(crate) struct Scoreboard {
     reached: u64,
     /// The sequence below which no first transmission is in flight.
     judged: u64,
-    /// Retransmissions in the order of their times.
+    /// Retransmissions in the order of their sending times.
     again: VecDeque<(Time, u64)>,
     /// Lost segments that are not retransmitted yet. Some of them may have been acknowledged
     /// meanwhile.
@@ -91,7 +91,7 @@ impl Scoreboard {
         self.nxt
     }
 
-    /// Bytes sent and neither acknowledged nor marked as lost.
+    /// Returns the bytes sent and neither acknowledged nor marked as lost.
     #[inline]
     pub(crate) fn pipe(&self) -> u64 {
         (self.nxt - self.una) + self.repeated - self.sacked - self.lost
@@ -293,7 +293,7 @@ impl Scoreboard {
         self.to_repeat.clear();
     }
 
-    /// The first segment to retransmit.
+    /// Returns the first segment to retransmit.
     pub(crate) fn next_lost(&mut self) -> Option<Segment> {
         while let Some(Reverse(sequence)) = self.to_repeat.peek().copied() {
             let index = self.index_of(sequence);
@@ -328,8 +328,8 @@ impl Scoreboard {
         self.segments.back().copied()
     }
 
-    /// The index of a segment. Computes the index as if all earlier segments were full; if that
-    /// fails, searches it.
+    /// Returns the index of a segment. Computes the index as if all earlier segments were full; if
+    /// that fails, searches it.
     #[inline]
     fn index_of(&self, sequence: u64) -> usize {
         let Some(first) = self.segments.front() else { return 0 };

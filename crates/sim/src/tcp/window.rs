@@ -10,9 +10,9 @@ use units::{Span, Time};
 /// rises by twice each arriving segment limits the window as well (`tcp_grow_window`).
 #[derive(Debug, Clone)]
 pub(super) struct Window {
-    /// `window_clamp`, after the first segment
+    /// The size of the buffer: `window_clamp` after the first segment.
     buffer: u64,
-    /// `rcv_ssthresh`
+    /// The limit on the window: `rcv_ssthresh`.
     threshold: u64,
     max: u64,
     is_fixed: bool,
@@ -57,13 +57,13 @@ impl Window {
         }
     }
 
-    /// The window with an empty buffer.
+    /// Returns the window with an empty buffer.
     #[inline]
     pub(super) fn widest(&self) -> u64 {
         self.threshold
     }
 
-    /// The window with `unread` bytes in order and `beyond` bytes behind holes
+    /// Returns the window with `unread` bytes in order and `beyond` bytes behind holes
     /// (`__tcp_select_window`).
     #[inline]
     pub(super) fn offered(&self, unread: u64, beyond: u64) -> u64 {
@@ -74,7 +74,7 @@ impl Window {
         if free < self.mss || free < self.buffer / 16 { 0 } else { free.min(self.threshold) }
     }
 
-    /// The receiver's estimate of the round trip.
+    /// Returns the receiver's estimate of the round trip.
     pub(super) fn rtt(&self) -> Option<Span> {
         self.base.or((self.shortest < Span::MAX).then(|| self.shortest * 2))
     }
@@ -162,7 +162,7 @@ mod tests {
         window
     }
 
-    /// `segments` came into order at `at` milliseconds, by the last of them.
+    /// Brings `segments` segments into order at `at` milliseconds, by the last of them.
     fn read(window: &mut Window, at: u64, segments: u64) {
         let now = Time::ZERO + Span::from_millis(at);
         let sent_at = Time::ZERO + Span::from_millis(at.saturating_sub(50));
