@@ -39,7 +39,7 @@ pub trait Discipline<P: Packet>: Sized {
     /// The settings of this discipline.
     type Config;
 
-    /// `pace` is the link's long-term rate, `None` for an unlimited link.
+    /// Creates an empty queue. `pace` is the link's long-term rate, `None` for an unlimited link.
     fn new(config: &Self::Config, pace: Option<Rate>, seed: u64) -> Self;
 
     /// Applies new settings and keeps the learnt state. The caller enforces the limit: it takes all
@@ -109,7 +109,8 @@ impl<P: Packet> Queue<P> {
         item
     }
 
-    /// Changes the settings or the whole discipline. Packets stay if the new queue has room.
+    /// Changes the settings, or the whole discipline. Packets stay if the new queue has room for
+    /// them.
     pub fn reconfigure(
         &mut self,
         now: Time,

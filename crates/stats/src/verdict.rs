@@ -48,7 +48,7 @@ impl std::fmt::Display for Verdict {
 }
 
 impl Verdict {
-    /// The verdict's word in files.
+    /// Returns the verdict's word in files.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Better => "better",
@@ -58,7 +58,7 @@ impl Verdict {
         }
     }
 
-    /// The verdict as one character of a table.
+    /// Returns the verdict as one character for a table.
     pub const fn mark(self) -> char {
         match self {
             Self::Better => '▲',

@@ -109,15 +109,16 @@ impl CaqmConfig {
         Ok(config)
     }
 
-    /// The settings with the period that suits a path of this round trip, unless a period is set.
+    /// Returns the settings with the period that suits a path of this round trip, unless a period
+    /// is set.
     pub(super) fn on_path(self, rate: Option<Rate>, round_trip: Span) -> Self {
         let shortest = rate.map_or(Span::ZERO, |rate| rate.time_for(USUAL_PERIOD));
         let known = (round_trip > Span::ZERO).then(|| round_trip.max(shortest));
         Self { period: self.period.or(known), ..self }
     }
 
-    /// Warns of a period far from the round trip, but not if the port serves requests in order, as
-    /// CAQM defines, where short periods are intended.
+    /// Warns of a period far from the round trip. A port that serves requests in order, as CAQM
+    /// defines, may have a short period.
     pub(super) fn warning(&self, round_trip: Span) -> Option<String> {
         let period = self.period?;
         let is_short = self.spread && period * FAR < round_trip;
@@ -270,8 +271,8 @@ fn tpid(text: &str) -> Result<u16, LinkError> {
 const FAR: u64 = 2;
 const STANDARD_ROUND_TRIP: Span = Span::from_micros(200);
 const USUAL_PERIOD: Bytes = Bytes::new(15_000);
-/// The shortest period: without it, an emulated link with an absurd rate would update its credit
-/// without end.
+/// The shortest period. With a shorter period, an emulated link with an absurd rate would update
+/// its credit without end.
 const SHORTEST_PERIOD: Span = Span::from_nanos(10);
 const MOST_UNIT: u64 = 65_536;
 const MOST_TARGET: u64 = 1 << 40;

@@ -28,7 +28,7 @@ const FASTER: [(f64, f64); 6] =
     [(57.1, 5.8), (56.2, 5.9), (58.3, 5.7), (57.0, 5.8), (57.2, 5.8), (57.5, 5.8)];
 
 #[test]
-fn six_blocks_that_all_lean_one_way_decide_and_five_do_not() {
+fn six_blocks_on_one_side_of_1_decide_and_five_do_not() {
     let six = measured(FASTER);
     let large = only(row(&six));
     assert_eq!((large.verdict, large.more_blocks), (Verdict::Better, None));
@@ -114,7 +114,7 @@ fn pairs_cancel_a_shared_disturbance() {
 }
 
 #[test]
-fn a_row_that_lost_blocks_takes_part() {
+fn a_row_with_missing_blocks_is_judged() {
     let mut draw = Pcg64Mcg::seed_from_u64(4);
     let mut table = run(Noise::LogNormal, &[2.0, 1.0, 1.0], 8, 0.0, &mut draw);
     let blocks: Vec<Option<Pair>> =
@@ -181,7 +181,7 @@ fn the_named_blocks_follow_from_the_width_of_the_interval_of_a_median() {
 }
 
 #[test]
-fn too_few_blocks_name_the_missing_ones() {
+fn with_too_few_blocks_the_number_of_missing_blocks_is_named() {
     for blocks in 1..6 {
         let found = only(row(&measured(FASTER)[..blocks]));
         assert_eq!(found.more_blocks, Some(6 - blocks));
@@ -246,7 +246,7 @@ proptest! {
 
     /// The result depends neither on the order of the rows nor on the unit of a row.
     #[test]
-    fn rows_may_change_places_and_units(seed: u64, scale in -9.0..9.0f64) {
+    fn the_order_and_unit_of_rows_do_not_change_verdicts(seed: u64, scale in -9.0..9.0f64) {
         let mut draw = Pcg64Mcg::seed_from_u64(seed);
         let table = run(Noise::Stalls, &[1.0, 1.2, 2.0, 100.0], 6, 0.0, &mut draw);
         let forwards = judged(&table).unwrap();
