@@ -15,7 +15,7 @@ macro_rules! algorithms {
             /// Every algorithm, in the order of the variants.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// The name that users write, for example `cubic`.
+            /// Returns the name that users write, for example `cubic`.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
@@ -65,7 +65,7 @@ impl Algorithm {
         self == Self::Caqm
     }
 
-    /// The congestion controls of the kernel that behave most like this one, best first.
+    /// Returns the congestion controls of the kernel that behave most like this one, best first.
     pub fn in_kernel(self) -> &'static [&'static str] {
         match self {
             Self::Tcpa => &["tcpa", "bbr"],

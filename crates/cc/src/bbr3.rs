@@ -124,7 +124,7 @@ impl Bbr3 {
         LEAST_SEGMENTS * self.mss
     }
 
-    /// The bytes that a flow uses: bounded by the pipe and by the window.
+    /// Returns the bytes that a flow uses: bounded by the pipe and by the window.
     fn target(&self) -> u64 {
         self.bdp(self.model(), ONE).min(self.cwnd)
     }

@@ -100,7 +100,7 @@ impl CaqmSender {
         unsafe { weir_caqm_answer(self, more.into(), fewer.into(), limited.into(), stamp(now)) };
     }
 
-    /// The retransmission timer expired at `now`.
+    /// Halves the window after a timeout at `now`.
     pub fn on_timeout(&mut self, now: Time) {
         // SAFETY: as in `measured`.
         unsafe { weir_caqm_on_timeout(self, stamp(now)) };
@@ -165,7 +165,7 @@ impl CaqmReceiver {
         Info::answer(if fewer != 0 { -units } else { units })
     }
 
-    /// The bytes not yet reported to the sender: increases, and decreases.
+    /// Returns the bytes not yet reported to the sender: increases, and decreases.
     pub fn owed(&self) -> (Bytes, Bytes) {
         (Bytes::new(self.owed.more.into()), Bytes::new(self.owed.fewer.into()))
     }

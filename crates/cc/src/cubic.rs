@@ -31,21 +31,21 @@ enum Flavour {
 }
 
 impl Cubic {
-    /// Linux's CUBIC (`net/ipv4/tcp_cubic.c`): whole segments, HyStart by ACK trains and by delay,
-    /// a Reno-friendly window that never grows faster than CUBIC's share of Reno's growth, and a
-    /// growth rate that is recomputed 32 times a second. Because of this recomputation, it grows
-    /// more slowly than Reno below 30 ms.
+    /// Creates Linux's CUBIC (`net/ipv4/tcp_cubic.c`): whole segments, HyStart by ACK trains and by
+    /// delay, a Reno-friendly window that never grows faster than CUBIC's share of Reno's growth,
+    /// and a growth rate that is recomputed 32 times a second. Because of this recomputation, it
+    /// grows more slowly than Reno below 30 ms.
     pub fn new(path: &Path) -> Self {
         Self::flavoured(path, Flavour::Linux(ClassicHyStart::default(), Linux::default()))
     }
 
-    /// Linux's CUBIC on a host that paces (`fq`): an ACK train shows a full path only if it lasts a
-    /// round trip.
+    /// Creates Linux's CUBIC for a host that paces (`fq`): an ACK train shows a full path only if
+    /// it lasts a round trip.
     pub fn paced(path: &Path) -> Self {
         Self::flavoured(path, Flavour::Linux(ClassicHyStart::paced(), Linux::default()))
     }
 
-    /// RFC 9438, with HyStart++ (RFC 9406).
+    /// Creates CUBIC as in RFC 9438, with HyStart++ (RFC 9406).
     pub fn rfc9438(path: &Path) -> Self {
         Self::flavoured(path, Flavour::Rfc9438(HyStartPlusPlus::default(), None, 0.0))
     }

@@ -30,7 +30,7 @@ impl Dctcp {
         }
     }
 
-    /// The moving share of marked bytes.
+    /// Returns the moving share of marked bytes.
     pub fn alpha(&self) -> f64 {
         self.alpha as f64 / ONE as f64
     }

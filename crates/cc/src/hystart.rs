@@ -84,7 +84,7 @@ impl ClassicHyStart {
         Self { paced: self.paced, ..Self::default() }
     }
 
-    /// `window` in segments.
+    /// Returns the growth that this ACK allows. `window` is in segments.
     pub(crate) fn on_ack(&mut self, ack: &Ack, window: u64) -> Growth {
         if self.rounds.on_ack(ack) {
             (self.round_began, self.last_ack) = (ack.now, ack.now);

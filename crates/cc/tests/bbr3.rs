@@ -10,7 +10,7 @@ fn bbr3() -> Pipe {
     Pipe::new(Algorithm::Bbr3, Rate::from_mbit(100), Span::from_millis(40))
 }
 
-/// The times of the UP phases, in which the pacing rate exceeds the model.
+/// Returns the times of the UP phases, in which the pacing rate exceeds the model.
 fn probes(pipe: &mut Pipe, span: Span) -> Vec<f64> {
     let mut found: Vec<f64> = Vec::new();
     let mut up = false;

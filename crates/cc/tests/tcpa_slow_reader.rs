@@ -51,8 +51,8 @@ impl Veth {
         });
     }
 
-    /// The time of a window at the pacing rate. A host that sends a window at once is then silent
-    /// for this time.
+    /// Returns the time of a window at the pacing rate. A host that sends a window at once is then
+    /// silent for this time.
     fn window_us(&self) -> u64 {
         let pace = self.tcpa.pacing_rate().expect("tcpa paces");
         pace.time_for(self.tcpa.cwnd()).nanos() / 1000

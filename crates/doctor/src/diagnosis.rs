@@ -118,7 +118,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// The cause explains enough to be a verdict.
+    /// Whether the cause explains enough to be a verdict.
     pub(crate) fn limits_enough(&self) -> bool {
         self.finding.explains.is_some_and(|share| share >= LIMITS_FROM)
     }
@@ -153,7 +153,7 @@ pub enum Question {
 }
 
 impl Question {
-    /// The question that the recording was made for.
+    /// Returns the question that the recording was made for.
     pub fn of(recording: &Recording) -> Self {
         if recording.focus.is_some() { Self::Flow } else { Self::Machine }
     }
@@ -236,7 +236,8 @@ struct Sorted {
     not_seen: Vec<RuledOut>,
 }
 
-/// A saved result and a capture lack most signals: a missing signal rules nothing out.
+/// Turns a cause that was ruled out into one that was not seen if the recording lacks its signals,
+/// as saved results and captures do.
 fn within_saved(recording: &Recording, mut answer: Answer) -> Answer {
     let lacks = match recording.origin {
         Origin::Saved if !answer.row.is_saved => "signals that a saved result does not have",

@@ -7,7 +7,7 @@ use crate::{Diagnosis, Question, Recording, diagnose, output};
 use serde_json::{Value, json};
 use units::{Bytes, Rate, Span};
 
-/// A recording in which most signals occur.
+/// Builds a recording in which most signals occur.
 fn full() -> Value {
     let sketch = Sketch::new()
         .with_receiver(|_, _| {})

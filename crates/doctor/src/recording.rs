@@ -52,7 +52,7 @@ pub struct Recording {
     pub unseen: Vec<Unseen>,
 }
 
-/// How the figures were obtained.
+/// The origin of the values in a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {

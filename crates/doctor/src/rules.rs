@@ -558,7 +558,7 @@ pub const TABLE: &[Row] = &[
         .cases(&[(socket_memory::DROPS, always(0.97).beside("loss"))]),
 ];
 
-/// The row of the cause with this name.
+/// Returns the row of the cause with this name.
 pub(crate) fn row_of(cause: &str) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.rule.cause == cause)
 }

@@ -146,7 +146,7 @@ impl Standing {
         shown
     }
 
-    /// The number of series of connections.
+    /// Returns the number of series of connections.
     pub fn series(&self) -> usize {
         self.flows.len()
     }

@@ -54,7 +54,7 @@ impl TestPlan {
         }
     }
 
-    /// The text that announces the traffic.
+    /// Returns the text that announces the traffic.
     pub fn announcement(&self) -> String {
         format!(
             "sending to {} port {} for {}, then receiving from it for {}, at most {} in each direction",

@@ -109,7 +109,7 @@ impl<'a> View<'a> {
         )
     }
 
-    /// All interfaces that are in the first and in the last sample.
+    /// Returns all interfaces that are in the first and in the last sample.
     pub fn interfaces(&self) -> impl Iterator<Item = InterfaceUse<'a>> + '_ {
         self.machine().interfaces.keys().filter_map(|name| self.interface(name))
     }
@@ -129,7 +129,7 @@ impl<'a> View<'a> {
         both.collect()
     }
 
-    /// The share of the time in which at least one task, or every task, waited.
+    /// Returns the share of the time in which at least one task, or every task, waited.
     pub fn pressure(&self, resource: &str) -> Option<(f64, f64)> {
         let (later, earlier) =
             (self.last.pressure.get(resource)?, self.first.pressure.get(resource)?);
@@ -139,7 +139,7 @@ impl<'a> View<'a> {
         Some((share(later.some, earlier.some), full))
     }
 
-    /// The core with the largest busy share.
+    /// Returns the core with the largest busy share.
     pub fn busiest_core(&self) -> Option<(usize, CoreUse)> {
         self.cores
             .iter()
@@ -147,7 +147,7 @@ impl<'a> View<'a> {
             .map(|(core, shares)| (*core, *shares))
     }
 
-    /// Stolen share of the time, over all cores.
+    /// Returns the stolen share of the time, over all cores.
     pub fn steal(&self) -> Option<f64> {
         let count = self.cores.len();
         (count > 0).then(|| self.cores.values().map(|core| core.steal).sum::<f64>() / count as f64)

@@ -155,7 +155,8 @@ fn diagnosis(recording: &Recording) -> Diagnosis {
     diagnosis
 }
 
-/// One window each round trip: 64 kB in bursts of segments, for three seconds.
+/// Captures a sender of one window of 64 kB per round trip, in bursts of segments, for three
+/// seconds.
 fn window_limited(side: Side) -> Trace {
     let mut trace = Trace::new(side);
     trace.handshake();
@@ -204,8 +205,8 @@ fn every_link_type_gives_the_same_facts() {
     }
 }
 
-/// A window of 30 segments in each second round trip. The path loses the fifth segment, and the
-/// sender repeats it a round trip later.
+/// Captures a sender of 30 segments in every second round trip. The path loses the fifth segment,
+/// and the sender repeats it a round trip later.
 fn lossy(side: Side) -> Trace {
     let mut trace = Trace::new(side);
     trace.handshake();

@@ -6,7 +6,7 @@ use doctor::{Diagnosis, Question, VerdictKind, diagnose, saved};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// A test of `weir perf` with one stream of 100 Mbit/s over 20 ms.
+/// Builds a test of `weir perf` with one stream of 100 Mbit/s over 20 ms.
 fn perf(info: impl Fn(u64) -> Value, busy: f64) -> Value {
     let interval = |at: u64| {
         let mut tcp = json!({"rtt_us": 20_100, "min_rtt_us": 20_000, "rto_us": 220_000,
@@ -117,7 +117,7 @@ fn a_result_without_tcp_is_refused_with_a_reason() {
     assert!(refused(&json!([])).contains("cannot be judged"));
 }
 
-/// A lab of two cells: one limited by the receiver's window, one with a full machine.
+/// Builds a lab of two cells: one limited by the receiver's window, one with a full machine.
 fn lab() -> (Value, String) {
     let cell = |rtt: &str| json!({"system": "tcp", "axes": {"rtt": rtt}});
     let results = json!({"lab": "example", "valid": true,

@@ -299,7 +299,7 @@ mod tests {
         (all.iter().filter(|x| **x).count() as f64 / count, count)
     }
 
-    /// The 99.9 % interval of a share of `count` independent draws.
+    /// Whether `share` lies within the 99.9 % interval of `count` independent draws.
     fn within(share: f64, expected: f64, count: f64) -> bool {
         (share - expected).abs() <= 3.2905 * (expected * (1.0 - expected) / count).sqrt()
     }

@@ -57,10 +57,10 @@ pub trait Discipline<P: Packet>: Sized {
     /// link then asks again only after the next arrival.
     fn dequeue(&mut self, now: Time, stats: &mut LinkStats) -> Option<Queued<P>>;
 
-    /// The number of packets in the queue.
+    /// Returns the number of packets in the queue.
     fn packets(&self) -> usize;
 
-    /// The bytes of all packets in the queue.
+    /// Returns the bytes of all packets in the queue.
     fn bytes(&self) -> Bytes;
 
     /// Visits each packet, in any order.
@@ -136,7 +136,7 @@ impl<P: Packet> Queue<P> {
         Ok(())
     }
 
-    /// The number of packets in the queue.
+    /// Returns the number of packets in the queue.
     #[inline]
     pub fn packets(&self) -> usize {
         self.kind.packets()
@@ -147,7 +147,7 @@ impl<P: Packet> Queue<P> {
         self.kind.for_each(see);
     }
 
-    /// The bytes of all packets in the queue.
+    /// Returns the bytes of all packets in the queue.
     #[inline]
     pub fn bytes(&self) -> Bytes {
         self.kind.bytes()

@@ -34,7 +34,7 @@ macro_rules! settings {
         }
 
         impl Settings {
-            /// These settings take precedence over `others`.
+            /// Merges the settings; these settings take precedence over `others`.
             pub fn or(&self, others: &Self) -> Self {
                 Self {
                     $($key: self.$key.clone().or_else(|| others.$key.clone()),)*
@@ -42,8 +42,8 @@ macro_rules! settings {
                 }
             }
 
-            /// The direction with these settings and without a queue; those not given are a perfect
-            /// wire's.
+            /// Returns the configuration of the direction without a queue. Settings not given are
+            /// those of a perfect wire.
             pub fn wire(&self) -> LinkConfig {
                 LinkConfig {
                     $($key: self.$key.clone().unwrap_or_default(),)*

@@ -141,7 +141,7 @@ impl std::fmt::Display for Trace {
 
 /// Maximum length of a trace, a year.
 const LONGEST_MS: u64 = 365 * 24 * 3600 * 1000;
-/// The most opportunities: 64 MB, or hours of a gigabit link.
+/// Maximum number of opportunities: 64 MB, or hours of a gigabit link.
 const MOST_OPPORTUNITIES: u128 = 8_000_000;
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use support::{TestPacket, at, drain, link};
 use units::{Share, Span};
 use wire::caqm::Info;
 
-/// 1250 bytes take 1 ms.
+/// Returns a link of 10 Mbit/s, on which 1250 bytes take 1 ms.
 fn ten_mbit(queue: &str) -> LinkConfig {
     LinkConfig {
         rate: "10mbit".parse().unwrap(),
@@ -19,8 +19,8 @@ fn ten_mbit(queue: &str) -> LinkConfig {
     }
 }
 
-/// A steady stream that ignores every signal: one packet of 1250 bytes every `gap`, starting at
-/// `from`.
+/// Sends a steady stream that ignores every signal: one packet of 1250 bytes every `gap`, starting
+/// at `from`.
 fn stream(link: &mut Link<TestPacket>, from: Span, until: Span, gap: Span, ecn: bool) {
     let mut now = from.nanos();
     while now < until.nanos() {

@@ -8,7 +8,7 @@ use link::{Link, LinkConfig, LinkError};
 use support::{TestPacket, at, drain, link};
 use units::{Bytes, Rate, Share, Span};
 
-/// 1000 bytes take 1 µs.
+/// Returns a link of 8 Gbit/s, on which 1000 bytes take 1 µs.
 fn eight_gbit() -> LinkConfig {
     LinkConfig {
         rate: "8gbit".parse().unwrap(),

@@ -46,7 +46,7 @@ impl Arrivals {
         self.flows_at_most(usize::MAX, pattern).unwrap_or_default()
     }
 
-    /// Like [`Self::flows`], or `None` if there are more than `most` flows.
+    /// Makes flows like [`Self::flows`]; `None` if there are more than `most` flows.
     pub fn flows_at_most(
         &self,
         most: usize,

@@ -20,7 +20,8 @@ pub(crate) struct Wire {
 }
 
 impl Line {
-    /// `changes`: whether the link's configuration will change later.
+    /// Creates the link, as a wire if possible. `changes`: whether the link's configuration will
+    /// change later.
     pub(crate) fn new(
         config: &LinkConfig,
         conditions: &Conditions,
@@ -56,7 +57,7 @@ impl Line {
         }
     }
 
-    /// The time of the next call of [`deliver`](Self::deliver).
+    /// Returns the time of the next call of [`deliver`](Self::deliver).
     #[inline]
     pub(crate) fn due(&self) -> Option<Time> {
         match self {

@@ -84,7 +84,7 @@ struct Port {
     refused: u64,
 }
 
-/// Hosts with super-packets, receive coalescing, and pacing.
+/// Returns hosts with super-packets, receive coalescing, and pacing.
 fn hosts() -> TcpConfig {
     TcpConfig { paces: true, coalesce: Some(Span::from_micros(50)), ..TcpConfig::default() }
 }

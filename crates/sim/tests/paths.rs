@@ -14,7 +14,8 @@ fn seconds(seconds: u64) -> Time {
     Time::ZERO + Span::from_secs(seconds)
 }
 
-/// One pair of hosts with a bottleneck, and half of the round trip in each direction.
+/// Builds a pair of hosts with a bottleneck between them. Each direction has half of the round
+/// trip.
 fn pair(rate: &str, rtt: Span, queue: &str, loss: &str) -> Dumbbell {
     let there = LinkConfig {
         rate: rate.parse().unwrap(),

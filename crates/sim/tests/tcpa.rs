@@ -60,7 +60,7 @@ impl PathConfig {
         self.run_beside(None, flows, demand, hosts)
     }
 
-    /// Like [`Self::run`], with the algorithm `other` for the first flow.
+    /// Runs flows like [`Self::run`], with the algorithm `other` for the first flow.
     fn run_beside(
         &self,
         other: Option<Algorithm>,

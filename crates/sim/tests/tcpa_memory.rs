@@ -13,7 +13,7 @@ const RTT: Span = Span::from_millis(88);
 /// Linux's first window.
 const LINUX: Bytes = Bytes::kib(64);
 
-/// A download by a client that offers `window` at first and opens it as Linux does.
+/// Runs a download by a client that offers `window` at first and opens it as Linux does.
 fn download(window: Bytes, size: Bytes, memory: Option<Memory>) -> FlowOutcome {
     let receive_window = ReceiveWindow::Auto { initial: window, max: Bytes::kib(3072) };
     let hosts =

@@ -32,7 +32,7 @@ fn congestion(name: &str) -> Congestion {
     name.parse().unwrap()
 }
 
-/// Two hosts with a link in each direction.
+/// Builds two hosts with a link in each direction.
 fn hosts(there: &LinkConfig, back: &LinkConfig) -> (Topology, Node, Node) {
     let mut topology = Topology::new();
     let (from, to) = (topology.node(), topology.node());

@@ -13,7 +13,7 @@ pub fn geometric_mean(values: &[f64]) -> Result<f64, StatsError> {
     Ok(mean(&logarithms).exp())
 }
 
-/// `a / b`; 1 for equal values, also if both are zero or infinite.
+/// Returns `a / b`; 1 for equal values, also if both are zero or infinite.
 pub(crate) fn quotient(a: f64, b: f64) -> f64 {
     if a == b { 1.0 } else { a / b }
 }

@@ -186,7 +186,7 @@ fn higher(exact: f64, other: f64) -> f64 {
     if other > exact * (1.0 + ROUNDING) { other } else { exact }
 }
 
-/// 5 %: the default of the smallest difference that matters.
+/// Returns 5 %, the default of the smallest difference that matters.
 pub fn default_threshold() -> Share {
     Share::from_percent(5.0).unwrap_or_default()
 }

@@ -69,7 +69,7 @@ impl Machine {
         }
     }
 
-    /// A standard normal value by Box & Muller.
+    /// Draws a standard normal value by Box & Muller.
     fn normal(&mut self) -> f64 {
         let (u, v): (f64, f64) = (self.draw.random(), self.draw.random());
         (-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos()

@@ -63,8 +63,9 @@ impl Linux {
         grown
     }
 
-    /// `bictcp_update`. Within a jiffy the price does not change, even if the window grows: if a
-    /// round trip is shorter than a jiffy, only this lets Linux's CUBIC grow.
+    /// Computes the price as `bictcp_update` does. Within a jiffy the price does not change, even
+    /// if the window grows: if a round trip is shorter than a jiffy, only this lets Linux's CUBIC
+    /// grow.
     fn reprice(&mut self, now: u64, window: f64, w_max: f64, segments: f64, min_rtt: Span) {
         self.friendly_counted += segments;
         let at = self.priced.map(|(at, _)| at);

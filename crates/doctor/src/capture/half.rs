@@ -103,7 +103,7 @@ struct Lateness {
 }
 
 impl Lateness {
-    /// Linux counts timestamps in milliseconds (tcp_ts_val).
+    /// Records a packet with its timestamp. Linux counts timestamps in milliseconds (tcp_ts_val).
     fn note(&mut self, now: u64, stamp: u32) {
         let first = *self.first_stamp.get_or_insert(stamp);
         let sent = i64::from(stamp.wrapping_sub(first) as i32) * 1_000_000;
@@ -322,8 +322,8 @@ impl Half {
         Some((opened, is_oldest))
     }
 
-    /// The round trip between the capture and the sender: from an acknowledgement to the first data
-    /// that echoes its timestamp (RFC 7323).
+    /// Measures the round trip between the capture and the sender: from an acknowledgement to the
+    /// first data that echoes its timestamp (RFC 7323).
     fn echo(&mut self, now: u64, echo: u32) {
         if self.last_echo.is_some_and(|last| !is_after(echo, last)) {
             return;

@@ -230,7 +230,8 @@ fn causes(
     causes
 }
 
-/// A limit by the application is a verdict if the user asks about the connection.
+/// Whether the cause is a limit by the application, which is a verdict if the user asks about the
+/// connection.
 fn is_of_application(cause: &str) -> bool {
     row_of(cause).is_some_and(|row| row.is_application)
 }

@@ -15,7 +15,8 @@ pub enum Focus {
 }
 
 impl Focus {
-    /// A plain number is a port if a TCP socket of this machine has it, and otherwise a process.
+    /// Parses a focus. A plain number is a port if a TCP socket of this machine has it, and
+    /// otherwise a process.
     pub fn parse(text: &str) -> Result<Self, DoctorError> {
         Self::parse_with(text, |port| probe::tcp::has_port(port).unwrap_or(false))
     }

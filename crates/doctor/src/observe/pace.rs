@@ -22,7 +22,8 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// `spent`: CPU time that counts although it was used before the first sample.
+    /// Starts the schedule. `spent`: CPU time that counts although it was used before the first
+    /// sample.
     pub(super) fn new(interval: Span, time: Span, spent: Span) -> Self {
         Self {
             interval,
@@ -78,7 +79,7 @@ impl Pace {
         Span::from_secs_f64(self.period().secs_f64() * SPREAD.mul_add(shift, 1.0))
     }
 
-    /// The mean time between two samples.
+    /// Returns the mean time between two samples.
     fn period(&self) -> Span {
         let least = match self.looking {
             Some(looking) if !self.is_cheap() => looking,
@@ -108,8 +109,8 @@ mod tests {
         observed_after(Span::ZERO, Span::ZERO, seconds, listing, looking)
     }
 
-    /// As [`observed`], with CPU time `start` before the first sample, and `more` CPU time for the
-    /// first sample.
+    /// Simulates as [`observed`] does, with CPU time `start` before the first sample, and `more`
+    /// CPU time for the first sample.
     fn observed_after(
         start: Span,
         more: Span,

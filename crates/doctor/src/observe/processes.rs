@@ -163,7 +163,7 @@ impl Watched {
         }
     }
 
-    /// The processes behind each socket.
+    /// Returns the processes behind each socket.
     pub(super) fn holders(
         &mut self,
         tree: &Tree,
@@ -202,9 +202,9 @@ impl Watched {
         self.known.iter().map(|(inode, pids)| (*inode, of(pids))).collect()
     }
 
-    /// The far ends of these connections that a process in another network namespace of this
-    /// machine holds. Looks in the namespaces of busy processes first; a stopped process is not
-    /// busy.
+    /// Returns the far ends of these connections that a process in another network namespace of
+    /// this machine holds. Looks in the namespaces of busy processes first; a stopped process is
+    /// not busy.
     pub(super) fn far_ends(
         &self,
         tree: &Tree,
@@ -245,7 +245,7 @@ impl Watched {
         far.collect()
     }
 
-    /// The busiest processes, as they were at the first sample and as they are now.
+    /// Returns the busiest processes, as they were at the first sample and as they are now.
     pub(super) fn busiest(&self, tree: &Tree) -> (Vec<Task>, Vec<Task>) {
         let first = self.first.as_deref().unwrap_or_default();
         let before: BTreeMap<_, _> =
@@ -314,8 +314,8 @@ fn holder(tree: &Tree, pid: u32) -> Option<Holder> {
     })
 }
 
-/// The first group in `/proc/PID/cgroup` that is not the root, in the order: version 2, the CPU
-/// controller, systemd.
+/// Returns the first group in `/proc/PID/cgroup` that is not the root, in the order: version 2, the
+/// CPU controller, systemd.
 fn group(text: &str) -> Option<String> {
     let lines = || text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
     let of = |wanted: &str| {
@@ -327,7 +327,7 @@ fn group(text: &str) -> Option<String> {
     of("").or_else(|| of("cpu")).or_else(|| of("name=systemd"))
 }
 
-/// Every process as one task.
+/// Returns every process as one task.
 fn all(tree: &Tree, unseen: &mut BTreeSet<Unseen>) -> Vec<Task> {
     let names = match tree.names("/proc") {
         Ok(names) => names,
@@ -378,7 +378,7 @@ fn task(task: probe::process::Task) -> Task {
     }
 }
 
-/// The interfaces behind the descriptors of `/dev/net/tun` that a process has open.
+/// Returns the interfaces behind the descriptors of `/dev/net/tun` that a process has open.
 fn tunnels(tree: &Tree, pid: u32) -> Vec<String> {
     let descriptors = tree.names(&format!("/proc/{pid}/fd")).unwrap_or_default();
     let is_tunnel = |descriptor: &&String| {

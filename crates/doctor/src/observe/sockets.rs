@@ -258,7 +258,7 @@ impl Sockets {
             .map(|(_, _, cookie)| cookie)
     }
 
-    /// The cookies of the connections to keep.
+    /// Returns the cookies of the connections to keep.
     pub(super) fn kept(&self) -> HashSet<u64> {
         self.ranked(self.most, |_| true).collect()
     }
@@ -274,7 +274,7 @@ impl Sockets {
         })
     }
 
-    /// The inodes of all connections' sockets.
+    /// Returns the inodes of all connections' sockets.
     pub(super) fn inodes(&self) -> impl Iterator<Item = u32> {
         self.tracks.values().map(|track| track.inode)
     }

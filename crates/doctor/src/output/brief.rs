@@ -146,7 +146,7 @@ impl Brief {
         }
     }
 
-    /// The other direction of a test, or another period.
+    /// Adds the other direction of a test, or another period.
     fn period(&mut self, period: &PeriodReport) {
         let Some(flow) = period.flows.first() else { return };
         let cause = flow.causes.iter().find(|found| found.finding.explains.is_some());

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use units::foreign;
 
-/// Every cause with its evidence, every advice, and every cause that was ruled out or not seen.
+/// Writes every cause with its evidence, every advice, and every cause that was ruled out or not
+/// seen.
 pub(super) fn full(diagnosis: &Diagnosis, wide: usize) -> String {
     let mut page = Page::new(wide);
     page.wrapped("", &diagnosis.verdict.sentence);

@@ -56,7 +56,7 @@ pub(super) fn wrapped(wide: usize, indent: &str, text: &str) -> Vec<String> {
     lines.into_iter().map(|line| line.replace('\u{a0}', " ")).collect()
 }
 
-/// The word, or its parts of at most `longest` characters.
+/// Returns the word, or its parts of at most `longest` characters.
 fn pieces(word: &str, longest: usize) -> Vec<String> {
     let letters: Vec<char> = word.chars().collect();
     match letters.len() <= longest {

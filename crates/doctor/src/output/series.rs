@@ -6,8 +6,8 @@ use crate::view::{End, Flow, View, counted};
 use results::{Axes, Line, Series, Shape};
 use units::Span;
 
-/// The charts in the order of interest. A counter has no value at the first sample: each point
-/// covers the time since the previous sample.
+/// Returns the charts in the order of interest. A counter has no value at the first sample: each
+/// point covers the time since the previous sample.
 pub fn series(recording: &Recording) -> Vec<Series> {
     let several = recording.periods.len() > 1;
     let mut all = Vec::new();
@@ -50,7 +50,8 @@ fn throughput(period: &Period, flows: &[&Flow<'_>]) -> Option<Series> {
     chart("Throughput", Shape::Lines, period, lines.collect())
 }
 
-/// Shares of the time between two samples, of the busiest connection's sender.
+/// Charts the limits of the busiest connection's sender as shares of the time between two samples,
+/// of the busiest connection's sender.
 fn limited(period: &Period, flow: &Flow<'_>) -> Option<Series> {
     let sender = flow.sender.as_ref()?;
     let share = |of: fn(&Connection) -> Option<Span>| {
@@ -156,7 +157,7 @@ fn drops(period: &Period) -> Option<Series> {
     chart("Drops and retransmissions", Shape::Lines, period, lines.collect())
 }
 
-/// The busiest cores, each with its kinds of time.
+/// Returns the busiest cores, each with its kinds of time.
 fn cores(period: &Period, view: &View<'_>) -> Vec<Series> {
     let mut busiest: Vec<usize> = view.cores.keys().copied().collect();
     busiest.sort_by(|a, b| view.cores[b].busy().total_cmp(&view.cores[a].busy()));
@@ -186,7 +187,7 @@ fn cores(period: &Period, view: &View<'_>) -> Vec<Series> {
     series.collect()
 }
 
-/// Rates of a count of an end, at the times of the period's samples.
+/// Returns the rates of a counter of an end, at the times of the period's samples.
 fn increments(
     period: &Period,
     end: &End<'_>,

@@ -65,8 +65,8 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// The reason why no packet can leave through the interface; `None` if the interface is up or
-    /// its state is not known.
+    /// Returns the reason why no packet can leave through the interface; `None` if the interface is
+    /// up or its state is not known.
     pub fn down(&self) -> Option<&'static str> {
         match self.state.as_str() {
             "" => None,

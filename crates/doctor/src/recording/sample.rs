@@ -107,7 +107,7 @@ pub struct Qdisc {
 }
 
 impl Qdisc {
-    /// A hook for filters, which queues no packets.
+    /// Whether this is a hook for filters, which queues no packets.
     pub fn is_hook(&self) -> bool {
         matches!(self.kind.as_str(), "ingress" | "clsact")
     }

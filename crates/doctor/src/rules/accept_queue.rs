@@ -94,7 +94,7 @@ mod tests {
     use super::super::sketch::Sketch;
     use super::*;
 
-    /// A queue of `last` connections at the end, and of `before` connections in the earlier
+    /// Builds a queue of `last` connections at the end, and of `before` connections in the earlier
     /// samples.
     fn waiting(last: u32, before: u32) -> Sketch {
         Sketch::idle().each(move |at, sample| {

@@ -132,7 +132,7 @@ mod tests {
     use super::super::sketch::Sketch;
     use super::*;
 
-    /// Data to send for this share of the time, in percent.
+    /// Builds a sender with data to send for this share of the time, in percent.
     fn sending(busy: u64) -> Sketch {
         Sketch::new().tcp(move |at, tcp| {
             tcp.busy = Some(Span::from_millis(10 * busy * at));

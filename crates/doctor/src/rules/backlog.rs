@@ -8,7 +8,7 @@ use crate::view::{Flow, View};
 pub(super) const RULE: Rule =
     Rule::new("receive-backlog", "the receive backlog of cores").flow(of_flow).machine(of_machine);
 
-/// A drop at this machine is a loss of the flows that this machine receives.
+/// Judges a flow that this machine receives: a drop at this machine is a loss of the flow.
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let is_here = flow.receiver.is_some() || !view.period.far_ends.is_empty();
     let Some(counts) = Counts::of(view).filter(|_| is_here) else { return Outcome::Irrelevant };

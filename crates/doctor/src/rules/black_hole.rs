@@ -51,7 +51,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The far end of a test sends all the time, and its server has answered.
+/// Judges the receiver of a test, whose far end sends all the time and whose server has answered.
 fn at_receiver(flow: &Flow<'_>) -> Outcome {
     let Some(receiver) = flow.receiver.as_ref().filter(|_| flow.tested) else {
         return Outcome::Irrelevant;

@@ -64,8 +64,9 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The application writes a little now and then, and the peer does not answer: the peer has no data
-/// to carry its acknowledgement, and waits for a second segment (RFC 9293 section 3.8.6.3).
+/// Whether the application writes a little now and then, and the peer does not answer. The peer
+/// then has no data to carry its acknowledgement, and waits for a second segment (RFC 9293 section
+/// 3.8.6.3).
 fn sends_lone_segments(sender: &End<'_>) -> bool {
     let flying = sender.median(|c| c.tcp.unacked);
     !sender.has_data() && !sender.alternates() && flying.is_some_and(|segments| segments <= FEW)

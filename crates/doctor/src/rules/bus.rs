@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use units::Bytes;
 
-    /// A card for eight lanes of 8 GT/s that uses `lanes` of them and sends `gbit` Gbit/s.
+    /// Builds a card for eight lanes of 8 GT/s that uses `lanes` of them and sends `gbit` Gbit/s.
     fn card(lanes: u32, gbit: u64) -> Sketch {
         let bus = Bus {
             speed: Some(8.0),

@@ -77,7 +77,7 @@ mod tests {
     use super::super::{application, local_drops};
     use super::*;
 
-    /// Messages of 300 bytes, five a second.
+    /// Builds a sender of five messages of 300 bytes a second.
     fn corked(unsent: u64, flying: u32, acked: u64) -> Sketch {
         let sketch = Sketch::new().counter("TcpExtTCPRetransFail", 0);
         sketch.sender(move |at, sender| {

@@ -54,8 +54,8 @@ fn only_core(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     Some(cheaper(finding, shares.softirq).holds())
 }
 
-/// A thread may use only one of several cores, by affinity or a cpuset, and the interrupts of its
-/// packets run on the same core.
+/// Judges a thread that may use only one of several cores, by affinity or a cpuset. The interrupts
+/// of its packets run on the same core.
 fn confined(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
     let full = ends.into_iter().filter_map(|(side, end)| {
@@ -172,8 +172,8 @@ fn thread(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     Some(cheaper(finding, shares.map_or(0.0, |shares| shares.softirq)).holds())
 }
 
-/// A reader that polls fills a core without need. If a reader lacks CPU time, data waits in its
-/// queue.
+/// Whether a reader polls, which fills a core without need. If a reader lacks CPU time, data waits
+/// in its queue.
 fn polls_for_data(end: &End<'_>, task: &TaskUse<'_>, view: &View<'_>) -> bool {
     let shares = task.core.and_then(|core| view.cores.get(&core));
     let is_needed = shares.is_none_or(|shares| shares.interrupts() >= NEEDED);
@@ -182,8 +182,9 @@ fn polls_for_data(end: &End<'_>, task: &TaskUse<'_>, view: &View<'_>) -> bool {
     is_known && !is_needed && !end.alternates() && end.often(is_empty) >= EMPTY
 }
 
-/// A thread that polls fills a core and holds no data back: its data waits in the kernel for the
-/// window of a long path. With softirqs on its core, the connection would need the core's time.
+/// Judges a thread that polls: it fills a core and holds no data back, because its data waits in
+/// the kernel for the window of a long path. With softirqs on its core, the connection would need
+/// the core's time.
 fn polls(flow: &Flow<'_>, shares: Option<CoreUse>) -> Option<Outcome> {
     let is_needed = shares.is_none_or(|shares| shares.interrupts() >= NEEDED);
     let waits = flow.sender.as_ref().is_some_and(End::waits_for_window);
@@ -194,7 +195,7 @@ fn polls(flow: &Flow<'_>, shares: Option<CoreUse>) -> Option<Outcome> {
     })
 }
 
-/// No thread fills a core alone, but no core has time left for the threads.
+/// Judges all cores together: no thread fills a core alone, but no core has time left.
 fn all_cores(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let count = view.cores.len() as f64;
     let sum = |of: fn(&CoreUse) -> f64| view.cores.values().map(of).sum::<f64>();
@@ -281,7 +282,7 @@ fn ruled_out(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
 }
 
-/// The core has no idle time, and the hypervisor leaves most of the time to this machine.
+/// Whether the core has no idle time, and the hypervisor leaves most of the time to this machine.
 fn is_full(shares: CoreUse) -> bool {
     shares.busy() + shares.steal >= FULL && shares.busy() >= MOST_OF_CORE
 }
@@ -373,7 +374,7 @@ mod tests {
         confined.core(0, [1, 42, 36, 0]).task(7, 42).holds_not(RULE);
     }
 
-    /// A sender on a path that takes all written data.
+    /// Builds a sender on a path that takes all written data.
     fn writing() -> Sketch {
         Sketch::new().tcp(|_, tcp| tcp.unsent = Some(units::Bytes::ZERO))
     }

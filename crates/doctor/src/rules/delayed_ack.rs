@@ -99,7 +99,7 @@ mod tests {
     use super::super::sketch::Sketch;
     use super::*;
 
-    /// A message of 1.2 kB in two writes, 23 times a second, over a cable.
+    /// Builds a sender of 23 messages a second over a direct link; each has 1.2 kB in two writes.
     fn parts(unsent: u64, rtt: u64) -> Sketch {
         Sketch::new().tcp(move |at, tcp| {
             let messages = at as u32 * 23;

@@ -76,7 +76,7 @@ mod tests {
     use crate::recording::Stall;
     use units::Span;
 
-    /// The share of the time in which some task of the machine waits for block I/O, in percent.
+    /// Sets the share of the time in which some task waits for block I/O, in percent.
     fn pressed(percent: u64) -> Sketch {
         Sketch::new().each(move |at, sample| {
             let stall = Stall { some: Span::from_millis(10 * percent * at), full: None };

@@ -68,7 +68,8 @@ mod tests {
     use crate::diagnosis::{Question, diagnose};
     use units::{Bytes, Rate, Span};
 
-    /// A sender of `rate` over a path of 18 ms with a queue that marks this share of its segments.
+    /// Builds a sender of `rate` over a path of 18 ms with a queue that marks this share of its
+    /// segments.
     fn marked(rate: Rate, queue: Span, share: f64) -> Sketch {
         let least = Span::from_millis(18);
         Sketch::new().sender(move |at, sender| {

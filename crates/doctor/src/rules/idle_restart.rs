@@ -84,7 +84,7 @@ fn restarts(sender: &End<'_>) -> Vec<Restart> {
         .collect()
 }
 
-/// The share of the samples with unsent data in which the window was full.
+/// Returns the share of the samples with unsent data in which the window was full.
 fn full_in_bursts(sender: &End<'_>) -> f64 {
     let flying = |c: &&Connection| c.has_unsent() == Some(true);
     let bursts: Vec<_> = sender.all.iter().map(|(_, c)| *c).filter(flying).collect();
@@ -109,7 +109,8 @@ mod tests {
     use super::super::sketch::Sketch;
     use super::*;
 
-    /// A burst in each second sample, which fills a window of `after` segments.
+    /// Builds a sender with a burst in every second sample, which fills a window of `after`
+    /// segments.
     fn bursts(after: u32, setting: &str) -> Sketch {
         let setting = setting.to_owned();
         Sketch::new()

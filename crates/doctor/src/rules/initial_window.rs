@@ -10,7 +10,8 @@ pub(super) const RULE: Rule = Rule::new("initial-window", "a small initial windo
 pub(super) const SEVERAL_HOSTS: Case =
     Case::new("the short connections may go to hosts with a usual window");
 
-/// The initial window counts only for connections that end after a few round trips.
+/// Judges the routes. The initial window matters only for connections that end after a few round
+/// trips.
 fn judge(view: &View<'_>) -> Outcome {
     let small = view.machine().paths.iter().filter_map(|(address, path)| {
         Some((address, path.initial_window.filter(|segments| *segments < USUAL_INITIAL)?))

@@ -38,8 +38,8 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     counts.ruled_out()
 }
 
-/// Dropping packets of strangers is a filter's task. Drops are reported if they are a large share
-/// of all received packets.
+/// Judges the machine. Dropping packets of strangers is a filter's task, so drops are reported only
+/// if they are a large share of all received packets.
 fn of_machine(view: &View<'_>) -> Outcome {
     let Some(counts) = Counts::of(view) else { return not_seen() };
     let per_second = counts.dropped as f64 / view.elapsed().secs_f64();
@@ -49,7 +49,8 @@ fn of_machine(view: &View<'_>) -> Outcome {
     }
 }
 
-/// A handshake without an answer, or data that is sent again and again into an open window.
+/// Whether the sender waits for packets: its handshake has no answer, or it sends data again and
+/// again into an open window.
 fn waits_for_packets(flow: &Flow<'_>) -> bool {
     let Some(sender) = &flow.sender else { return false };
     let last = sender.last();
@@ -132,7 +133,7 @@ fn not_seen() -> Outcome {
     Outcome::not_seen("the counts of packets that came and that were delivered")
 }
 
-/// Packets for which connection tracking made no entry: another cause explains them.
+/// Returns the packets for which connection tracking made no entry: another cause explains them.
 fn untracked(view: &View<'_>) -> u64 {
     let tables = view.samples()[0].conntrack.as_ref().zip(view.last().conntrack.as_ref());
     tables.map_or(0, |(earlier, later)| {

@@ -62,7 +62,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     finding.holds()
 }
 
-/// veth reports a speed that nothing enforces, and `lo` has none.
+/// Whether the interface has a real speed: veth reports a speed that nothing enforces, and `lo` has
+/// none.
 fn is_a_link(facts: &crate::recording::Interface) -> bool {
     facts.device
         || facts.kind.as_deref().is_some_and(|kind| matches!(kind, "bond" | "vlan" | "tun"))

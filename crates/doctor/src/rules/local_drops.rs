@@ -67,8 +67,9 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// A program that sends datagrams gets an error (EPERM, ENOBUFS), which many programs ignore. The
-/// kernel does not count such a datagram as sent (ip_send_skb in net/ipv4/ip_output.c).
+/// Judges datagrams. A program that sends a refused datagram gets an error (EPERM, ENOBUFS), which
+/// many programs ignore. The kernel does not count such a datagram as sent (ip_send_skb in
+/// net/ipv4/ip_output.c).
 fn of_machine(view: &View<'_>) -> Outcome {
     let Some(discarded) = view.counter("IpOutDiscards") else {
         return Outcome::not_seen("datagrams that this machine discarded on their way out");
@@ -101,7 +102,8 @@ fn of_machine(view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The drops of the queueing disciplines of the connection's interface. `None` without drops.
+/// Returns the drops of the queueing disciplines of the connection's interface. `None` without
+/// drops.
 fn dropped(flow: &Flow<'_>, view: &View<'_>) -> Option<String> {
     let name = flow.interface()?;
     let drops = |sample: &Sample| {

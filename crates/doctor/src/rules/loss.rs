@@ -119,8 +119,8 @@ fn is_window_full(sender: &End<'_>) -> bool {
     sender.fills_window(BURST).is_none_or(|share| share >= 0.5)
 }
 
-/// The share of the time in which the sender only waited for its retransmission timer. A few
-/// timeouts may come from a peer that stopped for a while.
+/// Returns the share of the time in which the sender only waited for its retransmission timer. A
+/// few timeouts may come from a peer that stopped for a while.
 fn waits_for_timeouts(sender: &End<'_>, loss: f64) -> f64 {
     let timeouts = sender.count(|tcp| tcp.timeouts.map(u32::from)).unwrap_or(0);
     let Some(shortest) = sender.values(|c| c.tcp.rto).into_iter().min() else { return 0.0 };
@@ -141,7 +141,7 @@ fn lacks_cpu(flow: &Flow<'_>, view: &View<'_>) -> bool {
     ends.map(|end| end.wants_cpu(view)).fold(0.0, f64::max) >= FULL_CPU
 }
 
-/// The observation has no loss, but the window still recovers from earlier losses.
+/// Judges an observation without loss whose window still recovers from earlier losses.
 fn earlier(flow: &Flow<'_>, sender: &End<'_>) -> Option<Outcome> {
     let tcp = sender.tcp();
     let (again, sent) = (tcp.retransmitted?, tcp.data_segments_out?);
@@ -265,7 +265,7 @@ fn gaps(
     .holds()
 }
 
-/// Many segments arrive behind a gap, and then none for as long as a sender waits for its timer (at
+/// Finds many segments behind a gap, and then none for as long as a sender waits for its timer (at
 /// least 200 ms). An application that pauses leaves no gaps.
 fn waits_of_sender(
     flow: &Flow<'_>,
@@ -302,7 +302,7 @@ fn waits_of_sender(
     })
 }
 
-/// Segments that arrived twice, because they were late and not lost.
+/// Counts segments that arrived twice, because they were late and not lost.
 fn late(view: &View<'_>) -> u64 {
     LATE.iter().filter_map(|name| view.counter(name)).fold(0, u64::saturating_add)
 }
@@ -341,7 +341,7 @@ mod tests {
     use super::super::sketch::Sketch;
     use super::*;
 
-    /// A sender of `mbit` Mbit/s that loses `lost` of 10,000 segments a second.
+    /// Builds a sender of `mbit` Mbit/s that loses `lost` of 10,000 segments a second.
     fn losing(lost: u32, mbit: u64, congestion: &'static str) -> Sketch {
         Sketch::new().sender(move |at, sender| {
             sender.congestion = Some(congestion.to_owned());
@@ -425,8 +425,8 @@ mod tests {
         assert!(matches!(receiving(9).judge(RULE), Outcome::NotSeen(_)));
     }
 
-    /// A flow of 1448-byte segments at a round trip of 20 ms; `behind` segments a second follow a
-    /// gap.
+    /// Builds a flow of 1448-byte segments at a round trip of 20 ms; `behind` segments a second
+    /// follow a gap.
     fn behind_gaps(mbit: u64, behind: u32) -> Sketch {
         Sketch::new().receiving(move |at, receiver| {
             receiver.tcp.advmss = Some(Bytes::new(1448));
@@ -473,7 +473,8 @@ mod tests {
         assert!(losing(8, 20, "cubic").holds(RULE) > 0.5);
     }
 
-    /// A loss of 0.01 % at a round trip of 0.2 ms: the formula gives 11 Gbit/s, and 6 Gbit/s pass.
+    /// Builds a sender of `mbit` Mbit/s with a loss of 0.01 % at a round trip of 0.2 ms, for which
+    /// the formula gives 11 Gbit/s.
     fn on_a_cable(mbit: u64) -> Sketch {
         losing(1, mbit, "cubic").tcp(|_, tcp| {
             (tcp.rtt, tcp.min_rtt) = (Some(Span::from_micros(200)), Some(Span::from_micros(40)));

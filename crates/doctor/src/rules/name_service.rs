@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::recording::UdpSocket;
 
-    /// A query whose socket exists in `samples`, which are a second apart.
+    /// Builds a query whose socket exists in `samples`, which are a second apart.
     fn asking(samples: std::ops::RangeInclusive<u64>, answers: u64) -> Sketch {
         let sketch = Sketch::idle().each(move |at, sample| {
             if samples.contains(&at) {

@@ -92,7 +92,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .holds()
 }
 
-/// Data arrived before, and now no segment gets an answer.
+/// Judges a connection on which data arrived before, and now no segment is acknowledged.
 fn established(flow: &Flow<'_>, sender: &End<'_>, view: &View<'_>) -> Outcome {
     let tcp = sender.tcp();
     let repeats = u32::from(tcp.backoff.unwrap_or(0)).max(sender.last().retransmits);
@@ -142,7 +142,7 @@ fn ends_in_silence(sender: &End<'_>) -> bool {
         && again <= FEW_LOSSES.max(sent / 100)
 }
 
-/// The time without acknowledgements at the end of the observation.
+/// Returns the time without acknowledgements at the end of the observation.
 fn silence(sender: &End<'_>) -> Span {
     let acked = sender.tcp().bytes_acked;
     let since = sender.all.iter().find(|(_, one)| one.tcp.bytes_acked == acked);
@@ -166,8 +166,8 @@ fn of_machine(view: &View<'_>) -> Outcome {
     }
 }
 
-/// Some handshakes need a second SYN and succeed a second later. No connection waits for long, but
-/// each loses a second.
+/// Judges handshakes that need a second SYN and succeed a second later. No connection waits for
+/// long, but each loses a second.
 fn repeated(view: &View<'_>) -> Outcome {
     let (Some(again), Some(opened)) =
         (view.counter("TcpExtTCPSynRetrans"), view.counter("TcpActiveOpens"))

@@ -95,7 +95,8 @@ mod tests {
     use super::*;
     use units::Bytes;
 
-    /// A connection behind a queue gets 1.6 Mbit/s, and this machine sends 47 Mbit/s more.
+    /// Builds a connection behind a queue that gets 1.6 Mbit/s, while this machine sends 47 Mbit/s
+    /// more.
     fn beside(datagrams: u64, queue: u64) -> Sketch {
         Sketch::new().counter("UdpOutDatagrams", datagrams).each(move |at, sample| {
             let eth0 = sample.interfaces.get_mut("eth0").unwrap();

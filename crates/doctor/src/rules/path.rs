@@ -101,8 +101,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The far end of a test always has data. A queue shows in the round trips that the far end
-/// reports, or else in the round trips of the data that arrives here.
+/// Judges the receiver of a test, whose far end always has data. A queue shows in the round trips
+/// that the far end reports, or else in the round trips of the data that arrives here.
 fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let unknown = || Outcome::not_seen("the far sender's round trips");
     let Some(receiver) = flow.receiver.as_ref().filter(|_| flow.tested) else { return unknown() };
@@ -338,7 +338,7 @@ mod tests {
         cable(0, 40).holds_not(RULE);
     }
 
-    /// A receiving test with these round trips in milliseconds.
+    /// Builds a receiving test with these round trips in milliseconds.
     fn receives(
         queue: u64,
         cpu: u64,

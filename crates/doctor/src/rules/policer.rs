@@ -34,7 +34,8 @@ fn loses(flow: &Flow<'_>) -> bool {
     lost.is_none_or(|lost| lost > 0) || flow.is_opening() || flow.is_stalled()
 }
 
-/// Forwarded packets and datagrams belong to no connection of this machine.
+/// Judges drops without a busy connection. Forwarded packets and datagrams belong to no connection
+/// of this machine.
 fn of_machine(view: &View<'_>) -> Outcome {
     if view.flows.iter().any(Flow::is_busy) {
         return Outcome::Irrelevant;
@@ -103,7 +104,7 @@ mod tests {
         })
     }
 
-    /// A flow that loses `segments` segments a second.
+    /// Builds a flow that loses `segments` segments a second.
     fn losing(segments: u32) -> Sketch {
         hook(40).tcp(move |at, tcp| tcp.retransmitted = Some(at as u32 * segments))
     }

@@ -71,7 +71,7 @@ const SHORTEST_QUEUE: Span = Span::from_millis(1);
 const ALWAYS: f64 = 0.9;
 
 impl Row {
-    /// The rank of a claim about a flow or about the machine.
+    /// Returns the rank of a claim about a flow or about the machine.
     pub(super) fn rank(&self, claim: Claim, of_machine: bool) -> Rank {
         let Some(case) = claim.case else {
             return self.rank_of_machine.filter(|_| of_machine).unwrap_or(self.rank);

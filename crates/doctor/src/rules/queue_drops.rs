@@ -37,7 +37,8 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// Forwarded packets and datagrams belong to no connection of this machine.
+/// Judges drops without a busy connection. Forwarded packets and datagrams belong to no connection
+/// of this machine.
 fn of_machine(view: &View<'_>) -> Outcome {
     let worst = Queue::worst(view, |_| true);
     let Some(queue) = worst.filter(|_| !view.flows.iter().any(Flow::is_busy)) else {
@@ -60,7 +61,7 @@ struct Queue<'a> {
 }
 
 impl<'a> Queue<'a> {
-    /// The queue that dropped most packets.
+    /// Returns the queue that dropped most packets.
     fn worst(view: &View<'a>, is_asked: impl Fn(&Qdisc) -> bool) -> Option<Self> {
         let samples = view.samples();
         let queues = view.last().qdiscs.iter().filter(|qdisc| is_asked(qdisc) && !qdisc.is_hook());

@@ -60,8 +60,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// A thread waits for a core while cores are idle: a CPU limit stops the thread, and this namespace
-/// hides the limit's control group.
+/// Finds a thread that waits for a core while cores are idle: a CPU limit stops the thread, and
+/// this namespace hides the limit's control group.
 fn hidden(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
     let threads = ends.into_iter().filter_map(|(side, end)| Some((side, end.as_ref()?)));

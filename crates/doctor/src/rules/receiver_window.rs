@@ -210,8 +210,8 @@ mod tests {
         assert!(windows(64_000).holds(super::super::slow_reader::RULE) > 0.8);
     }
 
-    /// The far end had data for two seconds, and this end's window held it for `millis`
-    /// milliseconds.
+    /// Judges a test whose far end had data for two seconds, and which this end's window held back
+    /// for `millis` milliseconds.
     fn told(millis: u64, change: impl Fn(Sketch) -> Sketch) -> Outcome {
         let sketch = change(Sketch::new().receiving(|_, receiver| {
             receiver.tcp.own_window = Some(Bytes::new(4_000));
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(told(1_700, slow), Outcome::Irrelevant);
     }
 
-    /// A flow of 400 Mbit/s at a round trip of 20 ms, which needs a window of 1 MB.
+    /// Builds a flow of 400 Mbit/s at a round trip of 20 ms, which needs a window of 1 MB.
     fn receiving(window: u64) -> Sketch {
         Sketch::new().receiving(move |_, receiver| {
             receiver.tcp.own_window = Some(Bytes::new(window));

@@ -142,7 +142,8 @@ fn is_held_by_window(sender: &End<'_>) -> bool {
         && sender.fills_window(BURST).is_none_or(|share| share >= 0.5)
 }
 
-/// The window recovers from spurious retransmissions before the observation.
+/// Returns the recovery of a window that grows back after spurious retransmissions before the
+/// observation.
 fn before(sender: &End<'_>) -> Option<Recovery> {
     let spurious = sender.tcp().spurious.unwrap_or(0);
     recovery(sender).filter(|_| spurious > 0 && is_held_by_window(sender))
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
     use units::Bytes;
 
-    /// A flow of 10,000 segments a second with `per_second` reordering events, `again`
+    /// Builds a flow of 10,000 segments a second with `per_second` reordering events, `again`
     /// retransmissions and `vain` spurious retransmissions.
     fn seen(per_second: u32, again: u32, vain: u32) -> Sketch {
         Sketch::new().tcp(move |at, tcp| {

@@ -51,7 +51,7 @@ fn of_sender(flow: &Flow<'_>, path: &Path, sender: &End<'_>) -> Outcome {
         .holds()
 }
 
-/// The `window` of a route is the largest window that this machine offers
+/// Judges the receiver. The `window` of a route is the largest window that this machine offers
 /// (tcp_select_initial_window).
 fn of_receiver(flow: &Flow<'_>, path: &Path, receiver: &End<'_>) -> Outcome {
     let Some(most) = path.window.map(|window| Bytes::new(window.into())) else {

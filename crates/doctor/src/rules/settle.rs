@@ -26,7 +26,7 @@ impl Answer {
         answer
     }
 
-    /// The cause that must stand beside the finding.
+    /// Returns the cause that must stand beside the finding.
     fn needs(&self) -> Option<&'static str> {
         let claim = limit(&self.outcome)?.claim?;
         self.row.rank(claim, self.of_machine).beside

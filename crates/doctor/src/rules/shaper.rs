@@ -86,7 +86,8 @@ fn of_answers(flow: &Flow<'_>, view: &View<'_>, limits: &[Limit<'_>], name: &str
         .holds()
 }
 
-/// Forwarded packets and datagrams belong to no connection of this machine.
+/// Judges a limit that affects no busy connection. Forwarded packets and datagrams belong to no
+/// connection of this machine.
 fn of_machine(view: &View<'_>) -> Outcome {
     let is_of_flow = |flow: &Flow<'_>| flow.is_busy() && of_flow(flow, view).finding().is_some();
     if view.flows.iter().any(is_of_flow) {
@@ -282,7 +283,7 @@ mod tests {
         reset.holds_not(RULE);
     }
 
-    /// A limit of another interface, which passes `mbit` Mbit/s with headers.
+    /// Builds a limit of another interface, which passes `mbit` Mbit/s with headers.
     fn elsewhere(mbit: u64) -> Sketch {
         shaped(5_000, 90_000)
             .each(|_, sample| sample.qdiscs[0].interface = "ifb0".to_owned())

@@ -80,7 +80,7 @@ mod tests {
         verdict_of(Sketch::idle().recording().clone(), connections, asked)
     }
 
-    /// The verdict if `connections` open and end between two samples.
+    /// Returns the verdict if `connections` open and end between two samples.
     fn brief_verdict(connections: u64) -> Option<&'static str> {
         let mut recording = Sketch::idle().recording().clone();
         recording.periods[0].samples.truncate(2);

@@ -45,7 +45,7 @@ impl Sketch {
         self.recording.periods[0].samples = (0..count).map(sample).collect();
     }
 
-    /// A recording without connections.
+    /// Builds a recording without connections.
     pub(crate) fn idle() -> Self {
         Self::new().each(|_, sample| {
             sample.connections.clear();
@@ -150,7 +150,7 @@ impl Sketch {
         &self.recording
     }
 
-    /// The rule's answer about the connection, or the machine, after the table of precedence.
+    /// Returns the rule's result for the connection or the machine, after the table of precedence.
     pub(crate) fn judge(&self, rule: Rule) -> Outcome {
         self.check_words();
         let view = View::of(&self.recording, &self.recording.periods[0]).unwrap();

@@ -175,8 +175,8 @@ mod tests {
     use crate::recording::{Recording, ShortLived};
     use crate::{Question, diagnose};
 
-    /// Five requests a second. `sent`, `received`: milliseconds since the last data in each
-    /// direction.
+    /// Builds an end that sends five requests a second. `sent`, `received`: milliseconds since the
+    /// last data in each direction.
     fn asking(sent: u64, received: u64) -> Sketch {
         Sketch::new().sender(move |at, sender| {
             sender.send_queue = Bytes::ZERO;

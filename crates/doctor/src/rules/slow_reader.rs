@@ -116,8 +116,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The peer of another connection on which the reader sends data at about this rate, if data waits
-/// there. A proxy reads only as fast as it can write.
+/// Returns the peer of another connection on which the reader sends data at about this rate, if
+/// data waits there. A proxy reads only as fast as it can write.
 fn passes_on(receiver: &End<'_>, flow: &Flow<'_>, view: &View<'_>) -> Option<SocketAddr> {
     let rate = flow.rate().bits_per_second();
     let alike = |other: &&Flow<'_>| {

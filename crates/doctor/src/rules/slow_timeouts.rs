@@ -48,7 +48,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The share of the samples in which the sender waits for the timer.
+/// Returns the share of the samples in which the sender waits for the timer.
 fn waits(sender: &End<'_>) -> f64 {
     sender.often(|c| {
         let is_silent = c.tcp.last_sent.is_some_and(|time| time >= USUAL);
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use crate::{Question, diagnose};
 
-    /// The timeout of each sample, and the time since the sender's last segment.
+    /// Sets the timeout of each sample, and the time since the sender's last segment.
     fn waiting(rto: [u64; 4], silent: u64) -> Sketch {
         Sketch::new().tcp(move |at, tcp| {
             tcp.backoff = Some(0);

@@ -27,7 +27,8 @@ fn of_machine(view: &View<'_>) -> Outcome {
     finding(view, |_| true).map_or_else(|outcome| outcome, Finding::holds)
 }
 
-/// `counts`: whether packets of the connection may be processed on a core.
+/// Finds a core that softirqs fill. `counts`: whether packets of the connection may be processed on
+/// a core.
 fn finding(view: &View<'_>, counts: impl Fn(usize) -> bool) -> Result<Finding, Outcome> {
     if view.cores.is_empty() {
         return Err(Outcome::not_seen("the CPU time of cores"));

@@ -18,7 +18,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
     }
 }
 
-/// `counts`: whether the connection needs a core.
+/// Judges the core with most stolen time. `counts`: whether the connection needs a core.
 fn judge(view: &View<'_>, counts: impl Fn(usize) -> bool) -> Outcome {
     let Some((core, worst)) = view
         .cores

@@ -79,7 +79,7 @@ fn name(end: &End<'_>, pid: u32) -> String {
     format!("{} (process {pid})", holder.map_or("a process", |holder| holder.name.as_str()))
 }
 
-/// The share of the samples in which a signal had stopped all threads of a process.
+/// Returns the share of the samples in which a signal had stopped all threads of a process.
 fn stopped_share(view: &View<'_>, pid: u32) -> f64 {
     let (mut seen, mut stopped) = (0u32, 0u32);
     for sample in view.samples() {

@@ -59,7 +59,7 @@ mod tests {
     use crate::recording::ConnectionState;
     use crate::{Question, diagnose};
 
-    /// A SYN over a tunnel whose program takes `packets` packets a second.
+    /// Builds a SYN over a tunnel whose program takes `packets` packets a second.
     fn over_tunnel(packets: u64) -> Sketch {
         let sketch = Sketch::new().interface(|eth0| eth0.kind = Some("tun".to_owned()));
         let opening = sketch.sender(|_, sender| {

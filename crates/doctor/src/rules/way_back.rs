@@ -114,7 +114,8 @@ mod tests {
     use super::*;
     use units::Bytes;
 
-    /// A flow of 20 Mbit/s with a queue of 60 ms, and one acknowledgement for `each` segments.
+    /// Builds a flow of 20 Mbit/s with a queue of 60 ms, and one acknowledgement for `each`
+    /// segments.
     fn queued(each: u32) -> Sketch {
         Sketch::new().tcp(move |at, tcp| {
             let sent = at as u32 * 1_726;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use units::{Bytes, Rate, Share, Span};
 
-/// The value at a path of keys.
+/// Returns the value at a path of keys.
 pub(super) fn at<'v>(value: &'v Value, keys: &[&str]) -> Option<&'v Value> {
     keys.iter().try_fold(value, |value, key| value.get(key))
 }
@@ -44,7 +44,7 @@ pub(super) fn list<'v>(value: &'v Value, keys: &[&str]) -> &'v [Value] {
     at(value, keys).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// A time of less than ten years.
+/// Converts seconds to a time; `None` for ten years or more.
 pub(super) fn span(seconds: f64) -> Option<Span> {
     (seconds.is_finite() && (0.0..3e8).contains(&seconds)).then(|| Span::from_secs_f64(seconds))
 }

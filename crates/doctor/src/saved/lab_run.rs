@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use units::{Bytes, Rate, Share, Span};
 
-/// `results` is null if the run was stopped before it wrote any.
+/// Reads a lab. `results` is null if the run was stopped before it wrote any.
 pub(super) fn read(results: &Value, journal: Option<&str>) -> Result<Recording, String> {
     let lab = text(results, &["lab"]).unwrap_or("a lab").to_owned();
     let Some(journal) = journal else {
@@ -132,7 +132,7 @@ struct Links {
 }
 
 impl Links {
-    /// The rate of a cell's link, and the address behind it.
+    /// Returns the rate of a cell's link, and the address behind it.
     fn of(&mut self, cell: &Value) -> (Option<Rate>, IpAddr) {
         let rate = at(cell, &["axes", "rate"]).and_then(Value::as_str);
         let rate = rate.and_then(|text| text.parse::<Rate>().ok());
@@ -251,7 +251,7 @@ fn period(turn: &Value, results: &Value, link: (Option<Rate>, IpAddr)) -> Option
     })
 }
 
-/// The share of a core, in percent, that a side used if a single thread did its work.
+/// Returns the share of a core, in percent, that a side used if a single thread did its work.
 fn only_thread(turn: &Value, side: &str) -> Option<f64> {
     let metric =
         |name: &str| number(turn, &["measured", "metrics", &format!("{name}.{side}"), "value"]);
@@ -259,7 +259,7 @@ fn only_thread(turn: &Value, side: &str) -> Option<f64> {
     (threads > 0.0 && threads < TWO_THREADS).then(|| metric("cpu_percent")).flatten()
 }
 
-/// The far end's core: at least as busy as the receiving side's only thread.
+/// Returns the load of the far end's core: at least that of the receiving side's only thread.
 fn far(turn: &Value) -> Option<FarEnd> {
     let busy = Share::from_percent(only_thread(turn, "server")?.min(100.0))?;
     let (user, system) = (Some(Share::ZERO), Some(busy));

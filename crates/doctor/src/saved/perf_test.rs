@@ -104,7 +104,7 @@ fn streams(document: &Value) -> Vec<Stream> {
     streams.collect()
 }
 
-/// The first sample: all counters are zero, and no gauge is known yet.
+/// Builds the first sample: all counters are zero, and no gauge is known yet.
 fn first(streams: &[Stream], program: &str) -> Sample {
     let connections = streams.iter().map(|stream| Connection {
         local: stream.local,
@@ -265,7 +265,7 @@ fn attempt(document: &Value, streams: &[Stream], is_weir: bool) -> Attempt {
     }
 }
 
-/// The far sender's own limits, if it reported them.
+/// Returns the far sender's own limits, if it reported them.
 fn of_far_sender(document: &Value) -> FarEnd {
     let far = list(document, &["weir", "streams"]).iter().find(|one| {
         at(one, &["sends"]).and_then(Value::as_bool) == Some(false) && one.get("path").is_some()

@@ -20,7 +20,7 @@ pub struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    /// The sender's end if it was seen, or else the receiver's.
+    /// Returns the sender's end if it was seen, or else the receiver's.
     pub fn end(&self) -> &End<'a> {
         self.sender.as_ref().or(self.receiver.as_ref()).expect("a flow has at least one end")
     }
@@ -90,7 +90,7 @@ impl<'a> Flow<'a> {
         self.asked && !self.in_test && ends.any(End::is_left_waiting)
     }
 
-    /// The interface that the flow goes through.
+    /// Returns the interface that the flow goes through.
     pub fn interface(&self) -> Option<&'a str> {
         self.path?.interface.as_deref()
     }
@@ -112,7 +112,7 @@ impl<'a> Flow<'a> {
         self.sender.as_ref().and_then(End::data_waits).is_some_and(|waits| waits >= 0.9)
     }
 
-    /// The names and numbers of the flow's processes.
+    /// Returns the names and numbers of the flow's processes.
     pub fn processes(&self) -> String {
         let names: Vec<_> = [&self.sender, &self.receiver]
             .into_iter()
@@ -126,7 +126,8 @@ impl<'a> Flow<'a> {
         names.join(", ")
     }
 
-    /// The first process at an end on this machine: at the sender's end, if both ends are here.
+    /// Returns the first process at an end on this machine: at the sender's end, if both ends are
+    /// here.
     pub fn holder(&self) -> Option<&'a Holder> {
         let ends = [&self.sender, &self.receiver].into_iter().flatten();
         ends.flat_map(|end| &end.last().holders).next()
@@ -138,7 +139,7 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// All flows of a period, the busiest first.
+/// Returns all flows of a period, the busiest first.
 pub(super) fn of<'a>(recording: &'a Recording, period: &'a Period) -> Vec<Flow<'a>> {
     type Key = (SocketAddr, SocketAddr, u64);
     let mut ends: BTreeMap<Key, End<'a>> = BTreeMap::new();

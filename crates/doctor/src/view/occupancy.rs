@@ -106,7 +106,7 @@ impl<'v, 'a> Occupancy<'v, 'a> {
     }
 }
 
-/// The processes behind the far ends of this flow that are on this machine.
+/// Returns the processes behind the far ends of this flow that are on this machine.
 fn far_ends(flow: &Flow<'_>, view: &View<'_>) -> BTreeSet<u32> {
     let (from, to) = flow.addresses();
     let is_of = |local, remote| [(from, to), (to, from)].contains(&(local, remote));
@@ -132,7 +132,7 @@ mod tests {
     use crate::rules::sketch::Sketch;
     use units::Span;
 
-    /// The connection's thread uses 30 % of core 0.
+    /// Builds a connection whose thread uses 30 % of core 0, beside a program.
     fn beside(name: &'static str, user: u64, system: u64, allowed: Option<usize>) -> Sketch {
         let core = [user, 30 + system, 20, 0];
         Sketch::new().core(0, core).core(1, [0; 4]).each(move |at, sample| {

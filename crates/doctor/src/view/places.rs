@@ -8,8 +8,8 @@ impl Flow<'_> {
         self.may_run_on(core, view) || self.may_be_processed_on(core, view)
     }
 
-    /// `false` if the device's interrupts go to other cores, and no steering brings the flow's
-    /// packets to this core.
+    /// Returns `false` if the device's interrupts go to other cores, and no steering brings the
+    /// flow's packets to this core.
     pub fn may_be_processed_on(&self, core: usize, view: &View<'_>) -> bool {
         let device = self.interface().and_then(|name| view.machine().interfaces.get(name));
         // A virtual device has no interrupts: its packets are processed on the core that they come
@@ -23,7 +23,7 @@ impl Flow<'_> {
             || receives.any(|(_, queue)| queue.cores.contains(&core))
     }
 
-    /// `false` if the flow's busy threads all run on other cores.
+    /// Returns `false` if the flow's busy threads all run on other cores.
     fn may_run_on(&self, core: usize, view: &View<'_>) -> bool {
         let ends = [&self.sender, &self.receiver].into_iter().flatten();
         let tasks = ends.flat_map(|end: &End<'_>| end.pids()).flat_map(|pid| {

@@ -35,7 +35,7 @@ impl TaskUse<'_> {
         blocked >= BLOCKED && blocked >= sleeps
     }
 
-    /// The core that the task is confined to, or else its usual core.
+    /// Returns the core that the task is confined to, or else its usual core.
     pub fn place(&self) -> Option<usize> {
         self.confined_to.or(self.home)
     }
@@ -73,13 +73,13 @@ pub struct GroupUse<'a> {
 }
 
 impl GroupUse<'_> {
-    /// The share of the group's periods in which the quota ran out.
+    /// Returns the share of the group's periods in which the quota ran out.
     pub fn throttled_share(&self) -> f64 {
         if self.periods == 0 { 0.0 } else { self.throttled as f64 / self.periods as f64 }
     }
 
-    /// The share of the time in which the quota stopped the group, added over the cores; `None` if
-    /// the kernel does not report it.
+    /// Returns the share of the time in which the quota stopped the group, added over the cores;
+    /// `None` if the kernel does not report it.
     pub fn stopped_share(&self) -> Option<f64> {
         let stopped = Some(self.throttled_time).filter(|time| *time > Span::ZERO)?;
         Some(stopped.secs_f64() / self.elapsed.secs_f64())
@@ -92,8 +92,8 @@ impl GroupUse<'_> {
     }
 }
 
-/// Tasks that are in at least two samples. The increments are those between a task's own first and
-/// last sample.
+/// Returns tasks that are in at least two samples. The increments are those between a task's own
+/// first and last sample.
 pub(super) fn between<'a>(
     samples: &'a [Sample],
     of: fn(&'a Sample) -> &'a Vec<Task>,
@@ -167,7 +167,7 @@ pub(super) fn between<'a>(
     uses
 }
 
-/// Control groups that are in at least two samples.
+/// Returns control groups that are in at least two samples.
 pub(super) fn groups_between(samples: &[Sample]) -> Vec<GroupUse<'_>> {
     let mut seen = BTreeMap::new();
     for sample in samples {

@@ -73,7 +73,7 @@ impl PieConfig {
 }
 
 impl Default for PieConfig {
-    /// RFC 8033, section 4 and appendix A.
+    /// Returns the defaults of RFC 8033, section 4 and appendix A.
     fn default() -> Self {
         Self {
             limit: Limit::Packets(1000),

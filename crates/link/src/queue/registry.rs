@@ -25,13 +25,13 @@ macro_rules! disciplines {
                 match self { $(Self::$queue(config) => config.validate(),)* }
             }
 
-            /// Capacity of the queue. All flows of FQ-CoDel share it.
+            /// Returns the capacity of the queue. All flows of FQ-CoDel share it.
             pub fn limit(&self) -> Limit {
                 match self { $(Self::$queue(config) => config.limit,)* }
             }
 
-            /// The queue on a path with this rate and round trip. Settings that follow from the
-            /// path get their values, unless they are set.
+            /// Returns the queue on a path with this rate and round trip. Settings that follow from
+            /// the path get their values, unless they are set.
             pub fn on_path(self, rate: Option<Rate>, round_trip: Span) -> Self {
                 match self {
                     Self::Caqm(config) => Self::Caqm(config.on_path(rate, round_trip)),
@@ -39,7 +39,7 @@ macro_rules! disciplines {
                 }
             }
 
-            /// A setting that does not suit a path with this round trip.
+            /// Returns a warning about a setting that does not suit a path with this round trip.
             pub fn warning(&self, round_trip: Span) -> Option<String> {
                 match self {
                     Self::Caqm(config) => config.warning(round_trip),

@@ -429,7 +429,7 @@ impl Receiver {
         offered.max(self.promised.saturating_sub(self.next))
     }
 
-    /// The distance from the first missing byte to the last byte behind a hole.
+    /// Returns the distance from the first missing byte to the last byte behind a hole.
     fn span(&self) -> u64 {
         self.beyond.end().map_or(0, |end| end - self.next)
     }

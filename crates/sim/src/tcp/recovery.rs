@@ -273,8 +273,8 @@ impl Sender {
         }
     }
 
-    /// Forward RTO recovery (RFC 5682, 3.1; `tcp_process_loss`): whether an ACK after a timeout
-    /// shows that the timeout was spurious. After a genuine timeout, the check costs a round trip
+    /// Whether an ACK after a timeout shows that the timeout was spurious, by forward RTO recovery
+    /// (RFC 5682, 3.1; `tcp_process_loss`). After a genuine timeout, the check costs a round trip
     /// in which the host sends new data.
     fn move_forward(&mut self, change: &Change, advanced: bool) -> bool {
         if self.recovery.state != State::TimedOut || !self.recovery.forward {

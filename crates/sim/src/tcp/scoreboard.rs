@@ -114,7 +114,7 @@ impl Scoreboard {
         self.lost > 0
     }
 
-    /// Retransmissions in flight.
+    /// Returns the bytes of the retransmissions in flight.
     pub(crate) fn repeated(&self) -> u64 {
         self.repeated
     }
@@ -253,8 +253,8 @@ impl Scoreboard {
         (bytes, awaited)
     }
 
-    /// After the expiry of the retransmission timer, marks the first segment and all segments sent
-    /// by `until` as lost (RFC 8985, 6.3). Returns the bytes newly marked.
+    /// Marks the first segment and all segments sent by `until` as lost after a timeout (RFC 8985,
+    /// 6.3). Returns the bytes newly marked.
     pub(crate) fn lose_all(&mut self, until: Time) -> u64 {
         let mut bytes = 0;
         self.to_repeat.clear();

@@ -16,7 +16,7 @@ pub(crate) struct Datagrams {
 }
 
 impl Datagrams {
-    /// `stays`: a link duplicates packets.
+    /// Creates an empty store. `stays`: a link duplicates packets.
     pub(crate) fn new(stays: bool) -> Self {
         Self {
             slots: Vec::new(),

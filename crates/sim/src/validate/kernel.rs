@@ -41,7 +41,7 @@ impl Reference {
         Some(Measured { expected, expected_ends, measured: sum / runs as f64 })
     }
 
-    /// The path of the cell, with the simulator's default hosts.
+    /// Returns the path of the cell, with the simulator's default hosts.
     fn path(&self) -> Option<PathConfig> {
         let rtt = Span::from_millis(self.rtt_ms);
         let mut path = PathConfig::new(Rate::from_mbit(self.rate_mbit), rtt);

@@ -120,8 +120,8 @@ impl Plan {
     }
 }
 
-/// 1 %: two equal cells over the emulated link may differ by as much, because the link keeps its
-/// rate to 0.5 %.
+/// Returns 1 %, because two equal cells over the emulated link may differ by as much, because the
+/// link keeps its rate to 0.5 %.
 fn default_threshold() -> Share {
     Share::from_percent(1.0).unwrap_or_default()
 }

@@ -151,7 +151,7 @@ fn the_named_number_of_blocks_decides_most_undecided_rows() {
     assert!(decided >= 11, "{decided} of 18 with {usual} more blocks");
 }
 
-/// Seven blocks with these logarithms of their ratios, alone in their table.
+/// Judges a row of seven blocks with these logarithms of their ratios, alone in their table.
 fn alone(logarithms: [f64; 7]) -> Judged {
     only(row(&measured(logarithms.map(|log| (log.exp(), 1.0)))))
 }
