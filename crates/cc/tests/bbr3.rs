@@ -25,7 +25,7 @@ fn probes(pipe: &mut Pipe, span: Span) -> Vec<f64> {
 }
 
 #[test]
-fn start_up_ends_and_the_pipe_stays_full() {
+fn bbr3_start_up_ends_and_the_pipe_stays_full() {
     let mut pipe = bbr3();
     pipe.run(Span::from_secs(2), |_| {});
     assert!(!pipe.algorithm.in_slow_start());

@@ -60,8 +60,8 @@ impl Veth {
 }
 
 /// Linux delays its ACKs by up to 40 ms while the application reads too slowly for the receive
-/// window to grow. To tcpa, two delayed ACKs are a slump, even if the window grew in haste between
-/// them.
+/// window to grow. Two delayed ACKs look like a slump (a sudden fall of the rate) to tcpa, even if
+/// the window grew in haste between them.
 #[test]
 fn a_slow_reader_does_not_silence_the_sender() {
     for fast in 3..40 {

@@ -55,7 +55,7 @@ fn loss(inflight: u64, repeated: bool) -> Loss {
 }
 
 #[test]
-fn reno_doubles_then_adds_one_and_halves() {
+fn reno_doubles_then_adds_a_segment_a_round_and_halves_at_a_loss() {
     let (mut reno, mut feed) = (Reno::new(&path()), Feed { delivered: 0 });
     for expected in [20, 40, 80] {
         feed.round(&mut reno, 0);

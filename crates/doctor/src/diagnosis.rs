@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn two_causes_are_both_named() {
+    fn two_causes_that_limit_a_flow_are_both_named() {
         let both = limited_by_window().sender(|at, sender| {
             sender.tcp.buffer_limited = Some(Span::from_millis(500 * at));
         });
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_the_machine_is_a_verdict_without_any_flow() {
+    fn a_fault_of_the_machine_gives_a_verdict_without_any_flow() {
         let flaps = Sketch::idle().each(|at, sample| {
             sample.interfaces.get_mut("eth0").unwrap().carrier_changes = Some(1 + at);
         });
@@ -440,7 +440,7 @@ mod tests {
     /// 200 bytes each 30 ms are less than a transfer, but enough for a question about the
     /// connection.
     #[test]
-    fn a_trickle_is_judged_if_the_user_asks_about_it() {
+    fn a_slow_connection_is_judged_if_the_user_asks_about_it() {
         let trickle = Sketch::new().tcp(|at, tcp| {
             let messages = at as u32 * 33;
             tcp.rtt = Some(Span::from_millis(30));

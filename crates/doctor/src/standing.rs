@@ -17,7 +17,7 @@ use units::Span;
 #[derive(Debug)]
 pub struct Standing {
     flows: Series,
-    /// The time by cause. Healthy causes count apart.
+    /// The time by cause, and by whether the cause is healthy (no fault).
     machine: BTreeMap<(&'static str, bool), Span>,
     verdicts: BTreeMap<(&'static str, &'static str), Span>,
     now: Option<Verdict>,

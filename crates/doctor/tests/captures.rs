@@ -7,7 +7,7 @@ use doctor::{Diagnosis, Question, Recording, capture, diagnose, output};
 use proptest::prelude::*;
 use wire::pcap::{file_header, record_header_cut};
 
-/// The place of a capture on a path of 20 ms: nanoseconds from the sender.
+/// The capture point on a path with a round trip of 20 ms.
 #[derive(Debug, Clone, Copy)]
 enum Side {
     Sender,

@@ -231,7 +231,7 @@ fn a_truncated_or_corrupt_file_is_no_fault() {
 }
 
 #[test]
-fn counters_that_fall_and_cores_that_leave_are_no_fault() {
+fn reset_counters_and_cores_that_go_offline_are_no_fault() {
     for kernel in KERNELS {
         // A guest reboots between the samples, or a driver resets its counters.
         assert_no_fault(&judged(&files(*kernel, 9), &files(*kernel, 0)), kernel.release);

@@ -64,7 +64,7 @@ impl Drops {
 pub struct Count {
     /// The number of packets.
     pub packets: u64,
-    /// The sum of their sizes.
+    /// The sum of the sizes of the packets.
     pub bytes: Bytes,
 }
 

@@ -96,7 +96,7 @@ pub struct CaqmHosts {
     pub kind: u8,
 }
 
-/// How a connection begins.
+/// The end that opens a connection, or a connection that is open already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
     /// The sender connects and sends: an upload.

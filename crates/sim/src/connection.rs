@@ -86,7 +86,7 @@ impl Record {
         self.measured_from = arriving.map_or(self.received, |c| c.receiver.received());
     }
 
-    /// Records a trace point of a flow in a tunnel with these readings.
+    /// Records a trace point of a flow in a tunnel, from these counters of the tunnel.
     pub(crate) fn sample_tunnelled(
         &mut self,
         now: Time,

@@ -4,7 +4,7 @@ use link::LinkError;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
-    /// A link or a later change of it is invalid.
+    /// A link, or a later change of a link, is invalid.
     #[error("link {name}: {source}")]
     Link {
         /// The link's name in the topology.

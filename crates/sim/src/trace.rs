@@ -6,7 +6,7 @@ use units::Span;
 pub struct Trace<P> {
     points: Vec<P>,
     limit: usize,
-    /// The series keeps one of this many points.
+    /// The series keeps one point out of `stride` offered points.
     stride: u64,
     offered: u64,
 }

@@ -267,7 +267,7 @@ fn a_policer_is_not_fought() {
         assert!(share >= 0.75, "{share} of the policed rate on {path:?}");
         again.push(ended.retransmitted());
     }
-    // The goal is 5 % on every path; some paths have twice as much.
+    // The goal is 5 % of retransmissions on every path; some paths have twice as much.
     again.sort_by(f64::total_cmp);
     assert!(again[again.len() / 2] < 0.05, "{again:?}");
     assert!(again[again.len() - 1] < 0.12, "{again:?}");

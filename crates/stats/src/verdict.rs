@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn each_interval_gives_its_verdict() {
+    fn the_interval_and_the_threshold_decide_the_verdict() {
         assert_eq!(of(1.2, 1.1, 1.3), Verdict::Better);
         assert_eq!(of(0.8, 0.7, 0.9), Verdict::Worse);
         assert_eq!(of(1.01, 0.97, 1.04), Verdict::Same);

@@ -221,7 +221,7 @@ fn a_speedup_is_better_and_less_latency_is_better() {
 }
 
 #[test]
-fn quiet_equal_states_are_the_same_early() {
+fn equal_states_with_little_noise_are_the_same_at_an_early_look() {
     for seed in 0..RUNS {
         let decision = run(plan(seed), Noise::Independent(0.005), 1.0);
         assert_eq!(decision.verdict, Verdict::Same);
@@ -294,7 +294,7 @@ fn a_steady_drift_cancels_exactly() {
 }
 
 #[test]
-fn spikes_are_counted_and_kept() {
+fn outlier_fours_are_counted_and_kept() {
     let decision = run(plan(11), Noise::Spiky, 1.0);
     assert!((1..30).contains(&decision.outliers), "{decision:?}");
     assert!((0.04..0.065).contains(&decision.noise), "{decision:?}");

@@ -227,7 +227,7 @@ fn equal_samples_have_no_outlier_and_a_mean_deviation_replaces_a_median_of_zero(
 }
 
 #[test]
-fn one_sample_has_no_deviation_and_two_have() {
+fn the_deviation_needs_two_samples() {
     assert_eq!(summary(&[5.0]).unwrap().sd, None);
     close(summary(&[1.0, 3.0]).unwrap().sd.unwrap(), f64::sqrt(2.0), 1e-12);
 }

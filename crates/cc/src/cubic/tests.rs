@@ -99,7 +99,7 @@ fn a_flow_whose_window_shrank_since_its_last_loss_lowers_its_plateau() {
 }
 
 #[test]
-fn linux_counts_whole_segments() {
+fn linux_cubic_grows_by_whole_segments() {
     let cubic = at_window(Cubic::new(&path(Span::from_millis(50))), 5.0);
     assert_eq!(cubic.cwnd, 3.0);
     let cubic = at_window(cubic, 2.0);

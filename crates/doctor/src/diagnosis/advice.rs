@@ -6,7 +6,8 @@ use crate::rules::Finding;
 use crate::view::{End, Flow, View};
 use std::net::IpAddr;
 
-/// Rules write about the machine that was observed. For a capture their sentences name the sender.
+/// Rewrites the sentences of a rule, which are about the observed machine, to name the sender of
+/// the capture.
 pub(super) fn of_capture(finding: &mut Finding) {
     let texts = finding.evidence.iter_mut().flat_map(|one| [&mut one.signal, &mut one.value]);
     let actions = finding

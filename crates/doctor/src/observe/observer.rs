@@ -117,8 +117,8 @@ impl Observer {
                 false => self.sockets.look(&mut sample, &mut self.unseen),
             }
         }
-        // A search for processes is rare and does not count as the price of a sample. Later
-        // listings wait until the CPU time of the search fits into the observation's share.
+        // A search for processes is rare and does not count as the cost of a sample. Later listings
+        // wait until the CPU time of the search fits into the observation's share.
         let searching = clock::own_thread_cpu_time();
         self.find_processes(sample.at);
         let searched = clock::own_thread_cpu_time() - searching;

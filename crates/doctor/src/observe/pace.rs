@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn few_connections_are_listed_each_time() {
+    fn with_few_connections_each_sample_lists_all_sockets() {
         let (share, samples, listings) =
             observed(3, Span::from_micros(1_100), Span::from_micros(1_000));
         assert_eq!((samples, listings), (13, 13));
@@ -143,7 +143,7 @@ mod tests {
 
     /// A server that answers every 250 ms is seen at many points of its pause.
     #[test]
-    fn a_load_with_the_period_of_the_samples_is_seen_at_many_points() {
+    fn a_load_with_the_period_of_the_samples_is_sampled_at_many_phases() {
         let mut pace = Pace::new(INTERVAL, Span::from_secs(2), Span::ZERO);
         let mut at = Span::ZERO;
         let mut points: Vec<u64> = (0..8)

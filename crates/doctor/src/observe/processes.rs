@@ -415,7 +415,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn a_socket_of_later_interest_needs_no_second_search() {
+    fn a_socket_chosen_later_needs_no_second_search_of_proc() {
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let inodes = listeners.each_ref().map(|listener| {
             let path = format!("/proc/self/fd/{}", listener.as_raw_fd());

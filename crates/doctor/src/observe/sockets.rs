@@ -407,7 +407,7 @@ mod tests {
 
     /// A transfer between two listings, on one of many connections.
     #[test]
-    fn the_connection_that_moves_is_kept_from_its_first_sample_on() {
+    fn a_connection_that_moves_data_is_kept_from_its_first_sample_on() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let focus = Focus::Port(address.port());

@@ -235,7 +235,7 @@ fn title(flow: &FlowReport, wide: usize) -> Vec<String> {
     vec![fitted(wide, &ends), fitted(wide, &second)]
 }
 
-/// Writes the evidence in one line. The threshold is left out where the line has no room.
+/// Writes the evidence in one line. Leaves out the threshold if the line has no room.
 fn shown(evidence: &Evidence, room: usize) -> String {
     let threshold = match &evidence.threshold {
         None => String::new(),

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_filled_and_long_words_are_divided() {
+    fn lines_are_wrapped_at_words_and_long_words_are_divided() {
         assert_eq!(wrapped(10, "- ", "one two three"), ["- one two", "  three"]);
         assert_eq!(wrapped(6, "- ", "abcdefgh i"), ["- abcd", "  efgh", "  i"]);
         assert_eq!(wrapped(6, "", ""), [""]);

@@ -15,7 +15,8 @@ pub struct Sample {
     pub softnet: BTreeMap<usize, Softnet>,
     /// NET_RX soft interrupts, by core.
     pub net_rx: BTreeMap<usize, u64>,
-    /// The fields of `/proc/net/snmp`, `netstat` and `snmp6` that rules use: `TcpRetransSegs`.
+    /// The fields of `/proc/net/snmp`, `netstat` and `snmp6` that rules use, for example
+    /// `TcpRetransSegs`.
     pub counters: BTreeMap<String, u64>,
     pub interfaces: BTreeMap<String, InterfaceCounters>,
     pub qdiscs: Vec<Qdisc>,

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_is_idle_on_a_faster_path_is_the_limit() {
+    fn an_idle_application_on_a_faster_path_is_the_limit() {
         assert!(sending(10).holds(RULE) > 0.8);
         let outcome = sending(10).judge(RULE);
         assert!(outcome.finding().unwrap().healthy);

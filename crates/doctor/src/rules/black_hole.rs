@@ -100,12 +100,12 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_whose_full_segments_vanish_is_in_a_black_hole() {
+    fn a_sender_whose_full_segments_vanish_has_an_mtu_black_hole() {
         assert!(stalled(3, 65_000).holds(RULE) > 0.9);
     }
 
     #[test]
-    fn a_test_that_receives_nothing_is_in_a_black_hole() {
+    fn a_test_that_receives_nothing_has_an_mtu_black_hole() {
         let test = |received: u64, tested: bool| {
             let sketch = Sketch::new().receiving(move |_, receiver| {
                 receiver.tcp.bytes_received = Some(Bytes::new(received));

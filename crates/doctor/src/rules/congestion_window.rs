@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn room_in_the_window_a_queue_or_losses_rule_the_window_out() {
+    fn free_window_a_queue_or_losses_rule_out_the_congestion_window() {
         Sketch::new().tcp(|_, tcp| tcp.unacked = Some(100)).holds_not(RULE);
         Sketch::new().tcp(|_, tcp| tcp.rtt = Some(Span::from_millis(90))).holds_not(RULE);
         Sketch::new().tcp(|at, tcp| tcp.retransmitted = Some(at as u32 * 90)).holds_not(RULE);

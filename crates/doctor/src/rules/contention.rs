@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_beside_a_hog_lacks_its_core() {
+    fn a_process_beside_a_busy_process_waits_for_its_core() {
         assert!(waiting(70).holds(RULE) > 0.8);
         let outcome = waiting(70).judge(RULE);
         let finding = outcome.finding().unwrap();

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cork_that_stays_holds_data_back() {
+    fn a_cork_that_is_never_removed_holds_data_back() {
         let stays = corked(300, 0, 1_500);
         assert!(stays.holds(RULE) > 0.95);
         stays.holds_not(local_drops::RULE);

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_of_a_full_input_queue_have_a_cause_of_their_own() {
+    fn drops_of_a_full_input_queue_are_no_interface_errors() {
         let dropping = counting(|at, eth0| eth0.received_drops = at * 900);
         assert!(dropping.holds_machine(RULE).is_some_and(|share| share > 0.5));
         let queue = dropping.each(|at, sample| {

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_speed_is_not_seen_and_a_virtual_cable_has_none() {
+    fn a_link_of_unknown_speed_is_not_judged_and_veth_is_irrelevant() {
         let unknown = carrying(960).interface(|eth0| eth0.speed = None);
         assert!(matches!(unknown.judge(RULE), Outcome::NotSeen(_)));
         let cable = carrying(9_900).interface(|eth0| {

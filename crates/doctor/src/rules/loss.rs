@@ -517,7 +517,7 @@ mod tests {
 
     /// A filter drops packets above 100 Mbit/s, on a cable whose formula gives 450 Mbit/s.
     #[test]
-    fn many_losses_on_a_cable_are_the_limit() {
+    fn many_losses_on_a_direct_link_are_the_limit() {
         let policed = |lost: u32, congestion| {
             losing(lost, 100, congestion).tcp(|_, tcp| {
                 (tcp.rtt, tcp.min_rtt) =

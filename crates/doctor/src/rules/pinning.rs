@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_core_with_process_and_interrupts_is_the_limit() {
+    fn a_full_core_shared_by_process_and_interrupts_is_the_limit() {
         assert!(Sketch::new().core(0, [5, 50, 43, 0]).task(7, 55).holds(RULE) > 0.9);
     }
 

@@ -51,7 +51,8 @@ const OWN: [&str; 5] = [
     "TcpExtTCPAbortOnMemory",
     "TcpExtTCPAbortOnTimeout",
 ];
-/// Minimum number of resets a second. Checks by load balancers end in a reset too, but are fewer.
+/// Minimum number of resets a second. Health checks of load balancers also end in a reset, but are
+/// rarer.
 const LEAST: f64 = 2.0;
 /// Minimum number of resets per connection that opened in the observation.
 const SHARE: f64 = 0.3;

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_core_silences_the_path_at_any_share_and_a_queue_of_datagrams_from_half() {
+    fn cpu_silences_the_path_at_any_share_and_own_datagrams_from_half() {
         let place = |cause| TABLE.iter().position(|row| row.rule.cause == cause).unwrap();
         let path_stands = |cause, share| {
             let mut answers = answers(&[
@@ -239,7 +239,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bound_is_below_the_observed_rate(
+        fn no_allowed_rate_is_below_the_observed_rate(
             facts in prop::collection::vec(fact(), 0..20),
             rate in 0_u64..10_000_000_000,
             stalls in any::<bool>(),
@@ -266,7 +266,7 @@ mod tests {
         }
 
         #[test]
-        fn an_estimate_stands_only_before_all_other_limits(
+        fn an_estimate_stands_only_if_it_explains_most(
             facts in prop::collection::vec(fact(), 0..20),
         ) {
             let mut answers = answers(&facts);

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn one_late_acknowledgement_does_not_hide_a_long_minimum() {
+    fn one_late_acknowledgement_does_not_hide_a_long_minimum_timeout() {
         let late = waiting([1_020, 1_020, 1_900, 1_020], 700).tcp(|at, tcp| {
             tcp.rttvar = Some(Span::from_millis(if at == 2 { 400 } else { 2 }));
         });
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_minimum_is_found_after_backoffs() {
+    fn a_long_minimum_timeout_is_found_after_backoffs() {
         let doubled = waiting([1_020, 2_040, 4_080, 4_080], 700).tcp(|at, tcp| {
             tcp.backoff = Some([0, 1, 2, 2][at as usize]);
         });

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn destinations_are_networks() {
+    fn destinations_are_aggregated_to_networks() {
         for (peer, expected) in [
             ("203.0.113.77", "203.0.113.0/24"),
             ("::ffff:203.0.113.77", "203.0.113.0/24"),

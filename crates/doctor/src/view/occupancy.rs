@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn another_program_on_another_core_does_not_count() {
+    fn a_program_on_another_core_does_not_cause_the_wait() {
         let elsewhere = beside("hog", 0, 0, Some(1)).core(1, [90, 0, 0, 0]).each(|at, sample| {
             sample.processes[0].user = Span::from_millis(900 * at);
         });
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_the_kernel_that_process_packets_are_no_other_programs() {
+    fn kernel_threads_that_process_packets_do_not_count_as_programs() {
         let softirqs = |name| beside(name, 0, 40, Some(0)).core(0, [5, 30, 65, 0]);
         at(&softirqs("ksoftirqd/0"), Some(0), |found| {
             assert!(found.network_threads > 0.35 && found.others < 0.2, "{found:?}");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_observation_and_a_far_end_in_another_namespace_are_no_others() {
+    fn the_observer_and_a_far_end_in_another_namespace_do_not_count() {
         let mut recording = beside("receiver", 45, 0, None).recording().clone();
         let holders = vec![Holder { pid: 99, name: "receiver".to_owned(), ..Holder::default() }];
         let (local, remote) = ("10.0.0.2:5201".parse().unwrap(), "10.0.0.1:5000".parse().unwrap());

@@ -21,7 +21,7 @@ pub struct TaskUse<'a> {
     pub home: Option<usize>,
     /// The only core that the task may run on.
     pub confined_to: Option<usize>,
-    /// A thread of the kernel.
+    /// Whether the task is a thread of the kernel.
     pub in_kernel: bool,
     pub elapsed: Span,
 }

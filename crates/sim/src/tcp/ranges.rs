@@ -12,7 +12,7 @@ impl Ranges {
         if start >= end {
             return;
         }
-        // Usually the newest range grows, or a new one begins behind it.
+        // Usually the newest range grows, or a new range begins after it.
         match self.0.back_mut() {
             Some(last) if last.1 == start => {
                 last.1 = end;

@@ -283,7 +283,7 @@ impl Scoreboard {
         bytes
     }
 
-    /// Takes back all marks of loss, which were spurious.
+    /// Removes the lost mark of all segments, because it was spurious.
     pub(crate) fn lose_nothing(&mut self) {
         for segment in &mut self.segments {
             segment.state &= !LOST;

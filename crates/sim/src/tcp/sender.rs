@@ -37,7 +37,7 @@ pub(crate) struct Sender {
     /// The largest window offered so far.
     widest: u64,
     pub(super) usage: WindowUsage,
-    /// The RTO timer, or the handshake's.
+    /// The time at which the RTO timer, or the timer of the handshake, expires.
     pub(super) timeout_at: Time,
     /// RACK's reordering timer.
     pub(super) reordering_at: Option<Time>,
@@ -191,7 +191,8 @@ impl Sender {
             }
             (Kind::SynAck, Phase::Opening { since, tries }) => {
                 self.offered(0, packet.length);
-                // Karn: the answer to a repeated SYN may answer either SYN; the echo tells which.
+                // A SYN-ACK after a repeated SYN may be for either SYN (Karn): the echoed timestamp
+                // tells which.
                 let rtt = if tries == 0 { now.since(since) } else { now.since(packet.stamp) };
                 self.asks = self.agrees(packet);
                 self.establish(now, Some(rtt), out);

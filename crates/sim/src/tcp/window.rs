@@ -214,13 +214,14 @@ mod tests {
         // In a nearly full buffer, the window does not open.
         assert_eq!(window.offered(0, 76 * MSS), 0);
         window.segment(MSS, 76 * MSS, 78 * MSS);
-        // The buffer holds twice the first ten segments, and the span.
+        // The buffer holds twice the first ten segments, and the data from the hole to its last
+        // byte.
         assert_eq!((window.buffer, window.offered(0, 76 * MSS)), (98 * MSS, 22 * MSS));
     }
 
     /// A repair releases many segments at once, which are unread when Linux measures.
     #[test]
-    fn a_released_burst_counts_in_the_next_round_trip() {
+    fn data_released_by_a_repair_counts_in_the_next_round_trip() {
         let mut window = window();
         for at in 51..71 {
             read(&mut window, at, 1);

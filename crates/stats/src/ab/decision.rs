@@ -21,7 +21,7 @@ pub struct Decision {
     pub ci95: Option<(f64, f64)>,
     /// The 99 % interval; `None` for too few fours.
     pub ci99: Option<(f64, f64)>,
-    /// Pairs of turns in the complete fours, two for each four.
+    /// The number of pairs of turns in the complete fours: two per four.
     pub pairs: usize,
     /// Pairs of turns in the whole plan, rounded up to whole fours.
     pub planned_pairs: usize,

@@ -173,7 +173,8 @@ fn the_named_blocks_follow_from_the_width_of_the_interval_of_a_median() {
     }
     // More than 200 further blocks are no answer.
     assert_eq!(around(0.0, 0.5), (Verdict::Undecided, None));
-    // A block without a difference contradicts, too: two of 12 blocks are left out.
+    // A block without a difference also speaks against the median: the interval of 12 blocks leaves
+    // out two.
     let found = alone([0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.0]);
     assert_eq!((found.verdict, found.more_blocks), (Verdict::Undecided, Some(5)));
     let found = alone([-0.3, -0.3, -0.3, -0.3, -0.3, -0.3, 0.0]);
