@@ -11,9 +11,8 @@ mod bounds;
 mod minimum;
 mod startup;
 
-/// BBR version 3, after draft-ietf-ccwg-bbr. In contrast to the draft, which judges each lost
-/// packet, this type judges losses when an ACK reports them, against the flight at the sending of
-/// the acknowledged packet.
+/// BBR version 3, after draft-ietf-ccwg-bbr. The draft judges each lost packet. This type judges
+/// losses when an ACK reports them, against the flight when the acknowledged packet was sent.
 #[derive(Debug, Clone)]
 pub struct Bbr3 {
     mss: u64,

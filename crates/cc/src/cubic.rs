@@ -32,9 +32,9 @@ enum Flavour {
 
 impl Cubic {
     /// Creates Linux's CUBIC (`net/ipv4/tcp_cubic.c`): whole segments, HyStart by ACK trains and by
-    /// delay, a Reno-friendly window that never grows faster than CUBIC's share of Reno's growth,
-    /// and a growth rate that is recomputed 32 times a second. Because of this recomputation, it
-    /// grows more slowly than Reno below 30 ms.
+    /// delay, and a growth rate that is recomputed 32 times a second. The Reno-friendly window
+    /// never grows faster than CUBIC's share of Reno's growth. Because of the recomputation, this
+    /// CUBIC grows more slowly than Reno below 30 ms.
     pub fn new(path: &Path) -> Self {
         Self::flavoured(path, Flavour::Linux(ClassicHyStart::default(), Linux::default()))
     }

@@ -54,7 +54,7 @@ fn in_start_the_window_doubles_and_afterwards_it_grows_by_alpha() {
 }
 
 /// Requests grow with the root of the window plus four segments, and with the root of the round
-/// trip, so that flows of equal rates request the same with each segment. Without the four
+/// trip. Flows of equal rates therefore request the same with each segment. Without the four
 /// segments, the smallest windows would request more than a hint holds.
 #[test]
 fn in_avoidance_requests_grow_with_the_root_of_the_window() {

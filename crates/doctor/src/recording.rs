@@ -58,13 +58,13 @@ pub struct Recording {
 pub enum Origin {
     #[default]
     Measured,
-    /// Figures that another verb saved, see [`crate::saved`].
+    /// Values that another command saved, see [`crate::saved`].
     Saved,
     /// Packets of a capture, see [`crate::capture`].
     Captured,
-    /// Figures copied by hand from another program's output.
+    /// Values copied by hand from another program's output.
     Transcribed,
-    /// Figures written for a test.
+    /// Values written for a test.
     Synthetic,
 }
 

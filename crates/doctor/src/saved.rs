@@ -14,7 +14,7 @@ use std::io::Read;
 use std::path::Path;
 use units::foreign_json;
 
-/// Reads a recording, or makes a recording of saved figures. The file is untrusted: its size is
+/// Reads a recording, or makes a recording of saved results. The file is untrusted: its size is
 /// bounded, and its texts are escaped.
 pub fn open(path: &Path, focus: &Focus) -> Result<Recording, DoctorError> {
     if is_capture(path) {

@@ -3,8 +3,8 @@ use units::Share;
 
 /// A stream of random numbers for one component.
 ///
-/// PCG XSL RR 128/64 (O'Neill 2014) is a documented algorithm that uses only integers, so the same
-/// seed gives the same decisions on every platform and in every version.
+/// PCG XSL RR 128/64 (O'Neill 2014) is a documented algorithm that uses only integers. The same
+/// seed therefore gives the same decisions on every platform and in every version.
 #[derive(Debug, Clone)]
 pub struct Stream(Pcg64);
 
@@ -54,7 +54,8 @@ impl Stream {
     }
 }
 
-/// Hashes one word with the finaliser of SplitMix64 (Steele, Lea, Flood 2014). Zero maps to zero.
+/// Hashes a 64-bit value with the finaliser of SplitMix64 (Steele, Lea, Flood 2014). Zero maps to
+/// zero.
 pub fn mix(value: u64) -> u64 {
     let mut z = value;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-/// An event and its owner, in one word.
+/// An event and its owner, packed into 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Event(u64);
 

@@ -35,9 +35,9 @@ fn download(window: Bytes, size: Bytes, memory: Option<Memory>) -> FlowOutcome {
 }
 
 /// The file ends before start-up does. The second download takes the time that the client's window
-/// makes unavoidable: two round trips before the first data, then 64 KiB in the first round trip,
-/// 80 KiB in the second, three times as much in the third (the window opens by twice the arriving
-/// data), and the rest at the path's rate.
+/// makes unavoidable: two round trips before the first data, then 64 KiB in the first round trip
+/// and 80 KiB in the second. The third has three times as much, because the window opens by twice
+/// the arriving data; the rest follows at the path's rate.
 #[test]
 fn a_download_that_ends_in_start_up_speeds_up_the_next() {
     let size = Bytes::kib(640);

@@ -54,8 +54,8 @@ pub fn loss_agrees(lost: u64, sent: u64, expected: Share) -> Result<LossCheck, S
 
 /// Checks the losses of a simple Gilbert process, which loses every packet in the bad state and
 /// none in the good state, in bursts of `mean_burst` packets on average. The correlation from one
-/// packet to the next is `r = 1 - 1/mean_burst/(1 - expected)`, so `sent` packets carry as much
-/// information as `sent (1-r)/(1+r)` independent packets. The approximation needs many bursts. For
+/// packet to the next is `r = 1 - 1/mean_burst/(1 - expected)`, and `sent` packets carry as much
+/// information as `sent (1-r)/(1+r)` independent ones. The approximation needs many bursts. For
 /// Gilbert-Elliott processes that lose only some packets in the bad state, whose losses are less
 /// correlated, the interval is too wide.
 pub fn loss_agrees_in_bursts(

@@ -1,10 +1,11 @@
 //! Compares two versions of a system (states), each measured in several runs.
 //!
 //! Runs differ by more than their repeats do: the machine boots anew, the memory layout changes,
-//! and other programs share the host. The repeats of one run share these conditions, so a test over
-//! repeats finds a difference between two runs of the same state far too often (Kalibera & Jones,
-//! "Rigorous Benchmarking in Reasonable Time", ISMM 2013). Therefore a run counts as one sample,
-//! its median. The variance of the medians contains the variance between runs and that within runs.
+//! and other programs share the host. The repeats of one run share these conditions. A test over
+//! repeats therefore finds a difference between two runs of the same state far too often (Kalibera
+//! & Jones, "Rigorous Benchmarking in Reasonable Time", ISMM 2013). Therefore a run counts as one
+//! sample, its median. The variance of the medians contains the variance between runs and that
+//! within runs.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use units::Share;

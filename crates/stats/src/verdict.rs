@@ -33,7 +33,7 @@ pub enum Verdict {
     /// The whole interval lies within the threshold around 1: `a` and `b` differ too little to
     /// matter.
     Same,
-    /// Older files have the word `inconclusive`. Unknown words also read as undecided.
+    /// Undecided. Older files have the name `inconclusive`; unknown names also read as undecided.
     #[serde(other)]
     Undecided,
 }
@@ -48,7 +48,7 @@ impl std::fmt::Display for Verdict {
 }
 
 impl Verdict {
-    /// Returns the verdict's word in files.
+    /// Returns the verdict's name in files.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Better => "better",

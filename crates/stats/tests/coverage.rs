@@ -129,7 +129,7 @@ fn correlated(draw: &mut Pcg64Mcg, correlation: f64, count: usize) -> Vec<f64> {
     values
 }
 
-/// The documentation states this figure.
+/// The documentation states this share.
 #[test]
 fn at_a_correlation_of_0_6_six_repeats_cover_the_median_in_79_percent() {
     let mut draw = Pcg64Mcg::seed_from_u64(5);

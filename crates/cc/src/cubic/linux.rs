@@ -7,7 +7,7 @@ use units::{Span, Time};
 pub(super) struct Linux {
     epoch: Option<Epoch>,
     price: f64,
-    /// The jiffy and the window for which the price was computed.
+    /// The jiffy and the window for which `price` was computed.
     priced: Option<(u64, f64)>,
     /// Segments acknowledged since the window last grew.
     counted: f64,
@@ -49,7 +49,7 @@ impl Linux {
     ) -> f64 {
         self.reprice(now.nanos() / JIFFY.nanos(), window, w_max, segments, min_rtt);
         let mut grown = window;
-        // Segments counted at a higher price add at most one segment (`tcp_cong_avoid_ai`).
+        // Segments counted at a higher `price` add at most one segment (`tcp_cong_avoid_ai`).
         if self.counted >= self.price {
             self.counted = 0.0;
             grown += 1.0;

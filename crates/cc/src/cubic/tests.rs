@@ -106,9 +106,9 @@ fn linux_cubic_grows_by_whole_segments() {
     assert_eq!(cubic.cwnd, 2.0);
 }
 
-/// The first price gives one segment a round trip, because Linux truncates the distance from the
-/// plateau to whole segments. This price holds for a jiffy, which is four round trips. The next
-/// price holds for 32 ms.
+/// The first `price` lets the window grow by a segment a round trip, because Linux truncates the
+/// distance from the plateau to whole segments. This price holds for a jiffy, which is four round
+/// trips. The next price holds for 32 ms.
 #[test]
 fn linux_recomputes_the_price_32_times_a_second() {
     let rtt = Span::from_millis(1);

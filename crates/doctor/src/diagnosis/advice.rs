@@ -110,7 +110,7 @@ fn present(command: &str, view: &View<'_>) -> Option<String> {
 
 const RECEIVING: &str = "the receiving program";
 const SENDING: &str = "the sending program";
-/// Words about the observed machine, and their replacements for a capture.
+/// Phrases about the observed machine, and their replacements for a capture.
 const CAPTURED: [(&str, &str); 5] = [
     ("a bottleneck beyond this machine", "a bottleneck on the path"),
     ("attempts of this machine", "attempts"),
@@ -118,7 +118,7 @@ const CAPTURED: [(&str, &str); 5] = [
     ("this machine has sent", "the client has sent"),
     ("of this machine", "of the sender"),
 ];
-/// The first words of commands that change one machine: a capture does not show which machine.
+/// The beginnings of commands that change one machine: a capture does not show which machine.
 const CHANGES: [&str; 5] = ["sysctl ", "tc ", "ip ", "ethtool ", "nft "];
 const FAR: [&str; 4] = ["the far end", "the other end", "the peer", "that end"];
 

@@ -291,7 +291,7 @@ const PERIOD: u32 = 5;
 const AGAINST: u32 = 6;
 const OTHERS: u32 = 8;
 const LIMITS: u32 = 15;
-/// Added to the rank of a second piece of evidence, command or advice.
+/// Added to the rank of each evidence, command or advice after the first.
 const LATER: u32 = 5;
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ impl Page {
     }
 }
 
-/// Fills words to the width. Later lines are indented as far as the text of the first line. A word
+/// Wraps text to the width. Later lines are indented as far as the text of the first line. A word
 /// that is longer than a line is divided.
 pub(super) fn wrapped(wide: usize, indent: &str, text: &str) -> Vec<String> {
     let blank = " ".repeat(indent.chars().count());

@@ -47,7 +47,7 @@ pub enum Refusal {
     Local,
 }
 
-/// The far end's figures, as far as the far end reported them.
+/// The far end's metrics; `None` for those that the far end did not report.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FarEnd {

@@ -86,7 +86,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Returns a line about the origin, if the figures were not measured.
+    /// Returns a line about the origin, if the values were not measured.
     pub fn label(&self) -> Option<&'static str> {
         match self.origin {
             Origin::Measured => None,

@@ -115,7 +115,7 @@ mod tests {
         assert!(cable(45).holds(RULE) > 0.85);
     }
 
-    /// A message each 100 ms over a cable, whose acknowledgement comes 40 ms later.
+    /// A message every 100 ms over a direct link, which is acknowledged 40 ms later.
     #[test]
     fn delayed_acknowledgements_of_small_messages_are_no_queue() {
         let messages = |rtt: u64, flying: u32| {

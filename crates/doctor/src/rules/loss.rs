@@ -448,7 +448,7 @@ mod tests {
         assert!(matches!(late.judge(RULE), Outcome::NotSeen(_)), "they are reordered");
     }
 
-    /// A filter of the receiver drops packets above a rate, on a cable.
+    /// A filter of the receiver drops packets above a rate, on a direct link.
     #[test]
     fn a_receiver_alone_sees_a_sender_that_waits_for_its_timer() {
         let receives = |behind: u32, pause: u64| {
@@ -515,7 +515,8 @@ mod tests {
         assert_eq!(stops(0).judge(RULE).finding().unwrap().explains, None);
     }
 
-    /// A filter drops packets above 100 Mbit/s, on a cable whose formula gives 450 Mbit/s.
+    /// A filter drops packets above 100 Mbit/s, on a direct link for which the formula gives 450
+    /// Mbit/s.
     #[test]
     fn many_losses_on_a_direct_link_are_the_limit() {
         let policed = |lost: u32, congestion| {

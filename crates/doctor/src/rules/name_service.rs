@@ -91,7 +91,7 @@ fn queries(view: &View<'_>) -> Vec<Query> {
     found.into_values().collect()
 }
 
-/// A resolver that asks several servers in turn answers within this.
+/// Shortest wait that is a finding: a resolver that asks several servers in turn answers sooner.
 const LONG: Span = Span::from_millis(900);
 
 #[cfg(test)]

@@ -51,8 +51,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             percent(sender.data_waits().unwrap_or(0.0))
         ));
     }
-    // A virtual cable within a machine is as fast as the CPU. If packets are dropped behind the
-    // cable, or if the ends use little of the CPU, something else on the way is slower.
+    // A veth pair within a machine is as fast as the CPU. If packets are dropped beyond the pair,
+    // or if the ends use little of the CPU, something else on the way is slower.
     let is_path = least >= SHORTEST
         || flow
             .interface()
@@ -172,7 +172,7 @@ fn held_there(flow: &Flow<'_>) -> f64 {
     (held.secs_f64() / busy.secs_f64()).min(1.0)
 }
 
-/// Whether the ends and packet processing use little CPU time. A virtual cable without a rate limit
+/// Whether the ends and packet processing use little CPU time. A veth pair without a rate limit
 /// fills the CPU.
 fn uses_little(flow: &Flow<'_>, view: &View<'_>) -> bool {
     let found = Occupancy::of(flow, view, None);
@@ -315,7 +315,7 @@ mod tests {
         cable.holds_not(RULE);
     }
 
-    /// BBR over a virtual cable to a router that limits the rate or drops the excess.
+    /// BBR over a veth pair to a router that limits the rate or drops the excess.
     #[test]
     fn a_bottleneck_behind_a_virtual_cable_is_the_limit() {
         let cable = |lost: u32, cpu: u64| {
@@ -361,7 +361,7 @@ mod tests {
         sketch.attempt(attempt).judge(RULE)
     }
 
-    /// The far end's own queue limits the data that it sends, over a virtual cable.
+    /// The far end's own queue limits the data that it sends, over a veth pair.
     #[test]
     fn a_bottleneck_before_a_receiving_test_is_the_limit() {
         let steady = |at: u64| at * 50;

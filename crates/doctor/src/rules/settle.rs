@@ -73,7 +73,8 @@ fn stand(answers: &mut [Answer], seen: Seen<'_, '_>, rate: Rate, stalls: bool) {
         if let Outcome::Holds(finding) = &mut answer.outcome {
             let told = finding.allows.map(words::rate);
             finding.allows = finding.allows.and_then(|allows| bound(allows, rate));
-            // Evidence repeats a bound in words: removes evidence of a bound that was dropped.
+            // Evidence repeats the allowed rate as text: remove the evidence if the rate was
+            // dropped.
             if finding.allows.map(words::rate) != told {
                 finding.evidence.retain(|one| Some(&one.value) != told.as_ref());
             }

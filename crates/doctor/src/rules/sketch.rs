@@ -1,6 +1,6 @@
-//! A recording for the tests of rules: one connection of 400 Mbit/s from this machine with two
-//! cores, over `eth0` of 1 Gbit/s and a round trip of 20 ms, sampled each second for three seconds,
-//! with nothing wrong. Each test changes the facts that it needs.
+//! A recording for the tests of rules: one connection of 400 Mbit/s from this machine, over `eth0`
+//! of 1 Gbit/s and a round trip of 20 ms. The machine has two cores, and nothing is wrong. Samples
+//! are a second apart, for three seconds. Each test changes the facts that it needs.
 
 use super::{Answer, Outcome, Rule, settled};
 use crate::recording::{

@@ -18,8 +18,8 @@ pub(crate) fn backs_off(flow: &Flow<'_>) -> bool {
     })
 }
 
-/// Returns the time that the kernel adds to the smoothed round trip, if this time is long and does
-/// not follow the deviation of the round trips. Each backoff doubles the timer.
+/// Returns the time that the kernel adds to the smoothed round trip for its timeout. `None` if this
+/// time is short, or follows the deviation of the round trips. Each backoff doubles the timer.
 pub(crate) fn least_timeout(sender: &End<'_>) -> Option<Span> {
     let added = |c: &Connection| {
         let rtt = c.tcp.rtt.filter(|rtt| *rtt > Span::ZERO)?;

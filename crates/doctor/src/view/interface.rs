@@ -82,7 +82,7 @@ impl<'a> InterfaceUse<'a> {
         })
     }
 
-    /// Returns the sum of the driver's counters whose name contains one of these words.
+    /// Returns the sum of the driver's counters whose name contains one of these strings.
     pub fn driver_sum(&self, words: &[&str]) -> u64 {
         self.driver_named(words).map(|(_, count)| count).fold(0, u64::saturating_add)
     }

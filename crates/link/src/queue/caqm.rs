@@ -31,9 +31,8 @@ pub struct CaqmConfig {
     /// The update interval of the credit, ideally about one round trip. A grant takes effect after
     /// a round trip, and the counter includes only the grants of the previous period. With a
     /// shorter period the port therefore reacts to every byte above or below the target several
-    /// times.
-    /// `None` means the round trip of the path if it is known, or else 200 µs, the hosts' standard
-    /// round trip, but at least the time of ten frames of 1500 bytes.
+    /// times. `None` means the round trip of the path, or 200 µs (the hosts' standard round trip)
+    /// if it is unknown. The minimum is the time of ten frames of 1500 bytes.
     pub period: Option<Span>,
     /// The share of the available credit that the port approves in one period.
     pub lambda: Share,
@@ -256,7 +255,7 @@ fn spread(text: &str) -> Result<bool, LinkError> {
     text.parse().map(|Switch(on)| on).map_err(wrong)
 }
 
-/// Parses a TPID in hexadecimal, its usual form.
+/// Parses a TPID in its usual hexadecimal notation.
 fn tpid(text: &str) -> Result<u16, LinkError> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let number = digits.and_then(|digits| u16::from_str_radix(digits, 16).ok());

@@ -60,7 +60,7 @@ fn with_sizes(text: &str, product: Option<Bytes>) -> Result<String, LinkError> {
     with_sizes(&format!("{before}{largest}{after}"), product)
 }
 
-/// Replaces `1.5bdp` in `droptail:1.5bdp`, `limit=1.5bdp` or `1.5bdp` by bytes. Other words stay.
+/// Replaces `1.5bdp` in `droptail:1.5bdp`, `limit=1.5bdp` or `1.5bdp` by bytes. Other text stays.
 pub fn with_size(word: &str, product: Option<Bytes>) -> Result<String, LinkError> {
     let Some(stem) = word.strip_suffix("bdp") else { return Ok(word.to_owned()) };
     let start = stem.rfind([':', '=']).map_or(0, |at| at + 1);

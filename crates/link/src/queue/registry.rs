@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use units::{Bytes, Rate, Span, Time};
 
 /// Declares the disciplines. A line names the file, the type, the type of its settings, and the
-/// word that users write.
+/// name that users write.
 macro_rules! disciplines {
     ($($(#[$doc:meta])* $file:ident::$queue:ident($config:ident) $name:literal;)*) => {
         $(pub use super::$file::{$queue, $config};)*
@@ -47,8 +47,8 @@ macro_rules! disciplines {
                 }
             }
 
-            /// Forms that [`Self::from_str`](std::str::FromStr) reads, at least one for each
-            /// discipline.
+            /// Returns descriptions that [`Self::from_str`](std::str::FromStr) parses, at least one
+            /// per discipline.
             pub fn examples() -> impl Iterator<Item = &'static str> {
                 [$($config::EXAMPLES,)*].into_iter().flatten().copied()
             }

@@ -46,8 +46,8 @@ mod tests {
     use super::*;
 
     /// RFC 6937, section 4.1, first example: one loss with a FlightSize of 20. The window falls to
-    /// half, as in the RFC's figure, and not to CUBIC's 0.7. The sender retransmits a segment after
-    /// the third duplicate, and then sends one segment for every second ACK.
+    /// half, as in the RFC's example, and not to CUBIC's 0.7. The sender retransmits a segment
+    /// after the third duplicate, and then sends one segment for every second ACK.
     #[test]
     fn prr_halves_the_window_smoothly_after_one_loss() {
         // After SACKs for three segments, each ACK acknowledges one segment.

@@ -44,8 +44,8 @@ fn six_blocks_on_one_side_of_1_decide_and_five_do_not() {
     one_against[0].0 = Some(5.0);
     let undecided = only(row(&one_against));
     assert_eq!(undecided.verdict, Verdict::Undecided);
-    // If one block of six is on the other side of 1, two blocks of twelve are expected there, and
-    // the exact interval of twelve blocks leaves two blocks out.
+    // One block of six is on the other side of 1, so two blocks of twelve are expected there. The
+    // exact interval of twelve blocks leaves two blocks out.
     assert_eq!(undecided.more_blocks, Some(6));
 }
 

@@ -38,9 +38,9 @@ struct PeriodTotals {
 }
 
 /// The port's plan for a period, which treats all requests of the period alike, independent of
-/// their order. If the port served requests until no credit is left, small windows, whose hints are
-/// large, would hardly ever receive credit, and refusals would hit the flows that send when a
-/// period begins.
+/// their order. If the port served requests until no credit is left, small windows would hardly
+/// ever receive credit, because their hints are large. Refusals would hit the flows that send when
+/// a period begins.
 ///
 /// A hint reveals the size of a window: the larger the window, the less growth each packet
 /// requests. The port therefore refuses a flow whose hint is half of the others' twice as often,
