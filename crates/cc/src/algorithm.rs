@@ -60,7 +60,7 @@ impl Algorithm {
     pub const TUNNEL_DEFAULT: Self = Self::Tcpa;
 
     /// Whether an end offers CAQM in its handshake: the algorithm sends requests if the peer and a
-    /// port on the path accept, and [`Path::caqm`] tells it so.
+    /// port on the path accept; [`Path::caqm`] then has the settings.
     pub fn offers_caqm(self) -> bool {
         self == Self::Caqm
     }

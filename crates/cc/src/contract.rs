@@ -154,7 +154,7 @@ pub trait CongestionControl: Debug + Send {
     }
 
     /// Returns the minimum window of the host, if the algorithm depends on it: BBR waits until
-    /// little is in flight, and would wait for ever while the host keeps more there. With `None`
+    /// little is in flight, and would wait for ever if the host kept more in flight. With `None`
     /// the host chooses.
     fn min_window_segments(&self) -> Option<u64> {
         None

@@ -13,7 +13,7 @@ pub(crate) struct Source {
 #[derive(Debug)]
 enum Plan {
     Once,
-    /// Writes when the world tells it to.
+    /// Writes once, when the world asks for it.
     OnceTold {
         written: bool,
     },

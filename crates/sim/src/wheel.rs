@@ -1,4 +1,4 @@
-//! The queue of events: a hierarchical timing wheel (Varghese and Lauck 1987) to the nanosecond.
+//! The event queue: a hierarchical timing wheel (Varghese and Lauck 1987) to the nanosecond.
 //!
 //! Each level has 64 slots, and each slot spans the whole level below. Events due at the same time
 //! come out in the order of insertion: a slot is a queue, and the wheel empties a slot into the

@@ -1,4 +1,4 @@
-//! Tests links that change, policers, links that release packets in lumps, and results of the
+//! Tests links that change, policers, links that release packets periodically, and results of the
 //! measured time.
 #![allow(clippy::unwrap_used)]
 

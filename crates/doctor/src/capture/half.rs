@@ -519,9 +519,9 @@ impl Half {
         facts
     }
 
-    /// Returns the queueing delay on the return path. A capture near the sender sees how late
-    /// acknowledgements come. A capture near the other end sees how late data comes, and the rest
-    /// of the queueing delay belongs to the return path.
+    /// Returns the queueing delay on the return path. A capture near the sender shows the delay of
+    /// acknowledgements. A capture near the other end shows the delay of data, and the rest of the
+    /// queueing delay belongs to the return path.
     fn back_queue(&self, rtt: Option<Span>) -> Option<u64> {
         let queue = (rtt? - self.least_rtt()?).nanos();
         match self.is_near() {

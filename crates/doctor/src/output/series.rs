@@ -1,5 +1,5 @@
 //! The signals of a period over time: throughput, limits of the sender, round trips, queues, drops,
-//! and the cores by kind.
+//! and the time of cores by type.
 
 use crate::recording::{Connection, CoreTimes, Period, Recording, Sample};
 use crate::view::{End, Flow, View, counted};
@@ -157,7 +157,7 @@ fn drops(period: &Period) -> Option<Series> {
     chart("Drops and retransmissions", Shape::Lines, period, lines.collect())
 }
 
-/// Returns the busiest cores, each with its kinds of time.
+/// Charts the busiest cores, each with its time by type: user, system and so on.
 fn cores(period: &Period, view: &View<'_>) -> Vec<Series> {
     let mut busiest: Vec<usize> = view.cores.keys().copied().collect();
     busiest.sort_by(|a, b| view.cores[b].busy().total_cmp(&view.cores[a].busy()));

@@ -121,10 +121,10 @@ pub struct Tcp {
     pub buffer_limited: Option<Span>,
     pub last_sent: Option<Span>,
     pub last_received: Option<Span>,
-    /// The time since the last acknowledgement came, with data or without.
+    /// The time since the last acknowledgement arrived, with data or without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_acknowledged: Option<Span>,
-    /// The time that acknowledgements wait in queues on their way back. Only a capture shows it.
+    /// The time that acknowledgements wait in queues on the return path. Only a capture shows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub back_queue: Option<Span>,
 }

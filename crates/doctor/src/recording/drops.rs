@@ -18,7 +18,7 @@ pub struct Drops {
 pub struct DropPlace {
     pub reason: String,
     pub packets: u64,
-    /// The interface that the packets were at or came from.
+    /// The interface at which the packets were dropped, or from which they were received.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
     /// The kernel's function.

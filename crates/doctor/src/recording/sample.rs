@@ -86,7 +86,7 @@ pub struct InterfaceCounters {
     pub sent_packets: u64,
     pub sent_errors: u64,
     pub sent_drops: u64,
-    /// The number of times that the carrier came or went.
+    /// The number of carrier changes (link up or link down).
     pub carrier_changes: Option<u64>,
     /// The driver's own counters, as `ethtool -S` shows them.
     pub driver: BTreeMap<String, u64>,

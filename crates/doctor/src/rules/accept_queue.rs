@@ -1,4 +1,4 @@
-//! A program does not accept its connections as fast as they come.
+//! A program accepts connections more slowly than clients open them.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::{Listener, Sample};

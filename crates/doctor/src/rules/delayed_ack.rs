@@ -57,7 +57,7 @@ fn held_back<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
         .filter(|(_, held)| *held >= HELD)
 }
 
-/// Whether acknowledgements come late: by the smoothed round trip, or by the time since the part in
+/// Whether acknowledgements are late: by the smoothed round trip, or by the time since the part in
 /// flight was sent. The smoothed round trip can be short, because some messages are acknowledged at
 /// once.
 fn is_acknowledged_late(end: &End<'_>) -> bool {
@@ -89,8 +89,8 @@ fn is_held(connection: &Connection) -> bool {
     unsent > Bytes::ZERO && unsent < mss && flying > 0 && open
 }
 
-/// A delayed acknowledgement comes at least 40 ms late (TCP_DELACK_MIN). The smoothed round trip
-/// contains a part of this delay.
+/// Minimum delay of a late acknowledgement. The kernel delays an acknowledgement by at least 40 ms
+/// (TCP_DELACK_MIN). The smoothed round trip contains a part of this delay.
 const DELAYED: Span = Span::from_millis(10);
 const HELD: f64 = 0.3;
 

@@ -146,7 +146,8 @@ fn fails_to_send(view: &View<'_>) -> bool {
     view.counter("TcpExtTCPRetransFail").unwrap_or(0) > 0
 }
 
-/// Packets that came and were counted elsewhere (net/ipv4/ip_input.c, ip_forward.c, route.c).
+/// Counters of received packets that other counters explain (net/ipv4/ip_input.c, ip_forward.c,
+/// route.c).
 const ELSEWHERE: [&str; 9] = [
     "IpForwDatagrams",
     "IpFragFails",

@@ -1,4 +1,4 @@
-//! An interface counts errors or drops, or its carrier comes and goes.
+//! An interface counts errors or drops, or its carrier flaps.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::signs::input_queues::drops_many;

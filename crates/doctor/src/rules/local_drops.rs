@@ -16,8 +16,8 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(failed) = view.counter("TcpExtTCPRetransFail") else {
         return Outcome::not_seen("retransmissions that this machine could not send");
     };
-    // A route or a link that comes and goes also refuses packets, and so does a rate limit whose
-    // queue is full.
+    // A route or a link that flaps also refuses packets, and so does a rate limit whose queue is
+    // full.
     let is_up = flow.interface().is_none_or(|name| {
         let changes = view.interface(name).and_then(|one| one.carrier_changes);
         changes.unwrap_or(0) == 0

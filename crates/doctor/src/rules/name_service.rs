@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_query_that_waits_for_long_is_a_finding() {
         assert!(asking(1..=2, 1).holds_machine(RULE).is_some_and(|share| share > 0.5));
-        // The query began before the observation, and no answer came.
+        // The query began before the observation, and got no answer.
         assert!(asking(0..=3, 0).holds_machine(RULE).is_some_and(|share| share > 0.5));
     }
 

@@ -11,13 +11,13 @@ use units::Span;
 #[derive(Debug)]
 pub struct Row {
     pub rule: Rule,
-    /// The reason for the cause's place, and for the causes that the cause silences.
+    /// The reason for the row's position, and for the causes that it silences.
     pub because: &'static str,
     /// The rank of a finding, unless another column has its rank.
     rank: Rank,
     /// The rank of a finding about the machine as a whole, if the rank is another.
     rank_of_machine: Option<Rank>,
-    /// The ranks of cases that the rule tells apart.
+    /// The ranks of the cases that the rule distinguishes.
     cases: &'static [(Case, Rank)],
     /// Causes of the same connection, or of the machine, that do not stand beside this cause.
     silences: &'static [&'static str],

@@ -20,8 +20,8 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let is_own = |limit: &&Limit<'_>| flow.sender.is_some() && limit.qdisc.interface == name;
     let own = limits.iter().filter(is_own).max_by_key(|limit| limit.over);
     // The packets of a tunnel, a VLAN or a bridge leave through another interface, and received
-    // packets may be redirected to another interface (ifb). A limit there belongs to the connection
-    // if it passes about as much data.
+    // packets may be redirected to another interface (ifb). A limit of the other interface belongs
+    // to the connection if it passes about as much data.
     let other = || limits.iter().find(|limit| limit.is_full() && limit.carries(flow));
     match own.filter(|own| own.is_full()).or_else(other) {
         Some(limit) => limit.finding().limits_for(limit.waits).holds(),

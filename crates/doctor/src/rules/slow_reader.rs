@@ -117,7 +117,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 }
 
 /// Returns the peer of another connection on which the reader sends data at about this rate, if
-/// data waits there. A proxy reads only as fast as it can write.
+/// unsent data waits on it. A proxy reads only as fast as it can write.
 fn passes_on(receiver: &End<'_>, flow: &Flow<'_>, view: &View<'_>) -> Option<SocketAddr> {
     let rate = flow.rate().bits_per_second();
     let alike = |other: &&Flow<'_>| {

@@ -1,6 +1,6 @@
-//! Acknowledgements wait in a queue on their way back, and the sender waits for them although the
-//! path forward has room. Reasons are an uplink that is much slower than the downlink, and uploads
-//! beside downloads.
+//! Acknowledgements wait in a queue on the return path, and the sender waits for them although the
+//! forward path has capacity left. Reasons are an uplink that is much slower than the downlink, and
+//! uploads beside downloads.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{End, Flow, View};

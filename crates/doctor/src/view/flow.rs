@@ -71,9 +71,9 @@ impl<'a> Flow<'a> {
         waits >= 0.9 && self.rate().bits_per_second() < STALLED_BELOW || self.is_left_unread()
     }
 
-    /// Whether a program leaves the little data that came unread, because it hangs. Many programs
-    /// do not read some connections for a while, so this counts only if the user asks about the
-    /// connection.
+    /// Whether a program leaves the little data that arrived unread, because it hangs. Many
+    /// programs do not read some connections for a while, so this counts only if the user asks
+    /// about the connection.
     pub fn is_left_unread(&self) -> bool {
         let waits = |end: &End<'_>| {
             end.often(|c| c.state == ConnectionState::Established && c.receive_queue > Bytes::ZERO)

@@ -65,8 +65,8 @@ impl<'v, 'a> Occupancy<'v, 'a> {
         let (others, kin) = match core {
             // Processes that began or ended during the observation are not listed.
             None => (certain.max(rest - far - observer), far + observer),
-            // The rest of a core's time is divided in proportion to the processes that may run
-            // there.
+            // The rest of a core's time is divided in proportion to the processes that may run on
+            // the core.
             Some(_) => {
                 let unlisted = unlisted(view);
                 let (strangers, kin) = (listed + unlisted, far + observer);

@@ -2,8 +2,8 @@ use super::{End, Flow, View};
 
 /// The cores that work for a connection.
 impl Flow<'_> {
-    /// Whether a thread of the connection may run on the core, or its packets may be processed
-    /// there.
+    /// Whether a thread of the connection may run on the core, or its packets may be processed on
+    /// it.
     pub fn may_use(&self, core: usize, view: &View<'_>) -> bool {
         self.may_run_on(core, view) || self.may_be_processed_on(core, view)
     }
@@ -12,8 +12,7 @@ impl Flow<'_> {
     /// flow's packets to this core.
     pub fn may_be_processed_on(&self, core: usize, view: &View<'_>) -> bool {
         let device = self.interface().and_then(|name| view.machine().interfaces.get(name));
-        // A virtual device has no interrupts: its packets are processed on the core that they come
-        // from.
+        // A virtual device has no interrupts: its packets are processed on the core that sent them.
         let Some(device) = device.filter(|device| !device.interrupts.is_empty()) else {
             return true;
         };

@@ -16,7 +16,7 @@ pub(crate) struct Scoreboard {
     sacked: u64,
     lost: u64,
     repeated: u64,
-    /// The highest sequence acknowledged in any way.
+    /// The highest sequence acknowledged, cumulatively or selectively.
     reached: u64,
     /// The sequence below which no first transmission is in flight.
     judged: u64,

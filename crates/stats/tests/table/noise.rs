@@ -43,7 +43,7 @@ pub(crate) const ALL: [Noise; 9] = [
 ];
 
 impl Noise {
-    /// Returns the number of kinds of rows.
+    /// Returns the number of metrics, which is the number of kinds of rows.
     fn kinds(self) -> usize {
         if self == Self::Metrics { 3 } else { 1 }
     }

@@ -265,7 +265,7 @@ impl Plan {
 const MOST_WEIGHT: f64 = 4.0;
 const WHOLE: i64 = 1 << 16;
 
-/// Converts a size to a signed number, clamped so that no counter comes near the end of its range.
+/// Converts a size to a signed number, clamped so that no counter can overflow.
 fn signed(bytes: Bytes) -> i64 {
     i64::try_from(bytes.count()).unwrap_or(i64::MAX).min(1 << 50)
 }
