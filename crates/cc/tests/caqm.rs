@@ -65,7 +65,7 @@ fn in_avoidance_requests_grow_with_the_root_of_the_window() {
         (0..1000).map(|_| hint(sender.request(1)) as f64).sum::<f64>() / 1000.0 * 8.0
     };
     for (window, rtt) in [(1, 200), (4, 200), (100, 200), (100, 400), (10_000, 100), (50, 5000)] {
-        // Beyond four times the standard round trip, the sender uses the standard.
+        // Above four times the standard round trip, the sender uses the standard round trip.
         let times = if rtt > 800 { 1.0 } else { rtt as f64 / 200.0 };
         let expected = 24.0 / 8.0 * 1024.0 * (times / (f64::from(window) + 4.0 * times)).sqrt();
         assert!(expected < 255.0 * 8.0);

@@ -25,7 +25,7 @@ struct PathConfig {
     seed: u64,
 }
 
-/// The results of flows on such a path.
+/// The results of flows on a path.
 struct Ended {
     flows: Vec<FlowOutcome>,
     /// The peak of the queue in the opening, in round trips.

@@ -19,7 +19,7 @@ const FOUND: u64 = 90;
 enum Noise {
     /// Independent log-normal noise with this standard deviation.
     Independent(f64),
-    /// Noise of 5 % in which each turn keeps 0.9 of the previous disturbance.
+    /// Autocorrelated noise of 5 %: each turn keeps 0.9 of the previous disturbance.
     Remembering,
     /// A random walk of 1 % per turn under 3 % of independent noise.
     Wandering,
@@ -260,7 +260,7 @@ fn the_named_pairs_decide_an_undecided_run() {
     assert!(count >= 13, "{count} of 20 with {needed} pairs");
 }
 
-/// "could have seen 0.8 %" names the change that is detected in about 80 of 100 runs.
+/// The text "could have seen 0.8 %" names the change that is detected in about 80 of 100 runs.
 #[test]
 fn the_detectable_change_is_detected_8_times_in_10() {
     let fixed = |seed| Plan {

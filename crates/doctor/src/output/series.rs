@@ -50,8 +50,7 @@ fn throughput(period: &Period, flows: &[&Flow<'_>]) -> Option<Series> {
     chart("Throughput", Shape::Lines, period, lines.collect())
 }
 
-/// Charts the limits of the busiest connection's sender as shares of the time between two samples,
-/// of the busiest connection's sender.
+/// Charts the limits of the busiest connection's sender, as shares of the time between two samples.
 fn limited(period: &Period, flow: &Flow<'_>) -> Option<Series> {
     let sender = flow.sender.as_ref()?;
     let share = |of: fn(&Connection) -> Option<Span>| {

@@ -26,7 +26,7 @@ impl Recording {
     }
 }
 
-/// Refuses a choice with no core of the machine.
+/// Checks that at least one chosen core is a core of the machine.
 pub fn check(chosen: &BTreeSet<usize>, known: &[usize]) -> Result<(), DoctorError> {
     if known.iter().any(|core| chosen.contains(core)) {
         return Ok(());

@@ -107,7 +107,7 @@ pub struct Offloads {
     pub transmit_checksum: Option<bool>,
     pub receive_checksum: Option<bool>,
     pub scatter_gather: Option<bool>,
-    /// Features that the device or its driver fixes off: nobody can switch them on.
+    /// Features that the device or its driver keeps off: nobody can switch them on.
     pub fixed: Vec<String>,
 }
 

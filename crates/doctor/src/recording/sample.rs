@@ -162,7 +162,7 @@ pub struct Task {
     /// A thread of the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_kernel: Option<bool>,
-    /// A control group freezes it, in the last sample of a period.
+    /// Whether a control group freezes the thread, in the last sample of a period.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub frozen: bool,
     /// The cores that the thread may run on, in the last sample of a period.

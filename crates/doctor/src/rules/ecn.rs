@@ -56,7 +56,7 @@ fn explains(flow: &Flow<'_>, sender: &End<'_>, marked: u64, share: f64) -> bool 
     share >= SHARE || (marked >= FEWEST && enough && full)
 }
 
-/// At this share of marked segments, marks count whatever the window.
+/// Minimum share of marked segments at which marks count whatever the window.
 const SHARE: f64 = 0.005;
 /// Minimum number of marks: fewer may be chance.
 const FEWEST: u64 = 3;

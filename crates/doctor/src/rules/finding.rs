@@ -2,7 +2,7 @@ use super::Case;
 use serde::Serialize;
 use units::Rate;
 
-/// A rule's result.
+/// The result of a rule for a flow or for the machine.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     Holds(Box<Finding>),

@@ -317,7 +317,7 @@ mod tests {
 
     /// BBR over a veth pair to a router that limits the rate or drops the excess.
     #[test]
-    fn a_bottleneck_behind_a_virtual_cable_is_the_limit() {
+    fn a_bottleneck_beyond_a_veth_pair_is_the_limit() {
         let cable = |lost: u32, cpu: u64| {
             let cable = Sketch::new().interface(|eth0| eth0.device = false);
             let cable = cable.sender(move |at, sender| {
