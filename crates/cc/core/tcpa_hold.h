@@ -118,7 +118,7 @@ CC_INLINE u8 tcpa_starts_again(struct tcpa *t, u64 now_us)
 	return 1;
 }
 
-/* Alone, or among other tcpa flows. */
+/* Move the window towards the target queue, alone or among other tcpa flows. */
 CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 rtt = t->round_rtt;

@@ -419,7 +419,7 @@ CC_INLINE u32 tcpa_cut(const struct tcpa *t, u32 least)
 	return (u32)cc_max(cc_min(tcpa_round_share(t), TCPA_MOST_CUT), least);
 }
 
-/* The fastest packet of the round met a queue. */
+/* Whether the fastest packet of the round met a queue. */
 CC_INLINE u8 tcpa_queued(const struct tcpa *t)
 {
 	u32 slack = (u32)tcpa_queue_slack(t);
@@ -427,13 +427,13 @@ CC_INLINE u8 tcpa_queued(const struct tcpa *t)
 	return t->round_rtt > t->min_rtt + slack;
 }
 
-/* The fastest packet of the round met next to no queue. */
+/* Whether the fastest packet of the round met almost no queue. */
 CC_INLINE u8 tcpa_drained(const struct tcpa *t)
 {
 	return t->round_rtt && t->round_rtt <= t->min_rtt + tcpa_noise(t->min_rtt);
 }
 
-/* A round of fewer segments may have measured only the receiver's delayed-ACK timer. */
+/* Whether the round had enough segments to measure more than the receiver's delayed-ACK timer. */
 CC_INLINE u8 tcpa_told(const struct tcpa *t)
 {
 	return t->round_acked >= tcpa_least_flight(t);

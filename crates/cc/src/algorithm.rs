@@ -15,7 +15,7 @@ macro_rules! algorithms {
             /// Every algorithm, in the order of the variants.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// The name that users write, for example `cubic`.
+            /// Returns the name that users write, for example `cubic`.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
@@ -35,23 +35,23 @@ macro_rules! algorithms {
 }
 
 algorithms! {
-    /// As Linux ships it.
+    /// CUBIC as Linux ships it.
     Cubic "cubic" All Cubic::new;
-    /// RFC 5681, 6582.
+    /// Reno as in RFC 5681 and RFC 6582.
     Reno "reno" Simulator Reno::new;
-    /// Version 1, as Linux ships it.
+    /// BBR version 1, as Linux ships it.
     Bbr "bbr" All Bbr::new;
-    /// Version 3, after draft-ietf-ccwg-bbr.
+    /// BBR version 3, after draft-ietf-ccwg-bbr.
     Bbr3 "bbr3" Simulator Bbr3::new;
-    /// Weir's own: the core that the kernel runs too.
+    /// Weir's own algorithm: the core that the kernel runs too.
     Tcpa "tcpa" All Tcpa::new;
-    /// RFC 8257; needs a bottleneck that marks.
+    /// DCTCP (RFC 8257); needs a bottleneck that marks.
     Dctcp "dctcp" Simulator Dctcp::new;
     /// Sends requests to the ports on the path; Reno if host, peer or path do not support CAQM.
     Caqm "caqm" Simulator Caqm::new;
     /// Linux's CUBIC where the host paces, as under `fq`.
     CubicPaced "cubic-paced" Simulator Cubic::paced;
-    /// Follows the RFC exactly, with HyStart++.
+    /// CUBIC exactly as in RFC 9438, with HyStart++.
     CubicRfc9438 "cubic-rfc9438" Simulator Cubic::rfc9438;
 }
 
@@ -60,12 +60,12 @@ impl Algorithm {
     pub const TUNNEL_DEFAULT: Self = Self::Tcpa;
 
     /// Whether an end offers CAQM in its handshake: the algorithm sends requests if the peer and a
-    /// port on the path accept, and [`Path::caqm`] tells it so.
+    /// port on the path accept; [`Path::caqm`] then has the settings.
     pub fn offers_caqm(self) -> bool {
         self == Self::Caqm
     }
 
-    /// The congestion controls of the kernel that behave most like this one, best first.
+    /// Returns the congestion controls of the kernel that behave most like this one, best first.
     pub fn in_kernel(self) -> &'static [&'static str] {
         match self {
             Self::Tcpa => &["tcpa", "bbr"],
@@ -93,7 +93,7 @@ enum Hosts {
     Simulator,
 }
 
-/// No algorithm has this name; the value holds the name as written.
+/// The error for a name that no algorithm has; the value is the name as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownAlgorithm(pub String);
 

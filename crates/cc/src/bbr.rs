@@ -73,7 +73,7 @@ struct Cycle {
 }
 
 impl Bbr {
-    /// BBR version 1 at the start of a connection.
+    /// Creates BBR version 1 at the start of a connection.
     pub fn new(path: &Path) -> Self {
         let mss = path.mss.count().max(1);
         let initial = path.initial_window.count();
@@ -106,7 +106,7 @@ impl Bbr {
         bbr
     }
 
-    /// Bytes a second.
+    /// Returns the bandwidth estimate in bytes a second.
     fn model(&self) -> u64 {
         self.long_term.bandwidth().unwrap_or_else(|| self.bandwidth.max())
     }
@@ -118,7 +118,7 @@ impl Bbr {
         scaled(u64::try_from(bytes).unwrap_or(u64::MAX), gain)
     }
 
-    /// The bandwidth-delay product, and room for the bursts at both ends.
+    /// Returns the bandwidth-delay product times `gain`, with room for the bursts at both ends.
     fn inflight(&self, gain: u64) -> u64 {
         let mut target = self.bdp(gain) + 3 * self.burst();
         // Round up to an even number of segments, so that delayed ACKs cost no utilisation.
@@ -129,7 +129,8 @@ impl Bbr {
         target
     }
 
-    /// One burst of segmentation offload: a millisecond of data at the pacing rate.
+    /// Returns the size of a burst of segmentation offload: a millisecond of data at the pacing
+    /// rate.
     fn burst(&self) -> u64 {
         let least = if self.pacing < SLOW { 1 } else { 2 };
         (self.pacing >> 10).clamp(least * self.mss, 0x7f * self.mss).min(64 * 1024)
@@ -262,7 +263,7 @@ impl Bbr {
         }
     }
 
-    /// `bbr_set_cwnd`.
+    /// Sets the window as `bbr_set_cwnd` does.
     fn set_window(&mut self, ack: &Ack, gain: u64) {
         let acked = ack.acked.count();
         if acked > 0 && !self.follow_recovery(ack) {
@@ -280,7 +281,8 @@ impl Bbr {
         }
     }
 
-    /// Whether recovery sets the window (`bbr_set_cwnd_to_recover_or_restore`).
+    /// Sets the window in recovery (`bbr_set_cwnd_to_recover_or_restore`). Returns whether recovery
+    /// set it.
     fn follow_recovery(&mut self, ack: &Ack) -> bool {
         let flight = ack.inflight.count() + ack.acked.count();
         self.cwnd = self.cwnd.saturating_sub(ack.lost.count()).max(self.mss);

@@ -11,9 +11,8 @@ mod bounds;
 mod minimum;
 mod startup;
 
-/// BBR version 3, after draft-ietf-ccwg-bbr. In contrast to the draft, which judges each lost
-/// packet, this type judges losses when an ACK reports them, against the flight at the sending of
-/// the acknowledged packet.
+/// BBR version 3, after draft-ietf-ccwg-bbr. The draft judges each lost packet. This type judges
+/// losses when an ACK reports them, against the flight when the acknowledged packet was sent.
 #[derive(Debug, Clone)]
 pub struct Bbr3 {
     mss: u64,
@@ -66,7 +65,7 @@ enum Feedback {
 }
 
 impl Bbr3 {
-    /// BBR version 3 at the start of a connection.
+    /// Creates BBR version 3 at the start of a connection.
     pub fn new(path: &Path) -> Self {
         let rtt = path.handshake_rtt.unwrap_or(Span::from_millis(1)).nanos().max(1_000);
         let initial = path.initial_window.count();
@@ -99,7 +98,7 @@ impl Bbr3 {
         }
     }
 
-    /// Bytes a second.
+    /// Returns the bandwidth estimate in bytes a second.
     fn model(&self) -> u64 {
         self.bandwidth.max().min(self.bounds.bandwidth_short.unwrap_or(u64::MAX))
     }
@@ -124,7 +123,7 @@ impl Bbr3 {
         LEAST_SEGMENTS * self.mss
     }
 
-    /// The bytes that a flow uses: bounded by the pipe and by the window.
+    /// Returns the bytes that a flow uses: bounded by the pipe and by the window.
     fn target(&self) -> u64 {
         self.bdp(self.model(), ONE).min(self.cwnd)
     }

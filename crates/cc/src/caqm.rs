@@ -82,7 +82,7 @@ impl CaqmSender {
         unsafe { weir_caqm_measured(self, rtt.map_or(0, micros), stamp(now)) };
     }
 
-    /// The tag for each of `segments` segments that are sent together.
+    /// Returns the tag for each of `segments` segments that are sent together.
     pub fn request(&mut self, segments: u32) -> Info {
         // SAFETY: as in `measured`.
         let hint = unsafe { weir_caqm_request(self, segments) };
@@ -100,7 +100,7 @@ impl CaqmSender {
         unsafe { weir_caqm_answer(self, more.into(), fewer.into(), limited.into(), stamp(now)) };
     }
 
-    /// The retransmission timer expired at `now`.
+    /// Halves the window after a timeout at `now`.
     pub fn on_timeout(&mut self, now: Time) {
         // SAFETY: as in `measured`.
         unsafe { weir_caqm_on_timeout(self, stamp(now)) };
@@ -125,7 +125,7 @@ impl CaqmSender {
         unsafe { weir_caqm_on_idle(self, window) };
     }
 
-    /// The window in segments.
+    /// Returns the window in segments.
     pub fn window(&self) -> u32 {
         self.cwnd
     }
@@ -138,7 +138,7 @@ impl CaqmSender {
 }
 
 impl CaqmReceiver {
-    /// A receiver without requests to acknowledge.
+    /// Creates a receiver without requests to acknowledge.
     pub fn new(settings: &CaqmSettings) -> Self {
         Self { settings: *settings, owed: Owed::default() }
     }
@@ -156,7 +156,7 @@ impl CaqmReceiver {
         }
     }
 
-    /// The tag of the ACK that leaves now.
+    /// Returns the tag of the ACK that leaves now.
     pub fn answer(&mut self) -> Info {
         let mut fewer = 0;
         // SAFETY: as in `data`.
@@ -165,7 +165,7 @@ impl CaqmReceiver {
         Info::answer(if fewer != 0 { -units } else { units })
     }
 
-    /// The bytes not yet reported to the sender: increases, and decreases.
+    /// Returns the bytes not yet reported to the sender: increases, and decreases.
     pub fn owed(&self) -> (Bytes, Bytes) {
         (Bytes::new(self.owed.more.into()), Bytes::new(self.owed.fewer.into()))
     }
@@ -175,7 +175,7 @@ fn stamp(now: Time) -> u64 {
     now.nanos() / 1000
 }
 
-/// In microseconds, at least 1: zero means no sample.
+/// Converts an RTT sample to microseconds, at least 1, because zero means no sample.
 fn micros(span: Span) -> u32 {
     u32::try_from(span.nanos() / 1000).unwrap_or(u32::MAX).max(1)
 }
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_the_settings_are_the_struct_of_the_core() {
+    fn the_words_of_the_settings_match_struct_caqm_params() {
         let settings = CaqmSettings::from_words(std::array::from_fn(|index| index as u32));
         // SAFETY: the struct is `repr(C)` and holds eleven `u32`, as the array does.
         let words = unsafe { std::mem::transmute::<CaqmSettings, [u32; 11]>(settings) };

@@ -102,7 +102,7 @@ pub enum Reduction {
 
 /// One algorithm on one connection.
 pub trait CongestionControl: Debug + Send {
-    /// The algorithm's name. All variants of CUBIC are named `cubic`.
+    /// Returns the algorithm's name. All variants of CUBIC are named `cubic`.
     fn name(&self) -> &'static str;
 
     /// Takes an ACK and the rate sample that it completes.
@@ -129,33 +129,33 @@ pub trait CongestionControl: Debug + Send {
     /// in flight.
     fn on_idle(&mut self, now: Time, idle: Span);
 
-    /// The limit on bytes in flight.
+    /// Returns the limit on bytes in flight.
     fn cwnd(&self) -> Bytes;
 
-    /// The target of the window while the host repairs a loss, and the end of slow start.
+    /// Returns the target of the window while the host repairs a loss, and the end of slow start.
     fn ssthresh(&self) -> Bytes;
 
-    /// The rate at which packets leave. `None` leaves pacing to the host: Linux then paces at 2
-    /// windows a round trip in slow start and at 1.2 afterwards, or does not pace.
+    /// Returns the rate at which packets leave. `None` leaves pacing to the host: Linux then paces
+    /// at 2 windows a round trip in slow start and at 1.2 afterwards, or does not pace.
     fn pacing_rate(&self) -> Option<Rate>;
 
-    /// The side that shrinks the window in a loss event.
+    /// Returns the side that shrinks the window in a loss event.
     fn reduction(&self) -> Reduction;
 
-    /// The estimate to remember for the path when the connection ends. With `None` the host keeps
-    /// its old estimate.
+    /// Returns the estimate to remember for the path when the connection ends. With `None` the host
+    /// keeps its old estimate.
     fn note(&self) -> Option<Memory> {
         None
     }
 
-    /// The path's own loss, from algorithms that distinguish it from congestion loss.
+    /// Returns the path's own loss, from algorithms that distinguish it from congestion loss.
     fn path_loss(&self) -> Option<Share> {
         None
     }
 
-    /// The minimum window of the host, if the algorithm depends on it: BBR waits until little is in
-    /// flight, and would wait for ever while the host keeps more there. With `None` the host
-    /// chooses.
+    /// Returns the minimum window of the host, if the algorithm depends on it: BBR waits until
+    /// little is in flight, and would wait for ever if the host kept more in flight. With `None`
+    /// the host chooses.
     fn min_window_segments(&self) -> Option<u64> {
         None
     }
@@ -172,8 +172,8 @@ pub trait CongestionControl: Debug + Send {
         false
     }
 
-    /// The CAQM request for each of `_segments` segments that leave together. With `None` the
-    /// segments carry no tag, and the host does not call this method again.
+    /// Returns the CAQM request for each of `_segments` segments that leave together. With `None`
+    /// the segments carry no tag, and the host does not call this method again.
     fn request(&mut self, _segments: u32) -> Option<Info> {
         None
     }
@@ -189,7 +189,7 @@ pub trait CongestionControl: Debug + Send {
 }
 
 impl Ack {
-    /// The rate sample (draft-ietf-ccwg-bbr: delivery rate), if there is one.
+    /// Returns the rate sample (draft-ietf-ccwg-bbr: delivery rate), if there is one.
     pub fn delivery_rate(&self) -> Option<Rate> {
         let nanos = u128::from(self.interval.nanos());
         let bytes = self.delivered.saturating_sub(self.prior_delivered).count();

@@ -108,7 +108,7 @@ impl TcpaCore {
 }
 
 impl TcpaCore {
-    /// The present estimate of the path, for a later connection.
+    /// Returns the present estimate of the path, for a later connection.
     pub(crate) fn note(&self) -> Option<CoreMemory> {
         let mut memory = CoreMemory::default();
         // SAFETY: as in `on_ack`; the core only reads the state.
@@ -116,7 +116,7 @@ impl TcpaCore {
         (noted != 0).then_some(memory)
     }
 
-    /// The share of segments that the path loses without congestion.
+    /// Returns the share of segments that the path loses without congestion.
     pub(crate) fn floor(&self) -> Share {
         // SAFETY: as in `on_ack`; the core only reads the state.
         let of_1024 = unsafe { weir_tcpa_floor(self) };
@@ -192,7 +192,7 @@ impl CoreOut {
     }
 }
 
-/// In microseconds, at least 1 for a sample: zero means no sample.
+/// Converts to microseconds, at least 1 for a sample, because zero means no sample.
 fn micros(span: Span) -> u32 {
     match span.nanos() {
         0 => 0,

@@ -31,26 +31,26 @@ enum Flavour {
 }
 
 impl Cubic {
-    /// Linux's CUBIC (`net/ipv4/tcp_cubic.c`): whole segments, HyStart by ACK trains and by delay,
-    /// a Reno-friendly window that never grows faster than CUBIC's share of Reno's growth, and a
-    /// growth rate that is recomputed 32 times a second. Because of this recomputation, it grows
-    /// more slowly than Reno below 30 ms.
+    /// Creates Linux's CUBIC (`net/ipv4/tcp_cubic.c`): whole segments, HyStart by ACK trains and by
+    /// delay, and a growth rate that is recomputed 32 times a second. The Reno-friendly window
+    /// never grows faster than CUBIC's share of Reno's growth. Because of the recomputation, this
+    /// CUBIC grows more slowly than Reno below 30 ms.
     pub fn new(path: &Path) -> Self {
         Self::flavoured(path, Flavour::Linux(ClassicHyStart::default(), Linux::default()))
     }
 
-    /// Linux's CUBIC on a host that paces (`fq`): an ACK train shows a full path only if it lasts a
-    /// round trip.
+    /// Creates Linux's CUBIC for a host that paces (`fq`): an ACK train shows a full path only if
+    /// it lasts a round trip.
     pub fn paced(path: &Path) -> Self {
         Self::flavoured(path, Flavour::Linux(ClassicHyStart::paced(), Linux::default()))
     }
 
-    /// RFC 9438, with HyStart++ (RFC 9406).
+    /// Creates CUBIC as in RFC 9438, with HyStart++ (RFC 9406).
     pub fn rfc9438(path: &Path) -> Self {
         Self::flavoured(path, Flavour::Rfc9438(HyStartPlusPlus::default(), None, 0.0))
     }
 
-    /// The part of the window that a reduction leaves, instead of 0.7.
+    /// Sets the part of the window that a reduction leaves, instead of 0.7.
     #[must_use]
     pub fn with_beta(self, beta: f64) -> Self {
         Self { beta, ..self }
@@ -214,7 +214,7 @@ impl CongestionControl for Cubic {
     }
 }
 
-/// The time at which the cubic curve returns to its plateau, in seconds.
+/// Returns K, the time from a reduction until the cubic curve reaches its plateau, in seconds.
 fn time_to_plateau(plateau: f64, window: f64) -> f64 {
     ((plateau - window).max(0.0) / C).cbrt()
 }

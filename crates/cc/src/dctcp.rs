@@ -2,7 +2,7 @@ use crate::round::Rounds;
 use crate::{Ack, CongestionControl, Loss, Path, Reduction, Reno};
 use units::{Bytes, Rate, Span, Time};
 
-/// DCTCP (RFC 8257): Reno that shrinks by the share of marked bytes.
+/// DCTCP (RFC 8257): Reno, but marks shrink the window by half of the share of marked bytes.
 #[derive(Debug, Clone)]
 pub struct Dctcp {
     reno: Reno,
@@ -17,7 +17,7 @@ pub struct Dctcp {
 }
 
 impl Dctcp {
-    /// DCTCP at the start of a connection.
+    /// Creates DCTCP at the start of a connection.
     pub fn new(path: &Path) -> Self {
         Self {
             reno: Reno::new(path),
@@ -30,7 +30,7 @@ impl Dctcp {
         }
     }
 
-    /// The moving share of marked bytes.
+    /// Returns the moving share of marked bytes.
     pub fn alpha(&self) -> f64 {
         self.alpha as f64 / ONE as f64
     }

@@ -84,7 +84,7 @@ impl ClassicHyStart {
         Self { paced: self.paced, ..Self::default() }
     }
 
-    /// `window` in segments.
+    /// Returns the growth that this ACK allows. `window` is in segments.
     pub(crate) fn on_ack(&mut self, ack: &Ack, window: u64) -> Growth {
         if self.rounds.on_ack(ack) {
             (self.round_began, self.last_ack) = (ack.now, ack.now);
@@ -130,7 +130,7 @@ mod tests {
 
     /// RFC 9406, 4.2: an eighth of the round trip, at least 4 ms and at most 16 ms.
     #[test]
-    fn the_threshold_is_an_eighth_within_bounds() {
+    fn the_hystart_threshold_is_an_eighth_of_the_rtt_within_bounds() {
         let of = |rtt| threshold(Span::from_millis(rtt));
         assert_eq!(of(10), Span::from_millis(4));
         assert_eq!(of(40), Span::from_millis(5));

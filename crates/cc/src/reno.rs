@@ -16,7 +16,7 @@ pub struct Reno {
 }
 
 impl Reno {
-    /// Reno at the start of a connection.
+    /// Creates Reno at the start of a connection.
     pub fn new(path: &Path) -> Self {
         let initial = path.initial_window.count();
         Self {

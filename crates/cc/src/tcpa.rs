@@ -30,12 +30,12 @@ impl Default for TcpaSettings {
 }
 
 impl Tcpa {
-    /// TCPA with the default settings at the start of a connection.
+    /// Creates TCPA with the default settings at the start of a connection.
     pub fn new(path: &Path) -> Self {
         Self::with(path, TcpaSettings::default())
     }
 
-    /// TCPA with `settings` at the start of a connection.
+    /// Creates TCPA with `settings` at the start of a connection.
     pub fn with(path: &Path, settings: TcpaSettings) -> Self {
         let TcpaSettings { init_cwnd, loss_init_cwnd, pauses } = settings;
         let params =

@@ -26,7 +26,7 @@ impl WindowedMax {
         }
     }
 
-    /// Zero before the first value.
+    /// Returns the maximum; zero before the first value.
     pub(crate) fn max(&self) -> u64 {
         self.candidates.front().map_or(0, |(_, value)| *value)
     }

@@ -125,7 +125,7 @@ impl Connection {
 
 proptest! {
     #[test]
-    fn every_answer_can_be_used(
+    fn every_window_and_pacing_rate_is_usable(
         steps in prop::collection::vec(step(), 1..400),
         handshake in prop::option::of(1_u64..1_000_000),
         seed in any::<u64>(),
@@ -164,8 +164,8 @@ fn memory() -> impl Strategy<Value = Memory> {
 }
 
 proptest! {
-    /// With any settings and memory, the first window is the configured one unless the memory
-    /// replaces it, and the window after a timeout is always the configured one.
+    /// With any settings, the first window is the configured one unless the memory replaces it. The
+    /// window after a timeout is always the configured one.
     #[test]
     fn settings_and_memories_are_kept_within_bounds(
         steps in prop::collection::vec(step(), 1..200),

@@ -30,7 +30,7 @@ fn start_up_doubles_each_round_and_ends_after_three_without_growth() {
 }
 
 #[test]
-fn the_cycle_is_five_quarters_three_quarters_and_six_times_one() {
+fn probe_bandwidth_has_gains_of_1_25_then_0_75_then_six_of_1() {
     let mut pipe = bbr();
     pipe.run(Span::from_secs(3), |_| {});
     let mut seen: Vec<(f64, f64)> = Vec::new();
@@ -56,7 +56,7 @@ fn the_cycle_is_five_quarters_three_quarters_and_six_times_one() {
 }
 
 #[test]
-fn no_more_than_two_pipes_are_in_flight() {
+fn at_most_two_bandwidth_delay_products_are_in_flight() {
     let mut pipe = bbr();
     pipe.run(Span::from_secs(3), |_| {});
     let mut most = 0;

@@ -10,7 +10,7 @@ fn bbr3() -> Pipe {
     Pipe::new(Algorithm::Bbr3, Rate::from_mbit(100), Span::from_millis(40))
 }
 
-/// The times of the UP phases, in which the pacing rate exceeds the model.
+/// Returns the times of the UP phases, in which the pacing rate exceeds the model.
 fn probes(pipe: &mut Pipe, span: Span) -> Vec<f64> {
     let mut found: Vec<f64> = Vec::new();
     let mut up = false;
@@ -25,7 +25,7 @@ fn probes(pipe: &mut Pipe, span: Span) -> Vec<f64> {
 }
 
 #[test]
-fn start_up_ends_and_the_pipe_stays_full() {
+fn bbr3_start_up_ends_and_the_pipe_stays_full() {
     let mut pipe = bbr3();
     pipe.run(Span::from_secs(2), |_| {});
     assert!(!pipe.algorithm.in_slow_start());

@@ -54,7 +54,7 @@ fn in_start_the_window_doubles_and_afterwards_it_grows_by_alpha() {
 }
 
 /// Requests grow with the root of the window plus four segments, and with the root of the round
-/// trip, so that flows of equal rates request the same with each segment. Without the four
+/// trip. Flows of equal rates therefore request the same with each segment. Without the four
 /// segments, the smallest windows would request more than a hint holds.
 #[test]
 fn in_avoidance_requests_grow_with_the_root_of_the_window() {
@@ -65,7 +65,7 @@ fn in_avoidance_requests_grow_with_the_root_of_the_window() {
         (0..1000).map(|_| hint(sender.request(1)) as f64).sum::<f64>() / 1000.0 * 8.0
     };
     for (window, rtt) in [(1, 200), (4, 200), (100, 200), (100, 400), (10_000, 100), (50, 5000)] {
-        // Beyond four times the standard round trip, the sender uses the standard.
+        // Above four times the standard round trip, the sender uses the standard round trip.
         let times = if rtt > 800 { 1.0 } else { rtt as f64 / 200.0 };
         let expected = 24.0 / 8.0 * 1024.0 * (times / (f64::from(window) + 4.0 * times)).sqrt();
         assert!(expected < 255.0 * 8.0);
@@ -97,7 +97,7 @@ fn a_refusal_first_consumes_unused_gain() {
 }
 
 #[test]
-fn as_in_the_reference_every_loss_halves_the_window_and_ends_no_start() {
+fn with_loss_as_reference_every_loss_halves_the_window() {
     let settings = CaqmSettings { loss_as_reference: 1, theta: 0, ..CaqmSettings::default() };
     let mut sender = CaqmSender::new(&settings, 40, Some(Span::from_micros(200)), at(0));
     // No port has answered so far, and the reference goes on requesting.
@@ -120,7 +120,7 @@ fn as_in_the_reference_every_loss_halves_the_window_and_ends_no_start() {
 }
 
 #[test]
-fn any_alpha_of_the_reference_is_a_full_hint_at_most() {
+fn any_alpha_requests_at_most_a_full_hint() {
     let settings = CaqmSettings { alpha: 32_767, alpha_root: 0, ..CaqmSettings::default() };
     for window in [1, 10, 1000, 100_000] {
         let mut sender = CaqmSender::new(&settings, window, Some(Span::from_micros(800)), at(0));
@@ -173,7 +173,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 proptest! {
     /// Reported and owed bytes together equal the received bytes.
     #[test]
-    fn the_receiver_loses_nothing(events in events()) {
+    fn the_receiver_reports_every_byte_of_the_requests(events in events()) {
         let settings = CaqmSettings::default();
         let (mut sender, mut receiver) = (sender(20), CaqmReceiver::new(&settings));
         let (mut came, mut told) = (0, 0);
@@ -208,7 +208,7 @@ proptest! {
     /// With any answers (forged, lost, duplicated or reordered) the window stays within its bounds
     /// and does not grow beyond the requests.
     #[test]
-    fn the_window_is_bounded(
+    fn any_answers_keep_the_window_within_bounds_and_requests(
         answers in proptest::collection::vec((any::<u16>(), 0_u64..500, 0_u32..70, any::<bool>()), 1..400),
         window in 0_u32..100,
         most in 1_u32..5000,
@@ -268,7 +268,7 @@ proptest! {
     /// The window still follows the arriving answers to the byte, up to the requests and at most to
     /// twice its size in a round trip.
     #[test]
-    fn no_byte_is_lost_or_made_up_on_the_way(ways in ways(), window in 20_u32..200) {
+    fn the_window_follows_arriving_answers_to_the_byte(ways in ways(), window in 20_u32..200) {
         let settings = CaqmSettings { max_cwnd: 1 << 20, ..CaqmSettings::default() };
         let mut sender = sender(window);
         let mut receiver = CaqmReceiver::new(&settings);

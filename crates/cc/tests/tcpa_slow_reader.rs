@@ -51,8 +51,8 @@ impl Veth {
         });
     }
 
-    /// The time of a window at the pacing rate. A host that sends a window at once is then silent
-    /// for this time.
+    /// Returns the time of a window at the pacing rate. A host that sends a window at once is then
+    /// silent for this time.
     fn window_us(&self) -> u64 {
         let pace = self.tcpa.pacing_rate().expect("tcpa paces");
         pace.time_for(self.tcpa.cwnd()).nanos() / 1000
@@ -60,8 +60,8 @@ impl Veth {
 }
 
 /// Linux delays its ACKs by up to 40 ms while the application reads too slowly for the receive
-/// window to grow. To tcpa, two delayed ACKs are a slump, even if the window grew in haste between
-/// them.
+/// window to grow. Two delayed ACKs look like a slump (a sudden fall of the rate) to tcpa, even if
+/// the window grew in haste between them.
 #[test]
 fn a_slow_reader_does_not_silence_the_sender() {
     for fast in 3..40 {

@@ -22,7 +22,7 @@ struct Feed {
 }
 
 impl Feed {
-    /// A window's worth of segments, one by one; the first `marked` of them carry a mark.
+    /// Acknowledges a window of segments one by one; the first `marked` of them carry a mark.
     fn round(&mut self, algorithm: &mut dyn CongestionControl, marked: u64) {
         let begin = self.delivered;
         let segments = algorithm.cwnd().count() / MSS;
@@ -55,7 +55,7 @@ fn loss(inflight: u64, repeated: bool) -> Loss {
 }
 
 #[test]
-fn reno_doubles_then_adds_one_and_halves() {
+fn reno_doubles_then_adds_a_segment_a_round_and_halves_at_a_loss() {
     let (mut reno, mut feed) = (Reno::new(&path()), Feed { delivered: 0 });
     for expected in [20, 40, 80] {
         feed.round(&mut reno, 0);
@@ -77,7 +77,7 @@ fn reno_doubles_then_adds_one_and_halves() {
 }
 
 #[test]
-fn reno_begins_anew_after_a_timeout_and_stops_at_half() {
+fn reno_repeats_slow_start_up_to_half_the_window_after_a_timeout() {
     let (mut reno, mut feed) = (Reno::new(&path()), Feed { delivered: 0 });
     feed.round(&mut reno, 0);
     reno.on_timeout(&loss(20 * MSS, false));
@@ -102,7 +102,7 @@ fn reno_begins_anew_after_a_timeout_and_stops_at_half() {
 
 /// RFC 8257, 3.3: alpha = (1 - g) alpha + g F with g = 1/16.
 #[test]
-fn alpha_forgets_a_sixteenth_each_round_and_becomes_the_share() {
+fn dctcp_alpha_moves_by_a_sixteenth_a_round_to_the_marked_share() {
     let (mut dctcp, mut feed) = (Dctcp::new(&path()), Feed { delivered: 0 });
     dctcp.on_loss(&loss(10 * MSS, false));
     dctcp.on_recovered(Time::ZERO);
@@ -123,7 +123,7 @@ fn alpha_forgets_a_sixteenth_each_round_and_becomes_the_share() {
 }
 
 #[test]
-fn dctcp_takes_half_of_alpha_once_a_window() {
+fn dctcp_reduces_by_half_of_alpha_once_per_window() {
     let (mut dctcp, mut feed) = (Dctcp::new(&path()), Feed { delivered: 0 });
     feed.round(&mut dctcp, 0);
     let (window, alpha) = (dctcp.cwnd().count() as f64, dctcp.alpha());

@@ -2,18 +2,20 @@
 
 use units::{Bytes, Rate, Span};
 
-/// One window in each round trip.
+/// Returns the rate of one window per round trip.
 pub fn window(window: Bytes, rtt: Span) -> Option<Rate> {
     (rtt > Span::ZERO).then(|| bits(window.count() as f64 * 8.0 / rtt.secs_f64()))
 }
 
-/// Mathis, Semke, Mahdavi and Ott (1997): Reno under random loss, with an ACK for each segment.
+/// Returns the rate of Reno under random loss, with an ACK for each segment: Mathis, Semke, Mahdavi
+/// and Ott (1997).
 pub fn mathis(mss: Bytes, rtt: Span, loss: f64) -> Option<Rate> {
     (rtt > Span::ZERO && loss > 0.0)
         .then(|| bits(mss.count() as f64 * 8.0 / rtt.secs_f64() * (1.5 / loss).sqrt()))
 }
 
-/// Padhye, Firoiu, Towsley and Kurose (1998), equation 31, which includes retransmission timeouts.
+/// Returns the rate of Reno with its retransmission timeouts: Padhye, Firoiu, Towsley and Kurose
+/// (1998), equation 31.
 pub fn pftk(mss: Bytes, rtt: Span, rto: Span, loss: f64) -> Option<Rate> {
     if rtt == Span::ZERO || !(loss > 0.0 && loss < 1.0) {
         return None;
@@ -24,7 +26,7 @@ pub fn pftk(mss: Bytes, rtt: Span, rto: Span, loss: f64) -> Option<Rate> {
     Some(bits(mss.count() as f64 * 8.0 / (fast + slow)))
 }
 
-/// RFC 9438 section 5.1: CUBIC's mean window, outside its Reno-friendly region.
+/// Returns the rate of CUBIC's mean window outside its Reno-friendly region (RFC 9438 section 5.1).
 pub fn cubic(mss: Bytes, rtt: Span, loss: f64) -> Option<Rate> {
     (rtt > Span::ZERO && loss > 0.0).then(|| {
         let segments = 1.054 * (rtt.secs_f64() / loss).powf(0.75);
@@ -32,13 +34,14 @@ pub fn cubic(mss: Bytes, rtt: Span, loss: f64) -> Option<Rate> {
     })
 }
 
-/// The rate at which a flow would use all of a resource, of which `rate` uses the share `used`.
+/// Returns the rate at which a flow would use all of a resource. At `rate` the flow uses the share
+/// `used`.
 pub fn of_resource(rate: Rate, used: f64) -> Option<Rate> {
     (used > 0.0).then(|| bits(rate.bits_per_second() as f64 / used.min(1.0)))
 }
 
-/// TCP's payload on an Ethernet of this speed, with an MTU of 1500 bytes and timestamps: 1448 of
-/// 1538 bytes.
+/// Returns the TCP payload rate of an Ethernet link of this speed, with an MTU of 1500 bytes and
+/// timestamps: 1448 of 1538 bytes.
 pub fn payload_of(speed: Rate) -> Rate {
     bits(speed.bits_per_second() as f64 * 1448.0 / 1538.0)
 }
@@ -52,11 +55,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn published_values_of_the_formulas_are_met() {
+    fn formulas_match_their_published_values() {
         let (mss, rtt) = (Bytes::new(1460), Span::from_millis(20));
         let mbit = |rate: Option<Rate>| rate.unwrap().mbit_per_second();
         assert!((mbit(window(Bytes::kib(64), rtt)) - 26.2).abs() < 0.1);
-        // 1.22 segments of 1460 bytes each 20 ms, ten times for a loss of 1 %.
+        // 1.22 segments of 1460 bytes per 20 ms, times 1/sqrt(0.01) = 10.
         assert!((mbit(mathis(mss, rtt, 0.01)) - 7.15).abs() < 0.1);
         let with_timeouts = mbit(pftk(mss, rtt, Span::from_millis(200), 0.01));
         assert!(with_timeouts < 7.15 && with_timeouts > 4.0, "{with_timeouts}");

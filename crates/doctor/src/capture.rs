@@ -140,7 +140,8 @@ impl Tracks {
         }
     }
 
-    /// The samples; each holds, for every connection, the direction that moved more data in all.
+    /// Returns the samples. Each holds, for every connection, the direction that moved more data in
+    /// total.
     fn finish(mut self) -> Vec<Sample> {
         self.sample_until(u64::MAX);
         let senders: BTreeMap<Ends, usize> =
@@ -230,7 +231,7 @@ fn recording(survey: Survey, tracks: Tracks, is_cut: bool, focus: &Focus) -> Rec
     recording
 }
 
-/// The counters of a machine that a capture can count.
+/// Kernel counters that a capture can reproduce from its packets.
 const COUNTERS: [&str; 5] = [
     "TcpActiveOpens",
     "TcpAttemptFails",

@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::net::{IpAddr, SocketAddr};
 use units::{Rate, Span};
 
-/// The answer, in the form that `--json` prints (`docs/reference/doctor.md`).
+/// A diagnosis, which `--json` prints (`docs/reference/doctor.md`).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Diagnosis {
     /// The version of this document.
@@ -64,11 +64,11 @@ pub struct PeriodReport {
     /// The share of a core that the observation itself took.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observer_cpu: Option<f64>,
-    /// The busiest first.
+    /// The flows that were judged, the busiest first.
     pub flows: Vec<FlowReport>,
     /// Connections that transferred less than a verdict needs.
     pub quiet: usize,
-    /// The packets that the kernel dropped, by its reasons and places.
+    /// The packets that the kernel dropped, by drop reason and location.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drops: Option<Drops>,
     /// Causes of the machine as a whole.
@@ -87,9 +87,9 @@ pub struct FlowReport {
     pub rtt: Option<Span>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
-    /// The far end was not seen.
+    /// Only one end of the connection was observed.
     pub one_sided: bool,
-    /// The sender is far and unseen.
+    /// Only the receiver was observed: the sender is another machine.
     pub receives_only: bool,
     /// Whether the flow belongs to a test: its sender had data all the time.
     #[serde(skip)]
@@ -118,14 +118,14 @@ pub struct Found {
 }
 
 impl Found {
-    /// The cause explains enough to be a verdict.
+    /// Whether the cause explains enough to be a verdict.
     pub(crate) fn limits_enough(&self) -> bool {
         self.finding.explains.is_some_and(|share| share >= LIMITS_FROM)
     }
 }
 
 impl VerdictKind {
-    /// The name of the kind, as in JSON.
+    /// Returns the kind's name in the JSON document.
     pub fn name(self) -> &'static str {
         match self {
             Self::Limited => "limited",
@@ -153,7 +153,7 @@ pub enum Question {
 }
 
 impl Question {
-    /// The question that the recording was made for.
+    /// Returns the question that the recording was made for.
     pub fn of(recording: &Recording) -> Self {
         if recording.focus.is_some() { Self::Flow } else { Self::Machine }
     }
@@ -236,7 +236,8 @@ struct Sorted {
     not_seen: Vec<RuledOut>,
 }
 
-/// A saved result and a capture lack most signals: a missing signal rules nothing out.
+/// Turns a cause that was ruled out into one that was not seen if the recording lacks its signals,
+/// as saved results and captures do.
 fn within_saved(recording: &Recording, mut answer: Answer) -> Answer {
     let lacks = match recording.origin {
         Origin::Saved if !answer.row.is_saved => "signals that a saved result does not have",
@@ -267,14 +268,14 @@ fn sorted(answers: impl Iterator<Item = Answer>) -> Sorted {
     sorted
 }
 
-/// Shares within a twentieth are equal, so that noise does not decide the order.
+/// Rounds a share to a multiple of 1/20, so that noise does not decide the order.
 fn rounded(share: f64) -> f64 {
     (share * 20.0).round()
 }
 
 const MOST_FLOWS: usize = 8;
-/// The least share that a cause of a verdict explains. A cause with a smaller share is named beside
-/// the verdict.
+/// Minimum share that a cause must explain to be the verdict. A cause with a smaller share is named
+/// beside the verdict.
 pub(crate) const LIMITS_FROM: f64 = 0.2;
 
 #[cfg(test)]
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn two_causes_are_both_named() {
+    fn two_causes_that_limit_a_flow_are_both_named() {
         let both = limited_by_window().sender(|at, sender| {
             sender.tcp.buffer_limited = Some(Span::from_millis(500 * at));
         });
@@ -339,7 +340,7 @@ mod tests {
         assert_eq!((flow.kind, flow.cause), (VerdictKind::Limited, Some("application")));
     }
 
-    /// A test whose two directions have these sketches.
+    /// Diagnoses a test of two directions, one sketch each.
     fn directions(sending: &Sketch, receiving: &Sketch) -> Verdict {
         let mut recording = sending.recording().clone();
         recording.focus = Some("a test with far".to_owned());
@@ -366,7 +367,7 @@ mod tests {
                 receiver.tcp.own_window = Some(Bytes::new(window));
             })
         };
-        // 20 Mbit/s at a round trip of 20 ms are 50 kB.
+        // 20 Mbit/s at a round trip of 20 ms need a window of 50 kB.
         let slow = directions(&fast(), &back(20, 52_000));
         assert_eq!(slow.cause, Some("receiver-window"), "{slow:?}");
         let alike = directions(&fast(), &back(200, 520_000));
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_link_is_nothing_wrong() {
+    fn a_full_link_gives_the_verdict_nothing_wrong() {
         let full = Sketch::new().each(|at, sample| {
             let eth0 = sample.interfaces.get_mut("eth0").unwrap();
             eth0.sent = Bytes::new(at * 120_000_000);
@@ -417,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_the_machine_is_a_verdict_without_any_flow() {
+    fn a_fault_of_the_machine_gives_a_verdict_without_any_flow() {
         let flaps = Sketch::idle().each(|at, sample| {
             sample.interfaces.get_mut("eth0").unwrap().carrier_changes = Some(1 + at);
         });
@@ -439,7 +440,7 @@ mod tests {
     /// 200 bytes each 30 ms are less than a transfer, but enough for a question about the
     /// connection.
     #[test]
-    fn a_trickle_is_judged_if_the_user_asks_about_it() {
+    fn a_slow_connection_is_judged_if_the_user_asks_about_it() {
         let trickle = Sketch::new().tcp(|at, tcp| {
             let messages = at as u32 * 33;
             tcp.rtt = Some(Span::from_millis(30));

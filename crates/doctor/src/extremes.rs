@@ -1,5 +1,5 @@
-//! Recordings with any value in any place cause no panic, no share out of bounds, no unclean
-//! output.
+//! Tests that a recording with any value in any field causes no panic, no share outside 0 to 1, and
+//! no control characters in the output.
 
 use crate::recording::{Conntrack, Group, Listener, Qdisc, SocketLimit, UdpSocket};
 use crate::rules::sketch::Sketch;
@@ -7,7 +7,7 @@ use crate::{Diagnosis, Question, Recording, diagnose, output};
 use serde_json::{Value, json};
 use units::{Bytes, Rate, Span};
 
-/// A recording in which most signals occur.
+/// Builds a recording in which most signals occur.
 fn full() -> Value {
     let sketch = Sketch::new()
         .with_receiver(|_, _| {})
@@ -63,7 +63,7 @@ fn full() -> Value {
     serde_json::to_value(sketch.recording()).unwrap()
 }
 
-/// The places of all numbers, times and texts.
+/// Collects the JSON pointers of all numbers, times and strings.
 fn places(value: &Value, at: &str, found: &mut Vec<String>) {
     let escaped = |key: &str| key.replace('~', "~0").replace('/', "~1");
     match value {
@@ -98,7 +98,7 @@ fn assert_in_bounds(diagnosis: &Diagnosis, what: &str) {
 }
 
 #[test]
-fn any_value_may_be_anything() {
+fn a_recording_with_any_value_in_a_field_is_diagnosed() {
     let full = full();
     let mut all = Vec::new();
     places(&full, "", &mut all);

@@ -51,7 +51,8 @@ pub fn machine(plan: &Plan, stop: &AtomicBool) -> Result<Recording, DoctorError>
     }
 }
 
-/// A process without a connection may wait for a name server before the process connects.
+/// Decides what to do if the process has no connection: it may wait for a name server before it
+/// connects.
 fn without_connection(pid: u32, recording: Recording) -> Result<Recording, DoctorError> {
     let is_of_process = |udp: &UdpSocket| udp.holders.iter().any(|holder| holder.pid == pid);
     let last = recording.periods.last().and_then(|period| period.samples.last());
@@ -72,16 +73,16 @@ fn process_name(pid: u32) -> Option<String> {
     Some(units::foreign(line).to_string())
 }
 
-/// The CPU time that the calling thread has used so far, for [`Plan::spent`].
+/// Returns the CPU time that the calling thread has used so far, for [`Plan::spent`].
 pub fn own_cpu_time() -> Span {
     probe::clock::own_thread_cpu_time()
 }
 
-/// The CPUs that this machine uses; none if they cannot be seen.
+/// Returns the CPUs that this machine uses; none if they cannot be seen.
 pub fn cpus() -> Vec<usize> {
     facts::cores(&Tree::here()).unwrap_or_default()
 }
 
-/// Long enough for a rate, short enough to wait for.
+/// The default length of an observation: long enough to measure rates, short enough to wait for.
 pub const TIME: Span = Span::from_millis(3_000);
 pub const INTERVAL: Span = Span::from_millis(250);

@@ -7,8 +7,8 @@ mod series;
 
 pub use series::series;
 
-/// For a person, `wide` columns wide: the verdict, its evidence and advice in at most twelve lines,
-/// or everything that is known.
+/// Writes the diagnosis for a terminal of `wide` columns: the verdict, its evidence and advice in
+/// at most twelve lines, or everything that is known.
 pub fn text(diagnosis: &Diagnosis, wide: usize, all: bool) -> String {
     let wide = wide.max(NARROWEST);
     if all { full::full(diagnosis, wide) } else { brief::brief(diagnosis, wide) }
@@ -16,12 +16,12 @@ pub fn text(diagnosis: &Diagnosis, wide: usize, all: bool) -> String {
 
 use crate::Diagnosis;
 
-/// The document on one line.
+/// Returns the document on one line.
 pub fn json_line(diagnosis: &Diagnosis) -> String {
     serde_json::to_string(diagnosis).unwrap_or_default() + "\n"
 }
 
-/// The document over several lines. `docs/reference/doctor.md` describes it.
+/// Returns the document over several lines. `docs/reference/doctor.md` describes it.
 pub fn json(diagnosis: &Diagnosis) -> String {
     serde_json::to_string_pretty(diagnosis).unwrap_or_default() + "\n"
 }

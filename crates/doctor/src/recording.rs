@@ -52,19 +52,19 @@ pub struct Recording {
     pub unseen: Vec<Unseen>,
 }
 
-/// How the figures were obtained.
+/// The origin of the values in a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
     #[default]
     Measured,
-    /// Figures that another verb saved, see [`crate::saved`].
+    /// Values that another command saved, see [`crate::saved`].
     Saved,
     /// Packets of a capture, see [`crate::capture`].
     Captured,
-    /// Figures copied by hand from another program's output.
+    /// Values copied by hand from another program's output.
     Transcribed,
-    /// Figures written for a test.
+    /// Values written for a test.
     Synthetic,
 }
 
@@ -98,8 +98,9 @@ pub struct Period {
     pub attempt: Option<Attempt>,
 }
 
-/// Connections that opened and ended within half of the observation: seen by a single sample, or
-/// short within [`ShortLived::ROUND_TRIPS`]. More may have opened and ended between two samples.
+/// Connections that opened and ended within half of the observation. They were in a single sample,
+/// or lasted at most [`ShortLived::ROUND_TRIPS`]. More may have opened and ended between two
+/// samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ShortLived {
@@ -109,7 +110,7 @@ pub struct ShortLived {
 }
 
 impl ShortLived {
-    /// After as many round trips the window of a connection has grown.
+    /// Maximum length of a short-lived connection, in round trips; later its window has grown.
     pub const ROUND_TRIPS: u64 = 32;
 }
 

@@ -199,7 +199,7 @@ pub const TABLE: &[Row] = &[
     )
     .cases(&[
         (no_answer::FALLS_SILENT, always(0.97)),
-        // Ranks below the causes that tell why the first SYN is dropped.
+        // Ranks below the causes that explain why the first SYN is dropped.
         (no_answer::REPEATS_SYNS, always(0.5)),
     ])
     .everywhere(&["no-answer"])
@@ -251,7 +251,7 @@ pub const TABLE: &[Row] = &[
         "Missing offloads are the reason for the CPU time that they cost.",
     )
     .cases(&[
-        // Ranks below the only core that may be used: offloads only make a byte cheaper there.
+        // Ranks below the only core that may be used: offloads only reduce the CPU time per byte.
         (offloads::CONFINED, always(0.5)),
     ])
     .moves(),
@@ -420,13 +420,14 @@ pub const TABLE: &[Row] = &[
         "Datagrams of this machine fill the path, and cause the queue and its losses.",
     )
     .cases(&[
-        // Losses without a queue do not tell whose packets fill the path: a path may lose packets
+        // Losses without a queue do not show whose packets fill the path: a path may lose packets
         // at any rate. The rank is too low to silence other causes.
         (own_datagrams::BY_LOSSES, always(0.45)),
     ])
     .silences(&["path", "bufferbloat", "loss"])
     .moves(),
-    // Ranks above `path` on the way forward: its queue looks like a queue on the way back.
+    // Ranks above `path`, for which a queue on the return path looks like a queue on the forward
+    // path.
     row(
         way_back::RULE,
         always(0.9),
@@ -558,7 +559,7 @@ pub const TABLE: &[Row] = &[
         .cases(&[(socket_memory::DROPS, always(0.97).beside("loss"))]),
 ];
 
-/// The row of the cause with this name.
+/// Returns the row of the cause with this name.
 pub(crate) fn row_of(cause: &str) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.rule.cause == cause)
 }

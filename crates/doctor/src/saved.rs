@@ -1,6 +1,6 @@
-//! Recordings from the figures that another verb saved: `weir perf --report` and `--json`, iperf3
-//! `-J`, and the directory of `weir lab run`. Each signal that the files lack is listed as not
-//! seen, so that no rule takes its absence for a zero.
+//! Builds recordings from results that another verb saved: `weir perf --report` and `--json`,
+//! iperf3 `-J`, and the directory of `weir lab run`. Each signal that the files lack is listed as
+//! not seen, so that no rule takes its absence for a zero.
 
 mod figures;
 mod lab_run;
@@ -14,7 +14,7 @@ use std::io::Read;
 use std::path::Path;
 use units::foreign_json;
 
-/// Reads a recording, or makes a recording of saved figures. The file is untrusted: its size is
+/// Reads a recording, or makes a recording of saved results. The file is untrusted: its size is
 /// bounded, and its texts are escaped.
 pub fn open(path: &Path, focus: &Focus) -> Result<Recording, DoctorError> {
     if is_capture(path) {
@@ -67,7 +67,7 @@ pub fn parse(text: &str, journal: Option<&str>) -> Result<Recording, String> {
         .to_owned())
 }
 
-/// The cores' time before the first interval is zero.
+/// Sets the CPU times before the first interval to zero.
 fn begin_cores(samples: &mut [Sample]) {
     if let [first, second, ..] = samples {
         first.cores = second.cores.keys().map(|core| (*core, CoreTimes::default())).collect();

@@ -13,11 +13,11 @@ use series::Series;
 use std::collections::BTreeMap;
 use units::Span;
 
-/// The figures of one observer since its start.
+/// The counters of one observer since its start.
 #[derive(Debug)]
 pub struct Standing {
     flows: Series,
-    /// The time by cause. Healthy causes count apart.
+    /// The time by cause, and by whether the cause is healthy (no fault).
     machine: BTreeMap<(&'static str, bool), Span>,
     verdicts: BTreeMap<(&'static str, &'static str), Span>,
     now: Option<Verdict>,
@@ -43,8 +43,8 @@ struct Active {
 type Shown = BTreeMap<Subject, String>;
 
 impl Standing {
-    /// `most`: the most series of connections. Further connections are counted together, under
-    /// their cause alone.
+    /// `most`: maximum number of series of connections. Further connections are counted together,
+    /// under their cause alone.
     pub fn new(most: usize) -> Self {
         Self {
             flows: Series::new(most),
@@ -146,12 +146,13 @@ impl Standing {
         shown
     }
 
-    /// The number of series of connections.
+    /// Returns the number of series of connections.
     pub fn series(&self) -> usize {
         self.flows.len()
     }
 
-    /// The text for Prometheus. `since` is the time since the last observation ended.
+    /// Returns the metrics in Prometheus text format. `since` is the time since the last
+    /// observation ended.
     pub fn exposition(&self, up: Span, since: Span) -> String {
         metrics::exposition(self, up, since)
     }

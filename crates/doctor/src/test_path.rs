@@ -1,5 +1,5 @@
 //! A short transfer to a `weir perf server` or a stock iperf3, and another transfer back, while
-//! this machine is observed. The far end reports its figures over iperf3's protocol.
+//! this machine is observed. The far end reports its results over iperf3's protocol.
 
 mod far;
 mod refusal;
@@ -21,9 +21,9 @@ use units::{Bytes, Span};
 pub struct TestPlan {
     pub host: String,
     pub port: u16,
-    /// The time of each direction.
+    /// The duration of each direction.
     pub time: Span,
-    /// The bytes of each direction. A transfer that reaches them ends early.
+    /// Maximum number of bytes in each direction. A transfer that reaches it ends early.
     pub most: Bytes,
     pub connect_within: Duration,
     /// The time for which the idle path is probed before the first transfer.
@@ -31,7 +31,7 @@ pub struct TestPlan {
 }
 
 impl TestPlan {
-    /// A test of at most eight seconds.
+    /// Plans a test of at most eight seconds.
     pub fn short(host: impl Into<String>, port: u16) -> Self {
         Self {
             host: host.into(),
@@ -43,7 +43,7 @@ impl TestPlan {
         }
     }
 
-    /// A test of at most thirty seconds.
+    /// Plans a test of at most thirty seconds.
     pub fn thorough(host: impl Into<String>, port: u16) -> Self {
         Self {
             time: Span::from_millis(12_000),
@@ -54,7 +54,7 @@ impl TestPlan {
         }
     }
 
-    /// The text that announces the traffic.
+    /// Returns the text that announces the traffic.
     pub fn announcement(&self) -> String {
         format!(
             "sending to {} port {} for {}, then receiving from it for {}, at most {} in each direction",

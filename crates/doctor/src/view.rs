@@ -39,7 +39,7 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// `None` if the period has less than two samples, which give no rate.
+    /// Compares the samples of a period; `None` with fewer than two samples, which give no rate.
     pub fn of(recording: &'a Recording, period: &'a Period) -> Option<Self> {
         let (first, last) = (period.samples.first()?, period.samples.last()?);
         let is_beside = |flow: &Flow<'_>| flow.end().last().beside;
@@ -74,8 +74,8 @@ impl<'a> View<'a> {
         &self.period.samples
     }
 
-    /// The control group of these processes that kept memory from its sockets most often, and the
-    /// number of times.
+    /// Returns the control group of these processes that refused memory to its sockets most often,
+    /// and the number of refusals.
     pub fn socket_limit(&self, holders: &[Holder]) -> Option<(&'a SocketLimit, u64)> {
         let is_held =
             |limit: &&SocketLimit| holders.iter().any(|holder| limit.pids.contains(&holder.pid));
@@ -89,7 +89,8 @@ impl<'a> View<'a> {
         limits.max_by_key(|(_, refused)| *refused)
     }
 
-    /// The increment of a counter of `/proc/net`; `None` if the counter is missing or was reset.
+    /// Returns the increment of a counter of `/proc/net`; `None` if the counter is missing or was
+    /// reset.
     pub fn counter(&self, name: &str) -> Option<u64> {
         counted(*self.last.counters.get(name)?, *self.first.counters.get(name)?)
     }
@@ -108,13 +109,13 @@ impl<'a> View<'a> {
         )
     }
 
-    /// All interfaces that are in the first and in the last sample.
+    /// Returns all interfaces that are in the first and in the last sample.
     pub fn interfaces(&self) -> impl Iterator<Item = InterfaceUse<'a>> + '_ {
         self.machine().interfaces.keys().filter_map(|name| self.interface(name))
     }
 
-    /// By core: increments of the packets processed, the packets dropped, and the rounds that ended
-    /// by their budget.
+    /// Returns, for each core, the increments of the packets processed, the packets dropped, and
+    /// the rounds that ended by their budget.
     pub fn softnet(&self) -> BTreeMap<usize, [u64; 3]> {
         let both = self.last.softnet.iter().filter_map(|(core, later)| {
             let earlier = self.first.softnet.get(core)?;
@@ -128,7 +129,7 @@ impl<'a> View<'a> {
         both.collect()
     }
 
-    /// The share of the time in which at least one task, or every task, waited.
+    /// Returns the share of the time in which at least one task, or every task, waited.
     pub fn pressure(&self, resource: &str) -> Option<(f64, f64)> {
         let (later, earlier) =
             (self.last.pressure.get(resource)?, self.first.pressure.get(resource)?);
@@ -138,7 +139,7 @@ impl<'a> View<'a> {
         Some((share(later.some, earlier.some), full))
     }
 
-    /// The core with the largest busy share.
+    /// Returns the core with the largest busy share.
     pub fn busiest_core(&self) -> Option<(usize, CoreUse)> {
         self.cores
             .iter()
@@ -146,7 +147,7 @@ impl<'a> View<'a> {
             .map(|(core, shares)| (*core, *shares))
     }
 
-    /// Stolen share of the time, over all cores.
+    /// Returns the stolen share of the time, over all cores.
     pub fn steal(&self) -> Option<f64> {
         let count = self.cores.len();
         (count > 0).then(|| self.cores.values().map(|core| core.steal).sum::<f64>() / count as f64)
@@ -156,7 +157,7 @@ impl<'a> View<'a> {
         self.machine().sysctls.get(name).map(String::as_str)
     }
 
-    /// One of the numbers of a setting such as `net.ipv4.tcp_rmem`.
+    /// Returns one number of a setting such as `net.ipv4.tcp_rmem`.
     pub fn sysctl_number(&self, name: &str, column: usize) -> Option<u64> {
         self.sysctl(name)?.split_ascii_whitespace().nth(column)?.parse().ok()
     }

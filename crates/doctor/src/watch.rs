@@ -10,8 +10,8 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// A line about a diagnosis, if its verdict, or the causes that are out of order on the
-    /// machine, differ from the previous diagnosis.
+    /// Returns a line about a diagnosis if its verdict, or the faults of the machine, differ from
+    /// the previous diagnosis.
     pub fn news(&mut self, at: Span, diagnosis: &Diagnosis) -> Option<String> {
         let verdict = &diagnosis.verdict;
         let mut machine: Vec<_> = diagnosis
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_change_is_news() {
+    fn only_a_changed_verdict_is_reported() {
         let mut changes = Changes::default();
         let first = changes.news(Span::ZERO, &diagnosis(90)).unwrap();
         assert!(first.starts_with("+00:00:00  The receiver's window is the limit"), "{first}");

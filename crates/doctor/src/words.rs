@@ -16,7 +16,7 @@ pub(crate) fn span(span: Span) -> String {
     scaled(span.nanos() as f64, &[(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")])
 }
 
-/// A share from 0 to 1 as a percentage; small shares keep two significant digits.
+/// Writes a share from 0 to 1 as a percentage; small shares keep two significant digits.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent.abs() {
@@ -27,12 +27,12 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// `1 core`, `2 cores`.
+/// Writes a count with its noun: `1 core`, `2 cores`.
 pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-/// `0, 1, 4-7`.
+/// Writes a list of cores: `0, 1, 4-7`.
 pub(crate) fn cores(cores: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for core in cores {
@@ -48,7 +48,7 @@ pub(crate) fn cores(cores: &[usize]) -> String {
     words.join(", ")
 }
 
-/// The mask of these cores in the kernel's format: groups of 32 bits in hexadecimal.
+/// Writes the mask of these cores in the kernel's format: groups of 32 bits in hexadecimal.
 pub(crate) fn mask(cores: &[usize]) -> String {
     let groups = cores.iter().map(|core| core / 32 + 1).max().unwrap_or(1).min(MOST_GROUPS);
     let mut words = vec![0u32; groups];

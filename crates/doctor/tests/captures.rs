@@ -7,7 +7,7 @@ use doctor::{Diagnosis, Question, Recording, capture, diagnose, output};
 use proptest::prelude::*;
 use wire::pcap::{file_header, record_header_cut};
 
-/// The place of a capture on a path of 20 ms: nanoseconds from the sender.
+/// The capture point on a path with a round trip of 20 ms.
 #[derive(Debug, Clone, Copy)]
 enum Side {
     Sender,
@@ -48,7 +48,7 @@ impl Trace {
         Self { packets: Vec::new(), side, with_stamps: true }
     }
 
-    /// A segment that its sender sends at this time.
+    /// Adds a segment that its sender sends at `at`.
     fn send(&mut self, at: u64, packet: Packet) {
         let (far, near) = match self.side {
             Side::Sender => (ONE_WAY, 0),
@@ -102,7 +102,7 @@ impl Trace {
         self.send(2 * ONE_WAY, ack);
     }
 
-    /// Data of the client at this time; its position is in bytes.
+    /// Adds data of the client at `at`; `position` is in bytes.
     fn data(&mut self, at: u64, position: u64, length: u64) {
         let echo = (at.saturating_sub(ONE_WAY) / MS) as u32;
         let sequence = 1000 + position as u32;
@@ -116,7 +116,7 @@ impl Trace {
         self.send(at, Packet { payload: length as u32, echo, ..packet });
     }
 
-    /// The server acknowledges up to this position, and offers this window.
+    /// Adds an acknowledgement of the server up to `position`, with this window.
     fn ack(&mut self, at: u64, position: u64, window: u64, sack: Option<(u64, u64)>) {
         let sack = sack.map(|(left, right)| (1000 + left as u32, 1000 + right as u32));
         let packet = Packet { is_answer: true, sequence: 5000, flags: ACK, ..Packet::default() };
@@ -124,7 +124,7 @@ impl Trace {
         self.send(at, Packet { acknowledgement, window: (window >> 7) as u16, sack, ..packet });
     }
 
-    /// The file, with this link type and header in front of each packet.
+    /// Writes a pcap file with this link type, and `head` in front of each packet.
     fn file(&self, link: u32, head: &[u8]) -> Vec<u8> {
         let mut packets = self.packets.clone();
         packets.sort_by_key(|(at, ..)| *at);
@@ -155,7 +155,8 @@ fn diagnosis(recording: &Recording) -> Diagnosis {
     diagnosis
 }
 
-/// One window each round trip: 64 kB in bursts of segments, for three seconds.
+/// Captures a sender of one window of 64 kB per round trip, in bursts of segments, for three
+/// seconds.
 fn window_limited(side: Side) -> Trace {
     let mut trace = Trace::new(side);
     trace.handshake();
@@ -173,7 +174,7 @@ fn window_limited(side: Side) -> Trace {
 }
 
 #[test]
-fn a_full_window_is_named_from_either_side() {
+fn a_full_receive_window_is_diagnosed_at_either_capture_point() {
     for side in [Side::Sender, Side::Receiver] {
         let diagnosis = window_limited(side).judged();
         assert_eq!(diagnosis.verdict.cause, Some("receiver-window"), "{side:?}: {diagnosis:#?}");
@@ -204,8 +205,8 @@ fn every_link_type_gives_the_same_facts() {
     }
 }
 
-/// A window of 30 segments in each second round trip. The path loses the fifth segment, and the
-/// sender repeats it a round trip later.
+/// Captures a sender of 30 segments in every second round trip. The path loses the fifth segment,
+/// and the sender repeats it a round trip later.
 fn lossy(side: Side) -> Trace {
     let mut trace = Trace::new(side);
     trace.handshake();
@@ -241,7 +242,7 @@ fn lossy(side: Side) -> Trace {
 }
 
 #[test]
-fn a_lost_segment_is_counted_from_either_side() {
+fn a_lost_segment_is_counted_at_either_capture_point() {
     for side in [Side::Sender, Side::Receiver] {
         let trace = lossy(side);
         let recording = read(&trace.file(101, &[]));

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-/// A kernel's formats, as its source has them.
+/// The file formats of a kernel release, from its source.
 #[derive(Debug, Clone, Copy)]
 struct Kernel {
     release: &'static str,
@@ -70,7 +70,7 @@ const KERNELS: &[Kernel] = &[
 
 type Files = BTreeMap<String, String>;
 
-/// The files at one time. Every counter grows a little.
+/// Builds the files at the time `at`. Every counter grows with `at`.
 fn files(kernel: Kernel, at: u64) -> Files {
     let mut files = Files::new();
     let mut add = |path: &str, text: String| files.insert(path.to_owned(), text);
@@ -145,7 +145,7 @@ fn write(root: &Path, files: &Files) {
     }
 }
 
-/// Reads both times from one tree, whose files change in between.
+/// Diagnoses two samples of one tree, whose files change in between.
 fn judged(first: &Files, last: &Files) -> Diagnosis {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), first);
@@ -191,7 +191,7 @@ fn each_kernel_is_read_and_has_no_fault() {
 }
 
 #[test]
-fn any_file_may_be_missing_or_vanish() {
+fn a_file_that_is_missing_or_vanishes_is_no_fault() {
     for kernel in &KERNELS[..3] {
         let (first, last) = (files(*kernel, 0), files(*kernel, 1));
         for name in first.keys() {
@@ -209,7 +209,7 @@ fn any_file_may_be_missing_or_vanish() {
 }
 
 #[test]
-fn any_file_may_be_cut_or_hold_anything() {
+fn a_truncated_or_corrupt_file_is_no_fault() {
     let kernel = KERNELS[1];
     let (first, last) = (files(kernel, 0), files(kernel, 1));
     for name in first.keys() {
@@ -231,7 +231,7 @@ fn any_file_may_be_cut_or_hold_anything() {
 }
 
 #[test]
-fn counters_that_fall_and_cores_that_leave_are_no_fault() {
+fn reset_counters_and_cores_that_go_offline_are_no_fault() {
     for kernel in KERNELS {
         // A guest reboots between the samples, or a driver resets its counters.
         assert_no_fault(&judged(&files(*kernel, 9), &files(*kernel, 0)), kernel.release);

@@ -6,7 +6,7 @@ use doctor::{Diagnosis, Question, VerdictKind, diagnose, saved};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// A test of `weir perf` with one stream of 100 Mbit/s over 20 ms.
+/// Builds a test of `weir perf` with one stream of 100 Mbit/s over 20 ms.
 fn perf(info: impl Fn(u64) -> Value, busy: f64) -> Value {
     let interval = |at: u64| {
         let mut tcp = json!({"rtt_us": 20_100, "min_rtt_us": 20_000, "rto_us": 220_000,
@@ -52,7 +52,7 @@ fn judged(folder: &Path, file: &str, document: &Value) -> Diagnosis {
 }
 
 #[test]
-fn a_saved_test_is_judged_by_what_it_has() {
+fn a_saved_test_is_judged_by_its_saved_signals() {
     let folder = tempfile::tempdir().unwrap();
     let window = |at: u64| json!({"receive_window_limited_us": 900_000 * (at + 1)});
     let diagnosis = judged(folder.path(), "results.json", &perf(window, 5.0));
@@ -101,7 +101,7 @@ fn a_result_of_iperf3_has_fewer_signals() {
 }
 
 #[test]
-fn tests_without_a_tcp_result_are_refused_in_words() {
+fn a_result_without_tcp_is_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |document: &Value| {
         let path = folder.path().join("results.json");
@@ -117,7 +117,7 @@ fn tests_without_a_tcp_result_are_refused_in_words() {
     assert!(refused(&json!([])).contains("cannot be judged"));
 }
 
-/// A lab of two cells: one limited by the receiver's window, one with a full machine.
+/// Builds a lab of two cells: one limited by the receiver's window, one with a full machine.
 fn lab() -> (Value, String) {
     let cell = |rtt: &str| json!({"system": "tcp", "axes": {"rtt": rtt}});
     let results = json!({"lab": "example", "valid": true,
@@ -228,7 +228,7 @@ fn cells_of_a_lab_show_a_full_link_and_a_full_thread_of_a_tunnel() {
 }
 
 #[test]
-fn a_run_without_turns_is_refused_in_words() {
+fn a_lab_without_runs_is_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("results.json");
     std::fs::write(&path, lab().0.to_string()).unwrap();

@@ -31,7 +31,7 @@ impl Capacity {
         }
     }
 
-    /// The long-term mean rate; `None` for an unlimited link.
+    /// Returns the long-term mean rate; `None` for an unlimited link.
     pub fn mean_rate(&self) -> Option<Rate> {
         match self {
             Self::Unlimited => None,
@@ -92,8 +92,9 @@ pub(crate) enum Server {
     Unlimited,
     Fixed {
         rate: u64,
-        /// When the link is free, in whole nanoseconds; `rest` holds the remainder in units of
-        /// 1/rate nanosecond. Rates that do not divide a nanosecond evenly therefore do not drift.
+        /// The time at which the link is free, in whole nanoseconds; `rest` holds the remainder in
+        /// units of 1/rate nanosecond. Rates that do not divide a nanosecond evenly therefore do
+        /// not drift.
         free: Time,
         rest: u64,
     },
@@ -133,7 +134,7 @@ impl Server {
         }
     }
 
-    /// The time at which a frame that has waited since `since` may start.
+    /// Returns the time at which a frame that has waited since `since` may start.
     #[inline]
     pub(crate) fn ready(&self, since: Time) -> Time {
         match self {
@@ -145,7 +146,7 @@ impl Server {
         }
     }
 
-    /// The time at which a frame of `size` that starts at `at` ends.
+    /// Serialises a frame of `size` from `at` on; returns the time at which it ends.
     #[inline]
     pub(crate) fn serve(&mut self, at: Time, size: Bytes) -> Time {
         match self {
@@ -173,8 +174,8 @@ impl Server {
         }
     }
 
-    /// The bytes of a frame of `size` that are unsent at `now`, if the frame would end at `finish`.
-    /// A trace does not track partial frames, so its frame starts again.
+    /// Returns the bytes of a frame of `size` that are unsent at `now`, if the frame would end at
+    /// `finish`. A trace does not track partial frames, so its frame starts again.
     pub(crate) fn unsent(&self, now: Time, finish: Time, size: Bytes) -> Bytes {
         match self {
             Self::Fixed { rate, .. } => {
@@ -212,7 +213,7 @@ mod tests {
         /// After any number of back-to-back frames, the link is free at the time that exact
         /// arithmetic gives.
         #[test]
-        fn a_fixed_rate_never_drifts(
+        fn a_fixed_rate_adds_up_no_rounding_error(
             rate in 1u64..400_000_000_000,
             sizes in prop::collection::vec(1u64..70_000, 1..200),
         ) {
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_link_forgets_the_fraction() {
+    fn an_idle_link_drops_the_fraction_of_a_nanosecond() {
         // A byte takes 2 2/3 ns.
         let mut server = Server::new(&"3gbit".parse().unwrap(), Time::ZERO);
         let byte = Bytes::new(1);
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_a_wrong_rate_says_what_to_write() {
+    fn the_error_for_an_invalid_rate_names_a_valid_syntax() {
         let message = |text: &str| text.parse::<Capacity>().unwrap_err().to_string();
         assert!(message("0mbit").contains("rate is 0"));
         assert!(message("600").contains("has no unit"));
@@ -315,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_rate_is_that_of_the_text() {
+    fn the_mean_rate_matches_the_configured_rate_or_trace() {
         let mean = |text: &str| text.parse::<Capacity>().unwrap().mean_rate();
         assert_eq!(mean("unlimited"), None);
         assert_eq!(mean("7mbit"), Some(Rate::from_mbit(7)));

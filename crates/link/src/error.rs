@@ -1,6 +1,6 @@
 use units::UnitError;
 
-/// Why the description of a link is invalid. The message says how to write it.
+/// The reason why the description of a link is invalid. The message says how to write it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LinkError {
     /// A rate, time, size or share inside the description is invalid.
@@ -27,7 +27,7 @@ pub enum LinkError {
         /// The queue's description, with each earlier `max(...)` already replaced by its size.
         found: String,
     },
-    /// The text has none of the forms of its component.
+    /// The text is in no syntax that its component accepts.
     #[error("`{found}` is not a {what}{hint}: write {known}")]
     UnknownForm {
         /// The component: "rate", "loss", "queue" and so on.
@@ -36,7 +36,7 @@ pub enum LinkError {
         found: String,
         /// From [`units::did_you_mean`].
         hint: String,
-        /// The forms that are valid, as a list for the message.
+        /// The valid syntaxes, as a list for the message.
         known: &'static str,
     },
     /// A component's description has a setting that the component does not know.
@@ -67,7 +67,7 @@ impl LinkError {
     }
 }
 
-/// Why a text is not a valid trace.
+/// The reason why a text is not a valid trace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     /// The text has no time: it is empty, or has only comments and empty lines.

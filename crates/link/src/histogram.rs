@@ -16,27 +16,27 @@ impl Occupancy {
         Self { held: Histogram::default(), now: 0, since: start }
     }
 
-    /// The size that the queue did not exceed for `share` of the time.
+    /// Returns the size that the queue did not exceed for `share` of the time.
     pub fn quantile(&self, share: Share) -> Bytes {
         Bytes::new(self.held.quantile(share))
     }
 
-    /// Mean size in bytes, weighted by time; 0 if no time was observed.
+    /// Returns the mean size in bytes, weighted by time; 0 if no time was observed.
     pub fn mean(&self) -> f64 {
         self.held.mean()
     }
 
-    /// The largest size that lasted longer than zero time.
+    /// Returns the largest size that lasted longer than zero time.
     pub fn max(&self) -> Bytes {
         Bytes::new(self.held.max)
     }
 
-    /// The time observed so far.
+    /// Returns the time observed so far.
     pub fn observed(&self) -> Span {
         Span::from_nanos(self.held.weight)
     }
 
-    /// The observations after `earlier`, an earlier state of the same queue.
+    /// Returns the observations after `earlier`, an earlier state of the same queue.
     pub fn since(&self, earlier: &Self) -> Self {
         Self { held: self.held.since(&earlier.held), now: self.now, since: self.since }
     }
@@ -64,27 +64,30 @@ impl Occupancy {
 pub struct Sojourns(Histogram);
 
 impl Sojourns {
-    /// The wait that `share` of the packets did not exceed; zero if no packet left the queue.
+    /// Returns the wait that `share` of the packets did not exceed; zero if no packet left the
+    /// queue.
     pub fn quantile(&self, share: Share) -> Span {
         Span::from_nanos(self.0.quantile(share))
     }
 
-    /// Mean wait; zero if no packet left the queue.
+    /// Returns the mean wait; zero if no packet left the queue.
     pub fn mean(&self) -> Span {
         Span::from_nanos(self.0.mean().round() as u64)
     }
 
-    /// Longest wait: exact since the link's creation, within 1.6 % in a result of [`Self::since`].
+    /// Returns the longest wait: exact since the link's creation, within 1.6 % in a result of
+    /// [`Self::since`].
     pub fn max(&self) -> Span {
         Span::from_nanos(self.0.max)
     }
 
-    /// The sojourns of packets that left after `earlier`, an earlier state of the same queue.
+    /// Returns the sojourns of packets that left after `earlier`, an earlier state of the same
+    /// queue.
     pub fn since(&self, earlier: &Self) -> Self {
         Self(self.0.since(&earlier.0))
     }
 
-    /// The number of packets that left the queue.
+    /// Returns the number of packets that left the queue.
     pub fn packets(&self) -> u64 {
         self.0.weight
     }
@@ -97,8 +100,8 @@ impl Sojourns {
 
 #[derive(Debug, Clone, Default)]
 struct Histogram {
-    /// Sized for the largest value so far, because most links of a large network never have a
-    /// queue.
+    /// The weight of each bucket. Sized for the largest value so far, because most links of a large
+    /// network never have a queue.
     buckets: Vec<u64>,
     weight: u64,
     sum: u128,
@@ -138,8 +141,8 @@ impl Histogram {
         self.max
     }
 
-    /// The entries after `earlier`. The maximum is approximate: the value of the highest bucket
-    /// that has new entries.
+    /// Returns the entries after `earlier`. The maximum is approximate: the value of the highest
+    /// bucket that has new entries.
     fn since(&self, earlier: &Self) -> Self {
         let mut buckets = self.buckets.clone();
         for (bucket, before) in buckets.iter_mut().zip(&earlier.buckets) {
@@ -168,7 +171,7 @@ fn bucket(value: u64) -> usize {
     (octave << SUB_BITS) + (value >> octave) as usize
 }
 
-/// The value in the middle of the bucket's interval.
+/// Returns the value in the middle of the bucket's interval.
 fn middle(index: usize) -> u64 {
     let octave = (index >> SUB_BITS).saturating_sub(1);
     let low = ((index - (octave << SUB_BITS)) as u64) << octave;
@@ -185,7 +188,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_bucket_is_near_its_values(value in any::<u64>()) {
+        fn the_middle_of_a_bucket_is_near_its_values(value in any::<u64>()) {
             let index = bucket(value);
             prop_assert!(index < 60 << SUB_BITS);
             let error = middle(index).abs_diff(value) as f64;
@@ -205,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_holds_only_later_values() {
+    fn since_returns_only_later_values() {
         let mut sojourns = Sojourns::default();
         (0..1000).for_each(|_| sojourns.add(Span::from_micros(700)));
         let before = sojourns.clone();
@@ -218,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn occupancy_weighs_by_time() {
+    fn occupancy_weighs_queue_sizes_by_time() {
         let at = Time::from_nanos;
         let mut queue = Occupancy::new(at(100));
         queue.becomes(at(190), Bytes::new(50));

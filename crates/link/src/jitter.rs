@@ -6,9 +6,9 @@ use units::Span;
 /// The variation of the propagation delay from packet to packet.
 ///
 /// Written `1ms` or `1ms,uniform` (the delay ± up to 1 ms) or `1ms,normal` (a standard deviation of
-/// 1 ms, at most six of them). With `,reorder`, a packet with a shorter delay may overtake. Without
-/// it packets keep their order: a packet that would overtake arrives together with the packet
-/// before it. `none` means no jitter. A delay never becomes negative.
+/// 1 ms, cut at six standard deviations). With `,reorder`, a packet with a shorter delay may
+/// overtake. Without it packets keep their order: a packet that would overtake arrives together
+/// with the packet before it. `none` means no jitter. A delay never becomes negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Jitter {
     /// Largest deviation from the delay (uniform), or its standard deviation (normal); at most an
@@ -45,7 +45,7 @@ impl Jitter {
         Ok(())
     }
 
-    /// The delay of one packet, drawn around `delay`.
+    /// Draws the delay of one packet around `delay`.
     #[inline]
     pub(crate) fn vary(&self, delay: Span, random: &mut Stream) -> Span {
         if self.spread == Span::ZERO {
@@ -59,7 +59,7 @@ impl Jitter {
         Span::from_nanos(delay.nanos().saturating_add_signed(offset))
     }
 
-    /// The shortest possible result for `delay`.
+    /// Returns the shortest delay that [`Self::vary`] can draw around `delay`.
     pub(crate) fn shortest(&self, delay: Span) -> Span {
         match self.shape {
             JitterShape::Uniform => delay - self.spread,
@@ -114,8 +114,8 @@ impl std::fmt::Display for Jitter {
 
 as_text!(Jitter, "a jitter such as \"1ms,normal\"");
 
-/// A normal number: the sum of twelve uniform numbers minus six, which has mean 0 and variance 1,
-/// lies within 0.2 % of the normal distribution everywhere, and needs no function that rounds
+/// Draws a normal number: the sum of twelve uniform numbers minus six, which has mean 0 and
+/// variance 1. Its distribution lies within 0.2 % of the normal distribution, and no step rounds
 /// differently on another platform. Each uniform number takes 16 bits.
 fn normal(random: &mut Stream) -> f64 {
     let mut sum = 0;
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn uniform_jitter_spreads_to_both_sides() {
+    fn uniform_jitter_has_the_configured_mean_and_deviation() {
         let (mean, deviation, min, max) = moments("3ms".parse().unwrap(), Span::from_millis(10));
         assert!((mean - 10.0).abs() < 0.02, "{mean}");
         assert!((deviation - 3.0 / 3f64.sqrt()).abs() < 0.02, "{deviation}");

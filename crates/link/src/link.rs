@@ -14,7 +14,8 @@ pub struct Link<P: Packet> {
     queue: Queue<P>,
     server: Server,
     serving: Option<Serving<P>>,
-    /// When the head of the queue may start, if it waits for a trace's next opportunity.
+    /// The time at which the head of the queue may start, if it waits for a trace's next
+    /// opportunity.
     next_start: Option<Time>,
     flight: Flight<P>,
     in_flight: Count,
@@ -82,14 +83,14 @@ impl<P: Packet> Link<P> {
         }
     }
 
-    /// The time of the next event: a start, a departure or a delivery. A simulator calls at this
-    /// time; other callers need not.
+    /// Returns the time of the next event: a start, a departure or a delivery. A simulator calls
+    /// the link at this time; other callers need not.
     pub fn next_event(&self) -> Option<Time> {
         earliest(self.next_step(), self.flight.next())
     }
 
-    /// The earliest time at which [`deliver`](Self::deliver) can return a packet, until which a
-    /// caller may sleep. The time is exact for packets in flight, and a lower bound for queued
+    /// Returns the earliest time at which [`deliver`](Self::deliver) can return a packet. A caller
+    /// may sleep until then. The time is exact for packets in flight, and a lower bound for queued
     /// packets, which the link may still drop or delay more.
     pub fn next_delivery(&self) -> Option<Time> {
         let shortest = self.config.jitter.shortest(self.config.delay);
@@ -97,8 +98,8 @@ impl<P: Packet> Link<P> {
         earliest(step, self.flight.next())
     }
 
-    /// The next packet whose delivery is due at `now`. Packets come in the order of delivery times;
-    /// packets with equal times come in the order of departure.
+    /// Returns the next packet whose delivery is due at `now`. Packets come in the order of
+    /// delivery times; packets with equal times come in the order of departure.
     pub fn deliver(&mut self, now: Time) -> Option<Delivery<P>> {
         self.advance(now);
         let item = self.flight.pop_due(now)?;
@@ -139,22 +140,22 @@ impl<P: Packet> Link<P> {
         Ok(())
     }
 
-    /// The current configuration.
+    /// Returns the current configuration.
     pub fn config(&self) -> &LinkConfig {
         &self.config
     }
 
-    /// Statistics up to the latest time passed to any call.
+    /// Returns the statistics up to the latest time passed to any call.
     pub fn stats(&self) -> &LinkStats {
         &self.stats
     }
 
-    /// Packets and bytes in the queue, excluding the packet being serialised.
+    /// Returns the packets and bytes in the queue, excluding the packet being serialised.
     pub fn queued(&self) -> (usize, Bytes) {
         (self.queue.packets(), self.queue.bytes())
     }
 
-    /// The number of packets being serialised, propagating, or waiting to be fetched.
+    /// Returns the number of packets being serialised, propagating, or waiting to be fetched.
     pub fn in_flight(&self) -> usize {
         self.flight.len() + usize::from(self.serving.is_some())
     }
@@ -167,7 +168,7 @@ impl<P: Packet> Link<P> {
         self.flight.for_each(&mut see);
     }
 
-    /// Accounts for every packet. The balance holds after any call.
+    /// Returns the counts that account for every packet. The balance holds after any call.
     pub fn balance(&self) -> Balance {
         let (packets, bytes) = self.queued();
         Balance {
@@ -227,8 +228,9 @@ impl<P: Packet> Link<P> {
         }
     }
 
-    /// Each component draws a random number for every departure, whatever other components decide.
-    /// Enabling one component therefore does not change the decisions of the others.
+    /// Ends the serialisation of a packet. Each component draws a random number for every
+    /// departure, whatever other components decide. Enabling one component therefore does not
+    /// change the decisions of the others.
     #[inline]
     fn depart(&mut self, at: Time, item: Queued<P>) {
         let config = &self.config;

@@ -58,7 +58,7 @@ impl Loss {
         }
     }
 
-    /// The long-term share of packets lost.
+    /// Returns the long-term share of packets lost.
     pub fn mean(&self) -> Share {
         match self {
             Self::Bernoulli(share) => *share,
@@ -72,13 +72,13 @@ impl Loss {
 }
 
 impl GilbertElliott {
-    /// The long-term share of the bad state.
+    /// Returns the long-term share of the bad state.
     fn bad(&self) -> f64 {
         let (p, r) = (self.p.fraction(), self.r.fraction());
         if p + r == 0.0 { 0.0 } else { p / (p + r) }
     }
 
-    /// The chance of the bad state `steps` changes after a known state.
+    /// Returns the probability of the bad state `steps` changes after a known state.
     fn bad_after(&self, bad: bool, steps: u64) -> Share {
         let (p, r) = (self.p.fraction(), self.r.fraction());
         let known = if bad { 1.0 } else { 0.0 };
@@ -98,7 +98,7 @@ impl GilbertElliott {
 }
 
 impl LossTrace {
-    /// Reads 0 (kept) and 1 (lost). Spaces, commas and line ends may separate them.
+    /// Parses 0 (kept) and 1 (lost). Spaces, commas and line ends may separate them.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut losses = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -287,7 +287,7 @@ mod tests {
         (0..packets).map(|_| process.takes_next(Time::ZERO)).collect()
     }
 
-    /// Whether each of `packets` packets is lost, which depart every `gap`.
+    /// Returns whether each of `packets` packets is lost, if they depart every `gap`.
     fn losses_every(text: &str, gap: Span, packets: u64) -> Vec<bool> {
         let mut process = LossProcess::new(&text.parse().unwrap(), 11);
         (0..packets).map(|packet| process.takes_next(Time::ZERO + gap * packet)).collect()
@@ -299,13 +299,13 @@ mod tests {
         (all.iter().filter(|x| **x).count() as f64 / count, count)
     }
 
-    /// The 99.9 % interval of a share of `count` independent draws.
+    /// Whether `share` lies within the 99.9 % interval of `count` independent draws.
     fn within(share: f64, expected: f64, count: f64) -> bool {
         (share - expected).abs() <= 3.2905 * (expected * (1.0 - expected) / count).sqrt()
     }
 
     #[test]
-    fn bernoulli_loses_its_share() {
+    fn bernoulli_loss_has_the_configured_share() {
         for (text, expected) in [("0.1%", 0.001), ("1%", 0.01), ("5%", 0.05), ("50%", 0.5)] {
             let (lost, count) = share(losses(text, 1_000_000).into_iter());
             assert!(within(lost, expected, count), "{text}: {lost}");
@@ -331,7 +331,7 @@ mod tests {
     /// r), for the part that the state decides. The test applies this factor to the whole variance,
     /// as a bound.
     #[test]
-    fn elliott_loses_its_mean_share() {
+    fn gilbert_elliott_loss_has_its_mean_share() {
         let model: Loss = "gilbert:p=2%,r=20%,h=30%,k=99%".parse().unwrap();
         let expected = model.mean().fraction();
         assert!((expected - (0.7 + 10.0 * 0.01) / 11.0).abs() < 1e-12);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_by_time_changes_while_no_packet_passes() {
+    fn with_every_the_loss_state_changes_while_no_packet_passes() {
         let text = "gilbert:p=1%,r=10%,every=1ms";
         let mean = 1.0 / 11.0;
         // Packets of one interval share its state.
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_by_time_is_written_as_it_is_read() {
+    fn a_loss_model_with_every_prints_as_it_parses() {
         let loss: Loss = "gilbert:p=1%,r=10%,every=1ms".parse().unwrap();
         assert_eq!(loss.to_string(), "gilbert:p=1%,r=10%,h=0%,k=100%,every=1ms");
         assert_eq!(loss.to_string().parse::<Loss>().unwrap(), loss);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_repeats() {
+    fn a_loss_trace_repeats_without_end() {
         let lost = losses("trace:001", 6);
         assert_eq!(lost, [false, false, true, false, false, true]);
         let mean = "trace:0011".parse::<Loss>().unwrap().mean();
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_a_wrong_loss_says_what_to_write() {
+    fn the_error_for_an_invalid_loss_names_a_valid_syntax() {
         let message = |text: &str| text.parse::<Loss>().unwrap_err().to_string();
         assert!(message("140%").contains("from 0% to 100%"), "{}", message("140%"));
         assert!(message("gilbrt:p=1%").contains("did you mean `gilbert`?"));
@@ -399,7 +399,7 @@ mod tests {
 
     /// With p = r = 100 % the state changes at each multiple of `every`.
     #[test]
-    fn another_time_between_changes_counts_anew_and_the_same_time_goes_on() {
+    fn only_a_changed_every_restarts_the_loss_state_interval() {
         let of = |every: &str, more: &str| -> Loss {
             format!("gilbert:p=100%,r=100%{more},every={every}").parse().unwrap()
         };

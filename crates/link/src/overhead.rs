@@ -18,13 +18,13 @@ impl Overhead {
     /// Only the IP packet uses the rate: the 14 bytes of the Ethernet header do not count.
     pub const IP: Self = Self(-14);
 
-    /// An overhead of `bytes`, without a check of its bounds. A negative number makes frames
-    /// smaller.
+    /// Creates an overhead of `bytes`, without a check of its bounds. A negative number makes
+    /// frames smaller.
     pub const fn new(bytes: i32) -> Self {
         Self(bytes)
     }
 
-    /// The bytes that the medium carries for a frame of `size`, at least one.
+    /// Returns the bytes that the medium carries for a frame of `size`, at least one.
     #[inline]
     pub const fn on_the_medium(self, size: Bytes) -> Bytes {
         let bytes = size.count().saturating_add_signed(self.0 as i64);
@@ -65,8 +65,8 @@ impl std::fmt::Display for Overhead {
 
 as_text!(Overhead, "an overhead such as \"ethernet\"");
 
-/// The permitted overheads. The minimum leaves the IP packet behind two VLAN tags; with a smaller
-/// overhead, a link would be faster than its rate.
+/// The valid overheads. The minimum removes an Ethernet header with two VLAN tags and leaves the IP
+/// packet; with a smaller overhead, a link would be faster than its rate.
 const KNOWN: std::ops::RangeInclusive<i32> = -22..=10_000;
 
 #[cfg(test)]
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overhead_is_printed_as_it_is_written() {
+    fn an_overhead_prints_as_it_parses() {
         for text in ["0", "ethernet", "ip", "38", "-4"] {
             assert_eq!(text.parse::<Overhead>().unwrap().to_string(), text);
         }

@@ -4,11 +4,11 @@ use wire::caqm::Info;
 /// The properties of a packet that a link needs. Packets may be buffers, handles to buffers, or a
 /// simulator's records. A link clones a packet only to duplicate it.
 pub trait Packet: Clone {
-    /// The frame's size in bytes from the MAC addresses onwards, without the frame check sequence.
-    /// It must not change while the link holds the packet.
+    /// Returns the frame's size in bytes from the MAC addresses onwards, without the frame check
+    /// sequence. It must not change while the link holds the packet.
     fn size(&self) -> Bytes;
 
-    /// A hash of the flow's addresses, protocol and ports, for FQ-CoDel.
+    /// Returns a hash of the flow's addresses, protocol and ports, for FQ-CoDel.
     fn flow(&self) -> u64;
 
     /// Whether a queue may mark the packet instead of dropping it: ECT(0), ECT(1) or already CE.
@@ -27,7 +27,7 @@ pub trait Packet: Clone {
 
     /// Overwrites the tag that [`Self::caqm`] reads. Does nothing if the packet has no tag.
     fn set_caqm(&mut self, _tpid: u16, _info: Info) {}
-    /// If this is a handshake packet that asks whether a port on the path supports CAQM with this
-    /// TPID, answers the question in the packet.
+    /// Answers the question of a handshake packet whether a port on the path supports CAQM with
+    /// this TPID. Does nothing for other packets.
     fn answer_caqm_offer(&mut self, _tpid: u16) {}
 }

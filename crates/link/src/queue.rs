@@ -39,7 +39,7 @@ pub trait Discipline<P: Packet>: Sized {
     /// The settings of this discipline.
     type Config;
 
-    /// `pace` is the link's long-term rate, `None` for an unlimited link.
+    /// Creates an empty queue. `pace` is the link's long-term rate, `None` for an unlimited link.
     fn new(config: &Self::Config, pace: Option<Rate>, seed: u64) -> Self;
 
     /// Applies new settings and keeps the learnt state. The caller enforces the limit: it takes all
@@ -57,10 +57,10 @@ pub trait Discipline<P: Packet>: Sized {
     /// link then asks again only after the next arrival.
     fn dequeue(&mut self, now: Time, stats: &mut LinkStats) -> Option<Queued<P>>;
 
-    /// The number of packets in the queue.
+    /// Returns the number of packets in the queue.
     fn packets(&self) -> usize;
 
-    /// The bytes of all packets in the queue.
+    /// Returns the bytes of all packets in the queue.
     fn bytes(&self) -> Bytes;
 
     /// Visits each packet, in any order.
@@ -109,7 +109,8 @@ impl<P: Packet> Queue<P> {
         item
     }
 
-    /// Changes the settings or the whole discipline. Packets stay if the new queue has room.
+    /// Changes the settings, or the whole discipline. Packets stay if the new queue has room for
+    /// them.
     pub fn reconfigure(
         &mut self,
         now: Time,
@@ -135,7 +136,7 @@ impl<P: Packet> Queue<P> {
         Ok(())
     }
 
-    /// The number of packets in the queue.
+    /// Returns the number of packets in the queue.
     #[inline]
     pub fn packets(&self) -> usize {
         self.kind.packets()
@@ -146,7 +147,7 @@ impl<P: Packet> Queue<P> {
         self.kind.for_each(see);
     }
 
-    /// The bytes of all packets in the queue.
+    /// Returns the bytes of all packets in the queue.
     #[inline]
     pub fn bytes(&self) -> Bytes {
         self.kind.bytes()

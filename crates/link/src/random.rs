@@ -3,14 +3,14 @@ use units::Share;
 
 /// A stream of random numbers for one component.
 ///
-/// PCG XSL RR 128/64 (O'Neill 2014) is a documented algorithm that uses only integers, so the same
-/// seed gives the same decisions on every platform and in every version.
+/// PCG XSL RR 128/64 (O'Neill 2014) is a documented algorithm that uses only integers. The same
+/// seed therefore gives the same decisions on every platform and in every version.
 #[derive(Debug, Clone)]
 pub struct Stream(Pcg64);
 
 impl Stream {
-    /// The stream of the component `name`. Streams of different names are independent, so that
-    /// enabling one component does not change the decisions of the others.
+    /// Creates the stream of the component `name`. Streams of different names are independent, so
+    /// that enabling one component does not change the decisions of the others.
     pub fn new(seed: u64, name: &str) -> Self {
         let mut state = mix(seed) ^ fnv1a(name);
         let mut word = || {
@@ -22,38 +22,40 @@ impl Stream {
         Self(Pcg64::new(first, second))
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     #[inline]
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// Uniform in [0, 1), with all 53 bits of a double's precision.
+    /// Draws a number uniform in [0, 1), with all 53 bits of a double's precision.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// A value from `least` to `most`, both included. Each order of magnitude is equally likely.
+    /// Draws a value from `least` to `most`, both included. Each order of magnitude is equally
+    /// likely.
     pub fn log_uniform(&mut self, least: u64, most: u64) -> u64 {
         let (low, high) = ((least + 1) as f64, (most + 2) as f64);
         let drawn = low * (high / low).powf(self.unit());
         (drawn as u64 - 1).clamp(least, most)
     }
 
-    /// True with a probability of 1 in `count`, which must be above 0.
+    /// Returns true with a probability of 1 in `count`, which must be above 0.
     pub fn one_in(&mut self, count: u64) -> bool {
         self.bits().is_multiple_of(count)
     }
 
-    /// True with the probability `chance`; never for 0 %, always for 100 %.
+    /// Returns true with the probability `chance`; never for 0 %, always for 100 %.
     #[inline]
     pub fn happens(&mut self, chance: Share) -> bool {
         self.unit() < chance.fraction()
     }
 }
 
-/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): a hash of one word. Zero maps to zero.
+/// Hashes a 64-bit value with the finaliser of SplitMix64 (Steele, Lea, Flood 2014). Zero maps to
+/// zero.
 pub fn mix(value: u64) -> u64 {
     let mut z = value;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -74,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_never_change_between_versions() {
+    fn random_streams_have_fixed_first_values() {
         let mut stream = Stream::new(1, "loss");
         let first: Vec<u64> = (0..3).map(|_| stream.bits()).collect();
         assert_eq!(first, PINNED);

@@ -3,8 +3,7 @@ use crate::text::{Term, as_text, terms};
 use units::{Share, Span};
 
 /// Delays a share of the packets by an extra time, within which later packets overtake them.
-/// Written
-/// `1%,5ms`, or `none`.
+/// Written `1%,5ms`, or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Reorder {
     /// The share of packets that are held back; zero means none.

@@ -34,7 +34,7 @@ macro_rules! settings {
         }
 
         impl Settings {
-            /// These settings take precedence over `others`.
+            /// Merges the settings; these settings take precedence over `others`.
             pub fn or(&self, others: &Self) -> Self {
                 Self {
                     $($key: self.$key.clone().or_else(|| others.$key.clone()),)*
@@ -42,8 +42,8 @@ macro_rules! settings {
                 }
             }
 
-            /// The direction with these settings and without a queue; those not given are a perfect
-            /// wire's.
+            /// Returns the configuration of the direction without a queue. Settings not given are
+            /// those of a perfect wire.
             pub fn wire(&self) -> LinkConfig {
                 LinkConfig {
                     $($key: self.$key.clone().unwrap_or_default(),)*
@@ -118,12 +118,12 @@ pub enum SettingError {
 }
 
 impl SettingError {
-    /// The error for a value of `key` that `problem` describes.
+    /// Returns the error for a value of `key` that `problem` describes.
     pub fn value(key: &str, problem: impl std::fmt::Display) -> Self {
         Self::Value { key: key.to_owned(), problem: problem.to_string() }
     }
 
-    /// The error for an unknown `key`, with the nearest of the `known` keys as a hint.
+    /// Returns the error for an unknown `key`, with the nearest of the `known` keys as a hint.
     pub fn unknown_key(key: &str, known: &[&str]) -> Self {
         Self::UnknownKey {
             key: key.to_owned(),
@@ -191,8 +191,8 @@ impl Settings {
         *self == Self::default()
     }
 
-    /// The direction with these settings; those not given are a perfect wire's. The round trip of
-    /// its path is twice the delay.
+    /// Returns the configuration of the direction. Settings not given are those of a perfect wire;
+    /// the round trip of the path is twice the delay.
     pub fn config(&self) -> Result<LinkConfig, SettingError> {
         let mut config = self.wire();
         let round_trip = self.round_trip();
@@ -211,7 +211,7 @@ impl Settings {
         Ok(config)
     }
 
-    /// A setting that does not suit the path, if the settings are valid.
+    /// Returns a warning about a setting that does not suit the path, if the settings are valid.
     pub fn warning(&self) -> Option<String> {
         self.config().ok()?.queue.warning(self.round_trip())
     }
@@ -221,8 +221,8 @@ impl Settings {
     }
 }
 
-/// One bandwidth-delay product, but at least [`SHORTEST_QUEUE`] of a full link and one first window
-/// of TCP. An unlimited link has no queue.
+/// Returns the default queue: one bandwidth-delay product, but at least [`SHORTEST_QUEUE`] at the
+/// link's rate, and at least an initial TCP window. An unlimited link has no queue.
 fn usual_queue(rate: &Capacity, round_trip: Span) -> QueueConfig {
     let Some(rate) = rate.mean_rate() else { return QueueConfig::default() };
     let size = rate.bytes_in(round_trip.max(SHORTEST_QUEUE));
@@ -242,7 +242,7 @@ where
 
 /// The round trip for which queue managers are set by default (RFC 8289, INTERVAL).
 const SHORTEST_QUEUE: Span = Span::from_millis(100);
-/// Segments (RFC 6928).
+/// The initial TCP window in segments (RFC 6928).
 const FIRST_WINDOW: u64 = 10;
 /// Bytes of an Ethernet frame with 1500 bytes of IP.
 const FULL_FRAME: u64 = 1514;
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_a_direction_take_precedence() {
+    fn settings_of_a_direction_override_common_settings() {
         let both =
             settings(&["rate=600mbit", "rtt=20ms", "loss=1%", "queue=droptail:256KiB"]).unwrap();
         let one = settings(&["rate=10mbit", "loss=none"]).unwrap();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_follows_rate_and_delay_in_any_order() {
+    fn a_queue_size_in_bdp_follows_rate_and_delay_in_any_order() {
         let queue = |changes: &[&[&str]]| {
             let one = |so_far: Settings, pairs: &&[&str]| settings(pairs).unwrap().or(&so_far);
             let settings = changes.iter().fold(Settings::default(), one);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_are_those_of_the_fields_and_trace_and_rtt() {
+    fn the_valid_keys_are_the_fields_and_trace_and_rtt() {
         for key in Settings::KEYS {
             let set = set(&mut Settings::default(), &format!("{key}=?"));
             assert!(!matches!(set, Err(SettingError::UnknownKey { .. })), "{key}");

@@ -25,7 +25,7 @@ pub struct LinkStats {
 }
 
 impl LinkStats {
-    /// Empty statistics, for a queue without a link; a link keeps its own.
+    /// Creates empty statistics, for a queue without a link; a link keeps its own.
     pub fn new(start: Time) -> Self {
         Self {
             arrived: Count::default(),
@@ -53,7 +53,7 @@ pub struct Drops {
 }
 
 impl Drops {
-    /// The drops of all causes together.
+    /// Returns the drops of all causes together.
     pub fn total(&self) -> Count {
         self.overflow + self.early + self.loss
     }
@@ -64,7 +64,7 @@ impl Drops {
 pub struct Count {
     /// The number of packets.
     pub packets: u64,
-    /// The sum of their sizes.
+    /// The sum of the sizes of the packets.
     pub bytes: Bytes,
 }
 

@@ -1,9 +1,9 @@
-//! The text form of a link's parts: `name:setting=value,flag`.
+//! The syntax of a link's components: `name:setting=value,flag`.
 
 use crate::LinkError;
 
 /// Serialises through `Display` and deserialises through `FromStr`, so that files, flags and JSON
-/// share one form.
+/// share one syntax.
 macro_rules! as_text {
     ($type:ty, $expected:literal) => {
         impl serde::Serialize for $type {
@@ -31,7 +31,7 @@ macro_rules! as_text {
 }
 pub(crate) use as_text;
 
-/// One term behind the colon: a setting or a flag.
+/// A term after the colon: a setting or a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Term<'a> {
     Pair(&'a str, &'a str),
@@ -39,7 +39,7 @@ pub(crate) enum Term<'a> {
 }
 
 impl Term<'_> {
-    /// The error for a term that is not in `known` (each written `name=` or `flag`).
+    /// Returns the error for a term that is not in `known` (each written `name=` or `flag`).
     pub(crate) fn unknown(self, of: &'static str, known: &[&'static str]) -> LinkError {
         let found = match self {
             Self::Pair(name, _) => name,
@@ -55,7 +55,7 @@ impl Term<'_> {
     }
 }
 
-/// Splits the text into the name before the colon and the terms behind it.
+/// Splits the text into the name before the colon and the terms after it.
 pub(crate) fn name_and_terms(text: &str) -> (&str, &str) {
     let (name, terms) = text.trim().split_once(':').unwrap_or((text.trim(), ""));
     (name.trim(), terms.trim())
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_form_splits_into_name_and_terms() {
+    fn a_description_splits_into_name_and_terms() {
         let (name, rest) = name_and_terms(" red: limit=10p , ecn ");
         assert_eq!(name, "red");
         assert_eq!(

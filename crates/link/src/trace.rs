@@ -23,7 +23,7 @@ impl Trace {
     /// Bytes that may leave at each opportunity.
     pub const OPPORTUNITY: Bytes = Bytes::new(1504);
 
-    /// Reads one time per line. Ignores empty lines and lines that begin with `#`.
+    /// Parses one time per line. Ignores empty lines and lines that begin with `#`.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut milliseconds: Vec<u64> = Vec::new();
         for (index, content) in text.lines().enumerate() {
@@ -51,7 +51,8 @@ impl Trace {
         }
     }
 
-    /// Plays the rates one after another, each for its time in whole milliseconds.
+    /// Builds a trace that plays the rates one after another, each for its time in whole
+    /// milliseconds.
     pub fn of_rates(rates: &[(Rate, Span)]) -> Result<Self, TraceError> {
         // Count in bits per second times milliseconds, so that no rounding is needed.
         const EACH: u128 = Trace::OPPORTUNITY.count() as u128 * 8 * 1000;
@@ -86,24 +87,25 @@ impl Trace {
         }
     }
 
-    /// The duration of the trace before it repeats.
+    /// Returns the duration of the trace before it repeats.
     pub fn length(&self) -> Span {
         Span::from_millis(self.length_ms())
     }
 
-    /// The number of opportunities before the trace repeats.
+    /// Returns the number of opportunities before the trace repeats.
     pub fn opportunities(&self) -> usize {
         self.milliseconds.len()
     }
 
-    /// Rate of a queue that is never empty, averaged over the whole trace; at least 1 bit/s.
+    /// Returns the rate of a queue that is never empty, averaged over the whole trace; at least 1
+    /// bit/s.
     pub fn mean_rate(&self) -> Rate {
         let bits = Self::OPPORTUNITY.count() as u128 * 8 * self.milliseconds.len() as u128;
         let rate = bits * 1000 / u128::from(self.length_ms());
         Rate::from_bits_per_second(rate.clamp(1, i64::MAX as u128) as u64)
     }
 
-    /// The time of the opportunity `index`, counted over all repetitions.
+    /// Returns the time of the opportunity `index`, counted over all repetitions.
     #[inline]
     pub(crate) fn at(&self, index: u64) -> Span {
         let count = self.milliseconds.len() as u64;
@@ -112,7 +114,7 @@ impl Trace {
         Span::from_millis(repeated.saturating_add(within))
     }
 
-    /// The first opportunity later than `passed`.
+    /// Returns the index of the first opportunity later than `passed`.
     pub(crate) fn first_after(&self, passed: Span) -> u64 {
         let count = self.milliseconds.len() as u64;
         let milliseconds = passed.nanos() / 1_000_000;
@@ -137,9 +139,9 @@ impl std::fmt::Display for Trace {
     }
 }
 
-/// The longest trace, a year.
+/// Maximum length of a trace, a year.
 const LONGEST_MS: u64 = 365 * 24 * 3600 * 1000;
-/// The most opportunities: 64 MB, or hours of a gigabit link.
+/// Maximum number of opportunities: 64 MB, or hours of a gigabit link.
 const MOST_OPPORTUNITIES: u128 = 8_000_000;
 
 #[cfg(test)]
@@ -147,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_error_of_a_wrong_line_names_the_line() {
+    fn the_error_for_an_invalid_trace_line_names_the_line() {
         let error = |text: &str| Trace::parse(text).unwrap_err();
         assert_eq!(error("# nothing\n\n"), TraceError::Empty);
         assert_eq!(error("0\n0\n"), TraceError::NoLength);

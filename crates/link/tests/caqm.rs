@@ -40,7 +40,7 @@ impl Packet for Frame {
     }
 }
 
-/// A frame of two addresses followed by these words.
+/// Builds a frame of two MAC addresses followed by these 16-bit words.
 fn frame(words: &[u16]) -> Frame {
     let mut bytes = vec![2; 12];
     bytes.extend(words.iter().flat_map(|word| word.to_be_bytes()));
@@ -73,7 +73,7 @@ fn refused(frames: &[Frame]) -> Vec<Frame> {
 }
 
 #[test]
-fn requests_behind_at_most_two_vlans_are_refused_and_nothing_else_is_touched() {
+fn only_requests_after_at_most_two_vlan_tags_are_refused() {
     let asks = Info::request(200).bits();
     let (customer, service) = ([0x8100, 5], [0x9100, 6]);
     let tag = [TPID, asks, 0x0800, 0x4500, 0];
@@ -114,7 +114,7 @@ fn a_truncated_request_passes_unchanged() {
     assert_ne!(refused(std::slice::from_ref(&whole)), [whole]);
 }
 
-/// A TCP SYN over IPv4 that offers CAQM. Its checksums are not valid.
+/// Builds a TCP SYN over IPv4 that offers CAQM, with invalid checksums.
 fn offer(info: Info) -> Frame {
     let ip = [0x0800, 0x4500, 52, 0, 0x4000, 0x4006, 0, 0x0a00, 1, 0x0a00, 2];
     let tcp = [7000, 80, 0, 1, 0, 0, 0x8002, 0xfaf0, 0, 0];

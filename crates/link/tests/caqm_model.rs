@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use units::{Bytes, Time};
 use wire::caqm::{Info, Meaning};
 
-/// The model's figures: 400 Gbit/s, frames of 4 KiB, a period of 500 ns, a target of 10 frames.
+/// The model's parameters: 400 Gbit/s, frames of 4 KiB, a period of 500 ns, a target of 10 frames.
 const MTU: f64 = 4096.0;
 const RATE: f64 = 50.0; // bytes a nanosecond
 const PERIOD: u64 = 500;
@@ -68,8 +68,8 @@ impl Packet for Asks {
     }
 }
 
-/// How the model stores a negative credit: as the formula says, or through an unsigned number on a
-/// machine whose conversion gives zero.
+/// The type in which the model stores a negative credit: signed, as the formula says, or unsigned,
+/// on a machine whose conversion gives zero.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Credit {
     Signed,

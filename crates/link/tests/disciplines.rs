@@ -10,7 +10,7 @@ use support::{TestPacket, at, drain, link};
 use units::{Share, Span};
 use wire::caqm::Info;
 
-/// 1250 bytes take 1 ms.
+/// Returns a link of 10 Mbit/s, on which 1250 bytes take 1 ms.
 fn ten_mbit(queue: &str) -> LinkConfig {
     LinkConfig {
         rate: "10mbit".parse().unwrap(),
@@ -19,8 +19,8 @@ fn ten_mbit(queue: &str) -> LinkConfig {
     }
 }
 
-/// A steady stream that ignores every signal: one packet of 1250 bytes every `gap`, starting at
-/// `from`.
+/// Sends a steady stream that ignores every signal: one packet of 1250 bytes every `gap`, starting
+/// at `from`.
 fn stream(link: &mut Link<TestPacket>, from: Span, until: Span, gap: Span, ecn: bool) {
     let mut now = from.nanos();
     while now < until.nanos() {
@@ -46,7 +46,7 @@ fn four_senders(queue: &str, ecn: bool) -> (Link<TestPacket>, u64) {
 const FULL: u64 = 60 * 10_000_000 / (1514 * 8);
 
 #[test]
-fn head_drop_keeps_the_newest_packets() {
+fn a_full_head_drop_queue_keeps_the_newest_packets() {
     let delivered = |queue: &str| {
         let mut link = link(&ten_mbit(queue));
         for number in 0..6 {
@@ -62,7 +62,7 @@ fn head_drop_keeps_the_newest_packets() {
 }
 
 #[test]
-fn a_frame_too_large_for_the_queue_empties_none() {
+fn a_frame_larger_than_the_queue_drops_no_queued_packet() {
     for queue in ["droptail:2500B", "headdrop:2500B", "fq_codel:2500B", "codel:2500B"] {
         let mut link = link(&ten_mbit(queue));
         for (number, size) in [(0, 1250), (1, 1250), (2, 1250), (3, 3000)] {
@@ -75,7 +75,7 @@ fn a_frame_too_large_for_the_queue_empties_none() {
 
 /// DCTCP's threshold: from K upwards, every ECN-capable packet is marked and none is dropped early.
 #[test]
-fn a_step_marks_all_above_its_threshold() {
+fn red_with_step_marks_all_packets_above_its_threshold() {
     let mut link = link(&ten_mbit("red:limit=20p,min=5p,step"));
     for number in 0..30 {
         // The first packet is in transmission, so that packet n finds n - 1 in the queue.
@@ -202,7 +202,7 @@ fn pie_holds_its_delay_against_an_unresponsive_stream() {
 
 /// RFC 8033, section 4.4: a burst shorter than the allowance passes.
 #[test]
-fn pie_lets_bursts_pass() {
+fn pie_drops_no_packet_of_a_short_burst() {
     let early = |millis| {
         let mut link = link(&ten_mbit("pie:limit=2000p"));
         let gap = Span::from_micros(500);
@@ -260,7 +260,7 @@ fn red_passes_all_packets_below_its_lower_threshold() {
 
 /// RFC 8290, section 1.3: a flow that sends three times as much as another gets no larger share.
 #[test]
-fn fq_codel_shares_between_unequal_flows() {
+fn fq_codel_gives_unequal_flows_equal_rates() {
     let mut link = link(&ten_mbit("fq_codel"));
     let mut delivered = [0u64; 2];
     for step in 0..40_000u64 {
@@ -281,7 +281,7 @@ fn fq_codel_shares_between_unequal_flows() {
 
 /// With packets of different sizes, the flows get equal bytes.
 #[test]
-fn fq_codel_shares_bytes() {
+fn fq_codel_gives_flows_of_unequal_packet_sizes_equal_bytes() {
     let mut link = link(&ten_mbit("fq_codel:limit=2000p"));
     let mut bytes = [0u64; 2];
     for step in 0..40_000u64 {
@@ -300,7 +300,7 @@ fn fq_codel_shares_bytes() {
 
 /// RFC 8290, section 1.3: sparse flows overtake bulk flows, however long the bulk queue is.
 #[test]
-fn fq_codel_lets_sparse_flows_pass() {
+fn fq_codel_serves_sparse_flows_before_bulk_flows() {
     let longest = |queue: &str| {
         let mut link = link(&ten_mbit(queue));
         let mut longest = Span::ZERO;
@@ -384,7 +384,8 @@ fn fq_codel_drops_in_batches() {
     assert_eq!(queued(99, 0), 99, "frames without bytes still go");
 }
 
-/// The number of approved requests of a thousand, if frames arrive at `percent` of the link's rate.
+/// Returns the number of approved requests out of a thousand, if frames arrive at `percent` of the
+/// link's rate.
 fn approved(percent: u64) -> usize {
     let mut link = link(&ten_mbit("caqm:15KB,limit=1000p"));
     for number in 0..1000 {
@@ -402,7 +403,7 @@ fn approved(percent: u64) -> usize {
 }
 
 #[test]
-fn caqm_approves_what_the_port_can_carry() {
+fn a_caqm_port_approves_requests_up_to_its_capacity() {
     assert_eq!(approved(50), 1000);
     let most = approved(99);
     assert!(most > 950, "{most}");

@@ -85,7 +85,7 @@ proptest! {
 
     /// With a discipline without early drops, a link with a backlog sends at exactly its rate.
     #[test]
-    fn a_backlog_leaves_at_the_rate(
+    fn a_backlog_leaves_at_the_configured_rate(
         mbit in 1u64..10_000,
         sizes in prop::collection::vec(60u64..9000, 2..300),
     ) {

@@ -8,7 +8,7 @@ use link::{Link, LinkConfig, LinkError};
 use support::{TestPacket, at, drain, link};
 use units::{Bytes, Rate, Share, Span};
 
-/// 1000 bytes take 1 µs.
+/// Returns a link of 8 Gbit/s, on which 1000 bytes take 1 µs.
 fn eight_gbit() -> LinkConfig {
     LinkConfig {
         rate: "8gbit".parse().unwrap(),
@@ -73,7 +73,7 @@ fn overhead_affects_only_the_rate() {
 }
 
 #[test]
-fn copies_follow_their_originals_and_corruption_is_counted() {
+fn duplicates_follow_their_originals_and_corruption_is_counted() {
     let mut link = link(&LinkConfig { duplicate: Share::ONE, corrupt: Share::ONE, ..eight_gbit() });
     link.arrive(at(0), TestPacket::new(1, 1000));
     link.arrive(at(0), TestPacket::new(2, 1000));
@@ -148,7 +148,7 @@ fn jitter_keeps_the_order_unless_it_may_reorder() {
 
 /// Opportunities at 2, 5, 5 and 10 ms, then again from 10 ms: 12, 15, …
 #[test]
-fn a_trace_gives_mahimahis_opportunities() {
+fn a_trace_delivers_at_the_times_of_mahimahi() {
     let mut link =
         link(&LinkConfig { rate: "trace:2,5,5,10".parse().unwrap(), ..LinkConfig::default() });
     let ms = |ms: u64| at(ms * 1_000_000);
@@ -197,7 +197,7 @@ fn a_slower_rate_applies_to_the_packet_being_serialised() {
 /// After a change to an equal configuration, random streams continue, and a controller keeps its
 /// learnt state.
 #[test]
-fn an_equal_configuration_changes_nothing() {
+fn reconfiguring_with_equal_settings_changes_nothing() {
     let run = |queue: &str, larger: &str| {
         let config = |queue: &str| LinkConfig {
             // 1000 bytes take 1 ms.

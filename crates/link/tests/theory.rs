@@ -89,7 +89,7 @@ struct Impaired {
     late: BTreeSet<u64>,
 }
 
-/// The outcome for 10,000 packets, one every 10 ms.
+/// Returns the outcome for 10,000 packets, one every 10 ms.
 fn impaired(config: &LinkConfig) -> Impaired {
     let config = LinkConfig { delay: Span::from_millis(7), ..config.clone() };
     let mut link = link(&config);

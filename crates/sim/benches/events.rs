@@ -1,5 +1,5 @@
 //! Measures events per second on one core, for several numbers of flows. An event is an entry of
-//! the world's queue that leads to an action: a delivery of a link, a timer, a write.
+//! the event queue: a delivery by a link, a timer, a write.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -11,8 +11,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use units::{Bytes, Rate, Span, Time};
 
-/// A world of `flows` flows over a bottleneck that gives each flow 10 Mbit/s (a single flow 1
-/// Gbit/s), with a round trip of 20 ms.
+/// Builds a world of `flows` flows over a bottleneck with 10 Mbit/s per flow, or 1 Gbit/s for a
+/// single flow. The round trip is 20 ms.
 fn world(flows: usize, until: Span) -> World {
     let rate = if flows == 1 { 1000 } else { 10 * flows as u64 };
     let bottleneck = LinkConfig {

@@ -40,13 +40,13 @@ pub enum Sizes {
 }
 
 impl Arrivals {
-    /// Makes a flow for each arrival. `pattern` returns the flow of number `n`, of which this
-    /// method sets the start, and for TCP the size.
+    /// Makes a flow for each arrival. `pattern` returns flow number `n`; this method sets its start
+    /// and, for TCP, its size.
     pub fn flows(&self, pattern: impl FnMut(usize) -> FlowSpec) -> Vec<FlowSpec> {
         self.flows_at_most(usize::MAX, pattern).unwrap_or_default()
     }
 
-    /// Like [`Self::flows`], or `None` if there are more than `most` flows.
+    /// Makes flows like [`Self::flows`]; `None` if there are more than `most` flows.
     pub fn flows_at_most(
         &self,
         most: usize,
@@ -85,7 +85,7 @@ impl Arrivals {
 }
 
 impl Sizes {
-    /// Mean size of a flow.
+    /// Returns the mean size of a flow.
     pub fn mean(&self) -> Bytes {
         match self {
             Self::Fixed(size) => *size,
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn times_may_be_exact() {
+    fn flows_arrive_at_the_given_times() {
         let sizes = Sizes::Fixed(Bytes::kib(64));
         let until = Time::ZERO + Span::from_millis(10);
         let every = Arrivals {

@@ -14,7 +14,7 @@ pub struct TcpConfig {
     pub headers: Bytes,
     /// The initial window in segments (RFC 6928).
     pub initial_window: u32,
-    /// The end that connects, or a connection that exists already.
+    /// The end that opens the connection; or the connection is open from the beginning.
     pub opening: Opening,
     /// The shortest retransmission timeout (Linux's TCP_RTO_MIN, 200 ms).
     pub rto_min: Span,
@@ -40,14 +40,14 @@ pub struct TcpConfig {
     /// Whether the host paces algorithms that do not set a rate: at two windows a round trip in
     /// slow start, and at 1.2 afterwards (`tcp_update_pacing_rate`).
     pub paces: bool,
-    /// The time whose bytes at the pacing rate make a burst.
+    /// The length of a burst, as the time that it takes at the pacing rate.
     pub burst_time: Span,
-    /// The fewest segments of a burst.
+    /// Minimum number of segments in a burst.
     pub burst_segments: u32,
-    /// The most bytes of a burst.
+    /// Maximum size of a burst.
     pub burst_max: Bytes,
-    /// Whether the host has segmentation offload: small pieces then wait for a third of the window
-    /// if ACKs follow each other within a millisecond (`tcp_tso_should_defer`).
+    /// Whether the host has segmentation offload: a small super-packet then waits until a third of
+    /// the window is free if ACKs follow each other within a millisecond (`tcp_tso_should_defer`).
     pub offload: bool,
     /// Whether the sender restarts from the initial window after an idle timeout (RFC 5681, 4.1).
     pub slow_start_after_idle: bool,
@@ -96,7 +96,7 @@ pub struct CaqmHosts {
     pub kind: u8,
 }
 
-/// How a connection begins.
+/// The end that opens a connection, or a connection that is open already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
     /// The sender connects and sends: an upload.

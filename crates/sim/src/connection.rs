@@ -14,7 +14,7 @@ pub(crate) struct Connection {
     pub(crate) sender: Sender,
     pub(crate) receiver: Receiver,
     pub(crate) source: Source,
-    /// The times of the sender's, the pacer's and the receiver's timer events in the wheel.
+    /// The times of the timer events in the wheel: of the sender, of the pacer, of the receiver.
     pub(crate) armed: [Time; 3],
     /// The tunnel that this connection within a host belongs to, if any.
     pub(crate) leg: Option<TunnelLeg>,
@@ -30,7 +30,7 @@ pub(crate) struct TunnelLeg {
     pub(crate) is_far: bool,
 }
 
-/// The figures of a flow, which the world keeps after the flow's end.
+/// The counters of a flow, which the world keeps after the flow's end.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub(crate) received: u64,
@@ -50,7 +50,7 @@ impl Connection {
         Self { sender, receiver, source, armed: [Time::NEVER; 3], leg: None }
     }
 
-    /// Sets the timers that should fire earlier than they are set.
+    /// Moves each timer event to an earlier time if its timer should fire earlier.
     #[inline]
     pub(crate) fn arm(&mut self, now: Time, number: usize, wheel: &mut Wheel<Event>) {
         for (which, at) in self.wanted(now).into_iter().enumerate() {
@@ -61,7 +61,7 @@ impl Connection {
         }
     }
 
-    /// The time at which each timer should fire.
+    /// Returns the time at which each timer should fire.
     #[inline]
     pub(crate) fn wanted(&self, now: Time) -> [Time; 3] {
         [self.sender.timer(), self.sender.pace_timer(now), self.receiver.timer()]
@@ -81,12 +81,12 @@ impl Record {
         self.noted = connection.sender.note();
     }
 
-    /// `arriving`: the connection with the receiving application's end.
+    /// Begins the measured time. `arriving`: the connection that ends at the receiving application.
     pub(crate) fn measure_from(&mut self, arriving: Option<&Connection>) {
         self.measured_from = arriving.map_or(self.received, |c| c.receiver.received());
     }
 
-    /// Samples a flow that a tunnel with these readings carries.
+    /// Records a trace point of a flow in a tunnel, from these counters of the tunnel.
     pub(crate) fn sample_tunnelled(
         &mut self,
         now: Time,
@@ -104,7 +104,7 @@ impl Record {
         });
     }
 
-    /// Copies the figures of a flow in a tunnel: those of the connection to the receiving
+    /// Copies the results of a flow in a tunnel: those of the connection to the receiving
     /// application, and the tunnel's own.
     pub(crate) fn take_tunnelled(
         &mut self,
@@ -203,7 +203,7 @@ mod tests {
 
     /// An idle flow without its algorithm's state must fit into 2 KB.
     #[test]
-    fn a_flow_is_small() {
+    fn an_idle_flow_fits_into_1700_bytes() {
         let bytes = size_of::<Connection>() + size_of::<Record>() + size_of::<FlowSpec>();
         println!(
             "{} + {} + {}",

@@ -1,10 +1,10 @@
 use link::LinkError;
 
-/// Why a world cannot be created.
+/// The reason why a world cannot be created.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
-    /// A link or a later change of it is invalid.
+    /// A link, or a later change of a link, is invalid.
     #[error("link {name}: {source}")]
     Link {
         /// The link's name in the topology.
@@ -58,9 +58,9 @@ pub enum SimError {
     /// A world has more flows or links than its indices can number.
     #[error("more than {limit} {what}: the world holds no more")]
     TooMany {
-        /// The kind: "flows" or "links".
+        /// The name of the items: "flows" or "links".
         what: &'static str,
-        /// The largest number of this kind.
+        /// Maximum number of items of this kind.
         limit: usize,
     },
 }

@@ -1,4 +1,4 @@
-/// An event and its owner, in one word.
+/// An event and its owner, packed into 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Event(u64);
 
@@ -14,11 +14,11 @@ pub(crate) enum EventKind {
     Sender,
     Pace,
     Receiver,
-    /// Traces take samples.
+    /// The traces record a point.
     Sample,
     /// The measurement begins.
     Measure,
-    /// The opening ends.
+    /// The opening period of the world ends.
     Opened,
     /// A link changes its configuration.
     Change,
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_unpacks_as_packed() {
+    fn an_event_keeps_its_kind_and_owner() {
         for kind in EVENT_KINDS {
             let event = Event::new(kind, 123_456);
             assert_eq!((event.kind(), event.whose()), (kind, 123_456));

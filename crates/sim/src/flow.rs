@@ -58,9 +58,9 @@ pub enum Demand {
     Bulk,
     /// Unlimited data, beginning when all flows with this demand are connected.
     BulkTogether,
-    /// This much data, after which the flow is done.
+    /// This amount of data, after which the flow is done.
     Size(Bytes),
-    /// A piece in each interval.
+    /// A write of the same size in each interval.
     Pieces {
         /// The data that the application writes at once; above 0.
         size: Bytes,
@@ -91,18 +91,18 @@ pub enum Spacing {
 }
 
 impl FlowSpec {
-    /// A flow from the beginning to the end of the world.
+    /// Creates an unlimited TCP flow from the beginning to the end of the world.
     pub fn bulk(from: Node, to: Node, algorithm: Algorithm) -> Self {
         Self::tcp(from, to, algorithm, Demand::Bulk, Arc::default())
     }
 
-    /// A TCP flow of `size` bytes from the beginning of the world, with hosts as in
+    /// Creates a TCP flow of `size` bytes from the beginning of the world, with hosts as in
     /// [`TcpConfig::default`].
     pub fn sized(from: Node, to: Node, algorithm: Algorithm, size: Bytes) -> Self {
         Self::tcp(from, to, algorithm, Demand::Size(size), Arc::default())
     }
 
-    /// A TCP flow from the beginning of the world, with hosts that behave like `config`.
+    /// Creates a TCP flow from the beginning of the world, with hosts that behave like `config`.
     pub fn tcp(
         from: Node,
         to: Node,
@@ -114,15 +114,15 @@ impl FlowSpec {
         Self { from, to, start: Time::ZERO, stop: None, traffic, traced: false }
     }
 
-    /// A flow through the tunnel of this index in [`crate::WorldConfig::tunnels`], from the
+    /// Creates a flow through the tunnel of this index in [`crate::WorldConfig::tunnels`], from the
     /// beginning of the world.
     pub fn tunnelled(from: Node, to: Node, tunnel: usize, demand: Demand) -> Self {
         let traffic = Traffic::Tunnelled { tunnel, demand };
         Self { from, to, start: Time::ZERO, stop: None, traffic, traced: false }
     }
 
-    /// A flow of UDP frames of `size`, headers included, from the beginning to the end of the
-    /// world.
+    /// Creates a flow of UDP frames of `size`, headers included, from the beginning to the end of
+    /// the world.
     pub fn datagrams(from: Node, to: Node, rate: Rate, size: Bytes, spacing: Spacing) -> Self {
         let traffic = Traffic::Datagrams { rate, size, spacing };
         Self { from, to, start: Time::ZERO, stop: None, traffic, traced: false }
@@ -162,7 +162,7 @@ impl FlowSpec {
         self.demand() == Some(Demand::BulkTogether)
     }
 
-    /// The application's demand, if TCP carries it.
+    /// Returns the application's demand, if TCP carries it.
     fn demand(&self) -> Option<Demand> {
         match self.traffic {
             Traffic::Tcp { demand, .. } | Traffic::Tunnelled { demand, .. } => Some(demand),

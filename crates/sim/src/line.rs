@@ -20,7 +20,8 @@ pub(crate) struct Wire {
 }
 
 impl Line {
-    /// `changes`: whether the link's configuration will change later.
+    /// Creates the link, as a wire if possible. `changes`: whether the link's configuration will
+    /// change later.
     pub(crate) fn new(
         config: &LinkConfig,
         conditions: &Conditions,
@@ -56,7 +57,7 @@ impl Line {
         }
     }
 
-    /// The time of the next call of [`deliver`](Self::deliver).
+    /// Returns the time of the next call of [`deliver`](Self::deliver).
     #[inline]
     pub(crate) fn due(&self) -> Option<Time> {
         match self {
@@ -98,7 +99,7 @@ impl Line {
         }
     }
 
-    /// Packets that a policer before the link dropped.
+    /// Returns the packets that a policer before the link dropped.
     pub(crate) fn policed(&self) -> Count {
         match self {
             Self::Wire(_) | Self::Modelled(_) => Count::default(),
@@ -122,7 +123,7 @@ impl Line {
         }
     }
 
-    /// Calls `see` for each packet between its ends.
+    /// Calls `see` for each packet in the link.
     pub(crate) fn for_each(&self, see: &mut dyn FnMut(&Packet)) {
         match self {
             Self::Wire(wire) => wire.travelling.iter().for_each(|(_, packet)| see(packet)),
@@ -131,7 +132,7 @@ impl Line {
         }
     }
 
-    /// The number of packets between its ends.
+    /// Returns the number of packets in the link.
     pub(crate) fn inside(&self) -> u64 {
         match self {
             Self::Wire(wire) => wire.travelling.len() as u64,

@@ -63,7 +63,7 @@ pub struct TunnelOutcome {
     pub to: Node,
     /// The flows that it carried.
     pub flows: Vec<usize>,
-    /// Why the connection ended before its flows.
+    /// The reason why the connection ended before its flows; `None` if it did not.
     pub lost: Option<String>,
     /// The counters of the whole time.
     pub total: TunnelCount,
@@ -101,7 +101,7 @@ pub enum End {
 pub struct PacketBalance {
     /// Packets that ends of flows and tunnels sent.
     pub sent: u64,
-    /// Packets that links made.
+    /// Copies of packets that links made.
     pub duplicated: u64,
     /// Packets that reached their destination.
     pub arrived: u64,
@@ -179,7 +179,7 @@ pub struct LinkOutcome {
     pub id: LinkId,
     /// The link's name in its topology.
     pub name: String,
-    /// Counted from the beginning.
+    /// Packets delivered, counted from the beginning.
     pub delivered: Count,
     /// Drops by cause, counted from the beginning. A policer's drops count as early.
     pub dropped: Drops,
@@ -231,13 +231,14 @@ impl PacketBalance {
 }
 
 impl Outcome {
-    /// Jain's index of the flows' goodput: 1 if all flows have the same, 1/n if one flow has all.
+    /// Returns Jain's index of the flows' goodput: 1 if all flows have equal goodput, 1/n if one of
+    /// n flows has all.
     pub fn jain(&self) -> f64 {
         let rates: Vec<f64> = self.flows.iter().map(|f| f.goodput.mbit_per_second()).collect();
         jain(&rates)
     }
 
-    /// The counts of a flow in the measured time.
+    /// Returns the counts of a flow in the measured time.
     pub fn measured(&self, flow: usize) -> FlowCount {
         let before = self.before.get(flow).copied().unwrap_or_default();
         self.flows.get(flow).map_or_else(FlowCount::default, |flow| FlowCount {
@@ -247,17 +248,17 @@ impl Outcome {
         })
     }
 
-    /// The maximum of the link's queue in the opening.
+    /// Returns the maximum of the link's queue in the opening.
     pub fn opening_peak(&self, id: LinkId) -> Option<Bytes> {
         self.opening_peaks.iter().find(|(link, _)| *link == id).map(|(_, peak)| *peak)
     }
 
-    /// The results of a link; `None` for a wire.
+    /// Returns the results of a link; `None` for a wire.
     pub fn link(&self, id: LinkId) -> Option<&LinkOutcome> {
         self.links.iter().find(|link| link.id == id)
     }
 
-    /// A hash of all results: equal for equal worlds, on any thread.
+    /// Returns a hash of all results: equal for equal worlds, on any thread.
     pub fn hash(&self) -> u64 {
         let mut hash = Hash(0x5851_f42d_4c95_7f2d);
         hash.take(self.at.nanos());
@@ -298,7 +299,7 @@ impl Outcome {
     }
 }
 
-/// Jain's index, (Σx)² / (n Σx²) (Jain, Chiu, Hawe 1984); 1 if all rates are zero.
+/// Returns Jain's index, (Σx)² / (n Σx²) (Jain, Chiu, Hawe 1984); 1 if all rates are zero.
 pub fn jain(rates: &[f64]) -> f64 {
     let sum: f64 = rates.iter().sum();
     let squares: f64 = rates.iter().map(|rate| rate * rate).sum();

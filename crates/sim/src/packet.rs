@@ -40,7 +40,8 @@ impl Packet {
     }
 }
 
-/// CAQM's tag behind the MAC addresses, or the tag's words in an offer. Most packets have no tag.
+/// CAQM's tag after the MAC addresses, or the tag's 16-bit fields in an offer. Most packets have no
+/// tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Tag {
     /// 0 if the packet has no tag.
@@ -57,7 +58,7 @@ impl Tag {
         Self { tpid, bits: info.bits() }
     }
 
-    /// The tag's content for a reader that expects this TPID, of any kind.
+    /// Returns the content of a tag of any kind if it has this TPID.
     #[inline]
     pub(crate) fn info(self, tpid: u16) -> Option<Info> {
         (self.tpid == tpid && tpid != 0).then(|| Info::from_bits(self.bits))
@@ -93,7 +94,7 @@ impl Flags {
     pub(crate) const CORRUPT: u16 = 32;
     /// The packet goes from the sender of the data to the receiver.
     pub(crate) const FORWARD: u16 = 64;
-    /// In a handshake: this end supports CAQM, and has read the peer's offer.
+    /// In a handshake: the sending end supports CAQM, and has read the peer's offer.
     pub(crate) const SPEAKS: u16 = 128;
     /// A port on the path of the data supports CAQM.
     pub(crate) const SPOKEN_TO: u16 = 256;
@@ -138,7 +139,7 @@ impl Sacks {
         self.blocks.iter().take_while(|(_, length)| *length > 0).count()
     }
 
-    /// Start and end of each block.
+    /// Returns the start and the end of each block.
     #[inline]
     pub(crate) fn blocks(&self, acknowledged: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.blocks[..self.len()].iter().map(move |(offset, length)| {
@@ -200,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_is_a_cache_line() {
+    fn a_packet_fits_into_a_cache_line() {
         assert!(size_of::<Packet>() <= 64, "{}", size_of::<Packet>());
     }
 }

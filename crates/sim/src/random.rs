@@ -1,14 +1,14 @@
 use link::Stream;
 use units::Span;
 
-/// Exponentially distributed with this mean.
+/// Draws an exponentially distributed time with this mean.
 pub(crate) fn exponential(stream: &mut Stream, mean: Span) -> Span {
     let nanos = (standard(stream) * mean.nanos() as f64).round();
     Span::from_nanos(nanos as u64)
 }
 
-/// An exponential number with mean 1, by von Neumann's method (1951), which compares uniform
-/// numbers. It takes no logarithm, because platforms round logarithms differently.
+/// Draws an exponentially distributed number with mean 1, by von Neumann's method (1951), which
+/// compares uniform numbers. It takes no logarithm, because platforms round logarithms differently.
 fn standard(stream: &mut Stream) -> f64 {
     let mut whole = 0.0;
     loop {
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exponential_numbers_have_the_right_moments() {
+    fn exponential_numbers_have_the_mean_and_variance_of_theory() {
         let mut stream = Stream::new(4, "test");
         let values: Vec<f64> = (0..200_000).map(|_| standard(&mut stream)).collect();
         let count = values.len() as f64;

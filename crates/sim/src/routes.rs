@@ -29,14 +29,14 @@ impl Routes {
         }
     }
 
-    /// The link at an index in the table; `None` at the end of the path.
+    /// Returns the link at an index in the table; `None` at the end of the path.
     #[inline]
     pub(crate) fn hop(&self, place: u32) -> Option<usize> {
         let link = self.hops[place as usize];
         (link != ARRIVED).then_some(link as usize)
     }
 
-    /// The index at which the path of a flow begins in the table.
+    /// Returns the index at which the path of a flow begins in the table.
     pub(crate) fn way(
         &mut self,
         link_specs: &[LinkSpec],

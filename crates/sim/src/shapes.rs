@@ -19,8 +19,8 @@ pub struct Dumbbell {
 }
 
 impl Dumbbell {
-    /// Host `i` on either side has a cable like `access[i]`, whose delay counts four times in the
-    /// round trip of a pair.
+    /// Builds the network. Host `i` on either side has links like `access[i]`, whose delay counts
+    /// four times in the round trip of a pair.
     pub fn new(access: &[LinkConfig], bottleneck: &LinkConfig, back: &LinkConfig) -> Self {
         let mut topology = Topology::new();
         let (left, right) = (topology.node(), topology.node());
@@ -56,13 +56,13 @@ pub struct ParkingLot {
 }
 
 impl ParkingLot {
-    /// Both directions have the same bottlenecks.
+    /// Builds the network with the same bottlenecks in both directions.
     pub fn new(hops: usize, access: &LinkConfig, bottleneck: &LinkConfig) -> Self {
         Self::with_ways_back(hops, access, bottleneck, bottleneck)
     }
 
-    /// Host `i` on either side has a cable like `access`, whose delay counts four times in the
-    /// round trip of a pair.
+    /// Builds the network with separate return links. Each host has links like `access`, whose
+    /// delay counts four times in the round trip of a pair.
     pub fn with_ways_back(
         hops: usize,
         access: &LinkConfig,
@@ -107,12 +107,12 @@ pub struct Incast {
 }
 
 impl Incast {
-    /// `access` is the link from a host, `port` the link from the switch.
+    /// Builds the network. `access` is the link from a host, `port` the link from the switch.
     pub fn new(senders: usize, access: &LinkConfig, port: &LinkConfig) -> Self {
         Self::with_ways_back(senders, access, port, port)
     }
 
-    /// `back` is the link from the switch to each sender.
+    /// Builds the network with `back` as the link from the switch to each sender.
     pub fn with_ways_back(
         senders: usize,
         access: &LinkConfig,
@@ -141,15 +141,15 @@ impl Incast {
 pub struct FatTree {
     /// The network.
     pub topology: Topology,
-    /// In the order of pods, then edge switches.
+    /// The hosts in the order of pods, then of edge switches.
     pub hosts: Vec<Node>,
     /// The links from switches.
     pub ports: Vec<LinkId>,
 }
 
 impl FatTree {
-    /// `k` is rounded up to an even number. `access` is the link from a host, `port` the link from
-    /// a switch.
+    /// Builds the network. `k` is rounded up to an even number. `access` is the link from a host,
+    /// `port` the link from a switch.
     pub fn new(k: usize, access: &LinkConfig, port: &LinkConfig) -> Self {
         let half = k.div_ceil(2).max(1);
         let mut topology = Topology::new();

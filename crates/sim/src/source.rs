@@ -13,7 +13,7 @@ pub(crate) struct Source {
 #[derive(Debug)]
 enum Plan {
     Once,
-    /// Writes when the world tells it to.
+    /// Writes once, when the world asks for it.
     OnceTold {
         written: bool,
     },
@@ -35,12 +35,12 @@ enum Plan {
     },
 }
 
-/// A piece, and the time of the next one.
+/// A write, and the time of the next write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) bytes: u64,
     pub(crate) next: Option<Time>,
-    /// No piece follows.
+    /// Whether no write follows.
     pub(crate) last: bool,
 }
 
@@ -116,5 +116,5 @@ fn lasting(mean: Span, random: bool, stream: &mut Stream) -> Span {
     if random { exponential(stream, mean) } else { mean }
 }
 
-/// The data of an endless source, more than any world carries.
+/// The size in bytes of an endless source: more than any world carries.
 const ENDLESS: u64 = 1 << 62;

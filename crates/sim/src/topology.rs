@@ -93,7 +93,7 @@ impl Topology {
         }
     }
 
-    /// The number of nodes.
+    /// Returns the number of nodes.
     pub fn len(&self) -> usize {
         self.nodes as usize
     }

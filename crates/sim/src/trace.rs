@@ -6,7 +6,7 @@ use units::Span;
 pub struct Trace<P> {
     points: Vec<P>,
     limit: usize,
-    /// The series keeps one of this many points.
+    /// The series keeps one point out of `stride` offered points.
     stride: u64,
     offered: u64,
 }
@@ -33,12 +33,12 @@ impl<P: Copy> Trace<P> {
         self.offered += 1;
     }
 
-    /// The recorded points in the order of time, from the first.
+    /// Returns the recorded points in the order of time.
     pub fn points(&self) -> &[P] {
         &self.points
     }
 
-    /// The time between two recorded points, if `every` lies between two offered points.
+    /// Returns the time between two recorded points, if `every` lies between two offered points.
     pub fn spacing(&self, every: Span) -> Span {
         every * self.stride
     }
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_stays_bounded_and_even() {
+    fn a_trace_has_a_bounded_number_of_evenly_spaced_points() {
         let mut trace = Trace::new(8);
         (0..1000).for_each(|value| trace.offer(|| value));
         let points = trace.points();

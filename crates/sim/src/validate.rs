@@ -1,5 +1,5 @@
-//! Validation of the simulator: worlds whose outcome theory, another simulator or Linux gives, each
-//! with the expected number beside the measured one.
+//! Validation of the simulator: worlds with a known outcome from theory, another simulator or
+//! Linux. Each case has the expected and the measured number.
 //!
 //! ```no_run
 //! for case in sim::validate::cases() {
@@ -9,8 +9,8 @@
 //! }
 //! ```
 //!
-//! One run has one seed. Several runs have an interval, and [`Case::judge`] compares it with the
-//! tolerance.
+//! A run has a seed. Several runs give a confidence interval, and [`Case::judge`] compares it with
+//! the tolerance.
 
 mod dctcp;
 mod formulas;
@@ -34,7 +34,7 @@ pub enum Layer {
     QueueTheory,
     /// Published formulas, for example for TCP's throughput.
     Formula,
-    /// Published figures of another simulator.
+    /// Published results of another simulator.
     Trace,
     /// Measurements with Linux over the emulated link.
     Kernel,
@@ -58,7 +58,7 @@ pub struct Case {
     pub(crate) measure: Box<dyn Fn(Effort) -> Option<Measured> + Send + Sync>,
 }
 
-/// The figures of one run of a case.
+/// The numbers of one run of a case.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figures {
     /// The number that the source gives, in the case's unit.
@@ -67,7 +67,8 @@ pub struct Figures {
     pub expected_ends: Option<(f64, f64)>,
     /// The number that the world gives, in the case's unit.
     pub measured: f64,
-    /// The figure with the defaults and the grid's own algorithm, if the case is a variant.
+    /// The number with the simulator's defaults and the algorithm of cc-grid, if the case is a
+    /// variant.
     pub own: Option<f64>,
 }
 
@@ -75,7 +76,7 @@ pub struct Figures {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     pub(crate) seed: u64,
-    /// Whether to run the defaults and the grid's own algorithm instead of the variant.
+    /// Whether to run the simulator's defaults and the algorithm of cc-grid instead of the variant.
     pub(crate) own: bool,
     pub(crate) flaw: Option<Flaw>,
 }
@@ -89,7 +90,7 @@ pub(crate) struct Measured {
     pub(crate) measured: f64,
 }
 
-/// All cases, in the order of their layers.
+/// Returns all cases, in the order of their layers.
 pub fn cases() -> Vec<Case> {
     let mut cases = queue_theory::cases();
     cases.extend(formulas::cases());
@@ -110,7 +111,7 @@ impl Case {
         Some(Figures { own, ..figures })
     }
 
-    /// Like [`Self::run`], without the grid's own figure, and with a mistake in the model.
+    /// Runs the case like [`Self::run`], with a mistake in the model and without [`Figures::own`].
     #[doc(hidden)]
     pub fn run_with(&self, flaw: Option<Flaw>, seed: u64) -> Option<Figures> {
         let Measured { expected, expected_ends, measured } =
@@ -119,7 +120,7 @@ impl Case {
         known.then_some(Figures { expected, expected_ends, measured, own: None })
     }
 
-    /// The largest accepted difference, relative to the expected number: 0.05 is 5 %.
+    /// Returns the maximum accepted difference, relative to the expected number: 0.05 is 5 %.
     pub fn tolerance(&self) -> f64 {
         self.tolerance
     }
@@ -144,14 +145,14 @@ impl Effort {
 }
 
 impl Measured {
-    /// A number that theory or a publication states exactly.
+    /// Compares with a number that theory or a publication states exactly.
     pub(crate) fn of(expected: f64, measured: f64) -> Self {
         Self { expected, expected_ends: None, measured }
     }
 }
 
 impl Layer {
-    /// The source's name in reports.
+    /// Returns the source's name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::QueueTheory => "queue theory",

@@ -1,4 +1,4 @@
-//! The queue of events: a hierarchical timing wheel (Varghese and Lauck 1987) to the nanosecond.
+//! The event queue: a hierarchical timing wheel (Varghese and Lauck 1987) to the nanosecond.
 //!
 //! Each level has 64 slots, and each slot spans the whole level below. Events due at the same time
 //! come out in the order of insertion: a slot is a queue, and the wheel empties a slot into the
@@ -120,7 +120,7 @@ mod tests {
     proptest! {
         /// Compares the wheel with a heap of (time, sequence).
         #[test]
-        fn events_come_out_in_order(
+        fn the_wheel_returns_events_in_order_of_time_and_insertion(
             steps in prop::collection::vec((0u8..4, any::<u64>(), 0u32..64), 1..400),
         ) {
             let mut wheel = Wheel::new();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_in_the_past_counts_as_now() {
+    fn an_event_in_the_past_is_due_now() {
         let mut wheel = Wheel::new();
         wheel.push(Time::from_nanos(100), 'a');
         assert_eq!(wheel.pop(), Some((Time::from_nanos(100), 'a')));

@@ -26,17 +26,18 @@ pub struct WorldConfig {
     pub seed: u64,
     /// The latest end of the world.
     pub until: Time,
-    /// When the measurement begins. With [`Time::NEVER`], [`World::measure_between`] begins it.
+    /// The time at which the measurement begins. With [`Time::NEVER`], [`World::measure_between`]
+    /// begins it.
     pub measure_from: Time,
     /// The end of the opening, in which the world records the peaks of the queues separately.
     pub opening_until: Time,
     /// The number of events after which the world ends at the latest.
     pub max_events: u64,
-    /// The interval between points of traces, and the number of points kept.
+    /// The interval between points of traces.
     pub sample_every: Span,
-    /// The most points that a trace keeps; at least 2.
+    /// Maximum number of points that a trace keeps; at least 2.
     pub sample_limit: usize,
-    /// Links whose queue is traced.
+    /// The links whose queues are traced.
     pub traced: Vec<LinkId>,
     /// Tunnels that carry flows.
     pub tunnels: Vec<TunnelSpec>,
@@ -212,7 +213,7 @@ impl World {
         })
     }
 
-    /// Runs to the end.
+    /// Runs to the end, and returns the results.
     pub fn run(mut self) -> Outcome {
         let end = self.run_until(self.config.until).unwrap_or(End::TimeUp);
         self.now = match end {
@@ -222,8 +223,8 @@ impl World {
         self.outcome(end)
     }
 
-    /// Runs to `from`, measures from there, and ends at `until`. For a world whose measurement
-    /// could not be configured, because it begins at an event of the world.
+    /// Runs to `from`, measures from there, and ends at `until`. Serves a world whose measurement
+    /// begins at an event of the world, so that its time could not be configured.
     pub fn measure_between(mut self, from: Time, until: Time) -> Outcome {
         if self.run_until(from).is_none() {
             self.now = from;
@@ -243,7 +244,7 @@ impl World {
         self.end
     }
 
-    /// The results so far, before the configured end.
+    /// Ends the world before the configured end, and returns the results so far.
     pub fn end_here(self) -> Outcome {
         let end = self.end.unwrap_or(match self.unfinished {
             0 => End::TimeUp,
@@ -252,12 +253,12 @@ impl World {
         self.outcome(end)
     }
 
-    /// The number of flows that must still finish.
+    /// Returns the number of flows that must still finish.
     pub fn unfinished(&self) -> usize {
         self.unfinished
     }
 
-    /// The number of events so far.
+    /// Returns the number of events so far.
     pub fn events(&self) -> u64 {
         self.events
     }
@@ -327,7 +328,7 @@ impl World {
         self.await_line(index);
     }
 
-    /// A packet arrives at the beginning of a link.
+    /// Puts a packet into a link.
     #[inline]
     fn enter(&mut self, index: usize, packet: Packet) {
         self.lines[index].arrive(self.now, packet);
@@ -344,7 +345,7 @@ impl World {
         }
     }
 
-    /// A packet arrives at the end of its path.
+    /// Delivers a packet at the end of its path.
     fn receive(&mut self, packet: &Packet) {
         self.balance.arrived += 1;
         if packet.flags.has(Flags::CORRUPT) {
@@ -373,7 +374,7 @@ impl World {
         self.settle(flow);
     }
 
-    /// After an action of a flow: sends its packets and sets its timers.
+    /// Completes an action of a flow: sends its packets and sets its timers.
     #[inline]
     fn settle(&mut self, flow: usize) {
         if let Some(connection) = &mut self.connections[flow] {
@@ -599,8 +600,8 @@ impl World {
         self.counts_before = self.counts();
     }
 
-    /// The acknowledged payload of each flow; for a flow in a tunnel, the payload that reached the
-    /// application.
+    /// Returns the acknowledged payload of each flow; for a flow in a tunnel, the payload that
+    /// reached the application.
     pub fn acknowledged(&self) -> Vec<Bytes> {
         let bytes = |(record, arriving): (&Record, &u32)| {
             let connection = self.connections[*arriving as usize].as_ref();
@@ -613,7 +614,7 @@ impl World {
         self.records.iter().zip(&self.arriving).map(bytes).collect()
     }
 
-    /// The counts of each flow so far.
+    /// Returns the counts of each flow so far.
     pub fn counts(&self) -> Vec<FlowCount> {
         let count = |(record, arriving): (&Record, &u32)| {
             let connection = self.connections[*arriving as usize].as_ref();
@@ -777,6 +778,6 @@ fn check_demand(demand: &Demand) -> Result<(), SimError> {
 pub(crate) const SENDER: usize = 0;
 pub(crate) const PACE: usize = 1;
 pub(crate) const RECEIVER: usize = 2;
-/// The most flows and routes. A flow's number, an event's owner and an index in the table of routes
-/// have 32 bits.
+/// Maximum number of flows and of routes. A flow's number, an event's owner and an index in the
+/// table of routes have 32 bits.
 const MOST: usize = 1 << 27;

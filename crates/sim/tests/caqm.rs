@@ -84,7 +84,7 @@ struct Port {
     refused: u64,
 }
 
-/// Hosts with super-packets, receive coalescing, and pacing.
+/// Returns hosts with super-packets, receive coalescing, and pacing.
 fn hosts() -> TcpConfig {
     TcpConfig { paces: true, coalesce: Some(Span::from_micros(50)), ..TcpConfig::default() }
 }
@@ -202,7 +202,7 @@ fn a_latecomer_has_its_share_within_fifty_round_trips() {
 
 /// If the queue cannot hold bursts, it runs empty, as the reference report found.
 #[test]
-fn without_room_for_bursts_throughput_is_lost() {
+fn a_caqm_target_without_room_for_bursts_costs_throughput() {
     let none = Fabric { queue: "caqm:0B,limit=2MB", ..TWO_INTO_ONE };
     let (_, port) = none.run(Algorithm::Caqm, hosts(), 100);
     assert!((0.5..0.95).contains(&port.usage), "{port:?}");
@@ -240,7 +240,7 @@ fn a_host_without_a_caqm_partner_uses_reno_without_tags() {
 
 /// The hosts assume that the path has CAQM ports, until the first loss without an earlier refusal.
 #[test]
-fn a_path_that_never_refuses_is_left_to_reno() {
+fn a_loss_on_a_path_that_never_refuses_ends_caqm_for_reno() {
     let plain = Fabric { queue: "droptail:500KB", ..TWO_INTO_ONE };
     let trusting = CaqmHosts { trusts_path: true, ..CaqmHosts::default() };
     let (outcome, port) = plain.run(Algorithm::Caqm, speaking(trusting), 200);

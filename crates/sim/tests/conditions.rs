@@ -1,5 +1,5 @@
-//! Links that change, policers, links that release packets in lumps, and figures of the measured
-//! time.
+//! Tests links that change, policers, links that release packets periodically, and results of the
+//! measured time.
 #![allow(clippy::unwrap_used)]
 
 use cc::Algorithm;
@@ -35,7 +35,7 @@ fn run(topology: &Topology, flow: FlowSpec, measure_from: Time, until: Time) -> 
 }
 
 #[test]
-fn a_link_that_changes_is_used_at_both_rates() {
+fn a_flow_fills_a_link_before_and_after_its_rate_changes() {
     let shape = Dumbbell::new(&[LinkConfig::default()], &bottleneck(20), &wire());
     let flow = || FlowSpec::bulk(shape.senders[0], shape.receivers[0], Algorithm::Cubic);
     let mut topology = shape.topology.clone();
@@ -78,7 +78,7 @@ fn a_policer_drops_the_packets_above_its_rate() {
 }
 
 #[test]
-fn lumps_delay_packets_and_lose_none() {
+fn a_periodic_release_delays_packets_and_loses_none() {
     let every = Span::from_millis(8);
     let shape = Dumbbell::new(&[LinkConfig::default()], &bottleneck(20), &wire());
     let flow = || FlowSpec::bulk(shape.senders[0], shape.receivers[0], Algorithm::Reno);
@@ -93,7 +93,7 @@ fn lumps_delay_packets_and_lose_none() {
 }
 
 #[test]
-fn figures_of_the_measured_time_exclude_the_opening() {
+fn results_of_the_measured_time_exclude_the_opening() {
     let shape = Dumbbell::new(&[LinkConfig::default()], &bottleneck(20), &wire());
     let flow = FlowSpec::bulk(shape.senders[0], shape.receivers[0], Algorithm::Cubic);
     let outcome = run(&shape.topology, flow, seconds(5), seconds(10));
@@ -108,7 +108,7 @@ fn figures_of_the_measured_time_exclude_the_opening() {
 }
 
 #[test]
-fn a_world_can_be_ended_when_all_are_done() {
+fn a_world_can_be_ended_when_all_flows_are_done() {
     let shape = Dumbbell::new(&[LinkConfig::default()], &bottleneck(20), &wire());
     let (from, to) = (shape.senders[0], shape.receivers[0]);
     let bulk = FlowSpec::bulk(from, to, Algorithm::Reno);

@@ -14,7 +14,8 @@ fn seconds(seconds: u64) -> Time {
     Time::ZERO + Span::from_secs(seconds)
 }
 
-/// One pair of hosts with a bottleneck, and half of the round trip in each direction.
+/// Builds a pair of hosts with a bottleneck between them. Each direction has half of the round
+/// trip.
 fn pair(rate: &str, rtt: Span, queue: &str, loss: &str) -> Dumbbell {
     let there = LinkConfig {
         rate: rate.parse().unwrap(),
@@ -38,7 +39,7 @@ fn bulk(shape: &Dumbbell, algorithm: Algorithm, until: u64, from: u64) -> Outcom
 }
 
 #[test]
-fn a_clean_path_is_filled() {
+fn one_flow_fills_a_path_without_loss() {
     let shape = pair("100mbit", Span::from_millis(20), "droptail:250KB", "none");
     let outcome = bulk(&shape, Algorithm::Reno, 20, 5);
     assert_eq!(outcome.end, End::TimeUp);
@@ -52,7 +53,7 @@ fn a_clean_path_is_filled() {
 /// Mathis, Semke, Mahdavi, Ott 1997: MSS/RTT · C/√p. With an acknowledgement for each segment and
 /// byte counting C is √(3/2).
 #[test]
-fn reno_follows_mathis() {
+fn reno_goodput_under_random_loss_follows_mathis() {
     for (loss, p) in [("0.1%", 0.001), ("0.3%", 0.003), ("1%", 0.01)] {
         let shape = pair("10gbit", Span::from_millis(50), "droptail:100MB", loss);
         let outcome = bulk(&shape, Algorithm::Reno, 320, 20);
@@ -81,7 +82,7 @@ fn a_sized_flow_finishes_in_the_time_of_slow_start() {
 /// M/D/1: Poisson arrivals and equal packets wait rho / (2 (1 - rho)) service times on average
 /// (Pollaczek and Khinchine).
 #[test]
-fn random_datagrams_wait_as_in_m_d_1() {
+fn poisson_datagrams_wait_as_in_m_d_1() {
     let shape = pair("1gbit", Span::ZERO, "droptail:1000000p", "none");
     for load in [0.3, 0.6, 0.8] {
         let rate = Rate::from_bits_per_second((load * 1e9) as u64);
@@ -115,7 +116,7 @@ fn a_download_waits_for_its_request() {
 
 /// DCTCP keeps the queue at its threshold without any loss after slow start (RFC 8257).
 #[test]
-fn dctcp_holds_its_threshold() {
+fn dctcp_keeps_the_queue_at_the_marking_threshold() {
     let shape = pair("1gbit", Span::from_micros(200), "red:limit=2000p,min=20p,step", "none");
     let flows = (0..2)
         .map(|_| FlowSpec::bulk(shape.senders[0], shape.receivers[0], Algorithm::Dctcp))
@@ -133,7 +134,7 @@ fn dctcp_holds_its_threshold() {
 
 /// RFC 3168 with Reno: the flow reduces its window without any loss.
 #[test]
-fn classic_marks_replace_losses() {
+fn with_classic_ecn_marks_replace_losses() {
     let shape =
         pair("50mbit", Span::from_millis(20), "red:limit=400p,min=30p,max=120p,gentle,ecn", "none");
     let config = Arc::new(TcpConfig { ecn: Ecn::Classic, ..TcpConfig::default() });
@@ -168,7 +169,7 @@ fn reordering_is_not_treated_as_congestion() {
 
 /// The window does not grow while the application sends less than the window allows.
 #[test]
-fn an_idle_window_does_not_grow() {
+fn an_unused_congestion_window_does_not_grow() {
     let shape = pair("100mbit", Span::from_millis(20), "droptail:250KB", "none");
     let demand = Demand::Pieces { size: Bytes::new(3000), every: Span::from_millis(10) };
     let (from, to) = (shape.senders[0], shape.receivers[0]);
@@ -202,7 +203,7 @@ fn coalescing_and_pacing_keep_the_rate() {
 
 /// Windows of tens of thousands of segments with losses at many places.
 #[test]
-fn wide_windows_are_repaired() {
+fn losses_in_windows_of_thousands_of_segments_are_repaired() {
     let shape = pair("10gbit", Span::from_millis(50), "droptail:400MB", "0.1%");
     let outcome = bulk(&shape, Algorithm::Bbr, 2, 1);
     let flow = &outcome.flows[0];

@@ -180,7 +180,7 @@ fn gigabit(delay_us: u64) -> LinkConfig {
 /// In a fat tree of k = 4 every host sends to another pod. ECMP puts some flows on the same links,
 /// but every flow gets some goodput, and a single flow has a path alone.
 #[test]
-fn a_fat_tree_carries_all() {
+fn every_flow_of_a_fat_tree_has_goodput() {
     let shape = FatTree::new(4, &gigabit(5), &gigabit(5));
     assert_eq!(shape.hosts.len(), 16);
     let flows: Vec<_> = (0..16)
@@ -200,7 +200,7 @@ fn a_fat_tree_carries_all() {
 }
 
 #[test]
-fn an_incast_shares_its_port() {
+fn senders_of_an_incast_share_the_port() {
     let shape = Incast::new(32, &gigabit(10), &gigabit(10));
     let flows = shape
         .senders
@@ -218,7 +218,7 @@ fn an_incast_shares_its_port() {
 }
 
 #[test]
-fn a_parking_lot_favours_the_short_ways() {
+fn a_parking_lot_favours_flows_with_one_bottleneck() {
     let bottleneck = LinkConfig { delay: Span::from_millis(5), ..gigabit(0) };
     let bottleneck = LinkConfig { rate: "50mbit".parse().unwrap(), ..bottleneck };
     let access = LinkConfig { delay: Span::from_millis(1), ..LinkConfig::default() };

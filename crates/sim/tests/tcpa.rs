@@ -25,7 +25,7 @@ struct PathConfig {
     seed: u64,
 }
 
-/// The results of flows on such a path.
+/// The results of flows on a path.
 struct Ended {
     flows: Vec<FlowOutcome>,
     /// The peak of the queue in the opening, in round trips.
@@ -60,7 +60,7 @@ impl PathConfig {
         self.run_beside(None, flows, demand, hosts)
     }
 
-    /// Like [`Self::run`], with the algorithm `other` for the first flow.
+    /// Runs flows like [`Self::run`], with the algorithm `other` for the first flow.
     fn run_beside(
         &self,
         other: Option<Algorithm>,
@@ -102,7 +102,7 @@ impl PathConfig {
         Ended { flows: outcome.flows, peak }
     }
 
-    /// The flows' goodput as a share of the possible goodput.
+    /// Returns the flows' goodput as a share of the possible goodput.
     fn share(&self, ended: &Ended) -> f64 {
         let goodput: f64 = ended.flows.iter().map(|flow| flow.goodput.mbit_per_second()).sum();
         let rate = self.policer.map_or(self.rate, |policer| policer.rate);
@@ -167,7 +167,7 @@ fn a_valid_memory_slows_no_flow_and_shortens_the_queue() {
 }
 
 #[test]
-fn a_path_unlike_the_remembered_one_starts_afresh() {
+fn a_memory_of_another_rtt_is_not_used() {
     for path in paths("another path", 10) {
         let size = Demand::Size(Bytes::new(640_000));
         let path = PathConfig { lasts: Span::from_secs(60), ..path };
@@ -199,7 +199,7 @@ fn the_noted_memory_matches_the_path() {
 }
 
 #[test]
-fn an_application_with_little_data_keeps_the_old_memory() {
+fn a_flow_that_never_fills_its_window_notes_no_memory() {
     for path in paths("little to say", 10) {
         let size = Bytes::new((path.product() / 8.0) as u64 + 1);
         let trickle = Demand::Pieces { size, every: path.rtt };
@@ -267,7 +267,7 @@ fn a_policer_is_not_fought() {
         assert!(share >= 0.75, "{share} of the policed rate on {path:?}");
         again.push(ended.retransmitted());
     }
-    // The goal is 5 % on every path; some paths have twice as much.
+    // The goal is 5 % of retransmissions on every path; some paths have twice as much.
     again.sort_by(f64::total_cmp);
     assert!(again[again.len() / 2] < 0.05, "{again:?}");
     assert!(again[again.len() - 1] < 0.12, "{again:?}");

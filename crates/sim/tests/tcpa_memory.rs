@@ -13,7 +13,7 @@ const RTT: Span = Span::from_millis(88);
 /// Linux's first window.
 const LINUX: Bytes = Bytes::kib(64);
 
-/// A download by a client that offers `window` at first and opens it as Linux does.
+/// Runs a download by a client that offers `window` at first and opens it as Linux does.
 fn download(window: Bytes, size: Bytes, memory: Option<Memory>) -> FlowOutcome {
     let receive_window = ReceiveWindow::Auto { initial: window, max: Bytes::kib(3072) };
     let hosts =
@@ -35,11 +35,11 @@ fn download(window: Bytes, size: Bytes, memory: Option<Memory>) -> FlowOutcome {
 }
 
 /// The file ends before start-up does. The second download takes the time that the client's window
-/// makes unavoidable: two round trips before the first data, then 64 KiB in the first round trip,
-/// 80 KiB in the second, three times as much in the third (the window opens by twice the arriving
-/// data), and the rest at the path's rate.
+/// makes unavoidable: two round trips before the first data, then 64 KiB in the first round trip
+/// and 80 KiB in the second. The third has three times as much, because the window opens by twice
+/// the arriving data; the rest follows at the path's rate.
 #[test]
-fn a_file_that_ends_before_the_path_is_full_helps_the_next() {
+fn a_download_that_ends_in_start_up_speeds_up_the_next() {
     let size = Bytes::kib(640);
     let first = download(LINUX, size, None);
     let second = download(LINUX, size, first.noted);
@@ -52,7 +52,7 @@ fn a_file_that_ends_before_the_path_is_full_helps_the_next() {
 
 /// The benefit of a memory if the client's window is wide.
 #[test]
-fn a_file_to_a_wide_window_gains_a_round_trip() {
+fn a_memory_saves_a_round_trip_if_the_receive_window_is_wide() {
     let (window, size) = (Bytes::kib(256), Bytes::kib(640));
     let first = download(window, size, None);
     let second = download(window, size, first.noted);

@@ -32,7 +32,7 @@ fn congestion(name: &str) -> Congestion {
     name.parse().unwrap()
 }
 
-/// Two hosts with a link in each direction.
+/// Builds two hosts with a link in each direction.
 fn hosts(there: &LinkConfig, back: &LinkConfig) -> (Topology, Node, Node) {
     let mut topology = Topology::new();
     let (from, to) = (topology.node(), topology.node());
@@ -111,7 +111,7 @@ fn a_tunnel_shares_a_queue_with_flows_outside_it() {
 }
 
 #[test]
-fn one_seed_gives_one_run() {
+fn equal_seeds_give_equal_tunnel_runs() {
     let link = link("20mbit", "10ms", "1%", "droptail:50KB");
     let hash = |seed| {
         let config = WorldConfig { seed, ..WorldConfig::default() };
@@ -122,7 +122,7 @@ fn one_seed_gives_one_run() {
 }
 
 #[test]
-fn gathered_packets_and_small_packets_change_little() {
+fn packet_batching_and_a_small_mtu_change_goodput_little() {
     let link = link("50mbit", "10ms", "1%", "droptail:200KB");
     let (topology, from, to) = hosts(&link, &link);
     let goodput = |spec: TunnelSpec| {
@@ -157,7 +157,7 @@ fn data_sent_before_an_application_stops_is_delivered() {
 }
 
 #[test]
-fn a_path_that_is_cut_loses_the_tunnel() {
+fn a_tunnel_goes_down_when_its_path_is_cut() {
     let link = link("10mbit", "10ms", "0%", "droptail:50KB");
     let cut = LinkConfig { loss: "100%".parse().unwrap(), ..link.clone() };
     let mut topology = Topology::new();

@@ -24,7 +24,7 @@ fn judged(case: &Case, flaw: Option<Flaw>) -> (Judgement, f64, f64) {
 /// Runs repeat exactly, so a case that is undecided with these seeds is always undecided: its
 /// interval is wider than its tolerance, and the case could not find a wrong model.
 #[test]
-fn worlds_have_their_known_outcomes() {
+fn every_validation_case_is_within_its_tolerance() {
     let mut off: Vec<&str> = Vec::new();
     for case in cases() {
         let (judged, expected, measured) = judged(&case, None);
@@ -46,7 +46,7 @@ fn worlds_have_their_known_outcomes() {
 /// For each mistake in the model, some case passes without the mistake and fails with it. The test
 /// tries first the cases in which the mistake matters most.
 #[test]
-fn a_mistake_in_the_model_fails_a_row() {
+fn each_mistake_in_the_model_fails_a_validation_case() {
     let mut cases = cases();
     for (flaw, likely) in [
         (Flaw::LongDelay, "a window of half"),

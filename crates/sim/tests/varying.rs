@@ -10,11 +10,11 @@ use units::{Rate, Span, Time};
 /// One bottleneck that repeats a sequence of rates.
 #[derive(Debug)]
 struct Varying {
-    /// In Mbit/s.
+    /// The rates in Mbit/s.
     rates: Vec<f64>,
     each: Span,
     rtt: Span,
-    /// In bytes.
+    /// The buffer in bytes.
     queue: u64,
 }
 
@@ -45,7 +45,7 @@ impl Varying {
         Self::new(&rates, each_ms, rtt_ms, (queue as u64).max(9 * 1514))
     }
 
-    /// The mean goodput in Mbit/s over several start times of the flow.
+    /// Returns the mean goodput in Mbit/s over several start times of the flow.
     fn goodput(&self, algorithm: Algorithm) -> f64 {
         let begins = [1, 310, 790];
         begins.iter().map(|at| self.run(algorithm, Span::from_millis(*at))).sum::<f64>()
@@ -81,7 +81,7 @@ impl Varying {
         outcome.flows[0].goodput.mbit_per_second()
     }
 
-    /// tcpa's goodput, relative to the better of CUBIC's and BBR's.
+    /// Returns tcpa's goodput, relative to the better of CUBIC's and BBR's.
     fn share(&self) -> f64 {
         let better = self.goodput(Algorithm::Cubic).max(self.goodput(Algorithm::Bbr));
         self.goodput(Algorithm::Tcpa) / better

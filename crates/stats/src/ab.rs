@@ -1,9 +1,10 @@
 //! Measures whether a change costs anything. Two states, `base` and `change`, alternate hundreds of
-//! times, each for a few tenths of a second. Each turn measures one value.
+//! times, each for a few tenths of a second. Each such period is a turn, and measures one value.
 //!
-//! **Order.** Turns come in fours, base-change-change-base or its mirror image, which a fair coin
-//! decides independently for each four. Every four gives one contrast, half of (log of both change
-//! values minus log of both base values), in which a drift that is linear in the logarithm cancels.
+//! **Order.** Turns come in groups of four ("fours"): base-change-change-base, or
+//! change-base-base-change. A fair coin decides the order of each four independently. Every four
+//! gives one contrast, half of (log of both change values minus log of both base values), in which
+//! a drift that is linear in the logarithm cancels.
 //!
 //! **Error rate on a noisy machine.** If the change has no effect, the values do not depend on
 //! their state. The coins alone then decide the sign of each contrast, fairly and independently,
@@ -19,9 +20,9 @@
 //! Biometrics 35, 1979) under Bonferroni's bound. All intervals of a run together therefore cover
 //! the truth in 99 % (95 %) of runs, no matter which look ends it.
 //!
-//! **Verdict.** The rule of [`crate::verdict`] applies. Better or worse needs the 99 % interval, so
-//! at most one run in a hundred without any difference reports one. The same needs the 95 %
-//! interval.
+//! **Verdict.** The rule of [`crate::verdict`] applies. The verdicts "better" and "worse" need the
+//! 99 % interval, so at most one run in a hundred without any difference reports one. The verdict
+//! "the same" needs the 95 % interval.
 
 mod decider;
 mod decision;

@@ -1,4 +1,4 @@
-//! Confidence intervals for a counted share: `lost` of `sent`.
+//! Confidence intervals for a counted share, such as `lost` of `sent` packets.
 
 use statrs::distribution::{Beta, ContinuousCDF, Normal};
 use units::Share;
@@ -6,15 +6,15 @@ use units::Share;
 use crate::StatsError;
 use crate::error::confidence;
 
-/// The exact interval of Clopper & Pearson (Biometrika 26, 1934), from quantiles of the beta
-/// distribution. It covers at least `level`, usually more.
+/// Returns the exact interval of Clopper & Pearson (Biometrika 26, 1934), from quantiles of the
+/// beta distribution. It covers at least `level`, usually more.
 pub fn clopper_pearson(hits: u64, trials: u64, level: Share) -> Result<(Share, Share), StatsError> {
     counted(hits, trials)?;
     clopper_pearson_of(hits as f64, trials as f64, level)
 }
 
-/// Wilson's score interval (JASA 22, 1927), which is shorter than Clopper & Pearson's. Its coverage
-/// is `level` on average, and not at least (Newcombe, Statistics in Medicine 17, 1998).
+/// Returns Wilson's score interval (JASA 22, 1927), which is shorter than Clopper & Pearson's. Its
+/// coverage is `level` on average, but may be less (Newcombe, Statistics in Medicine 17, 1998).
 pub fn wilson(hits: u64, trials: u64, level: Share) -> Result<(Share, Share), StatsError> {
     counted(hits, trials)?;
     let z = Normal::standard().inverse_cdf(0.5 + confidence(level)? / 2.0);
@@ -24,7 +24,7 @@ pub fn wilson(hits: u64, trials: u64, level: Share) -> Result<(Share, Share), St
     let centre = 2.0 * n * p + z2;
     let half = z * (z2 + 4.0 * n * p * (1.0 - p)).sqrt();
     let whole = 2.0 * (n + z2);
-    // At the borders, replace the formula's results, which are 0 and 1 except for rounding.
+    // At the limits the formula gives 0 and 1 except for rounding: return them exactly.
     let low = if hits == 0 { 0.0 } else { (centre - half) / whole };
     let high = if hits == trials { 1.0 } else { (centre + half) / whole };
     Ok((share(low), share(high)))
@@ -39,7 +39,7 @@ pub struct LossCheck {
     pub expected: Share,
     /// The loss rates that are consistent with the measured loss (99 %).
     pub interval: (Share, Share),
-    /// Whether `interval` contains `expected`, ends included.
+    /// Whether `interval` contains `expected`, its bounds included.
     pub inside: bool,
 }
 
@@ -54,8 +54,8 @@ pub fn loss_agrees(lost: u64, sent: u64, expected: Share) -> Result<LossCheck, S
 
 /// Checks the losses of a simple Gilbert process, which loses every packet in the bad state and
 /// none in the good state, in bursts of `mean_burst` packets on average. The correlation from one
-/// packet to the next is `r = 1 - 1/mean_burst/(1 - expected)`, so `sent` packets carry as much
-/// information as `sent (1-r)/(1+r)` independent packets. The approximation needs many bursts. For
+/// packet to the next is `r = 1 - 1/mean_burst/(1 - expected)`, and `sent` packets carry as much
+/// information as `sent (1-r)/(1+r)` independent ones. The approximation needs many bursts. For
 /// Gilbert-Elliott processes that lose only some packets in the bad state, whose losses are less
 /// correlated, the interval is too wide.
 pub fn loss_agrees_in_bursts(
@@ -73,7 +73,8 @@ pub fn loss_agrees_in_bursts(
         });
     }
     let correlation = 1.0 - 1.0 / mean_burst / (1.0 - expected.fraction());
-    // Treat bursts shorter than those of chance as independent losses, which is cautious.
+    // Treat bursts shorter than those of independent losses as independent losses, which is
+    // cautious.
     let correlation = correlation.clamp(0.0, 1.0 - f64::EPSILON);
     let part = (1.0 - correlation) / (1.0 + correlation);
     check(lost as f64 * part, sent as f64 * part, expected)
@@ -90,7 +91,7 @@ fn check(lost: f64, sent: f64, expected: Share) -> Result<LossCheck, StatsError>
     })
 }
 
-/// The interval of Clopper & Pearson for counts that need not be whole numbers.
+/// Returns the interval of Clopper & Pearson for counts that need not be whole numbers.
 fn clopper_pearson_of(hits: f64, trials: f64, level: Share) -> Result<(Share, Share), StatsError> {
     let tail = (1.0 - confidence(level)?) / 2.0;
     let misses = trials - hits;

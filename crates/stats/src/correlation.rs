@@ -8,11 +8,11 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::median_interval::FEWEST;
 
-/// How much a repeat resembles the previous repeat.
+/// The serial correlation of repeats: how much a repeat resembles the previous repeat.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Correlation {
-    /// The correlation over all series, from -1 to 1. With few repeats the estimate is bad, unless
-    /// there are many series.
+    /// The correlation over all series, from -1 to 1. With few repeats the estimate is unreliable,
+    /// unless there are many series.
     pub estimate: f64,
     /// The share of random orders of the repeats with a correlation at least as high. It is at most
     /// 5 % in one of twenty runs whose repeats are independent.
@@ -28,9 +28,9 @@ impl Correlation {
     }
 }
 
-/// The correlation of successive repeats over several series of the same run, such as one metric in
-/// all cells. The values of a series are in the order of time, and the n-th values of all series
-/// are close in time.
+/// Estimates the correlation of successive repeats over several series of the same run, such as one
+/// metric in all cells. The values of a series are in the order of time, and the n-th values of all
+/// series are close in time.
 ///
 /// The statistic is the serial correlation of the ranks (Bartels, JASA 77, 1982), which outliers
 /// hardly move. The test permutes the order of the repeats of all series alike, so it is valid for
@@ -54,7 +54,7 @@ pub fn successive(series: &[Vec<f64>]) -> Option<Correlation> {
     Some(Correlation { estimate, p, series: ranked.len() })
 }
 
-/// Ranks less their mean, scaled to a sum of squares of 1. Equal values share a rank.
+/// Returns the ranks less their mean, scaled to a sum of squares of 1. Equal values share a rank.
 fn centred_ranks(values: &[f64]) -> Option<Vec<f64>> {
     if values.len() < FEWEST || values.iter().any(|value| value.is_nan()) {
         return None;
@@ -70,7 +70,8 @@ fn centred_ranks(values: &[f64]) -> Option<Vec<f64>> {
     (norm > 0.0).then(|| ranks.iter().map(|rank| rank / norm).collect())
 }
 
-/// The serial correlation in this order. A shorter series skips the repeats that it does not have.
+/// Returns the serial correlation in this order. A shorter series skips the repeats that it does
+/// not have.
 fn serial(ranks: &[f64], order: &[usize]) -> f64 {
     let mut places = order.iter().filter(|place| **place < ranks.len());
     let Some(mut before) = places.next() else { return 0.0 };
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_with_a_value_that_is_no_number_takes_no_part() {
+    fn a_series_with_nan_is_left_out() {
         assert_eq!(successive(&[vec![1.0, 2.0, 3.0, 4.0, 5.0, f64::NAN]]), None);
         let both = [RISING.to_vec(), vec![f64::NAN; 6]];
         assert_eq!(successive(&both).unwrap().series, 1);

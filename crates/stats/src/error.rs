@@ -1,4 +1,5 @@
-/// Why a statistic cannot be computed from a set of samples. The message names the required input.
+/// The reason why a statistic cannot be computed from a set of samples. The message names the
+/// required input.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum StatsError {
     /// No samples, no trials, or no block with a pair.
@@ -55,7 +56,7 @@ pub enum StatsError {
         what: &'static str,
         /// Number of samples in the call; for two sets, the sum of their sizes.
         given: usize,
-        /// The largest number of samples that the statistic takes.
+        /// Maximum number of samples that the statistic takes.
         limit: usize,
     },
     /// An observation of the state whose turn it was not ([`crate::ab::Decider::observe`]).

@@ -1,4 +1,4 @@
-//! Tests whether two independent sets of samples come from one distribution. Mann & Whitney, "On a
+//! Tests whether two independent sets of samples come from one distribution: Mann & Whitney, "On a
 //! Test of Whether one of Two Random Variables is Stochastically Larger than the Other" (Annals of
 //! Mathematical Statistics 18, 1947).
 //!
@@ -26,15 +26,15 @@ pub struct MannWhitney {
 }
 
 impl MannWhitney {
-    /// The probability that a sample of `a` is larger than a sample of `b`; 0.5 if neither tends to
-    /// be larger.
+    /// Returns the probability that a sample of `a` is larger than a sample of `b`; 0.5 if neither
+    /// tends to be larger.
     pub fn common_language_effect(&self, n_a: usize, n_b: usize) -> f64 {
         self.u / (n_a as f64 * n_b as f64)
     }
 }
 
-/// The test of two sets. Its p is exact without ties while `n_a * n_b <= 2500`, and otherwise
-/// approximate and at worst too large in the tails.
+/// Tests two sets. The p-value is exact without ties while `n_a * n_b <= 2500`. Otherwise it is
+/// approximate, and in the tails at worst too large.
 pub fn mann_whitney(a: &[f64], b: &[f64]) -> Result<MannWhitney, StatsError> {
     finite(a, "Mann-Whitney test")?;
     finite(b, "Mann-Whitney test")?;
@@ -53,17 +53,17 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Result<MannWhitney, StatsError> {
     Ok(MannWhitney { u, p, exact: true })
 }
 
-/// The exact p-value, for sets without ties, whose `u` is a whole number. Sums probabilities,
-/// because counts would overflow.
+/// Returns the exact p-value for sets without ties, whose `u` is a whole number. Sums
+/// probabilities, because counts would overflow.
 fn exact_two_sided(u: usize, n_a: usize, n_b: usize) -> f64 {
     let extreme = u.min(n_a * n_b - u);
     let tail: f64 = distribution(n_a, n_b)[..=extreme].iter().sum();
     (2.0 * tail).min(1.0)
 }
 
-/// P(U = u) without a difference, by Mann & Whitney's recurrence. The largest of all samples is
-/// either an `a`, larger than every `b`, or a `b`:
-/// `p(i, j, u) = i/(i+j) p(i-1, j, u-j) + j/(i+j) p(i, j-1, u)`.
+/// Returns P(U = u) if both sets have one distribution, by Mann & Whitney's recurrence. The largest
+/// of all samples is either an `a`, larger than every `b`, or a `b`: `p(i, j, u) = i/(i+j) p(i-1,
+/// j, u-j) + j/(i+j) p(i, j-1, u)`.
 fn distribution(n_a: usize, n_b: usize) -> Vec<f64> {
     let most = n_a * n_b;
     let mut no_a = vec![0.0; most + 1];
@@ -94,7 +94,7 @@ fn has_ties(a: &[f64], b: &[f64]) -> bool {
     all.windows(2).any(|pair| pair[0] == pair[1])
 }
 
-/// The most pairs for the exact distribution, which then takes some 30 ms.
+/// Maximum number of pairs for the exact distribution, which then takes some 30 ms.
 const EXACT_PAIRS: usize = 2500;
-/// The most samples, because the ranks compare every sample with every other sample.
+/// Maximum number of samples, because the ranks compare every sample with every other sample.
 const LIMIT: usize = 20_000;

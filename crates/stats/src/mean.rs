@@ -34,14 +34,14 @@ impl MeanEstimate {
         Some(Self { mean, deviation: Some(deviation), half_width, count })
     }
 
-    /// The half width as a part of the mean: 0.025 is ±2.5 %. `None` if there is no interval or the
-    /// mean is zero.
+    /// Returns the half width as a part of the mean: 0.025 is ±2.5 %. `None` if there is no
+    /// interval or the mean is zero.
     pub fn relative_half_width(&self) -> Option<f64> {
         self.half_width.filter(|_| self.mean > 0.0).map(|half| half / self.mean)
     }
 }
 
-/// Student's t for a two-sided interval with equal tails.
+/// Returns Student's t for a two-sided interval with equal tails.
 fn two_sided(level: Share, freedom: usize) -> Option<f64> {
     let student = StudentsT::new(0.0, 1.0, freedom as f64).ok()?;
     let t = student.inverse_cdf(0.5 + level.fraction() / 2.0);
@@ -104,7 +104,7 @@ mod tests {
         }
 
         #[test]
-        fn scaling_does_not_change_relative_figures(values in prop::collection::vec(1.0..1e6, 2..20), by in 0.01..100.0) {
+        fn scaling_does_not_change_the_relative_half_width(values in prop::collection::vec(1.0..1e6, 2..20), by in 0.01..100.0) {
             let scaled: Vec<f64> = values.iter().map(|value| value * by).collect();
             let a = MeanEstimate::of(&values, level(99.0)).unwrap().relative_half_width().unwrap();
             let b = MeanEstimate::of(&scaled, level(99.0)).unwrap().relative_half_width().unwrap();

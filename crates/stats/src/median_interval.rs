@@ -10,8 +10,8 @@ use statrs::distribution::{Binomial, DiscreteCDF};
 
 use crate::StatsError;
 
-/// The fewest samples with a 95 % interval of the median: the range of five samples covers the
-/// median in 93.75 % of cases, the range of six in 96.875 %.
+/// Minimum number of samples for a 95 % interval of the median: the range of five samples covers
+/// the median in 93.75 % of cases, the range of six in 96.875 %.
 pub const FEWEST: usize = 6;
 
 /// An interval and the probability that intervals made in this way contain the median.
@@ -25,9 +25,9 @@ pub struct MedianInterval {
     pub coverage: f64,
 }
 
-/// The narrowest interval between order statistics, equally far from both ends, that covers the
-/// median in at least 95 % of cases. `None` for fewer than [`FEWEST`] samples. Samples may be
-/// infinite.
+/// Returns the narrowest interval between order statistics, equally far from both ends of the
+/// sorted samples, that covers the median in at least 95 % of cases. `None` for fewer than
+/// [`FEWEST`] samples. Samples may be infinite.
 pub fn median_interval(samples: &[f64]) -> Result<Option<MedianInterval>, StatsError> {
     let n = samples.len();
     let Some(left_out) = left_out(n) else {
@@ -39,8 +39,8 @@ pub fn median_interval(samples: &[f64]) -> Result<Option<MedianInterval>, StatsE
     Ok(Some(MedianInterval { low: sorted[left_out], high: sorted[n - 1 - left_out], coverage }))
 }
 
-/// The number of samples at either end that the interval of `n` samples leaves out. `None` for
-/// fewer than [`FEWEST`].
+/// Returns the number of samples that the interval of `n` samples leaves out at either end; `None`
+/// for fewer than [`FEWEST`].
 pub(crate) fn left_out(n: usize) -> Option<usize> {
     let tail = (1.0 - COVERAGE) / 2.0;
     let below = halves(n).ok()?;
@@ -63,7 +63,7 @@ fn halves(n: usize) -> Result<Binomial, StatsError> {
     Binomial::new(0.5, n as u64).map_err(too_many)
 }
 
-/// The least coverage of an interval.
+/// Minimum coverage of an interval.
 const COVERAGE: f64 = 0.95;
 
 #[cfg(test)]

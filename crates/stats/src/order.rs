@@ -5,8 +5,8 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
 
-/// `repeats` blocks, each of which contains every cell (`0..cells`) once, in a new random order
-/// (Fisher-Yates). The n-th repeats of any two cells therefore form a pair close in time.
+/// Returns `repeats` blocks, each of which contains every cell (`0..cells`) once, in a new random
+/// order (Fisher-Yates). The n-th repeats of any two cells therefore form a pair close in time.
 pub fn blocks(cells: usize, repeats: usize, seed: u64) -> Vec<Vec<usize>> {
     let mut draw = Pcg64Mcg::seed_from_u64(seed);
     let block = |_| {
@@ -17,8 +17,8 @@ pub fn blocks(cells: usize, repeats: usize, seed: u64) -> Vec<Vec<usize>> {
     (0..repeats).map(block).collect()
 }
 
-/// `pairs` pairs of the cells 0 and 1 in the order AB BA AB BA …, so that a steady drift affects
-/// both cells alike over every two pairs.
+/// Returns `pairs` pairs of the cells 0 and 1 in the order AB BA AB BA …, so that a steady drift
+/// affects both cells alike over every two pairs.
 pub fn abba(pairs: usize) -> Vec<[usize; 2]> {
     let pair = |i: usize| if i.is_multiple_of(2) { [0, 1] } else { [1, 0] };
     (0..pairs).map(pair).collect()

@@ -10,15 +10,15 @@ use crate::error::finite;
 use crate::quantile::median_in_place;
 use crate::spread::median_absolute_deviation;
 
-/// The indices of the samples whose modified z-score is beyond ±3.5, in ascending order.
+/// Returns the indices of the samples whose modified z-score is beyond ±3.5, in ascending order.
 pub fn outliers(samples: &[f64]) -> Result<Vec<usize>, StatsError> {
     let scores = modified_z_scores(samples)?;
     let far = scores.iter().enumerate().filter(|(_, z)| z.abs() > SUSPICIOUS);
     Ok(far.map(|(index, _)| index).collect())
 }
 
-/// The distance of each sample from the median, in robust standard deviations. All 0 for equal
-/// samples.
+/// Returns the distance of each sample from the median, in robust standard deviations. All 0 for
+/// equal samples.
 pub fn modified_z_scores(samples: &[f64]) -> Result<Vec<f64>, StatsError> {
     finite(samples, "modified z-score")?;
     let middle = median_in_place(&mut samples.to_vec());
@@ -29,9 +29,9 @@ pub fn modified_z_scores(samples: &[f64]) -> Result<Vec<f64>, StatsError> {
     Ok(samples.iter().map(score).collect())
 }
 
-/// MAD / 0.6745, the standard deviation if the bulk were normal. If more than half of the samples
-/// are equal, the MAD is 0, and the mean absolute deviation replaces it, as Iglewicz & Hoaglin
-/// advise.
+/// Returns MAD / 0.6745, which is the standard deviation of normal samples. If more than half of
+/// the samples are equal, the MAD is 0, and the mean absolute deviation replaces it, as Iglewicz &
+/// Hoaglin advise.
 fn robust_deviation(samples: &[f64], middle: f64) -> f64 {
     let mad = median_absolute_deviation(samples, middle);
     if mad > 0.0 {

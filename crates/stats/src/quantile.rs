@@ -8,7 +8,7 @@ use units::Share;
 use crate::StatsError;
 use crate::error::finite;
 
-/// The value below which the share `at` of the samples lies.
+/// Returns the value below which the share `at` of the samples lies.
 pub fn quantile(samples: &[f64], at: Share) -> Result<f64, StatsError> {
     finite(samples, "quantile")?;
     let mut sorted = samples.to_vec();
@@ -16,13 +16,13 @@ pub fn quantile(samples: &[f64], at: Share) -> Result<f64, StatsError> {
     Ok(of_sorted(&sorted, at.fraction()))
 }
 
-/// The middle sample, or the mean of the middle two if their number is even.
+/// Returns the middle sample, or the mean of the middle two if their number is even.
 pub fn median(samples: &[f64]) -> Result<f64, StatsError> {
     finite(samples, "median")?;
     Ok(median_in_place(&mut samples.to_vec()))
 }
 
-/// Definition 7 for at least one sample in ascending order.
+/// Returns the quantile by definition 7, for at least one sample in ascending order.
 pub(crate) fn of_sorted(sorted: &[f64], at: f64) -> f64 {
     let last = sorted.len() - 1;
     let position = at * last as f64;
@@ -31,7 +31,7 @@ pub(crate) fn of_sorted(sorted: &[f64], at: f64) -> f64 {
     between(sorted[below], sorted[above], position - below as f64)
 }
 
-/// The median of at least one sample, without a full sort.
+/// Returns the median of at least one sample, without a full sort.
 pub(crate) fn median_in_place(samples: &mut [f64]) -> f64 {
     let middle = samples.len() / 2;
     let odd = samples.len() % 2 == 1;
@@ -44,7 +44,7 @@ pub(crate) fn median_in_place(samples: &mut [f64]) -> f64 {
     between(lower, upper, 0.5)
 }
 
-/// The value between two samples. Weighs each sample before it adds them, to keep the sum of two
+/// Interpolates between two samples. Weighs each sample before it adds them, to keep the sum of two
 /// huge samples finite.
 fn between(low: f64, high: f64, part: f64) -> f64 {
     if low == high {

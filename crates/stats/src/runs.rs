@@ -1,10 +1,11 @@
-//! Compares two states of a system, each measured in several runs.
+//! Compares two versions of a system (states), each measured in several runs.
 //!
 //! Runs differ by more than their repeats do: the machine boots anew, the memory layout changes,
-//! and other programs share the host. The repeats of one run do not vary with these, so a test over
-//! repeats finds a difference between two runs of the same state far too often (Kalibera & Jones,
-//! "Rigorous Benchmarking in Reasonable Time", ISMM 2013). Therefore a run counts as one sample,
-//! its median. The variance of the medians contains the variance between runs and that within runs.
+//! and other programs share the host. The repeats of one run share these conditions. A test over
+//! repeats therefore finds a difference between two runs of the same state far too often (Kalibera
+//! & Jones, "Rigorous Benchmarking in Reasonable Time", ISMM 2013). Therefore a run counts as one
+//! sample, its median. The variance of the medians contains the variance between runs and that
+//! within runs.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use units::Share;
@@ -80,7 +81,7 @@ impl Welch {
     }
 }
 
-/// The variance of the mean of the values; `None` for a single value.
+/// Returns the variance of the mean of the values; `None` for a single value.
 fn variance_of_mean(values: &[f64]) -> Option<f64> {
     let n = values.len();
     let mean = mean(values);
@@ -145,7 +146,7 @@ mod tests {
     /// R's manual page of `t.test`: 1 to 10 against 7 to 20 has the 95 % interval -11.052802 to
     /// -4.947198, with 21.982 degrees of freedom.
     #[test]
-    fn sides_of_unequal_size_have_the_interval_of_r() {
+    fn states_with_unequal_numbers_of_runs_have_the_interval_of_r() {
         let side = |values: std::ops::RangeInclusive<i32>| -> Vec<f64> {
             values.map(|log| f64::from(log).exp()).collect()
         };

@@ -26,7 +26,7 @@ pub struct SignedRank {
     pub exact: bool,
 }
 
-/// Tests whether the differences lie around zero.
+/// Tests whether the differences are symmetric around zero.
 pub fn signed_rank(differences: &[f64]) -> Result<SignedRank, StatsError> {
     finite(differences, "signed-rank test")?;
     let mut kept: Vec<f64> = differences.iter().copied().filter(|d| *d != 0.0).collect();
@@ -58,7 +58,7 @@ pub struct HodgesLehmann {
     n: usize,
 }
 
-/// The median of the Walsh averages of the differences.
+/// Computes the Hodges-Lehmann estimate: the median of the Walsh averages.
 pub fn hodges_lehmann(differences: &[f64]) -> Result<HodgesLehmann, StatsError> {
     finite(differences, "Hodges-Lehmann estimate")?;
     let n = differences.len();
@@ -77,8 +77,8 @@ pub fn hodges_lehmann(differences: &[f64]) -> Result<HodgesLehmann, StatsError> 
 }
 
 impl HodgesLehmann {
-    /// Tukey's interval: the Walsh averages that the test would not reject. It covers at least
-    /// `level`. `None` if there are too few differences (95 % needs six of them, 99 % eight).
+    /// Returns Tukey's interval: the range of effects that the test does not reject. It covers at
+    /// least `level`; `None` if there are too few differences (95 % needs six of them, 99 % eight).
     pub fn interval(&mut self, level: Share) -> Result<Option<(f64, f64)>, StatsError> {
         let tail = (1.0 - confidence(level)?) / 2.0;
         let Some(rejected) = largest_rejected(tail, self.n) else {
@@ -91,9 +91,9 @@ impl HodgesLehmann {
     }
 }
 
-/// The largest `v` with `P(V <= v) <= tail`. `V` is the number of averages above the supposed
-/// effect, so the interval leaves out `v` averages on each side. `None` if even `V = 0` is too
-/// likely.
+/// Returns the largest `v` with `P(V <= v) <= tail`. `V` is the number of averages above the
+/// supposed effect, so the interval leaves out `v` averages on each side. `None` if even `V = 0` is
+/// too likely.
 fn largest_rejected(tail: f64, n: usize) -> Option<usize> {
     if n > EXACT_LIMIT {
         let (mean, deviation) = moments(n);
@@ -131,7 +131,7 @@ fn moments(n: usize) -> (f64, f64) {
     (pairs / 4.0, (pairs * (2.0 * n + 1.0) / 24.0).sqrt())
 }
 
-/// P(V = v), where `V` is a sum that includes each rank with probability 1/2.
+/// Returns P(V = v), where `V` is a sum that includes each rank with probability 1/2.
 fn distribution(n: usize) -> Vec<f64> {
     let most = n * (n + 1) / 2;
     let mut p = vec![0.0; most + 1];
@@ -147,11 +147,11 @@ fn distribution(n: usize) -> Vec<f64> {
     p
 }
 
-/// The most pairs for which the test computes the exact distribution, in a millisecond. For more
-/// pairs the p-value of the normal approximation differs by less than 0.0015, and is too large in
-/// the tails.
+/// Maximum number of differences for which the test computes the exact distribution, in a
+/// millisecond. For more differences the p-value of the normal approximation differs by less than
+/// 0.0015, and is too large in the tails.
 const EXACT_LIMIT: usize = 120;
-/// The most differences, which have 8 million Walsh averages of 64 MB.
+/// Maximum number of differences: they have 8 million Walsh averages of 64 MB.
 const LIMIT: usize = 4000;
 
 #[cfg(test)]
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_of_zero_decide_nothing() {
+    fn differences_of_zero_do_not_count() {
         let found = signed_rank(&[0.0; 5]).unwrap();
         assert_eq!((found.v, found.n, found.p), (0.0, 0, 1.0));
     }

@@ -7,7 +7,7 @@ pub(crate) fn median_absolute_deviation(samples: &[f64], middle: f64) -> f64 {
     median_in_place(&mut distances)
 }
 
-/// The mean. Divides before adding, to keep the sum of huge samples finite.
+/// Returns the mean. Divides before adding, to keep the sum of huge samples finite.
 pub(crate) fn mean(samples: &[f64]) -> f64 {
     let n = samples.len() as f64;
     samples.iter().map(|x| x / n).sum()

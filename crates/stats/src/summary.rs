@@ -24,14 +24,14 @@ pub struct Estimate {
     pub n: usize,
 }
 
-/// Median of a cell's repeats and its interval.
+/// Returns the median of a cell's repeats, with its interval.
 pub fn estimate(samples: &[f64]) -> Result<Estimate, StatsError> {
     finite(samples, "estimate")?;
     Estimate::of(samples)
 }
 
 impl Estimate {
-    /// The estimate from at least one sample. Samples may be infinite, as ratios are.
+    /// Returns the estimate from at least one sample. Samples may be infinite, as ratios are.
     pub(crate) fn of(samples: &[f64]) -> Result<Self, StatsError> {
         let interval = median_interval(samples)?;
         let n = samples.len();
@@ -77,9 +77,9 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// A warning for the reader about samples far from the rest, if there is a reason. `shown`
-    /// writes a sample. Small differences are no reason, however equal the other samples are, and
-    /// neither is a single far sample, which does not move the median.
+    /// Returns a warning about outliers, if there is a reason; `shown` writes a sample. Small
+    /// differences are no reason, however equal the other samples are. A single outlier is no
+    /// reason, because it does not move the median.
     pub fn warning(&self, shown: impl Fn(f64) -> String) -> Option<String> {
         if self.max - self.min <= self.median.abs() * SMALL {
             return None;
@@ -96,7 +96,7 @@ impl Summary {
     }
 }
 
-/// The share of the median up to which a difference is small.
+/// Maximum small difference, as a share of the median.
 const SMALL: f64 = 0.03;
 
 /// Summarises at least one sample, all finite.

@@ -65,9 +65,9 @@ pub struct Judged {
 }
 
 impl Row {
-    /// `blocks` has one entry for each block of the run, in the same order for all rows. An entry
-    /// is `None` if a disturbance of the machine invalidated the pair. Rows of one `kind`, such as
-    /// a metric, should have similar spreads.
+    /// Creates a row. `blocks` has one entry for each block of the run, in the same order for all
+    /// rows. An entry is `None` if a disturbance of the machine invalidated the pair. Rows of one
+    /// `kind`, such as a metric, should have similar spreads.
     pub fn new(
         blocks: &[Option<Pair>],
         direction: Direction,
@@ -91,19 +91,19 @@ impl Row {
         Ok(Self { ratios, direction, threshold, kind })
     }
 
-    /// The median of the ratios.
+    /// Returns the median of the ratios.
     pub fn median(&self) -> f64 {
         median_in_place(&mut self.known())
     }
 
-    /// The ratios of the blocks that have a pair.
+    /// Returns the ratios of the blocks that have a pair.
     fn known(&self) -> Vec<f64> {
         self.ratios.iter().flatten().copied().collect()
     }
 
-    /// The logarithms of the ratios with their blocks. `worst` replaces infinite logarithms. `None`
-    /// for a row without a part in the bound of the table, because it has too few blocks, or no
-    /// finite ratio and thus no spread.
+    /// Returns the logarithms of the ratios with their blocks. `worst` replaces infinite
+    /// logarithms. `None` for a row that does not count in the bound of the table: it has too few
+    /// blocks, or no finite ratio.
     fn logarithms(&self, worst: f64) -> Option<Vec<(usize, f64)>> {
         let log = |ratio: f64| ratio.ln().clamp(-worst, worst);
         let found = self.ratios.iter().enumerate();
@@ -148,14 +148,15 @@ impl Row {
     }
 }
 
-/// The size of the largest finite logarithm of the table, which replaces infinite ones.
+/// Returns the largest absolute value of a finite logarithm of the table, which replaces infinite
+/// ones.
 fn worst(table: &[Row]) -> f64 {
     let logarithms = table.iter().flat_map(|row| row.ratios.iter().flatten()).map(|r| r.ln().abs());
     logarithms.filter(|log| log.is_finite()).fold(LEAST_WORST, f64::max)
 }
 
-/// The spread that each row borrows from the table: the median variance of the rows of its kind, or
-/// of all rows if its kind has few.
+/// Returns the spread that each row borrows from the table: the median variance of the rows of its
+/// kind, or of all rows if its kind has few.
 fn spreads(table: &[Row], logarithms: &[Option<Vec<(usize, f64)>>]) -> Vec<f64> {
     let variances: Vec<(usize, f64)> = table
         .iter()
@@ -175,7 +176,8 @@ fn spreads(table: &[Row], logarithms: &[Option<Vec<(usize, f64)>>]) -> Vec<f64> 
     table.iter().map(|row| median(Some(row.kind)).unwrap_or(all)).collect()
 }
 
-/// The lower of two ends. Treats ends that differ only by the rounding of a logarithm as equal.
+/// Returns the lower of two lower bounds. Treats bounds that differ only by the rounding of a
+/// logarithm as equal.
 fn lower(exact: f64, other: f64) -> f64 {
     if other < exact * (1.0 - ROUNDING) { other } else { exact }
 }
@@ -184,19 +186,19 @@ fn higher(exact: f64, other: f64) -> f64 {
     if other > exact * (1.0 + ROUNDING) { other } else { exact }
 }
 
-/// 5 %: the default of the smallest difference that matters.
+/// Returns 5 %, the default of the smallest difference that matters.
 pub fn default_threshold() -> Share {
     Share::from_percent(5.0).unwrap_or_default()
 }
 
-/// The least share of tables whose intervals all contain their ratios.
+/// Minimum share of tables whose intervals all contain their true ratios.
 pub const COVERAGE: f64 = 0.95;
 
-/// The largest number of further blocks that a row reports.
+/// Maximum number of further blocks that a row reports.
 pub const MOST_MORE: usize = 200;
 
-/// The fewest rows of a kind that estimate its spread better than all rows do.
+/// Minimum number of rows of a kind that estimate its spread better than all rows do.
 const FEWEST_OF_KIND: usize = 4;
-/// The least ratio for which a failure counts, a factor of two.
+/// Minimum ratio that replaces a failure: a factor of two, as a logarithm.
 const LEAST_WORST: f64 = std::f64::consts::LN_2;
 const ROUNDING: f64 = 1e-12;

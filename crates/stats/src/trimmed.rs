@@ -3,7 +3,7 @@
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use units::Share;
 
-/// A mean without the outer samples at either end.
+/// A mean without the smallest and the largest samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrimmedMean {
     /// The mean of the kept samples, in their unit.
@@ -12,9 +12,10 @@ pub struct TrimmedMean {
     pub half_width: f64,
 }
 
-/// The trimmed mean with the interval of Tukey and McLaughlin (1963). Leaves out the share `cut` at
-/// either end, so a pause of the host has no influence. With normal noise the interval is hardly
-/// wider than that of the mean. `None` if fewer than two samples are left or one is not a number.
+/// Returns the trimmed mean with the interval of Tukey and McLaughlin (1963). Leaves out the share
+/// `cut` of the samples at either end, so that a pause of the host has no influence. With normal
+/// noise the interval is hardly wider than that of the mean. `None` if fewer than two samples are
+/// left or one is not a number.
 pub fn trimmed_mean(samples: &[f64], cut: Share, level: Share) -> Option<TrimmedMean> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outer_samples_have_no_influence() {
+    fn trimmed_samples_do_not_change_the_mean() {
         let share = |percent| Share::from_percent(percent).unwrap();
         let of = |last: f64| {
             let samples = [1.0, 2.0, 3.0, 4.0, last];
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_that_is_no_number_gives_no_mean() {
+    fn a_nan_sample_gives_no_trimmed_mean() {
         let share = |percent| Share::from_percent(percent).unwrap();
         let of = |samples: &[f64], cut| trimmed_mean(samples, share(cut), share(95.0));
         for wrong in [f64::NAN, -f64::NAN] {
@@ -76,7 +77,7 @@ mod tests {
 
     /// Without a cut it is the mean with Student's interval: 1 to 4 has 2.5 +- 2.05426.
     #[test]
-    fn nothing_cut_gives_the_mean_with_students_interval() {
+    fn without_a_cut_the_trimmed_mean_has_students_interval() {
         let level = Share::from_percent(95.0).unwrap();
         let found = trimmed_mean(&[1.0, 2.0, 3.0, 4.0], Share::ZERO, level).unwrap();
         assert_eq!(found.mean, 2.5);

@@ -33,7 +33,7 @@ pub enum Verdict {
     /// The whole interval lies within the threshold around 1: `a` and `b` differ too little to
     /// matter.
     Same,
-    /// Older files have the word `inconclusive`. Unknown words also read as undecided.
+    /// Undecided. Older files have the name `inconclusive`; unknown names also read as undecided.
     #[serde(other)]
     Undecided,
 }
@@ -48,7 +48,7 @@ impl std::fmt::Display for Verdict {
 }
 
 impl Verdict {
-    /// The verdict's word in files.
+    /// Returns the verdict's name in files.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Better => "better",
@@ -58,7 +58,7 @@ impl Verdict {
         }
     }
 
-    /// The verdict as one character of a table.
+    /// Returns the verdict as one character for a table.
     pub const fn mark(self) -> char {
         match self {
             Self::Better => '▲',
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn each_interval_gives_its_verdict() {
+    fn the_interval_and_the_threshold_decide_the_verdict() {
         assert_eq!(of(1.2, 1.1, 1.3), Verdict::Better);
         assert_eq!(of(0.8, 0.7, 0.9), Verdict::Worse);
         assert_eq!(of(1.01, 0.97, 1.04), Verdict::Same);

@@ -19,7 +19,7 @@ const FOUND: u64 = 90;
 enum Noise {
     /// Independent log-normal noise with this standard deviation.
     Independent(f64),
-    /// Noise of 5 % in which each turn keeps 0.9 of the previous disturbance.
+    /// Autocorrelated noise of 5 %: each turn keeps 0.9 of the previous disturbance.
     Remembering,
     /// A random walk of 1 % per turn under 3 % of independent noise.
     Wandering,
@@ -69,7 +69,7 @@ impl Machine {
         }
     }
 
-    /// A standard normal value by Box & Muller.
+    /// Draws a standard normal value by Box & Muller.
     fn normal(&mut self) -> f64 {
         let (u, v): (f64, f64) = (self.draw.random(), self.draw.random());
         (-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos()
@@ -159,7 +159,7 @@ fn rates(noise: Noise, factor: f64) -> Rates {
 }
 
 #[test]
-fn no_change_is_rarely_reported_and_a_slowdown_of_3_percent_is_found() {
+fn equal_states_rarely_differ_and_a_slowdown_of_3_percent_is_found() {
     eprintln!(
         "{:<18} {:>6} | {:>6} {:>6} {:>6} {:>6} {:>6} {:>7} {:>7}",
         "noise", "change", "better", "worse", "same", "incon.", "pairs", "in ci95", "in ci99"
@@ -221,7 +221,7 @@ fn a_speedup_is_better_and_less_latency_is_better() {
 }
 
 #[test]
-fn quiet_equal_states_are_the_same_early() {
+fn equal_states_with_little_noise_are_the_same_at_an_early_look() {
     for seed in 0..RUNS {
         let decision = run(plan(seed), Noise::Independent(0.005), 1.0);
         assert_eq!(decision.verdict, Verdict::Same);
@@ -260,7 +260,7 @@ fn the_named_pairs_decide_an_undecided_run() {
     assert!(count >= 13, "{count} of 20 with {needed} pairs");
 }
 
-/// "could have seen 0.8 %" names the change that is detected in about 80 of 100 runs.
+/// The text "could have seen 0.8 %" names the change that is detected in about 80 of 100 runs.
 #[test]
 fn the_detectable_change_is_detected_8_times_in_10() {
     let fixed = |seed| Plan {
@@ -294,14 +294,14 @@ fn a_steady_drift_cancels_exactly() {
 }
 
 #[test]
-fn spikes_are_counted_and_kept() {
+fn outlier_fours_are_counted_and_kept() {
     let decision = run(plan(11), Noise::Spiky, 1.0);
     assert!((1..30).contains(&decision.outliers), "{decision:?}");
     assert!((0.04..0.065).contains(&decision.noise), "{decision:?}");
 }
 
 #[test]
-fn fours_are_balanced_and_the_warm_up_is_forgotten() {
+fn fours_are_balanced_and_warm_up_values_are_discarded() {
     let plan = plan(17);
     let mut decider = Decider::new(plan).unwrap();
     let mut order = Vec::new();
@@ -359,7 +359,7 @@ fn an_ended_run_takes_no_further_observation() {
 }
 
 #[test]
-fn an_interrupted_run_answers_from_its_complete_fours() {
+fn an_interrupted_run_is_decided_by_its_complete_fours() {
     let mut decider = Decider::new(plan(1)).unwrap();
     for _ in 0..8 + 4 * 5 + 2 {
         let state = decider.next_state().unwrap();
@@ -372,7 +372,7 @@ fn an_interrupted_run_answers_from_its_complete_fours() {
 }
 
 #[test]
-fn a_plan_that_cannot_answer_is_refused() {
+fn a_plan_out_of_range_is_refused() {
     for pairs in [0, 1, 19, 8001] {
         assert!(Decider::new(Plan { pairs, ..plan(1) }).is_err());
     }
@@ -406,7 +406,7 @@ fn an_interrupted_run_has_the_wider_interval_of_its_next_look() {
 }
 
 #[test]
-fn a_decision_in_words_has_its_figures_in_percent() {
+fn a_printed_decision_has_its_numbers_in_percent() {
     let text = run(plan(1), Noise::Independent(0.02), 0.9).to_string();
     assert!(text.contains(&Verdict::Worse.to_string()) && text.contains("pairs"), "{text}");
     let seen = text.split("could have seen ").nth(1).unwrap().split(' ').next().unwrap();
@@ -418,7 +418,7 @@ fn a_decision_in_words_has_its_figures_in_percent() {
 }
 
 #[test]
-fn huge_and_tiny_values_stay_numbers() {
+fn huge_and_tiny_values_give_finite_ratios() {
     let mut decider = Decider::new(plan(1)).unwrap();
     while let Some(state) = decider.next_state() {
         let value = if state == State::Base { f64::MIN_POSITIVE } else { f64::MAX };
@@ -430,7 +430,7 @@ fn huge_and_tiny_values_stay_numbers() {
     assert!(decision.ratio.is_finite() && low.is_finite() && high.is_finite());
 }
 
-/// The fours of a run without an end: contrasts of both signs around zero.
+/// Returns the contrast of a four in an endless run: contrasts have both signs around zero.
 fn contrast(four: usize) -> f64 {
     (four * 37 % 101) as f64 / 101.0 - 0.5
 }
@@ -448,7 +448,7 @@ fn fed(fours: usize, early_stop: bool) -> Decider {
 
 /// The module's budget: the looks after 37, 75, 112 and 150 fours spend 2, 8, 20 and 70 % of it.
 #[test]
-fn an_answer_has_the_error_of_its_look_and_an_interim_answer_that_of_the_next_look() {
+fn a_decision_has_the_error_of_its_look_or_of_the_next_look() {
     for (fours, part) in [(20, 0.02), (36, 0.02), (37, 0.08), (75, 0.2), (112, 0.7), (150, 0.7)] {
         let decision = fed(fours, true).decision().unwrap();
         let contrasts: Vec<f64> = (0..fours).map(contrast).collect();
@@ -498,7 +498,7 @@ fn the_detectable_change_and_the_pairs_needed_follow_from_the_width_of_the_inter
 }
 
 #[test]
-fn the_error_of_a_wrong_value_names_its_place_in_the_run() {
+fn the_error_for_an_invalid_value_names_its_turn() {
     let mut decider = fed(5, true);
     let state = decider.next_state().unwrap();
     decider.observe(state, 1.0).unwrap();

@@ -1,4 +1,4 @@
-//! Simulated experiments with a known truth, which intervals cover as often as they state.
+//! Tests on simulated experiments that intervals cover the known true value as often as they state.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ fn exponential(draw: &mut Pcg64Mcg) -> f64 {
     -(1.0 - draw.random::<f64>()).ln()
 }
 
-/// Two modes, of which the lower one holds 60 % of the samples.
+/// Draws from two modes, of which the lower one holds 60 % of the samples.
 fn bimodal(draw: &mut Pcg64Mcg) -> f64 {
     let within: f64 = draw.random();
     if draw.random_bool(0.6) { within } else { 10.0 + within }
@@ -33,12 +33,12 @@ fn cauchy(draw: &mut Pcg64Mcg) -> f64 {
     (std::f64::consts::PI * (draw.random::<f64>() - 0.5)).tan()
 }
 
-/// Values of which most are equal.
+/// Draws values of which most are equal.
 fn tied(draw: &mut Pcg64Mcg) -> f64 {
     [3.0, 3.0, 3.0, 4.0, 5.0][draw.random_range(0..5)]
 }
 
-/// The number of successes of 8 trials.
+/// Draws the number of successes of 8 trials.
 fn counts(draw: &mut Pcg64Mcg) -> f64 {
     (0..8).filter(|_| draw.random_bool(0.5)).count() as f64
 }
@@ -56,7 +56,7 @@ const POPULATIONS: [Population; 5] = [
     Population { name: "counts", draw: counts, median: 4.0, continuous: false },
 ];
 
-/// Four standard deviations of a share in this many runs.
+/// Returns four standard deviations of a share over all runs.
 fn noise(share: f64) -> f64 {
     4.0 * (share * (1.0 - share) / RUNS as f64).sqrt()
 }
@@ -113,7 +113,7 @@ fn intervals_of_ratios_cover_the_truth_as_often_as_stated() {
     }
 }
 
-/// Standard normal values, each correlated with the previous value.
+/// Draws standard normal values, each correlated with the previous value.
 fn correlated(draw: &mut Pcg64Mcg, correlation: f64, count: usize) -> Vec<f64> {
     let mut normal = || {
         let (a, b): (f64, f64) = (draw.random(), draw.random());
@@ -129,7 +129,7 @@ fn correlated(draw: &mut Pcg64Mcg, correlation: f64, count: usize) -> Vec<f64> {
     values
 }
 
-/// The documentation states this figure.
+/// The documentation states this share.
 #[test]
 fn at_a_correlation_of_0_6_six_repeats_cover_the_median_in_79_percent() {
     let mut draw = Pcg64Mcg::seed_from_u64(5);

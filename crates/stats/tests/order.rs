@@ -26,7 +26,7 @@ proptest! {
     }
 
     #[test]
-    fn a_steady_drift_weighs_alike_on_both_of_abba(fours in 0usize..100) {
+    fn a_steady_drift_affects_both_cells_of_abba_alike(fours in 0usize..100) {
         let order = abba(2 * fours).concat();
         let places = |of: usize| -> usize {
             order.iter().enumerate().filter(|(_, cell)| **cell == of).map(|(place, _)| place).sum()
@@ -42,7 +42,7 @@ fn pairs_alternate_between_ab_and_ba() {
 
 /// Over many blocks each cell comes first about as often as any other.
 #[test]
-fn no_position_in_the_block_is_favoured() {
+fn each_cell_comes_first_in_a_block_equally_often() {
     let mut first = [0usize; 4];
     for block in blocks(4, 4000, 1) {
         first[block[0]] += 1;

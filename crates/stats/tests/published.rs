@@ -194,7 +194,7 @@ fn modified_z_scores_find_outliers() {
     close(modified_z_scores(&masked).unwrap()[9], 0.6745 * 5.85 / 0.15, 1e-9);
 }
 
-/// The expected values come from scipy 1.17.
+/// The expected values are those of scipy 1.17.
 #[test]
 fn tied_differences_and_large_samples_have_the_p_of_scipy() {
     let tied = [1.0, 1.0, 2.0, 2.0, -2.0, 3.0, 3.0, -3.0, 4.0, 4.0, 4.0, -1.0, 5.0, 6.0, 6.0];
@@ -227,7 +227,7 @@ fn equal_samples_have_no_outlier_and_a_mean_deviation_replaces_a_median_of_zero(
 }
 
 #[test]
-fn one_sample_has_no_deviation_and_two_have() {
+fn the_deviation_needs_two_samples() {
     assert_eq!(summary(&[5.0]).unwrap().sd, None);
     close(summary(&[1.0, 3.0]).unwrap().sd.unwrap(), f64::sqrt(2.0), 1e-12);
 }

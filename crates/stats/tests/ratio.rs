@@ -66,9 +66,9 @@ fn nonfinite_negative_and_missing_samples_are_refused() {
 }
 
 /// On a Gilbert chain of 10 000 packets, with 1 % lost in bursts of 5, the interval for independent
-/// losses rejects a correct link many times, and the interval for bursts hardly ever.
+/// losses rejects a correct link many times. The interval for bursts hardly ever does.
 #[test]
-fn bursts_widen_the_interval_of_a_loss() {
+fn bursts_widen_the_interval_of_the_loss_rate() {
     let mut draw = Pcg64Mcg::seed_from_u64(5);
     let (burst, share) = (5.0, 0.01);
     let leave = 1.0 / burst;
@@ -113,7 +113,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn no_result_is_nan_or_infinite(
+    fn finite_samples_give_finite_results(
         samples in prop::collection::vec(prop::num::f64::NORMAL, 1..20),
     ) {
         let one = estimate(&samples).unwrap();
@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn intervals_of_shares_hold_the_measured_one(trials in 1u64..100_000, part in 0.0..=1.0f64) {
+    fn intervals_of_shares_contain_the_measured_share(trials in 1u64..100_000, part in 0.0..=1.0f64) {
         let hits = (trials as f64 * part) as u64;
         let measured = hits as f64 / trials as f64;
         for level in [50.0, 95.0, 99.0] {

@@ -44,7 +44,7 @@ impl Aggregation {
         self.excess[1] = self.excess[1].max(excess);
     }
 
-    /// The bytes to add to the window: at most those that the model delivers in 100 ms.
+    /// Returns the bytes to add to the window: at most those that the model delivers in 100 ms.
     pub(super) fn allowance(&self, bandwidth: u64, full: bool) -> u64 {
         if !full {
             return 0;

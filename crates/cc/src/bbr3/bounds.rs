@@ -46,7 +46,7 @@ impl Bounds {
         self.inflight_short = None;
     }
 
-    /// The long-term bound, less some headroom for flows that join.
+    /// Returns the long-term bound, less some headroom for flows that join.
     pub(super) fn with_headroom(&self, mss: u64, least: u64) -> u64 {
         let Some(long) = self.inflight_long else { return u64::MAX };
         let headroom = scaled(long, ONE * 15 / 100).max(mss);

@@ -72,7 +72,7 @@ impl CaqmSettings {
         }
     }
 
-    /// Every parameter with bounds. `rtt_standard` is in microseconds.
+    /// Returns every parameter with bounds. `rtt_standard` is in microseconds.
     pub fn parameters(&self) -> [CaqmParameter; 10] {
         let largest_min = MOST_MIN_WINDOW;
         [
@@ -90,7 +90,7 @@ impl CaqmSettings {
         .map(|(name, value, bounds)| CaqmParameter { name, value, bounds })
     }
 
-    /// The value of the parameter with this name.
+    /// Returns the value of the parameter with this name.
     pub fn parameter_mut(&mut self, name: &str) -> Option<&mut u32> {
         Some(match name {
             "alpha" => &mut self.alpha,
@@ -115,7 +115,7 @@ impl CaqmSettings {
         self.rtt_standard_us = u32::try_from(micros).unwrap_or(u32::MAX);
     }
 
-    /// `struct caqm_params` of `core/caqm.h`, word by word.
+    /// Returns the words of `struct caqm_params` of `core/caqm.h`.
     pub fn to_words(&self) -> [u32; 11] {
         [
             self.alpha,
@@ -132,7 +132,7 @@ impl CaqmSettings {
         ]
     }
 
-    /// The inverse of [`Self::to_words`]. It checks no bounds.
+    /// Reads the words of [`Self::to_words`]. Checks no bounds.
     pub fn from_words(words: [u32; 11]) -> Self {
         let [
             alpha,
@@ -191,7 +191,7 @@ impl fmt::Display for OutOfBounds {
 
 impl std::error::Error for OutOfBounds {}
 
-/// As in `caqm_init` of `core/caqm.h`.
+/// Bounds of the settings, as in `caqm_init` of `core/caqm.h`.
 const MOST_UNIT: u32 = 65_536;
 const MOST_HINT_UNIT: u32 = 1024;
 const MOST_MIN_WINDOW: u32 = 1024;

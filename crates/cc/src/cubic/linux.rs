@@ -7,7 +7,7 @@ use units::{Span, Time};
 pub(super) struct Linux {
     epoch: Option<Epoch>,
     price: f64,
-    /// The jiffy and the window for which the price was computed.
+    /// The jiffy and the window for which `price` was computed.
     priced: Option<(u64, f64)>,
     /// Segments acknowledged since the window last grew.
     counted: f64,
@@ -17,9 +17,9 @@ pub(super) struct Linux {
 
 #[derive(Debug, Clone, Copy)]
 struct Epoch {
-    /// In jiffies.
+    /// The start of the epoch, in jiffies.
     start: u64,
-    /// In seconds.
+    /// The time from the start to the plateau, in seconds.
     k: f64,
     plateau: f64,
     /// The window that Reno would have reached, in whole segments.
@@ -38,7 +38,7 @@ impl Linux {
         }
     }
 
-    /// The window after `segments` were acknowledged.
+    /// Returns the window after `segments` were acknowledged.
     pub(super) fn grown(
         &mut self,
         now: Time,
@@ -49,7 +49,7 @@ impl Linux {
     ) -> f64 {
         self.reprice(now.nanos() / JIFFY.nanos(), window, w_max, segments, min_rtt);
         let mut grown = window;
-        // Segments counted at a higher price add at most one segment (`tcp_cong_avoid_ai`).
+        // Segments counted at a higher `price` add at most one segment (`tcp_cong_avoid_ai`).
         if self.counted >= self.price {
             self.counted = 0.0;
             grown += 1.0;
@@ -63,8 +63,9 @@ impl Linux {
         grown
     }
 
-    /// `bictcp_update`. Within a jiffy the price does not change, even if the window grows: if a
-    /// round trip is shorter than a jiffy, only this lets Linux's CUBIC grow.
+    /// Computes the price as `bictcp_update` does. Within a jiffy the price does not change, even
+    /// if the window grows: if a round trip is shorter than a jiffy, only this lets Linux's CUBIC
+    /// grow.
     fn reprice(&mut self, now: u64, window: f64, w_max: f64, segments: f64, min_rtt: Span) {
         self.friendly_counted += segments;
         let at = self.priced.map(|(at, _)| at);
@@ -123,5 +124,5 @@ const ROOT: f64 = 0.999;
 /// rounds it.
 const FRIENDLY_PRICE: f64 = 15.0 / 8.0;
 const DEAREST_AT_FIRST: f64 = 20.0;
-/// The least price, which lets the window grow by at most a half in a round trip.
+/// The minimum price, which lets the window grow by at most a half in a round trip.
 const CHEAPEST: f64 = 2.0;

@@ -23,7 +23,7 @@ impl Epoch {
         self.start += idle;
     }
 
-    /// The window after `segments` were acknowledged.
+    /// Returns the window after `segments` were acknowledged.
     pub(super) fn grown(
         &mut self,
         now: Time,

@@ -99,16 +99,16 @@ fn a_flow_whose_window_shrank_since_its_last_loss_lowers_its_plateau() {
 }
 
 #[test]
-fn linux_counts_whole_segments() {
+fn linux_cubic_grows_by_whole_segments() {
     let cubic = at_window(Cubic::new(&path(Span::from_millis(50))), 5.0);
     assert_eq!(cubic.cwnd, 3.0);
     let cubic = at_window(cubic, 2.0);
     assert_eq!(cubic.cwnd, 2.0);
 }
 
-/// The first price gives one segment a round trip, because Linux truncates the distance from the
-/// plateau to whole segments. This price holds for a jiffy, which is four round trips. The next
-/// price holds for 32 ms.
+/// The first `price` lets the window grow by a segment a round trip, because Linux truncates the
+/// distance from the plateau to whole segments. This price holds for a jiffy, which is four round
+/// trips. The next price holds for 32 ms.
 #[test]
 fn linux_recomputes_the_price_32_times_a_second() {
     let rtt = Span::from_millis(1);

@@ -10,10 +10,10 @@ use wire::tcp::Segment;
 #[derive(Debug, Default)]
 pub(super) struct Half {
     base: Option<u32>,
-    /// The end of the data so far.
+    /// The highest position that was sent so far.
     next: u64,
     acked: u64,
-    /// Bytes that were acknowledged since the first packet.
+    /// The position of the first acknowledgement in the capture.
     pub(super) first_acked: Option<u64>,
     /// The largest payload of a packet, and the MSS that the ends agreed on.
     largest: u32,
@@ -21,10 +21,10 @@ pub(super) struct Half {
     /// The scale of the windows that the other end offers.
     pub(super) scale: Option<u8>,
     window: Option<u64>,
-    /// The acknowledgements that the sender may echo next: timestamp, position, window's end, time.
+    /// The acknowledgements whose timestamp the sender may echo next.
     answers: VecDeque<Answer>,
     last_echo: Option<u32>,
-    /// Ends of the data in flight, with the times of their departure.
+    /// Data in flight: the end position and the send time of each packet.
     flying: VecDeque<(u64, u64)>,
     /// Gaps in the data so far: start to (end, time at which the gap opened).
     holes: BTreeMap<u64, (u64, u64)>,
@@ -37,9 +37,9 @@ pub(super) struct Half {
     /// Round trips between the capture and the other end, and between the capture and the sender.
     pub(super) there: Trip,
     pub(super) here: Trip,
-    /// Lateness of acknowledgements against their timestamps.
+    /// Delay of acknowledgements, measured against their timestamps.
     back: Lateness,
-    /// Lateness of data against its timestamps.
+    /// Delay of data, measured against its timestamps.
     forth: Lateness,
     clock: u64,
     pub(super) limited: bool,
@@ -103,7 +103,7 @@ struct Lateness {
 }
 
 impl Lateness {
-    /// Linux counts timestamps in milliseconds (tcp_ts_val).
+    /// Records a packet with its timestamp. Linux counts timestamps in milliseconds (tcp_ts_val).
     fn note(&mut self, now: u64, stamp: u32) {
         let first = *self.first_stamp.get_or_insert(stamp);
         let sent = i64::from(stamp.wrapping_sub(first) as i32) * 1_000_000;
@@ -201,7 +201,7 @@ impl Half {
         }
     }
 
-    /// Takes a packet of the sender.
+    /// Processes a packet from the sender.
     pub(super) fn sends(&mut self, now: u64, segment: &Segment) {
         self.advance(now);
         let sequence = segment.sequence.wrapping_add(u32::from(segment.flags.syn()));
@@ -216,7 +216,7 @@ impl Half {
         }
         let start = self.position(sequence);
         let end = start.saturating_add(segment.payload.into());
-        // A probe of a closed window.
+        // A zero-window probe carries no new data.
         if end <= self.acked && segment.payload == 1 && self.window == Some(0) {
             return;
         }
@@ -268,7 +268,7 @@ impl Half {
         false
     }
 
-    /// Takes data that was seen before, or that fills a hole.
+    /// Processes data that was seen before or that fills a hole.
     fn old_data(&mut self, now: u64, start: u64, end: u64, count: u64, stamp: Option<u32>) {
         let waits = now.saturating_sub(self.last_data.unwrap_or(0).max(self.last_progress));
         if let Some((opened, is_oldest)) = self.fill(start, end) {
@@ -322,28 +322,29 @@ impl Half {
         Some((opened, is_oldest))
     }
 
-    /// The round trip between the capture and the sender: from an acknowledgement to the first data
-    /// that echoes its timestamp (RFC 7323).
+    /// Measures the round trip between the capture and the sender: from an acknowledgement to the
+    /// first data that echoes its timestamp (RFC 7323).
     fn echo(&mut self, now: u64, echo: u32) {
         if self.last_echo.is_some_and(|last| !is_after(echo, last)) {
             return;
         }
         self.last_echo = Some(echo);
         while self.answers.front().is_some_and(|one| is_after(echo, one.stamp)) {
-            // Until the sender knows a newer answer, its window is the window of the newest answer
-            // before the echo.
+            // Keep the newest acknowledgement up to the echo: the sender uses its window until a
+            // newer acknowledgement arrives.
             if self.answers.get(1).is_none_or(|next| is_after(next.stamp, echo)) {
                 break;
             }
             self.answers.pop_front();
         }
-        // The older answers are gone, so that the first answer with this stamp is in front.
+        // Older acknowledgements were removed above, so the first with this timestamp is in front.
         if let Some(first) = self.answers.front().filter(|one| one.stamp == echo) {
             self.here.note(now.saturating_sub(first.at));
         }
     }
 
-    /// Whether the sender stops at the end of the window that it knows.
+    /// Updates `limited`: whether the receive window that the sender knows has no room for the next
+    /// burst.
     fn see_window(&mut self, now: u64, segment: &Segment) {
         let near = (self.acked, self.window.map(|window| self.acked.saturating_add(window)));
         let known = match (self.is_near(), segment.options.timestamps) {
@@ -371,7 +372,7 @@ impl Half {
         self.short = !u64::from(segment.payload).is_multiple_of(mss) && !self.limited;
     }
 
-    /// Takes a packet of the other end.
+    /// Processes a packet from the other end.
     pub(super) fn is_answered(&mut self, now: u64, segment: &Segment) {
         if !segment.flags.ack() || segment.flags.rst() {
             return;
@@ -464,7 +465,7 @@ impl Half {
         }
     }
 
-    /// The facts at this time.
+    /// Returns the fields of `tcp_info` at `now`.
     pub(super) fn facts(&mut self, now: u64, is_one_way: bool) -> crate::recording::Tcp {
         self.advance(now);
         let mss = self.mss();
@@ -518,9 +519,9 @@ impl Half {
         facts
     }
 
-    /// The queue on the way back. A capture near the sender sees how late acknowledgements come. A
-    /// capture near the other end sees how late data comes, and the rest of the queue is on the way
-    /// back.
+    /// Returns the queueing delay on the return path. A capture near the sender shows the delay of
+    /// acknowledgements. A capture near the other end shows the delay of data, and the rest of the
+    /// queueing delay belongs to the return path.
     fn back_queue(&self, rtt: Option<Span>) -> Option<u64> {
         let queue = (rtt? - self.least_rtt()?).nanos();
         match self.is_near() {
@@ -529,7 +530,7 @@ impl Half {
         }
     }
 
-    /// Data in flight at this time.
+    /// Returns the bytes in flight.
     pub(super) fn flying(&self) -> u64 {
         self.next.saturating_sub(self.acked)
     }
@@ -542,15 +543,16 @@ impl Half {
         self.window == Some(0)
     }
 
-    /// Bytes that arrived at the other end, or were sent if no acknowledgement was seen.
+    /// Returns the bytes that arrived at the other end, or the bytes sent if no acknowledgement was
+    /// seen.
     pub(super) fn moved(&self) -> u64 {
         if self.has_answers { self.acked } else { self.next }
     }
 }
 
-/// The last answer for which `is_known` holds. The search is binary, because stamps and times grow
-/// from answer to answer. In a capture where stamps or times decrease the search may return another
-/// answer.
+/// Returns the last acknowledgement for which `is_known` holds. The search is binary, because
+/// timestamps and times grow. In a capture where they decrease, the search may return another
+/// acknowledgement.
 fn last_while(
     answers: &VecDeque<Answer>,
     is_known: impl FnMut(&Answer) -> bool,
@@ -558,21 +560,22 @@ fn last_while(
     answers.get(answers.partition_point(is_known).checked_sub(1)?)
 }
 
-/// Timestamps and sequence numbers wrap.
+/// Whether `one` is after `other`, modulo 2^32: timestamps and sequence numbers wrap.
 fn is_after(one: u32, other: u32) -> bool {
     one != other && one.wrapping_sub(other) < 1 << 31
 }
 
-/// The longest payload of a packet that a network card neither divides nor has merged.
+/// Maximum payload of a packet on the wire: longer packets are super-packets of TSO or GRO.
 const MOST_SEGMENT: u32 = 1460;
 /// A burst of this size leaves without waiting for more data.
 const MOST_DEFERRED: u64 = 65_536;
 const MOST_HOLES: usize = 4096;
 const MOST_FLYING: usize = 65_536;
 const MOST_ANSWERS: usize = 16_384;
-/// An acknowledgement of more data that the capture does not have counts as damaged.
+/// An acknowledgement that covers more bytes missing from the capture counts as damaged.
 const MOST_UNSEEN: u64 = 1 << 30;
-/// The kernel's shortest timeout is 200 ms. Clocks and queues shorten the pause in a capture.
+/// Shortest pause that counts as a retransmission timeout, in nanoseconds. The kernel's minimum is
+/// 200 ms; clocks and queues shorten the pause in a capture.
 const TIMEOUT: u64 = 180_000_000;
 const COPIED_WITHIN: u64 = 1_000_000;
 const MOST_COPIES: usize = 64;
@@ -583,7 +586,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_search_for_the_last_known_answer_looks_at_few_answers() {
+    fn the_last_known_acknowledgement_is_found_in_few_steps() {
         let answer = |at: u64| Answer { stamp: (at / 40) as u32, acked: at, edge: at, at };
         let most = MOST_ANSWERS as u64;
         let answers: VecDeque<Answer> = (0..most).map(answer).collect();

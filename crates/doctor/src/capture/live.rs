@@ -11,8 +11,7 @@ use units::Span;
 use wire::Layout;
 use wire::pcap::{file_header, record_header_cut};
 
-/// Captures for this time, and judges the connections in the capture. `stop` ends the capture
-/// early.
+/// Captures for `time`, and judges the connections in the capture. `stop` ends the capture early.
 pub fn live(
     interface: &str,
     time: Span,
@@ -65,9 +64,9 @@ pub fn live(
     Ok(recording)
 }
 
-/// The most bytes that are kept of a packet: enough for all headers.
+/// Bytes kept per packet: enough for all headers.
 const KEPT: u32 = 256;
-/// The capture ends when it holds this many bytes.
+/// Maximum size of a capture, in bytes; the capture ends when it is full.
 const MOST_BYTES: usize = 512 << 20;
 const AT_ONCE: usize = 256;
 const PAUSE: Duration = Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! The TCP segments of a capture, read in pieces.
+//! Reads the TCP segments of a capture in chunks.
 
 use std::io::{self, Read};
 use wire::capture::{CaptureError, CaptureReader, LONGEST_STEP, Step};
@@ -104,5 +104,5 @@ impl<R: Read> Packets<R> {
 }
 
 const PIECE: usize = 256 << 10;
-/// Packets beyond this number are left out.
+/// Maximum number of packets read; later packets are ignored.
 const MOST_PACKETS: u64 = 200_000_000;

@@ -76,7 +76,8 @@ impl Survey {
         }
     }
 
-    /// The connections to judge: those that moved most data, and some whose SYN got no answer.
+    /// Returns the connections to judge: those that moved most data, and some whose SYN got no
+    /// answer.
     pub(super) fn chosen(&self, focus: &Focus) -> Vec<Ends> {
         let is_asked = |(one, other): &Ends| match focus {
             Focus::All | Focus::Process(_) => true,
@@ -97,7 +98,7 @@ impl Survey {
         chosen
     }
 
-    /// The time from the first to the last packet of the connection that moved most.
+    /// Returns the time from the first to the last packet of the connection that moved most.
     pub(super) fn period(&self, chosen: &[Ends]) -> Option<(u64, u64)> {
         let seen = self.connections.get(chosen.first()?)?;
         let (first, last) = self.times?;

@@ -43,7 +43,7 @@ impl Track {
         Self { is_one_way, ..Self::default() }
     }
 
-    /// A packet of the end `from`: 0 for the lower end.
+    /// Processes a packet from the end `from`: 0 for the lower address, 1 for the higher.
     pub(super) fn take(&mut self, now: u64, from: usize, segment: &Segment) {
         if self.is_over && segment.flags.syn() {
             return;
@@ -114,7 +114,7 @@ impl Track {
         self.seen != [false; 2]
     }
 
-    /// The end that moved more data. If both ends moved equal amounts, the end that opened the
+    /// Returns the end that moved more data; if both moved equal amounts, the end that opened the
     /// connection.
     pub(super) fn sender(&self) -> usize {
         let [low, high] = [0, 1].map(|end| self.halves[end].moved());
@@ -125,13 +125,13 @@ impl Track {
         }
     }
 
-    /// Whether the handshake waits for its answer.
+    /// Whether the SYN has no reply yet.
     fn is_opening(&self) -> bool {
         let is_open = self.handshake.answered.is_some() || self.is_over;
         self.handshake.opened.is_some() && !is_open && !self.halves.iter().any(|half| half.has_data)
     }
 
-    /// The connection as the kernel of the end `sender` would list it.
+    /// Returns the connection as the kernel of the end `sender` would list it.
     pub(super) fn connection(&mut self, now: u64, ends: Ends, sender: usize) -> Connection {
         let is_one_way = self.is_one_way;
         let is_opening = self.is_opening();

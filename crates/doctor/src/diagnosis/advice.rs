@@ -1,12 +1,13 @@
-//! Advice with the names of one connection: rules write "the far end", `DEV` and `PID`, and a
-//! reader gets the address, the interface, the process and the present value of a setting.
+//! Fills in the names of one connection: replaces "the far end", `DEV` and `PID` in the advice of a
+//! rule by the address, the interface and the process. Adds the present values of settings.
 
 use crate::recording::Origin;
 use crate::rules::Finding;
 use crate::view::{End, Flow, View};
 use std::net::IpAddr;
 
-/// Rules write about the machine that was observed. For a capture their sentences name the sender.
+/// Rewrites the sentences of a rule, which are about the observed machine, to name the sender of
+/// the capture.
 pub(super) fn of_capture(finding: &mut Finding) {
     let texts = finding.evidence.iter_mut().flat_map(|one| [&mut one.signal, &mut one.value]);
     let actions = finding
@@ -81,7 +82,7 @@ fn places(command: &str, flow: &Flow<'_>) -> String {
     token(&command, "HOST", &far.to_string())
 }
 
-/// Replaces the word where no letter, digit, hyphen or underscore is next to the word.
+/// Replaces whole words: no letter, digit, hyphen or underscore is next to them.
 fn token(text: &str, word: &str, by: &str) -> String {
     let is_part = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
     let mut out = String::new();
@@ -96,7 +97,7 @@ fn token(text: &str, word: &str, by: &str) -> String {
     out + rest
 }
 
-/// The present values of the settings that the command changes on this machine.
+/// Returns the present values of the settings that the command changes on this machine.
 fn present(command: &str, view: &View<'_>) -> Option<String> {
     let settings = command.strip_prefix("sysctl -w ")?;
     if settings.contains("(on ") {
@@ -109,7 +110,7 @@ fn present(command: &str, view: &View<'_>) -> Option<String> {
 
 const RECEIVING: &str = "the receiving program";
 const SENDING: &str = "the sending program";
-/// Words about the observed machine, and their replacements for a capture.
+/// Phrases about the observed machine, and their replacements for a capture.
 const CAPTURED: [(&str, &str); 5] = [
     ("a bottleneck beyond this machine", "a bottleneck on the path"),
     ("attempts of this machine", "attempts"),
@@ -117,7 +118,7 @@ const CAPTURED: [(&str, &str); 5] = [
     ("this machine has sent", "the client has sent"),
     ("of this machine", "of the sender"),
 ];
-/// The first words of commands that change one machine: a capture does not show which machine.
+/// The beginnings of commands that change one machine: a capture does not show which machine.
 const CHANGES: [&str; 5] = ["sysctl ", "tc ", "ip ", "ethtool ", "nft "];
 const FAR: [&str; 4] = ["the far end", "the other end", "the peer", "that end"];
 

@@ -154,7 +154,7 @@ pub(super) fn of(recording: &Recording, periods: &[PeriodReport], question: Ques
     }
 }
 
-/// The cells of a lab are connections of their own: each cause counts the cells that it limits.
+/// Returns the verdict on the cells of a lab: for each cause, the number of cells that it limits.
 fn of_cells(recording: &Recording, periods: &[PeriodReport], question: Question) -> Verdict {
     let each: Vec<Verdict> = periods
         .iter()
@@ -190,14 +190,14 @@ fn has_short_lived(recording: &Recording) -> bool {
     short.map(|short| short.connections).any(|count| count > 0)
 }
 
-/// Whether the recording lacks its connections, or the signals of every cause: then no sign of a
-/// fault proves nothing.
+/// Whether the recording lacks its connections, or the signals of every cause. Such a recording
+/// cannot show that nothing is wrong.
 fn is_blind(recording: &Recording, periods: &[PeriodReport]) -> bool {
     recording.unseen.iter().any(|unseen| unseen.what == TCP_CONNECTIONS)
         || periods.iter().all(|period| period.ruled_out.is_empty())
 }
 
-/// The causes, with the cause of the verdict first. `of`: the flow that the verdict is about.
+/// Returns the causes, the cause of the verdict first. `of`: the flow that the verdict is about.
 fn causes(
     first: &'static str,
     of: Option<&FlowReport>,
@@ -230,7 +230,8 @@ fn causes(
     causes
 }
 
-/// A limit by the application is a verdict if the user asks about the connection.
+/// Whether the cause is a limit by the application, which is a verdict if the user asks about the
+/// connection.
 fn is_of_application(cause: &str) -> bool {
     row_of(cause).is_some_and(|row| row.is_application)
 }
@@ -248,6 +249,7 @@ fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// A direction of a test is slower if this multiple of its rate is less than the other direction's.
+/// A direction of a test counts as slower if the other direction's rate is more than this multiple
+/// of its own rate.
 const SLOWER: u64 = 2;
 const MUCH_SLOWER: u64 = 3;

@@ -6,7 +6,7 @@ use probe::tcp::{Queues, TcpInfo, TcpSocket, TcpState, Timer};
 use std::collections::BTreeSet;
 use units::Rate;
 
-/// `None` for a socket without data, which listens or has ended.
+/// Converts a socket; `None` if the socket listens or has ended, so that it has no data.
 pub(super) fn connection(socket: TcpSocket) -> Option<Connection> {
     let Queues::Data { receive, send } = socket.queues else { return None };
     let state = match socket.state {
@@ -44,7 +44,7 @@ pub(super) fn has_data(state: TcpState) -> bool {
     !matches!(state, TimeWait | Close | BoundInactive | Listen)
 }
 
-/// The fields that rules use.
+/// Copies the fields that rules use.
 fn tcp(info: &TcpInfo) -> Tcp {
     let real = |rate: Rate| (rate.bits_per_second() < u64::MAX / 2).then_some(rate);
     Tcp {

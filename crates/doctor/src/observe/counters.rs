@@ -87,7 +87,8 @@ fn net_rx(tree: &Tree) -> Result<BTreeMap<usize, u64>, ProbeError> {
     Ok(kinds.remove("NET_RX").unwrap_or_default())
 }
 
-/// The table with zeros. The difference between a table and its zeroed copy is the table itself.
+/// Returns the table with every count set to zero. The difference between a table and its zeroed
+/// copy is the table itself.
 fn zeroed(table: &str) -> String {
     let mut lines = table.lines();
     let header = lines.next().unwrap_or_default();
@@ -114,7 +115,7 @@ fn counters(tree: &Tree) -> Result<BTreeMap<String, u64>, ProbeError> {
     let tables =
         ["arp_cache", "ndisc_cache"].map(|name| tree.text(&net(tree, &format!("stat/{name}"))));
     let full = tables.iter().flatten().filter_map(|text| {
-        // The lines have the same form as the lines of connection tracking.
+        // The table has the format of the connection-tracking table.
         probe::conntrack::parse(text).get("table_fulls").copied()
     });
     if let Some(full) = full.reduce(u64::saturating_add) {
@@ -234,7 +235,8 @@ fn interfaces(tree: &Tree, sample: &mut Sample, unseen: Missing<'_>) {
     });
 }
 
-/// `/proc/net` shows the namespace of the process's main thread.
+/// Returns the path of a file of the calling thread's namespace. `/proc/net` shows the namespace of
+/// the process's main thread.
 fn net(tree: &Tree, name: &str) -> String {
     match tree.is_here() {
         true => format!("/proc/thread-self/net/{name}"),
@@ -344,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_files_are_listed() {
+    fn files_that_cannot_be_read_are_listed_as_unseen() {
         let (mut sample, mut unseen) = (Sample::default(), BTreeSet::new());
         read(&Tree::at("/nowhere"), &mut sample, &mut unseen);
         assert_eq!(sample, Sample::default());

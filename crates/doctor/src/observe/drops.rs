@@ -12,12 +12,13 @@ pub struct DropWatch {
 }
 
 impl DropWatch {
-    /// Counts in the calling thread's network namespace.
+    /// Starts to count in the calling thread's network namespace.
     pub fn begin() -> Self {
         Self { counter: DropCounter::begin().map_err(|error| error.to_string()) }
     }
 
-    /// The packets by reason since [`Self::begin`]; `None` if drops cannot be counted.
+    /// Returns the dropped packets by reason since [`Self::begin`]; `None` if drops cannot be
+    /// counted.
     pub fn reasons(&self) -> Option<BTreeMap<String, u64>> {
         self.counter.as_ref().ok()?.reasons().ok()
     }
@@ -52,5 +53,5 @@ pub(super) fn recorded(drops: accel::drops::Drops) -> Drops {
     Drops { reasons: drops.reasons, places }
 }
 
-/// The most places that a recording keeps.
+/// Maximum number of drop locations in a recording.
 const MOST_PLACES: usize = 64;

@@ -18,7 +18,7 @@ pub(super) fn cores(tree: &Tree) -> Result<Vec<usize>, ProbeError> {
     Ok(text.lines().filter_map(core).collect())
 }
 
-/// The facts of the machine. The caller reads them after the samples, so that the reading does not
+/// Reads the facts of the machine. Callers take the samples first, so that this work does not
 /// disturb the measurement.
 pub(super) fn read(
     tree: &Tree,

@@ -15,7 +15,8 @@ pub enum Focus {
 }
 
 impl Focus {
-    /// A plain number is a port if a TCP socket of this machine has it, and otherwise a process.
+    /// Parses a focus. A plain number is a port if a TCP socket of this machine has it, and
+    /// otherwise a process.
     pub fn parse(text: &str) -> Result<Self, DoctorError> {
         Self::parse_with(text, |port| probe::tcp::has_port(port).unwrap_or(false))
     }
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn a_focus_in_another_syntax_is_an_error() {
         for text in ["", "x", "-1", "99999999999", "pid:", "port:70000", "1.2.3", "a:80"] {
             assert!(Focus::parse_with(text, |_| false).is_err(), "{text}");
         }

@@ -15,10 +15,10 @@ use units::{Bytes, Span, Time};
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub time: Span,
-    /// The least time between two samples. A longer pause follows an expensive sample.
+    /// Minimum time between two samples. A longer pause follows an expensive sample.
     pub interval: Span,
     pub focus: Focus,
-    /// The most connections that are kept.
+    /// Maximum number of connections in the recording.
     pub most: usize,
     /// CPU time that counts as the observation's although it was used before: to start the program,
     /// or to judge the previous observation. The samples leave room for this time.
@@ -94,7 +94,8 @@ impl Observer {
         }
     }
 
-    /// The time to wait before the next sample, so that the observation takes little CPU time.
+    /// Returns the time to wait before the next sample, so that the observation takes little CPU
+    /// time.
     pub fn pause(&self) -> Span {
         self.pace.pause()
     }
@@ -116,8 +117,8 @@ impl Observer {
                 false => self.sockets.look(&mut sample, &mut self.unseen),
             }
         }
-        // A search for processes is rare and does not count as the price of a sample. Later
-        // listings wait until the CPU time of the search fits into the observation's share.
+        // A search for processes is rare and does not count as the cost of a sample. Later listings
+        // wait until the CPU time of the search fits into the observation's share.
         let searching = clock::own_thread_cpu_time();
         self.find_processes(sample.at);
         let searched = clock::own_thread_cpu_time() - searching;
@@ -206,9 +207,9 @@ impl Observer {
     }
 }
 
-/// The connections whose far end may be in another network namespace of this machine. Counts only
-/// connections that move data or wait, and whose other end is not in this namespace: the kernel
-/// walks its whole table of sockets in each namespace that is searched.
+/// Returns the connections whose far end may be in another network namespace of this machine: they
+/// move data or wait, and their other end is not in this namespace. Few connections keep the search
+/// cheap, because the kernel walks its whole socket table for each namespace.
 fn ends_elsewhere(samples: &[Sample]) -> BTreeSet<(SocketAddr, SocketAddr)> {
     let mut moved = BTreeMap::new();
     for connection in samples.iter().flat_map(|sample| &sample.connections) {
@@ -228,7 +229,7 @@ fn ends_elsewhere(samples: &[Sample]) -> BTreeSet<(SocketAddr, SocketAddr)> {
     of_interest.map(|(ends, _)| *ends).filter(is_elsewhere).collect()
 }
 
-/// The number of this process in /proc, which may show another process namespace.
+/// Returns the PID of this process in /proc, which may show another PID namespace.
 fn own_pid(tree: &Tree) -> Option<u32> {
     let link = tree.is_here().then(|| tree.link("/proc/self")).flatten()?;
     link.to_str()?.parse().ok()
@@ -236,7 +237,7 @@ fn own_pid(tree: &Tree) -> Option<u32> {
 
 const SEARCH_GAP: Span = Span::from_millis(450);
 const MOST_SEARCHES: usize = 8;
-/// The most sockets in one search for their processes.
+/// Maximum number of sockets in one search for their processes.
 const MOST_SEARCHED: usize = 16_384;
 
 #[cfg(test)]
@@ -245,7 +246,7 @@ mod tests {
     use crate::rules::sketch::Sketch;
 
     #[test]
-    fn only_busy_connections_with_a_far_end_elsewhere() {
+    fn only_busy_connections_are_searched_for_in_other_namespaces() {
         let ends = |sketch: &Sketch| ends_elsewhere(&sketch.recording().periods[0].samples);
         assert_eq!(ends(&Sketch::new()).len(), 1);
         assert!(ends(&Sketch::new().with_receiver(|_, _| {})).is_empty());

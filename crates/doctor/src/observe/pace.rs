@@ -5,7 +5,7 @@ use units::Span;
 
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// The least time between two samples.
+    /// Minimum time between two samples.
     interval: Span,
     /// The longest time between two samples, so that each observation has some samples.
     longest: Span,
@@ -22,7 +22,8 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// `spent`: CPU time that counts although it was used before the first sample.
+    /// Starts the schedule. `spent`: CPU time that counts although it was used before the first
+    /// sample.
     pub(super) fn new(interval: Span, time: Span, spent: Span) -> Self {
         Self {
             interval,
@@ -39,12 +40,12 @@ impl Pace {
     /// connections are known only after them.
     pub(super) fn lists(&self, at: Span) -> bool {
         let is_little = self.listing.secs_f64() <= self.interval.secs_f64() * SHARE;
-        // The price of a look is unknown before the first look.
+        // The cost of a lookup is unknown before the first lookup.
         let is_known = is_little || self.looking.is_some();
         self.samples < 2 || self.is_cheap() || is_known && self.fits(at)
     }
 
-    /// With few connections, a listing costs little more than a look.
+    /// Whether a listing costs little more than a lookup, as with few connections.
     fn is_cheap(&self) -> bool {
         self.looking.is_some_and(|looking| self.listing <= looking + looking / 2)
     }
@@ -70,15 +71,15 @@ impl Pace {
         }
     }
 
-    /// The time until the next sample. The gaps vary: with even gaps, all samples would see a
-    /// periodic load at the same point of its period.
+    /// Returns the time until the next sample. The gaps vary: with even gaps, all samples would see
+    /// a periodic load at the same point of its period.
     pub(super) fn pause(&self) -> Span {
         let place = |sample: u32| (f64::from(sample) * GOLDEN).fract();
         let shift = place(self.samples) - place(self.samples.saturating_sub(1));
         Span::from_secs_f64(self.period().secs_f64() * SPREAD.mul_add(shift, 1.0))
     }
 
-    /// The mean time between two samples.
+    /// Returns the mean time between two samples.
     fn period(&self) -> Span {
         let least = match self.looking {
             Some(looking) if !self.is_cheap() => looking,
@@ -102,13 +103,14 @@ mod tests {
 
     const INTERVAL: Span = Span::from_millis(250);
 
-    /// The share of a core and the numbers of samples and listings of an observation.
+    /// Simulates an observation. Returns its share of a core and its numbers of samples and
+    /// listings.
     fn observed(seconds: u64, listing: Span, looking: Span) -> (f64, u32, u32) {
         observed_after(Span::ZERO, Span::ZERO, seconds, listing, looking)
     }
 
-    /// As [`observed`], with CPU time `start` before the first sample, and `more` CPU time for the
-    /// first sample.
+    /// Simulates as [`observed`] does, with CPU time `start` before the first sample, and `more`
+    /// CPU time for the first sample.
     fn observed_after(
         start: Span,
         more: Span,
@@ -132,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn few_connections_are_listed_each_time() {
+    fn with_few_connections_each_sample_lists_all_sockets() {
         let (share, samples, listings) =
             observed(3, Span::from_micros(1_100), Span::from_micros(1_000));
         assert_eq!((samples, listings), (13, 13));
@@ -141,7 +143,7 @@ mod tests {
 
     /// A server that answers every 250 ms is seen at many points of its pause.
     #[test]
-    fn a_load_with_the_period_of_the_samples_is_seen_at_many_points() {
+    fn a_load_with_the_period_of_the_samples_is_sampled_at_many_phases() {
         let mut pace = Pace::new(INTERVAL, Span::from_secs(2), Span::ZERO);
         let mut at = Span::ZERO;
         let mut points: Vec<u64> = (0..8)
@@ -156,7 +158,7 @@ mod tests {
         let in_a_tenth =
             |from: u64| points.iter().filter(move |at| (from..from + 25).contains(*at)).count();
         assert!((0..250).all(|from| in_a_tenth(from) <= 3), "{points:?}");
-        // The gaps have the length of the interval in the mean.
+        // The mean gap is the interval.
         let mean = at.secs_f64() / 8.0 / INTERVAL.secs_f64();
         assert!((0.9..1.1).contains(&mean), "{mean}");
     }
@@ -170,13 +172,13 @@ mod tests {
     }
 
     #[test]
-    fn the_start_and_the_end_take_listings_and_no_samples() {
+    fn cpu_time_of_start_and_end_costs_listings_and_no_samples() {
         let (listing, looking) = (Span::from_millis(7), Span::from_micros(1_500));
         let (start, more) = (Span::from_millis(6), Span::from_millis(4));
         let (share, samples, listings) = observed(3, listing, looking);
         let (with_both, others, fewer) = observed_after(start, more, 3, listing, looking);
         assert!(listings >= 4 && fewer == 2, "{listings} {fewer}");
-        // The end costs as much as the first sample cost in addition.
+        // The end costs as much as the extra work of the first sample.
         let end = more.secs_f64() / 3.0;
         assert!(with_both + end < 0.0155 && share < 0.0155, "{with_both} {share}");
         assert!(samples - others <= 2, "{samples} {others}");

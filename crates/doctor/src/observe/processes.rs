@@ -15,7 +15,7 @@ pub(super) struct Watched {
     /// Sockets of the process in focus.
     sockets: BTreeSet<u32>,
     places: BTreeMap<u32, CgroupPaths>,
-    /// The groups of these processes that limit the memory of sockets.
+    /// The control groups that limit the socket memory of these processes.
     socket_limits: BTreeMap<cgroup::SocketLimit, BTreeSet<u32>>,
     /// The sockets whose processes were searched for, and the sockets whose processes were found.
     searched: BTreeSet<u32>,
@@ -163,7 +163,7 @@ impl Watched {
         }
     }
 
-    /// The processes behind each socket.
+    /// Returns the processes behind each socket.
     pub(super) fn holders(
         &mut self,
         tree: &Tree,
@@ -202,9 +202,9 @@ impl Watched {
         self.known.iter().map(|(inode, pids)| (*inode, of(pids))).collect()
     }
 
-    /// The far ends of these connections that a process in another network namespace of this
-    /// machine holds. Looks in the namespaces of busy processes first; a stopped process is not
-    /// busy.
+    /// Returns the far ends of these connections that a process in another network namespace of
+    /// this machine holds. Looks in the namespaces of busy processes first; a stopped process is
+    /// not busy.
     pub(super) fn far_ends(
         &self,
         tree: &Tree,
@@ -245,7 +245,7 @@ impl Watched {
         far.collect()
     }
 
-    /// The busiest processes, as they were at the first sample and as they are now.
+    /// Returns the busiest processes, as they were at the first sample and as they are now.
     pub(super) fn busiest(&self, tree: &Tree) -> (Vec<Task>, Vec<Task>) {
         let first = self.first.as_deref().unwrap_or_default();
         let before: BTreeMap<_, _> =
@@ -263,8 +263,8 @@ impl Watched {
         ranked.into_iter().map(|(_, earlier, later)| (earlier, later)).unzip()
     }
 
-    /// Adds the cores that the threads and the busiest processes may run on, whether the threads'
-    /// control groups are frozen, and the tunnels of the processes. `has_tunnel`: without a tunnel
+    /// Adds to each thread and busy process the cores that it may run on. Adds whether the control
+    /// group of a thread is frozen, and the tunnels of a process. `has_tunnel`: without a tunnel
     /// interface in this namespace, the descriptors of the busiest processes need not be read.
     pub(super) fn add_places(&self, tree: &Tree, sample: &mut Sample, has_tunnel: bool) {
         let cores = probe::process::Task::cores_allowed;
@@ -314,8 +314,8 @@ fn holder(tree: &Tree, pid: u32) -> Option<Holder> {
     })
 }
 
-/// The first group in `/proc/PID/cgroup` that is not the root, in the order: version 2, the CPU
-/// controller, systemd.
+/// Returns the first group in `/proc/PID/cgroup` that is not the root, in the order: version 2, the
+/// CPU controller, systemd.
 fn group(text: &str) -> Option<String> {
     let lines = || text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
     let of = |wanted: &str| {
@@ -327,7 +327,7 @@ fn group(text: &str) -> Option<String> {
     of("").or_else(|| of("cpu")).or_else(|| of("name=systemd"))
 }
 
-/// Every process as one task.
+/// Returns every process as one task.
 fn all(tree: &Tree, unseen: &mut BTreeSet<Unseen>) -> Vec<Task> {
     let names = match tree.names("/proc") {
         Ok(names) => names,
@@ -378,7 +378,7 @@ fn task(task: probe::process::Task) -> Task {
     }
 }
 
-/// The interfaces behind the descriptors of `/dev/net/tun` that a process has open.
+/// Returns the interfaces behind the descriptors of `/dev/net/tun` that a process has open.
 fn tunnels(tree: &Tree, pid: u32) -> Vec<String> {
     let descriptors = tree.names(&format!("/proc/{pid}/fd")).unwrap_or_default();
     let is_tunnel = |descriptor: &&String| {
@@ -395,13 +395,13 @@ fn tunnels(tree: &Tree, pid: u32) -> Vec<String> {
 }
 
 const MOST_PROCESSES: usize = 32;
-/// The most holders of one socket.
+/// Maximum number of holders of one socket.
 const MOST_HOLDERS: usize = 4;
 const MOST_THREADS: usize = 128;
 const MOST_DESCRIPTORS: usize = 64;
 const MOST_TUNNELS: usize = 8;
-/// The most processes whose network namespace is read, and the most namespaces whose sockets are
-/// read: for each, the kernel walks its whole table of sockets.
+/// Maximum number of processes whose network namespace is read. Below: maximum number of namespaces
+/// whose sockets are read, because the kernel walks its whole socket table for each.
 const MOST_ASKED: usize = 4096;
 const MOST_SPACES: usize = 16;
 const MOST_BUSY: usize = 16;
@@ -415,7 +415,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn a_socket_of_later_interest_needs_no_second_search() {
+    fn a_socket_chosen_later_needs_no_second_search_of_proc() {
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let inodes = listeners.each_ref().map(|listener| {
             let path = format!("/proc/self/fd/{}", listener.as_raw_fd());

@@ -19,7 +19,7 @@ pub(super) struct Sockets {
     tracks: HashMap<u64, Track>,
     /// The cookies of the connections that are recorded in each sample.
     chosen: HashSet<u64>,
-    /// The most connections that are kept in the end.
+    /// Maximum number of connections in the recording.
     most: usize,
     /// Every connection of the first and of the latest listing: a connection that is kept in the
     /// end may have been chosen only later.
@@ -29,7 +29,7 @@ pub(super) struct Sockets {
     states: BTreeMap<String, u64>,
     busiest_remote: Option<RemotePorts>,
     listener_inodes: BTreeMap<SocketAddr, u32>,
-    /// Connections outside the focus, to the same hosts.
+    /// Connections outside the focus, to the hosts of connections in focus.
     beside: HashSet<u64>,
 }
 
@@ -235,7 +235,7 @@ impl Sockets {
         track.note(socket);
     }
 
-    /// The cookies of the connections that moved most since the first listing, then of the
+    /// Returns the cookies of the connections that moved most since the first listing, then of the
     /// connections that wait, among them unanswered handshakes.
     fn ranked(
         &self,
@@ -247,7 +247,7 @@ impl Sockets {
             .map(|(cookie, track)| (track.last.saturating_sub(track.first), track.waits, *cookie))
             .collect();
         ranked.sort_unstable_by_key(|(bytes, _, cookie)| (Reverse(*bytes), *cookie));
-        // Half of the places are for the busiest connections, the rest for the connections that
+        // Half of the slots are for the busiest connections, the rest for the connections that
         // wait.
         let rest = ranked.split_off(ranked.len().min(most / 2));
         let (waiting, quiet): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(_, waits, _)| *waits);
@@ -258,12 +258,13 @@ impl Sockets {
             .map(|(_, _, cookie)| cookie)
     }
 
-    /// The cookies of the connections to keep.
+    /// Returns the cookies of the connections to keep.
     pub(super) fn kept(&self) -> HashSet<u64> {
         self.ranked(self.most, |_| true).collect()
     }
 
-    /// Connections that opened and ended within half of the listings and within few round trips.
+    /// Returns the connections that opened and ended within half of the listings and within few
+    /// round trips.
     pub(super) fn short_lived(&self) -> ShortLived {
         let asked = self.tracks.iter().filter(|(cookie, _)| !self.beside.contains(cookie));
         let short = asked.map(|(_, track)| track).filter(|track| track.is_short(self.listings));
@@ -273,7 +274,7 @@ impl Sockets {
         })
     }
 
-    /// The inodes of all connections' sockets.
+    /// Returns the inodes of all connections' sockets.
     pub(super) fn inodes(&self) -> impl Iterator<Item = u32> {
         self.tracks.values().map(|track| track.inode)
     }
@@ -316,7 +317,7 @@ impl Track {
     }
 
     fn note(&mut self, socket: &RawSocket<'_>) {
-        // The kernel has no figures of a connection in FIN-WAIT-2 that no process holds.
+        // For a connection in FIN-WAIT-2 that no process holds, the kernel reports no byte counts.
         self.last = self.last.max(moved(socket));
         let has_queue = matches!(socket.queues(), Queues::Data { send, .. } if send > Bytes::ZERO);
         let again = matches!(socket.timer(), Some(Timer::Retransmit { retransmits: 1.., .. }));
@@ -406,7 +407,7 @@ mod tests {
 
     /// A transfer between two listings, on one of many connections.
     #[test]
-    fn the_connection_that_moves_is_kept_from_its_first_sample_on() {
+    fn a_connection_that_moves_data_is_kept_from_its_first_sample_on() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let focus = Focus::Port(address.port());

@@ -8,7 +8,7 @@ use crate::words;
 use std::fmt::Write;
 use units::foreign;
 
-/// At most [`LINES`] lines of this width.
+/// Writes a page of at most [`LINES`] lines, `wide` columns wide.
 pub(super) fn brief(diagnosis: &Diagnosis, wide: usize) -> String {
     let mut page = Brief { wide, blocks: Vec::new() };
     page.verdict(diagnosis);
@@ -146,7 +146,7 @@ impl Brief {
         }
     }
 
-    /// The other direction of a test, or another period.
+    /// Adds the other direction of a test, or another period.
     fn period(&mut self, period: &PeriodReport) {
         let Some(flow) = period.flows.first() else { return };
         let cause = flow.causes.iter().find(|found| found.finding.explains.is_some());
@@ -181,7 +181,7 @@ impl Brief {
         block.lines.iter().map(|line| rows(self.wide, line)).sum()
     }
 
-    /// The blocks of the lowest ranks that fit, in their order on the page.
+    /// Returns the blocks of the lowest ranks that fit, in their order on the page.
     fn chosen(self) -> String {
         let mut order: Vec<usize> = (0..self.blocks.len()).collect();
         order.sort_by_key(|at| self.blocks[*at].rank);
@@ -209,7 +209,7 @@ fn repeats(sentence: &str, found: &Found) -> bool {
     sentence.contains(&rest)
 }
 
-/// The connection in one line, or two: the ends first, then the processes and the rate.
+/// Writes the connection in one line or two: the ends first, then the processes and the rate.
 fn title(flow: &FlowReport, wide: usize) -> Vec<String> {
     let ends = format!("{} → {}", foreign(&flow.from), foreign(&flow.to));
     let mut figures = words::rate(flow.rate);
@@ -235,7 +235,7 @@ fn title(flow: &FlowReport, wide: usize) -> Vec<String> {
     vec![fitted(wide, &ends), fitted(wide, &second)]
 }
 
-/// The evidence in one line. The threshold is left out where the line has no room.
+/// Writes the evidence in one line. Leaves out the threshold if the line has no room.
 fn shown(evidence: &Evidence, room: usize) -> String {
     let threshold = match &evidence.threshold {
         None => String::new(),
@@ -249,7 +249,7 @@ fn shown(evidence: &Evidence, room: usize) -> String {
     }
 }
 
-/// The price of the observation, and the option that shows the rest.
+/// Writes the CPU time of the observation, and the option that shows the rest.
 fn last_line(diagnosis: &Diagnosis, wide: usize) -> String {
     let observed = diagnosis.periods.iter().find_map(|period| {
         Some(format!(
@@ -277,7 +277,7 @@ fn fitted(most: usize, text: &str) -> String {
 }
 
 const VERBOSE: &str = "--verbose shows all causes.";
-/// The lines of the page.
+/// Maximum number of lines of the page.
 pub(super) const LINES: usize = 12;
 const MOST_OF_VERDICT: usize = 5;
 const MOST_OTHERS: usize = 2;
@@ -291,7 +291,7 @@ const PERIOD: u32 = 5;
 const AGAINST: u32 = 6;
 const OTHERS: u32 = 8;
 const LIMITS: u32 = 15;
-/// Added to the rank of a second piece of evidence, command or advice.
+/// Added to the rank of each evidence, command or advice after the first.
 const LATER: u32 = 5;
 
 #[cfg(test)]
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_loses_its_middle() {
+    fn a_long_text_is_cut_in_the_middle() {
         assert_eq!(fitted(5, "abcdefgh"), "ab…gh");
         assert_eq!(fitted(8, "abcdefgh"), "abcdefgh");
     }

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use units::foreign;
 
-/// Every cause with its evidence, every advice, and every cause that was ruled out or not seen.
+/// Writes every cause with its evidence, every advice, and every cause that was ruled out or not
+/// seen.
 pub(super) fn full(diagnosis: &Diagnosis, wide: usize) -> String {
     let mut page = Page::new(wide);
     page.wrapped("", &diagnosis.verdict.sentence);
@@ -241,7 +242,7 @@ To do: Let the receiver's kernel use larger buffers, and remove SO_RCVBUF from
     }
 
     #[test]
-    fn the_last_line_has_the_price_of_the_observation() {
+    fn the_last_line_has_the_cpu_time_of_the_observation() {
         let mut recording = Sketch::idle().recording().clone();
         let page = |recording: &crate::Recording, all: bool| {
             text(&diagnose(recording, Question::Machine), 100, all)

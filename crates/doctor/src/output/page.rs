@@ -29,7 +29,7 @@ impl Page {
     }
 }
 
-/// Fills words to the width. Later lines are indented as far as the text of the first line. A word
+/// Wraps text to the width. Later lines are indented as far as the text of the first line. A word
 /// that is longer than a line is divided.
 pub(super) fn wrapped(wide: usize, indent: &str, text: &str) -> Vec<String> {
     let blank = " ".repeat(indent.chars().count());
@@ -56,7 +56,7 @@ pub(super) fn wrapped(wide: usize, indent: &str, text: &str) -> Vec<String> {
     lines.into_iter().map(|line| line.replace('\u{a0}', " ")).collect()
 }
 
-/// The word, or its parts of at most `longest` characters.
+/// Returns the word, or its parts of at most `longest` characters.
 fn pieces(word: &str, longest: usize) -> Vec<String> {
     let letters: Vec<char> = word.chars().collect();
     match letters.len() <= longest {
@@ -65,7 +65,7 @@ fn pieces(word: &str, longest: usize) -> Vec<String> {
     }
 }
 
-/// The lines of a terminal that a line takes.
+/// Returns the number of terminal rows that `line` takes.
 pub(super) fn rows(wide: usize, line: &str) -> usize {
     line.chars().count().div_ceil(wide.max(1)).max(1)
 }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_filled_and_long_words_are_divided() {
+    fn lines_are_wrapped_at_words_and_long_words_are_divided() {
         assert_eq!(wrapped(10, "- ", "one two three"), ["- one two", "  three"]);
         assert_eq!(wrapped(6, "- ", "abcdefgh i"), ["- abcd", "  efgh", "  i"]);
         assert_eq!(wrapped(6, "", ""), [""]);

@@ -1,13 +1,13 @@
 //! The signals of a period over time: throughput, limits of the sender, round trips, queues, drops,
-//! and the cores by kind.
+//! and the time of cores by type.
 
 use crate::recording::{Connection, CoreTimes, Period, Recording, Sample};
 use crate::view::{End, Flow, View, counted};
 use results::{Axes, Line, Series, Shape};
 use units::Span;
 
-/// The charts in the order of interest. A counter has no value at the first sample: each point
-/// covers the time since the previous sample.
+/// Returns the charts in the order of interest. A counter has no value at the first sample: each
+/// point covers the time since the previous sample.
 pub fn series(recording: &Recording) -> Vec<Series> {
     let several = recording.periods.len() > 1;
     let mut all = Vec::new();
@@ -50,7 +50,7 @@ fn throughput(period: &Period, flows: &[&Flow<'_>]) -> Option<Series> {
     chart("Throughput", Shape::Lines, period, lines.collect())
 }
 
-/// Shares of the time between two samples, of the busiest connection's sender.
+/// Charts the limits of the busiest connection's sender, as shares of the time between two samples.
 fn limited(period: &Period, flow: &Flow<'_>) -> Option<Series> {
     let sender = flow.sender.as_ref()?;
     let share = |of: fn(&Connection) -> Option<Span>| {
@@ -156,7 +156,7 @@ fn drops(period: &Period) -> Option<Series> {
     chart("Drops and retransmissions", Shape::Lines, period, lines.collect())
 }
 
-/// The busiest cores, each with its kinds of time.
+/// Charts the busiest cores, each with its time by type: user, system and so on.
 fn cores(period: &Period, view: &View<'_>) -> Vec<Series> {
     let mut busiest: Vec<usize> = view.cores.keys().copied().collect();
     busiest.sort_by(|a, b| view.cores[b].busy().total_cmp(&view.cores[a].busy()));
@@ -186,7 +186,7 @@ fn cores(period: &Period, view: &View<'_>) -> Vec<Series> {
     series.collect()
 }
 
-/// Rates of a count of an end, at the times of the period's samples.
+/// Returns the rates of a counter of an end, at the times of the period's samples.
 fn increments(
     period: &Period,
     end: &End<'_>,
@@ -219,7 +219,7 @@ fn line(name: impl Into<String>, unit: &str, values: Vec<Option<f64>>) -> Line {
     Line { name: name.into(), unit: unit.to_owned(), values }
 }
 
-/// `None` if no line has a value.
+/// Builds a chart; `None` if no line has a value.
 fn chart(name: &str, shape: Shape, period: &Period, mut lines: Vec<Line>) -> Option<Series> {
     lines.retain(|line| line.values.iter().any(Option::is_some));
     (!lines.is_empty()).then(|| Series {
@@ -238,7 +238,7 @@ fn chart(name: &str, shape: Shape, period: &Period, mut lines: Vec<Line>) -> Opt
 type Count = fn(&Sample) -> Option<u64>;
 type Kind = fn(&CoreTimes) -> Span;
 
-/// A chart has this many colours.
+/// Maximum number of lines in a chart: the number of colours.
 const MOST_LINES: usize = 8;
 const MOST_CORES: usize = 8;
 

@@ -26,7 +26,7 @@ impl Recording {
     }
 }
 
-/// Refuses a choice with no core of the machine.
+/// Checks that at least one chosen core is a core of the machine.
 pub fn check(chosen: &BTreeSet<usize>, known: &[usize]) -> Result<(), DoctorError> {
     if known.iter().any(|core| chosen.contains(core)) {
         return Ok(());
@@ -54,8 +54,8 @@ impl Period {
         }
     }
 
-    /// The threads and processes that may not use these cores, or that mostly ran on other cores. A
-    /// task whose core is unknown does not count.
+    /// Returns the threads and processes that may not use these cores, or that mostly ran on other
+    /// cores. A task whose core is unknown does not count.
     fn elsewhere(&self, chosen: &BTreeSet<usize>) -> BTreeSet<Key> {
         let mut seen = BTreeMap::<Key, Places>::new();
         for task in self.samples.iter().flat_map(|one| one.tasks.iter().chain(&one.processes)) {

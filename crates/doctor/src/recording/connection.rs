@@ -121,10 +121,10 @@ pub struct Tcp {
     pub buffer_limited: Option<Span>,
     pub last_sent: Option<Span>,
     pub last_received: Option<Span>,
-    /// The time since the last acknowledgement came, with data or without.
+    /// The time since the last acknowledgement arrived, with data or without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_acknowledged: Option<Span>,
-    /// The time that acknowledgements wait in queues on their way back. Only a capture shows it.
+    /// The time that acknowledgements wait in queues on the return path. Only a capture shows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub back_queue: Option<Span>,
 }
@@ -166,9 +166,9 @@ impl Connection {
         Some(self.tcp.unsent? >= least)
     }
 
-    /// The time since this end sent its last data, if all data has arrived and no data came back
-    /// since. Within one tick of the kernel's clock the order of sent and received data is unknown.
-    /// Sent data then counts as the last with `ties`, or if an acknowledgement came later.
+    /// Returns the time since this end sent its last data, if all data has arrived and no data came
+    /// back since. Within one tick of the kernel's clock the order of sent and received data is
+    /// unknown. Sent data then counts as the last with `ties`, or if an acknowledgement came later.
     pub fn waits_for_answer(&self, ties: bool) -> Option<Span> {
         let (sent, received) = self.tcp.last_sent.zip(self.tcp.last_received)?;
         // The kernel counts the SYN of the end that opened the connection.

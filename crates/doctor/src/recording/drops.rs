@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 pub struct Drops {
     /// Packets by reason, as the kernel names them without `SKB_DROP_REASON_`.
     pub reasons: BTreeMap<String, u64>,
-    /// The places with the most packets first. The counts are estimates if a reason dropped many
-    /// packets.
+    /// Drop locations, the one with the most packets first. The counts are estimates if a reason
+    /// dropped many packets.
     pub places: Vec<DropPlace>,
 }
 
@@ -18,7 +18,7 @@ pub struct Drops {
 pub struct DropPlace {
     pub reason: String,
     pub packets: u64,
-    /// The interface that the packets were at or came from.
+    /// The interface at which the packets were dropped, or from which they were received.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
     /// The kernel's function.

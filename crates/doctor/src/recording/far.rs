@@ -16,7 +16,7 @@ pub struct Attempt {
     pub elapsed: Span,
     pub rate: Option<Rate>,
     pub refusal: Option<Refusal>,
-    /// The words of the failure.
+    /// The error message.
     pub message: Option<String>,
     pub idle_rtt: Option<Span>,
     pub loaded_rtt: Option<Span>,
@@ -47,7 +47,7 @@ pub enum Refusal {
     Local,
 }
 
-/// The far end's figures, as far as the far end reported them.
+/// The far end's metrics; `None` for those that the far end did not report.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FarEnd {

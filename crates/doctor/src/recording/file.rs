@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use units::foreign_json;
 
-/// The text of a file. The file is untrusted.
+/// Reads the text of an untrusted file of at most `LONGEST` bytes.
 pub(crate) fn bounded(path: &Path) -> Result<String, DoctorError> {
     let failed = |source| DoctorError::Read { path: path.to_owned(), source };
     let file = host::open_regular_file(path).map_err(failed)?;
@@ -86,7 +86,7 @@ impl Recording {
         Ok(())
     }
 
-    /// A line about the origin, if the figures were not measured.
+    /// Returns a line about the origin, if the values were not measured.
     pub fn label(&self) -> Option<&'static str> {
         match self.origin {
             Origin::Measured => None,
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_escaped_and_clocks_that_jump_are_dropped() {
+    fn texts_are_escaped_and_samples_without_progress_of_time_are_dropped() {
         let text = r#"{"weir_recording": 1, "note": "a\u001b[31mb", "periods": [
             {"samples": [{"at": "1s"}, {"at": "1s"}, {"at": "500ms"}, {"at": "2s"}]}]}"#;
         let recording = Recording::parse(text).unwrap();
@@ -168,7 +168,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_of_a_recording_panics(text in "\\{\"weir_recording\": ?1(, \"[a-z]{1,9}\": ?[0-9\\[\\]{}\"a]{0,9}){0,4}\\}") {
+        fn parsing_a_malformed_recording_does_not_panic(text in "\\{\"weir_recording\": ?1(, \"[a-z]{1,9}\": ?[0-9\\[\\]{}\"a]{0,9}){0,4}\\}") {
             let _ = Recording::parse(&text);
         }
     }

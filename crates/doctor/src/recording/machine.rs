@@ -54,7 +54,7 @@ pub struct Interface {
     pub bus: Option<Bus>,
     pub offloads: Option<Offloads>,
     pub rings: Option<Rings>,
-    /// Queue pairs in use, and the most that the device has.
+    /// Queue pairs in use. Below: the number that the device has.
     pub channels: Option<u32>,
     pub channels_most: Option<u32>,
     /// The microseconds and the frames that the card waits before an interrupt.
@@ -65,8 +65,8 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// The reason why no packet can leave through the interface; `None` if the interface is up or
-    /// its state is not known.
+    /// Returns the reason why no packet can leave through the interface; `None` if the interface is
+    /// up or its state is not known.
     pub fn down(&self) -> Option<&'static str> {
         match self.state.as_str() {
             "" => None,
@@ -78,7 +78,7 @@ impl Interface {
     }
 }
 
-/// The speeds that both ends of a cable support.
+/// The link speeds that the interface supports and advertises, and that its peer supports.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LinkModes {
@@ -107,7 +107,7 @@ pub struct Offloads {
     pub transmit_checksum: Option<bool>,
     pub receive_checksum: Option<bool>,
     pub scatter_gather: Option<bool>,
-    /// Features that the device or its driver fixes off: nobody can switch them on.
+    /// Features that the device or its driver keeps off: nobody can switch them on.
     pub fixed: Vec<String>,
 }
 

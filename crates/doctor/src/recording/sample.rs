@@ -15,7 +15,8 @@ pub struct Sample {
     pub softnet: BTreeMap<usize, Softnet>,
     /// NET_RX soft interrupts, by core.
     pub net_rx: BTreeMap<usize, u64>,
-    /// The fields of `/proc/net/snmp`, `netstat` and `snmp6` that rules use: `TcpRetransSegs`.
+    /// The fields of `/proc/net/snmp`, `netstat` and `snmp6` that rules use, for example
+    /// `TcpRetransSegs`.
     pub counters: BTreeMap<String, u64>,
     pub interfaces: BTreeMap<String, InterfaceCounters>,
     pub qdiscs: Vec<Qdisc>,
@@ -52,7 +53,7 @@ pub struct RemotePorts {
     pub time_wait: u64,
 }
 
-/// As `/proc/stat` has them.
+/// CPU times of one core, from `/proc/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CoreTimes {
@@ -65,7 +66,7 @@ pub struct CoreTimes {
     pub steal: Span,
 }
 
-/// As `/proc/net/softnet_stat` has them, with 32 bits each.
+/// Counters of one core from `/proc/net/softnet_stat`, 32 bits each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Softnet {
@@ -85,7 +86,7 @@ pub struct InterfaceCounters {
     pub sent_packets: u64,
     pub sent_errors: u64,
     pub sent_drops: u64,
-    /// The number of times that the carrier came or went.
+    /// The number of carrier changes (link up or link down).
     pub carrier_changes: Option<u64>,
     /// The driver's own counters, as `ethtool -S` shows them.
     pub driver: BTreeMap<String, u64>,
@@ -107,7 +108,7 @@ pub struct Qdisc {
 }
 
 impl Qdisc {
-    /// A hook for filters, which queues no packets.
+    /// Whether this is a hook for filters, which queues no packets.
     pub fn is_hook(&self) -> bool {
         matches!(self.kind.as_str(), "ingress" | "clsact")
     }
@@ -142,7 +143,7 @@ pub struct SocketMemory {
     pub most: u64,
 }
 
-/// A thread.
+/// A thread, or a whole process.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Task {
@@ -161,7 +162,7 @@ pub struct Task {
     /// A thread of the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_kernel: Option<bool>,
-    /// A control group freezes it, in the last sample of a period.
+    /// Whether a control group freezes the thread, in the last sample of a period.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub frozen: bool,
     /// The cores that the thread may run on, in the last sample of a period.
@@ -196,6 +197,6 @@ pub struct SocketLimit {
     pub pids: Vec<u32>,
     pub most: Option<Bytes>,
     pub used: Option<Bytes>,
-    /// The number of times that the limit kept memory from a socket.
+    /// The number of times that the limit refused memory to a socket.
     pub refused: u64,
 }

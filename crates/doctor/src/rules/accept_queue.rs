@@ -1,4 +1,4 @@
-//! A program does not accept its connections as fast as they come.
+//! A program accepts connections more slowly than clients open them.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::{Listener, Sample};
@@ -69,8 +69,8 @@ fn judge(view: &View<'_>) -> Outcome {
         .holds()
 }
 
-/// The listener with the most connections that waited in every sample, and the least number of
-/// them. A program that accepts connections empties its queue now and then.
+/// Returns the listener with the most connections that waited in every sample, and the least number
+/// of them. A program that accepts connections empties its queue now and then.
 fn standing<'a>(view: &View<'a>) -> Option<(&'a Listener, u32)> {
     let samples = view.samples();
     if samples.len() < LEAST_SAMPLES || view.elapsed() < LEAST_TIME {
@@ -94,7 +94,7 @@ mod tests {
     use super::super::sketch::Sketch;
     use super::*;
 
-    /// A queue of `last` connections at the end, and of `before` connections in the earlier
+    /// Builds a queue of `last` connections at the end, and of `before` connections in the earlier
     /// samples.
     fn waiting(last: u32, before: u32) -> Sketch {
         Sketch::idle().each(move |at, sample| {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_is_out_of_order_and_an_overflow_limits() {
+    fn a_full_accept_queue_is_a_finding_and_its_overflow_is_a_limit() {
         assert_eq!(listening(4).on_machine(RULE).finding().unwrap().explains, None);
         let refused = listening(5).counter("TcpExtListenOverflows", 3);
         assert!(refused.holds_machine(RULE).is_some_and(|share| share > 0.5));
@@ -119,19 +119,19 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_with_room_is_in_order() {
+    fn an_accept_queue_with_room_is_no_finding() {
         listening(3).machine_holds_not(RULE);
     }
 
     /// A server that is stuck has few clients, and its queue still has room.
     #[test]
-    fn a_queue_that_never_empties_is_out_of_order() {
+    fn an_accept_queue_that_never_empties_is_a_finding() {
         assert!(waiting(2, 1).holds_machine(RULE).is_some_and(|share| share > 0.4));
         waiting(0, 3).machine_holds_not(RULE);
     }
 
     #[test]
-    fn cookies_are_out_of_order_and_limit_nothing() {
+    fn syn_cookies_are_a_finding_and_no_limit() {
         let cookies = listening(0).counter("TcpExtTCPReqQFullDoCookies", 90);
         let outcome = cookies.on_machine(RULE);
         let finding = outcome.finding().unwrap();

@@ -117,10 +117,10 @@ fn at_receiver(flow: &Flow<'_>, receiver: &End<'_>) -> Outcome {
 
 /// Shortest gap without data that counts as a pause.
 const PAUSE: Span = Span::from_millis(5);
-/// Least share of the samples that fall into a pause, and least share with an empty queue.
+/// Minimum share of the samples that fall into a pause. Below: minimum share with an empty queue.
 const PAUSES: f64 = 0.5;
 const EMPTY: f64 = 0.9;
-/// Measured: below this busy share an application may be idle.
+/// Below this share of busy time an application may be idle (measured).
 const BUSY: f64 = 0.5;
 const FASTER: f64 = 1.25;
 const WANTS: f64 = 0.7;
@@ -132,7 +132,7 @@ mod tests {
     use super::super::sketch::Sketch;
     use super::*;
 
-    /// Data to send for this share of the time, in percent.
+    /// Builds a sender with data to send for this share of the time, in percent.
     fn sending(busy: u64) -> Sketch {
         Sketch::new().tcp(move |at, tcp| {
             tcp.busy = Some(Span::from_millis(10 * busy * at));
@@ -143,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_is_idle_on_a_faster_path_is_the_limit() {
+    fn an_idle_application_on_a_faster_path_is_the_limit() {
         assert!(sending(10).holds(RULE) > 0.8);
         let outcome = sending(10).judge(RULE);
         assert!(outcome.finding().unwrap().healthy);
     }
 
     #[test]
-    fn data_that_waits_or_a_path_that_is_no_faster_rule_it_out() {
+    fn unsent_data_or_a_slow_path_rules_out_the_application() {
         Sketch::new().holds_not(RULE);
         let waits = |busy| sending(busy).tcp(|_, tcp| tcp.unsent = Some(Bytes::new(5_000)));
         waits(90).holds_not(RULE);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_kernel_does_not_show_it() {
+    fn a_kernel_without_the_signals_cannot_blame_the_application() {
         let old = Sketch::new().tcp(|_, tcp| tcp.busy = None);
         assert!(matches!(old.judge(RULE), Outcome::NotSeen(_)));
     }

@@ -8,7 +8,7 @@ use crate::view::{Flow, View};
 pub(super) const RULE: Rule =
     Rule::new("receive-backlog", "the receive backlog of cores").flow(of_flow).machine(of_machine);
 
-/// A drop at this machine is a loss of the flows that this machine receives.
+/// Judges a flow that this machine receives: a drop at this machine is a loss of the flow.
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let is_here = flow.receiver.is_some() || !view.period.far_ends.is_empty();
     let Some(counts) = Counts::of(view).filter(|_| is_here) else { return Outcome::Irrelevant };
@@ -74,9 +74,9 @@ impl Counts {
     }
 }
 
-/// Fewest dropped packets for a finding about a flow.
+/// Minimum number of dropped packets for a finding about a flow.
 const FEW: u64 = 5;
-/// Most segments of a super-packet.
+/// Maximum number of segments in a GRO or GSO super-packet.
 const MANY: u64 = 45;
 
 #[cfg(test)]
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_input_queue_holds_on_the_machine() {
+    fn a_full_input_queue_is_a_finding_on_the_machine() {
         assert!(dropping(500).holds_machine(RULE).is_some_and(|share| share > 0.5));
         assert_eq!(dropping(2).on_machine(RULE).finding().unwrap().explains, None);
         dropping(0).machine_holds_not(RULE);

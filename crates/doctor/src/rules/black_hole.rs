@@ -51,7 +51,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The far end of a test sends all the time, and its server has answered.
+/// Judges the receiver of a test, whose far end sends all the time and whose server has answered.
 fn at_receiver(flow: &Flow<'_>) -> Outcome {
     let Some(receiver) = flow.receiver.as_ref().filter(|_| flow.tested) else {
         return Outcome::Irrelevant;
@@ -81,7 +81,7 @@ fn at_receiver(flow: &Flow<'_>) -> Outcome {
 }
 
 const REPEATS: u8 = 2;
-/// A far end whose full segments vanish delivers less: fewer bytes than a full segment.
+/// Maximum number of bytes from a far end whose full segments vanish: less than a full segment.
 const FEW_BYTES: Bytes = Bytes::new(500);
 const NOTHING_FOR: Span = Span::from_millis(1_500);
 
@@ -100,12 +100,12 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_whose_full_segments_vanish_is_in_a_black_hole() {
+    fn a_sender_whose_full_segments_vanish_has_an_mtu_black_hole() {
         assert!(stalled(3, 65_000).holds(RULE) > 0.9);
     }
 
     #[test]
-    fn a_test_that_receives_nothing_is_in_a_black_hole() {
+    fn a_test_that_receives_nothing_has_an_mtu_black_hole() {
         let test = |received: u64, tested: bool| {
             let sketch = Sketch::new().receiving(move |_, receiver| {
                 receiver.tcp.bytes_received = Some(Bytes::new(received));
@@ -122,14 +122,14 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_window_or_progress_rules_it_out() {
+    fn a_closed_window_or_progress_rules_out_an_mtu_black_hole() {
         stalled(3, 0).holds_not(RULE);
         stalled(1, 65_000).holds_not(RULE);
         Sketch::new().holds_not(RULE);
     }
 
     #[test]
-    fn full_segments_that_passed_before_have_another_reason() {
+    fn full_segments_that_passed_before_rule_out_an_mtu_black_hole() {
         let moved = |segments: u32| {
             stalled(3, 65_000).tcp(move |_, tcp| {
                 tcp.bytes_acked = Some(Bytes::new(9_000_000));

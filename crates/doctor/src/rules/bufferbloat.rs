@@ -64,24 +64,25 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The application writes a little now and then, and the peer does not answer: the peer has no data
-/// to carry its acknowledgement, and waits for a second segment (RFC 9293 section 3.8.6.3).
+/// Whether the application writes a little now and then, and the peer does not answer. The peer
+/// then has no data to carry its acknowledgement, and waits for a second segment (RFC 9293 section
+/// 3.8.6.3).
 fn sends_lone_segments(sender: &End<'_>) -> bool {
     let flying = sender.median(|c| c.tcp.unacked);
     !sender.has_data() && !sender.alternates() && flying.is_some_and(|segments| segments <= FEW)
 }
 
 const HELD: f64 = 0.3;
-/// Measured: a longer queue is a finding.
+/// A longer queueing delay is a finding (measured).
 const LONG: Span = Span::from_millis(100);
 const TIMES: u64 = 5;
 /// The longest delay of an acknowledgement in the kernel (TCP_DELACK_MAX).
 const DELAYED: Span = Span::from_millis(200);
-/// Most segments in flight of an application that writes lone segments.
+/// Maximum number of segments in flight if the application writes lone segments.
 const FEW: u32 = 2;
 const SHORTEST: Span = Span::from_millis(5);
-/// The least queue that users notice. The round trip of a cable is so short that any queue is many
-/// times longer.
+/// Shortest queueing delay that users notice. The round trip of a direct link is so short that any
+/// queue is many times longer.
 const FELT: Span = Span::from_millis(20);
 
 #[cfg(test)]
@@ -114,7 +115,7 @@ mod tests {
         assert!(cable(45).holds(RULE) > 0.85);
     }
 
-    /// A message each 100 ms over a cable, whose acknowledgement comes 40 ms later.
+    /// A message every 100 ms over a direct link, which is acknowledged 40 ms later.
     #[test]
     fn delayed_acknowledgements_of_small_messages_are_no_queue() {
         let messages = |rtt: u64, flying: u32| {
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trips_that_differ_are_bursts_and_no_queue() {
+    fn varying_round_trips_are_bursts_and_no_queue() {
         rtt(140).tcp(|_, tcp| tcp.rttvar = Some(Span::from_millis(90))).holds_not(RULE);
         rtt(140)
             .tcp(|_, tcp| tcp.rttvar = Some(Span::from_millis(9)))

@@ -49,8 +49,8 @@ fn judge(view: &View<'_>) -> Outcome {
     }
 }
 
-/// The payload of a direction: the rate of each lane without its line code and about a tenth for
-/// headers (PCI Express Base Specification, sections 2.2 and 4.2).
+/// Returns the payload rate of a direction: the rate of each lane without its line code and about a
+/// tenth for headers (PCI Express Base Specification, sections 2.2 and 4.2).
 fn passes(bus: &Bus, most: bool) -> Option<Rate> {
     let (speed, width) =
         if most { (bus.speed_most?, bus.width_most?) } else { (bus.speed?, bus.width?) };
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use units::Bytes;
 
-    /// A card for eight lanes of 8 GT/s that uses `lanes` of them and sends `gbit` Gbit/s.
+    /// Builds a card for eight lanes of 8 GT/s that uses `lanes` of them and sends `gbit` Gbit/s.
     fn card(lanes: u32, gbit: u64) -> Sketch {
         let bus = Bus {
             speed: Some(8.0),

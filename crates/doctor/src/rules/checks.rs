@@ -21,7 +21,7 @@ fn text(place: &Path) -> String {
     std::fs::read_to_string(place).unwrap_or_else(|error| panic!("{place:?}: {error}"))
 }
 
-/// The files of the rules and of their parts.
+/// Returns the files of the rules and of their parts.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
@@ -29,7 +29,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files.chain(folders.iter().flat_map(|folder| self::files(folder))).collect()
 }
 
-/// Each file of a rule, and its text without tests.
+/// Returns each file of a rule, and its text without tests.
 fn rules() -> Vec<(PathBuf, String)> {
     let files = files(&at("src/rules"));
     assert!(files.len() > 60, "{}", files.len());
@@ -41,7 +41,7 @@ fn causes() -> BTreeSet<&'static str> {
     TABLE.iter().map(|row| row.rule.cause).collect()
 }
 
-/// The words between backticks.
+/// Returns the words between backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }

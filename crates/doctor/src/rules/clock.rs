@@ -67,7 +67,7 @@ fn serves(core: usize, flow: &Flow<'_>, view: &View<'_>) -> bool {
 
 const BUSY: f64 = 0.8;
 const SLOW: f64 = 0.8;
-/// Least share of a core's time in interrupts if the core processes the flow's packets.
+/// Minimum share of interrupts in the time of a core that processes the flow's packets.
 const INTERRUPTS: f64 = 0.3;
 /// A sender that a buffer holds back for this share of the time does not need a faster core.
 const HELD: f64 = 0.5;
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_core_of_another_flow_or_a_buffer_of_the_far_end_rule_the_clock_out() {
+    fn a_slow_core_of_another_flow_or_a_full_far_buffer_rules_out_the_clock() {
         at(1_200_000_000, 85).each(|_, sample| sample.tasks[0].core = Some(1)).holds_not(RULE);
         let held = at(1_200_000_000, 85).tcp(|at, tcp| {
             tcp.window_limited = Some(units::Span::from_millis(900 * at));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_core_may_be_slow() {
+    fn an_idle_core_with_a_slow_clock_is_no_limit() {
         at(1_200_000_000, 20).holds_not(RULE);
         at(2_500_000_000, 85).holds_not(RULE);
         assert!(matches!(Sketch::new().judge(RULE), Outcome::NotSeen(_)));

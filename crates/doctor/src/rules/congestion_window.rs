@@ -20,7 +20,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     if sender.values(|c| c.tcp.unacked).is_empty() {
         return Outcome::not_seen("the segments in flight");
     }
-    // In this time, by the kernel's count, another limit held the sender back.
+    // The share of the time in which, by the kernel's count, another limit held the sender back.
     let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
     if held >= 0.5 {
         return Outcome::ruled_out(format!(
@@ -88,7 +88,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// Most lost or marked segments, as a share of all.
+/// Maximum share of lost or marked segments.
 const CONGESTED: f64 = 1e-4;
 const FULL: f64 = 0.7;
 const LONG: Span = Span::from_millis(5);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn room_in_the_window_a_queue_or_losses_rule_the_window_out() {
+    fn free_window_a_queue_or_losses_rule_out_the_congestion_window() {
         Sketch::new().tcp(|_, tcp| tcp.unacked = Some(100)).holds_not(RULE);
         Sketch::new().tcp(|_, tcp| tcp.rtt = Some(Span::from_millis(90))).holds_not(RULE);
         Sketch::new().tcp(|at, tcp| tcp.retransmitted = Some(at as u32 * 90)).holds_not(RULE);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_another_cause() {
+    fn ecn_marks_rule_out_the_congestion_window() {
         let marked = Sketch::new().tcp(|at, tcp| tcp.delivered_marked = Some(at as u32 * 700));
         marked.holds_not(RULE);
     }

@@ -39,7 +39,7 @@ fn judge(view: &View<'_>) -> Outcome {
 }
 
 const NEAR: f64 = 0.9;
-/// Fewest dropped packets for a limit.
+/// Minimum number of dropped packets for the table to be a limit.
 const FEW: u64 = 3;
 
 #[cfg(test)]

@@ -79,8 +79,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .holds()
 }
 
-/// The share of the wanted time that other processes took. If they took more than half, they are
-/// the main cause, whatever other causes the connection shows.
+/// Returns the share of the wanted CPU time that other processes took. If they took more than half,
+/// they are the main cause, whatever other causes the connection shows.
 fn share_of(theirs: f64, wanted: f64) -> f64 {
     let share = theirs / wanted.max(1e-9);
     match wanted >= WANTS_ALL {
@@ -91,7 +91,7 @@ fn share_of(theirs: f64, wanted: f64) -> f64 {
 }
 
 const WANTS_ALL: f64 = 0.8;
-/// Measured: least share of the time in which a thread waits for a core.
+/// Minimum share of the time in which a thread waits for a core (measured).
 const WAITS: f64 = 0.15;
 const HOG: f64 = 0.2;
 
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_beside_a_hog_lacks_its_core() {
+    fn a_process_beside_a_busy_process_waits_for_its_core() {
         assert!(waiting(70).holds(RULE) > 0.8);
         let outcome = waiting(70).judge(RULE);
         let finding = outcome.finding().unwrap();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn short_waits_or_stolen_time_rule_it_out() {
+    fn short_waits_or_stolen_time_rule_out_contention() {
         waiting(10).holds_not(RULE);
         let stolen = waiting(30).core(0, [0, 10, 0, 80]).core(1, [0, 10, 0, 80]);
         stolen.holds_not(RULE);

@@ -42,8 +42,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The end whose cork holds data back, and the share of the samples. An end whose data this machine
-/// refuses to send has equal samples, but moves no data.
+/// Returns the end whose cork holds data back, and the share of the samples. An end whose data this
+/// machine refuses to send has equal samples, but moves no data.
 fn held_back<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
     let moves = |end: &&End<'_>| end.bytes(|tcp| tcp.bytes_acked).unwrap_or_default() > Bytes::ZERO;
     let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
@@ -66,9 +66,9 @@ fn is_held(connection: &Connection) -> bool {
         && tcp.peer_window.is_none_or(|window| window >= mss)
 }
 
-/// Least share of the samples with corked data.
+/// Minimum share of the samples with corked data.
 const HELD: f64 = 0.3;
-/// A thread that waits for the disk for this share of the time is not corked.
+/// Above this share of disk waits, the disk and not a cork holds data back.
 const BLOCKED: f64 = 0.2;
 
 #[cfg(test)]
@@ -77,7 +77,7 @@ mod tests {
     use super::super::{application, local_drops};
     use super::*;
 
-    /// Messages of 300 bytes, five a second.
+    /// Builds a sender of five messages of 300 bytes a second.
     fn corked(unsent: u64, flying: u32, acked: u64) -> Sketch {
         let sketch = Sketch::new().counter("TcpExtTCPRetransFail", 0);
         sketch.sender(move |at, sender| {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cork_that_stays_holds_data_back() {
+    fn a_cork_that_is_never_removed_holds_data_back() {
         let stays = corked(300, 0, 1_500);
         assert!(stays.holds(RULE) > 0.95);
         stays.holds_not(local_drops::RULE);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn data_in_flight_a_whole_segment_or_refused_data_rule_it_out() {
+    fn data_in_flight_a_whole_segment_or_refused_data_rules_out_a_cork() {
         corked(300, 1, 1_500).holds_not(RULE);
         corked(9_000, 0, 1_500).holds_not(RULE);
         corked(0, 0, 1_500).holds_not(RULE);

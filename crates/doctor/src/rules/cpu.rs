@@ -54,8 +54,8 @@ fn only_core(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     Some(cheaper(finding, shares.softirq).holds())
 }
 
-/// A thread may use only one of several cores, by affinity or a cpuset, and the interrupts of its
-/// packets run on the same core.
+/// Judges a thread that may use only one of several cores, by affinity or a cpuset. The interrupts
+/// of its packets run on the same core.
 fn confined(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
     let full = ends.into_iter().filter_map(|(side, end)| {
@@ -172,8 +172,8 @@ fn thread(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     Some(cheaper(finding, shares.map_or(0.0, |shares| shares.softirq)).holds())
 }
 
-/// A reader that polls fills a core without need. If a reader lacks CPU time, data waits in its
-/// queue.
+/// Whether a reader polls, which fills a core without need. If a reader lacks CPU time, data waits
+/// in its queue.
 fn polls_for_data(end: &End<'_>, task: &TaskUse<'_>, view: &View<'_>) -> bool {
     let shares = task.core.and_then(|core| view.cores.get(&core));
     let is_needed = shares.is_none_or(|shares| shares.interrupts() >= NEEDED);
@@ -182,8 +182,9 @@ fn polls_for_data(end: &End<'_>, task: &TaskUse<'_>, view: &View<'_>) -> bool {
     is_known && !is_needed && !end.alternates() && end.often(is_empty) >= EMPTY
 }
 
-/// A thread that polls fills a core and holds no data back: its data waits in the kernel for the
-/// window of a long path. With softirqs on its core, the connection would need the core's time.
+/// Judges a thread that polls: it fills a core and holds no data back, because its data waits in
+/// the kernel for the window of a long path. With softirqs on its core, the connection would need
+/// the core's time.
 fn polls(flow: &Flow<'_>, shares: Option<CoreUse>) -> Option<Outcome> {
     let is_needed = shares.is_none_or(|shares| shares.interrupts() >= NEEDED);
     let waits = flow.sender.as_ref().is_some_and(End::waits_for_window);
@@ -194,7 +195,7 @@ fn polls(flow: &Flow<'_>, shares: Option<CoreUse>) -> Option<Outcome> {
     })
 }
 
-/// No thread fills a core alone, but no core has time left for the threads.
+/// Judges all cores together: no thread fills a core alone, but no core has time left.
 fn all_cores(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let count = view.cores.len() as f64;
     let sum = |of: fn(&CoreUse) -> f64| view.cores.values().map(of).sum::<f64>();
@@ -281,12 +282,12 @@ fn ruled_out(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
 }
 
-/// The core has no idle time, and the hypervisor leaves most of the time to this machine.
+/// Whether the core has no idle time, and the hypervisor leaves most of the time to this machine.
 fn is_full(shares: CoreUse) -> bool {
     shares.busy() + shares.steal >= FULL && shares.busy() >= MOST_OF_CORE
 }
 
-/// The thread in words. A saved result has no numbers of threads.
+/// Names the thread in a sentence. A saved result has no thread IDs.
 fn thread_of(task: &TaskUse<'_>) -> String {
     match task.pid {
         0 => format!("thread of {}", task.name),
@@ -324,7 +325,7 @@ fn four(shares: CoreUse) -> String {
     [shares.user, shares.system, shares.irq, shares.softirq].map(percent).join(", ")
 }
 
-/// Measured: least busy share of a full core.
+/// Minimum utilisation at which a core counts as full (measured).
 const FULL: f64 = 0.9;
 const ALL_FULL: f64 = 0.9;
 const MOST_OF_CORE: f64 = 0.6;
@@ -335,7 +336,7 @@ const WAITS: f64 = 0.15;
 const NEEDED: f64 = 0.1;
 /// The share of the samples in which the queue of a reader that polls is empty.
 const EMPTY: f64 = 0.95;
-/// A segment below the largest divided by this number is small.
+/// A segment smaller than the largest segment divided by this number counts as small.
 const SMALL: u64 = 4;
 
 #[cfg(test)]
@@ -373,7 +374,7 @@ mod tests {
         confined.core(0, [1, 42, 36, 0]).task(7, 42).holds_not(RULE);
     }
 
-    /// A sender on a path that takes all written data.
+    /// Builds a sender on a path that takes all written data.
     fn writing() -> Sketch {
         Sketch::new().tcp(|_, tcp| tcp.unsent = Some(units::Bytes::ZERO))
     }
@@ -420,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn all_cores_are_full() {
+    fn full_cores_together_are_the_limit() {
         let full = [20, 50, 25, 0];
         let both = Sketch::new().task(7, 80).core(0, full).core(1, full);
         assert!(both.holds(RULE) > 0.9);
@@ -429,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn spare_time_rules_it_out() {
+    fn spare_cpu_time_rules_out_the_cpu() {
         Sketch::new().holds_not(RULE);
         alone([1, 43, 36, 0]).holds_not(RULE);
         Sketch::new().task(7, 65).core(0, [5, 60, 5, 0]).holds_not(RULE);

@@ -48,7 +48,7 @@ fn judge(view: &View<'_>) -> Outcome {
 
 const LEAST: u64 = 3;
 const SHARE: f64 = 1e-4;
-/// Losses of this share slow a connection down.
+/// Minimum share of damaged packets that slows a connection down.
 const LIMITS: f64 = 1e-3;
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The end whose data Nagle's algorithm holds back, and the share of the samples.
+/// Returns the end whose data Nagle's algorithm holds back, and the share of the samples.
 fn held_back<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
     let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
     ends.filter(|end| end.alternates() && is_acknowledged_late(end))
@@ -57,7 +57,7 @@ fn held_back<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
         .filter(|(_, held)| *held >= HELD)
 }
 
-/// Whether acknowledgements come late: by the smoothed round trip, or by the time since the part in
+/// Whether acknowledgements are late: by the smoothed round trip, or by the time since the part in
 /// flight was sent. The smoothed round trip can be short, because some messages are acknowledged at
 /// once.
 fn is_acknowledged_late(end: &End<'_>) -> bool {
@@ -68,7 +68,8 @@ fn is_acknowledged_late(end: &End<'_>) -> bool {
     end.rtt().is_some_and(is_late) || late > 0 && late * 2 >= waits.len()
 }
 
-/// The times since the part in flight was sent, in the samples in which another part was held back.
+/// Returns the times since the part in flight was sent, in the samples in which another part was
+/// held back.
 fn waits(end: &End<'_>) -> Vec<Span> {
     end.values(|connection| connection.tcp.last_sent.filter(|_| is_held(connection)))
 }
@@ -88,8 +89,8 @@ fn is_held(connection: &Connection) -> bool {
     unsent > Bytes::ZERO && unsent < mss && flying > 0 && open
 }
 
-/// A delayed acknowledgement comes at least 40 ms late (TCP_DELACK_MIN). The smoothed round trip
-/// contains a part of this delay.
+/// Minimum delay of a late acknowledgement. The kernel delays an acknowledgement by at least 40 ms
+/// (TCP_DELACK_MIN). The smoothed round trip contains a part of this delay.
 const DELAYED: Span = Span::from_millis(10);
 const HELD: f64 = 0.3;
 
@@ -98,7 +99,7 @@ mod tests {
     use super::super::sketch::Sketch;
     use super::*;
 
-    /// A message of 1.2 kB in two writes, 23 times a second, over a cable.
+    /// Builds a sender of 23 messages a second over a direct link; each has 1.2 kB in two writes.
     fn parts(unsent: u64, rtt: u64) -> Sketch {
         Sketch::new().tcp(move |at, tcp| {
             let messages = at as u32 * 23;

@@ -76,7 +76,7 @@ mod tests {
     use crate::recording::Stall;
     use units::Span;
 
-    /// The share of the time in which some task of the machine waits for block I/O, in percent.
+    /// Sets the share of the time in which some task waits for block I/O, in percent.
     fn pressed(percent: u64) -> Sketch {
         Sketch::new().each(move |at, sample| {
             let stall = Stall { some: Span::from_millis(10 * percent * at), full: None };
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_wait_or_data_that_is_ready_rule_it_out() {
+    fn a_short_wait_or_ready_data_rules_out_the_disk() {
         waiting(15, 30).holds_not(RULE);
         waiting(60, 100).holds_not(RULE);
         // On a long path all written data is in flight all the time.

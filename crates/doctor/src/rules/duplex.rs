@@ -1,5 +1,5 @@
-//! Half duplex: the ends of a cable take turns, and their frames collide if only one end takes
-//! turns.
+//! Half duplex: the two ends of a link send in turns. If only one of them is half duplex, frames
+//! collide.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::View;
@@ -46,14 +46,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_duplex_holds_and_full_does_not() {
+    fn half_duplex_is_a_finding_and_full_duplex_is_none() {
         let half = Sketch::new().interface(|eth0| eth0.full_duplex = Some(false));
         assert!(half.holds_machine(RULE).is_some());
         Sketch::new().machine_holds_not(RULE);
     }
 
     #[test]
-    fn unknown_is_not_seen() {
+    fn an_unknown_duplex_mode_is_not_judged() {
         let unknown = Sketch::new().interface(|eth0| eth0.full_duplex = None);
         assert!(matches!(unknown.on_machine(RULE), Outcome::NotSeen(_)));
     }

@@ -1,4 +1,4 @@
-//! A queue on the path marks packets instead of dropping packets, and the sender slows down.
+//! A queue on the path marks packets (ECN) instead of dropping them, and the sender slows down.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::signs::loss_model::allowed;
@@ -56,9 +56,9 @@ fn explains(flow: &Flow<'_>, sender: &End<'_>, marked: u64, share: f64) -> bool 
     share >= SHARE || (marked >= FEWEST && enough && full)
 }
 
-/// From this share on marks count, whatever the window.
+/// Minimum share of marked segments at which marks count whatever the window.
 const SHARE: f64 = 0.005;
-/// Fewer marks may be chance.
+/// Minimum number of marks: fewer may be chance.
 const FEWEST: u64 = 3;
 
 #[cfg(test)]
@@ -68,7 +68,8 @@ mod tests {
     use crate::diagnosis::{Question, diagnose};
     use units::{Bytes, Rate, Span};
 
-    /// A sender of `rate` over a path of 18 ms with a queue that marks this share of its segments.
+    /// Builds a sender of `rate` over a path of 18 ms with a queue that marks this share of its
+    /// segments.
     fn marked(rate: Rate, queue: Span, share: f64) -> Sketch {
         let least = Span::from_millis(18);
         Sketch::new().sender(move |at, sender| {
@@ -94,7 +95,7 @@ mod tests {
         diagnose(sketch.recording(), Question::Flow).verdict.cause
     }
 
-    /// From one mark in a thousand at a high rate, where windows are large, to half of all.
+    /// The marked shares reach from 0.1 % at a high rate, where windows are large, to a half.
     #[test]
     fn marks_that_keep_the_window_are_the_verdict() {
         for (mbit, share) in

@@ -61,7 +61,7 @@ const SETTING: &str = "net.ipv4.tcp_ecn";
 /// Values with which this machine's SYNs ask for marks (ip-sysctl.rst).
 const ASKS: [&str; 2] = ["1", "3"];
 const FEWEST: u64 = 2;
-/// Repeated SYNs for each opened connection: one.
+/// Repeated SYNs per opened connection: about one.
 const ONE_EACH: std::ops::Range<f64> = 0.8..1.3;
 
 #[cfg(test)]

@@ -2,7 +2,7 @@ use super::Case;
 use serde::Serialize;
 use units::Rate;
 
-/// A rule's answer.
+/// The result of a rule for a flow or for the machine.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     Holds(Box<Finding>),
@@ -20,7 +20,7 @@ pub struct Finding {
     /// One sentence without its full stop.
     pub sentence: String,
     /// The share of the missing speed that the cause explains, from 0 to 1, by the table of
-    /// precedence. `None`: something is out of order, but limits nothing now.
+    /// precedence. `None`: something is wrong, but limits nothing now.
     pub explains: Option<f64>,
     /// The highest rate that the cause allows.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,7 +55,7 @@ pub(super) struct Claim {
 pub struct Evidence {
     pub signal: String,
     pub value: String,
-    /// The value from which on the signal counts.
+    /// The value from which the signal counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threshold: Option<String>,
 }
@@ -71,7 +71,7 @@ pub struct Advice {
 }
 
 impl Finding {
-    /// A finding that is out of order and no limit; [`Self::limits`] makes it a limit.
+    /// Creates a finding that limits nothing; [`Self::limits`] makes it a limit.
     pub fn new(sentence: impl Into<String>) -> Self {
         Self {
             sentence: sentence.into(),
@@ -87,18 +87,18 @@ impl Finding {
         }
     }
 
-    /// The cause limits something now. The rule measured no share.
+    /// Marks the cause as a limit for which the rule measured no share.
     pub fn limits(self) -> Self {
         self.limits_for(1.0)
     }
 
-    /// The cause limits something now: for this share of the time, of the packets, of a resource.
+    /// Marks the cause as a limit for this share of the time, of the packets or of a resource.
     pub fn limits_for(mut self, measured: f64) -> Self {
         self.claim = Some(Claim { measured: [measured, 0.0], case: None });
         self
     }
 
-    /// Adds a second share to the first.
+    /// Adds a second measured share.
     pub fn and_for(mut self, measured: f64) -> Self {
         if let Some(claim) = &mut self.claim {
             claim.measured[1] = measured;
@@ -106,7 +106,7 @@ impl Finding {
         self
     }
 
-    /// The finding is a case of its cause that the table ranks apart.
+    /// Marks the finding as a case of its cause that the table ranks apart.
     pub fn case(mut self, case: Case) -> Self {
         if let Some(claim) = &mut self.claim {
             claim.case = Some(case);
@@ -148,7 +148,7 @@ impl Finding {
         self
     }
 
-    /// Adds a signal, with the value from which on it counts.
+    /// Adds a signal, with the threshold from which it counts.
     pub fn seen_from(
         mut self,
         signal: impl Into<String>,
@@ -186,8 +186,8 @@ impl Finding {
 }
 
 impl Evidence {
-    /// A percentage names its whole: "90 % of the samples". A rule names the whole at the end of
-    /// the signal (", of the observation"), or begins the signal with "samples".
+    /// Completes a percentage with its whole, such as "90 % of the samples". The whole is the end
+    /// of the signal (", of the observation"), or the samples if the signal begins with "samples".
     fn new(signal: String, value: String, threshold: Option<String>) -> Self {
         if !value.ends_with('%') {
             return Self { signal, value, threshold };
@@ -232,7 +232,7 @@ impl Outcome {
         Self::NotSeen(what.into())
     }
 
-    /// The finding, if the rule holds.
+    /// Returns the finding, if the rule holds.
     pub fn finding(&self) -> Option<&Finding> {
         match self {
             Self::Holds(finding) => Some(finding),

@@ -1,5 +1,5 @@
-//! Packets for other hosts come to this machine, and it does not pass them on: forwarding is off,
-//! or it has no route for them.
+//! This machine receives packets for other hosts and does not forward them: forwarding is off, or
+//! there is no route.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::View;

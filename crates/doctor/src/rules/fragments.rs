@@ -1,5 +1,4 @@
-//! Datagrams that were divided on their way never become whole: a filter drops fragments, or the
-//! path loses one of them.
+//! IP reassembly fails: a filter drops fragments of datagrams, or the path loses some of them.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::View;
@@ -41,7 +40,7 @@ fn sum(view: &View<'_>, names: [&str; 2]) -> Option<u64> {
 }
 
 const FEW: u64 = 10;
-/// Least share of failed datagrams: one in this number.
+/// Reassembly counts as failing if one datagram fails per this number of complete ones.
 const PART: u64 = 20;
 
 #[cfg(test)]
@@ -55,13 +54,13 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_that_never_become_whole_are_found() {
+    fn failed_ip_reassembly_is_diagnosed() {
         assert!(fragments(20, 0, 0).holds_machine(RULE).is_some());
         assert!(fragments(90, 30, 15).holds_machine(RULE).is_some());
     }
 
     #[test]
-    fn whole_datagrams_or_no_fragments_rule_it_out() {
+    fn complete_datagrams_or_no_fragments_rule_out_failed_reassembly() {
         fragments(90, 45, 0).machine_holds_not(RULE);
         fragments(0, 0, 0).machine_holds_not(RULE);
         fragments(3, 0, 0).machine_holds_not(RULE);

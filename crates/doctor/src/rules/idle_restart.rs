@@ -66,8 +66,9 @@ struct Restart {
     after: u32,
 }
 
-/// Falls of the window to a fraction after a sample without data to send. Between the two samples
-/// the sender retransmitted nothing and got no marks: losses and marks are other causes.
+/// Returns the falls of the window to a fraction after a sample without data to send. Between the
+/// two samples the sender retransmitted nothing and got no marks: losses and marks are other
+/// causes.
 fn restarts(sender: &End<'_>) -> Vec<Restart> {
     let pairs = sender.all.windows(2).map(|pair| (&pair[0].1.tcp, &pair[1].1.tcp));
     pairs
@@ -83,7 +84,7 @@ fn restarts(sender: &End<'_>) -> Vec<Restart> {
         .collect()
 }
 
-/// The share of the samples with unsent data in which the window was full.
+/// Returns the share of the samples with unsent data in which the window was full.
 fn full_in_bursts(sender: &End<'_>) -> f64 {
     let flying = |c: &&Connection| c.has_unsent() == Some(true);
     let bursts: Vec<_> = sender.all.iter().map(|(_, c)| *c).filter(flying).collect();
@@ -108,7 +109,8 @@ mod tests {
     use super::super::sketch::Sketch;
     use super::*;
 
-    /// A burst in each second sample, which fills a window of `after` segments.
+    /// Builds a sender with a burst in every second sample, which fills a window of `after`
+    /// segments.
     fn bursts(after: u32, setting: &str) -> Sketch {
         let setting = setting.to_owned();
         Sketch::new()
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_or_a_window_that_survives_the_pauses_rule_it_out() {
+    fn losses_or_a_window_that_survives_pauses_rule_out_an_idle_restart() {
         bursts(10, "0").holds_not(RULE);
         bursts(150, "1").holds_not(RULE);
         bursts(10, "1").tcp(|at, tcp| tcp.retransmitted = Some(at as u32)).holds_not(RULE);

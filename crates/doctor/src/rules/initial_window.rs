@@ -10,7 +10,8 @@ pub(super) const RULE: Rule = Rule::new("initial-window", "a small initial windo
 pub(super) const SEVERAL_HOSTS: Case =
     Case::new("the short connections may go to hosts with a usual window");
 
-/// The initial window counts only for connections that end after a few round trips.
+/// Judges the routes. The initial window matters only for connections that end after a few round
+/// trips.
 fn judge(view: &View<'_>) -> Outcome {
     let small = view.machine().paths.iter().filter_map(|(address, path)| {
         Some((address, path.initial_window.filter(|segments| *segments < USUAL_INITIAL)?))
@@ -53,8 +54,8 @@ fn judge(view: &View<'_>) -> Outcome {
 
 /// The usual initial window in segments: RFC 6928, and Linux since 2.6.39.
 const USUAL_INITIAL: u32 = 10;
-/// Short connections, each second. An observation of 3 s takes a little longer, so that three
-/// connections are less than one each second.
+/// Minimum rate of short connections, per second. An observation of 3 s takes a little longer, so
+/// that three connections are less than one each second.
 const SHORT_LIVED: f64 = 0.9;
 const FEWEST: u64 = 3;
 

@@ -1,7 +1,7 @@
-//! This machine itself drops packets that came in: a rule of its packet filter drops them, or a
-//! route discards them. The kernel counts each packet that comes, and each packet that it delivers,
-//! forwards, or drops for another reason; a filter dropped the rest. Counts only IPv4. Linux 6.6
-//! and later count a packet as forwarded before the hook that may drop the packet.
+//! A packet filter or a route of this machine drops received packets. The kernel counts received
+//! packets, and packets that it delivers, forwards or drops for another reason; a filter dropped
+//! the rest. Counts only IPv4. Linux 6.6 and later count a packet as forwarded before the hook that
+//! may drop the packet.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::Sample;
@@ -38,8 +38,8 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     counts.ruled_out()
 }
 
-/// It is a filter's task to drop packets of strangers. Many dropped packets are named if they are a
-/// large share of all that came.
+/// Judges the machine. Dropping packets of strangers is a filter's task, so drops are reported only
+/// if they are a large share of all received packets.
 fn of_machine(view: &View<'_>) -> Outcome {
     let Some(counts) = Counts::of(view) else { return not_seen() };
     let per_second = counts.dropped as f64 / view.elapsed().secs_f64();
@@ -49,7 +49,8 @@ fn of_machine(view: &View<'_>) -> Outcome {
     }
 }
 
-/// A handshake without an answer, or data that is sent again and again into an open window.
+/// Whether the sender waits for packets: its handshake has no answer, or it sends data again and
+/// again into an open window.
 fn waits_for_packets(flow: &Flow<'_>) -> bool {
     let Some(sender) = &flow.sender else { return false };
     let last = sender.last();
@@ -132,7 +133,7 @@ fn not_seen() -> Outcome {
     Outcome::not_seen("the counts of packets that came and that were delivered")
 }
 
-/// Packets for which connection tracking made no entry: another cause explains them.
+/// Returns the packets for which connection tracking made no entry: another cause explains them.
 fn untracked(view: &View<'_>) -> u64 {
     let tables = view.samples()[0].conntrack.as_ref().zip(view.last().conntrack.as_ref());
     tables.map_or(0, |(earlier, later)| {
@@ -145,7 +146,8 @@ fn fails_to_send(view: &View<'_>) -> bool {
     view.counter("TcpExtTCPRetransFail").unwrap_or(0) > 0
 }
 
-/// Packets that came and were counted elsewhere (net/ipv4/ip_input.c, ip_forward.c, route.c).
+/// Counters of received packets that other counters explain (net/ipv4/ip_input.c, ip_forward.c,
+/// route.c).
 const ELSEWHERE: [&str; 9] = [
     "IpForwDatagrams",
     "IpFragFails",
@@ -158,9 +160,11 @@ const ELSEWHERE: [&str; 9] = [
     "TcpExtIPReversePathFilter",
 ];
 const FEW: u64 = 2;
-/// The least share of the packets that came. A filter drops some packets of strangers all the time.
+/// Minimum share of dropped packets among the received packets. A filter drops some packets of
+/// strangers all the time.
 const MANY: f64 = 0.2;
-/// More than the packets of a batch that the kernel has counted and not yet delivered.
+/// Minimum number of missing packets: more than a batch that the kernel has counted and not yet
+/// delivered.
 const LOST: u64 = 20;
 const LOST_SHARE: f64 = 5e-3;
 const PER_SECOND: f64 = 10.0;

@@ -1,4 +1,4 @@
-//! An interface counts errors or drops, or its carrier comes and goes.
+//! An interface counts errors or drops, or its carrier flaps.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::signs::input_queues::drops_many;
@@ -82,8 +82,8 @@ fn bad(one: &InterfaceUse<'_>) -> u64 {
 }
 
 /// Changes of the carrier that are no fault do not count: a bridge has a carrier while one of its
-/// ports has one, and a virtual cable gets a carrier when its other end is switched on. Starting
-/// and ending containers change both.
+/// ports has one, and a veth interface gets a carrier when its peer is switched on. Starting and
+/// ending containers change both.
 fn flaps(one: &InterfaceUse<'_>, view: &View<'_>) -> u64 {
     let changes = one.carrier_changes.unwrap_or(0);
     let is_used = |flow: &Flow<'_>| flow.interface() == Some(one.name);
@@ -136,9 +136,9 @@ mod tests {
         assert!(flaps.holds_machine(RULE).is_some_and(|share| share > 0.8));
     }
 
-    /// The first container of a machine starts, or the last one ends.
+    /// The first container of a machine starts, or the last container ends.
     #[test]
-    fn a_bridge_without_ports_and_a_cable_that_is_plugged_in_are_in_order() {
+    fn a_bridge_without_ports_and_a_new_veth_carrier_are_no_fault() {
         let changed = |kind: &str, state: &str| {
             let sketch = Sketch::new().machine(|machine| {
                 let mut other = machine.interfaces["eth0"].clone();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_of_a_full_input_queue_have_a_cause_of_their_own() {
+    fn drops_of_a_full_input_queue_are_no_interface_errors() {
         let dropping = counting(|at, eth0| eth0.received_drops = at * 900);
         assert!(dropping.holds_machine(RULE).is_some_and(|share| share > 0.5));
         let queue = dropping.each(|at, sample| {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn single_drops_and_old_errors_are_in_order() {
+    fn single_drops_and_old_errors_are_no_fault() {
         counting(|at, eth0| eth0.received_drops = at).machine_holds_not(RULE);
         counting(|_, eth0| eth0.received_errors = 1_000_000).machine_holds_not(RULE);
     }

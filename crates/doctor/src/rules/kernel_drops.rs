@@ -57,7 +57,7 @@ fn judge(view: &View<'_>) -> Outcome {
     finding.holds()
 }
 
-/// The place with the most packets of a reason: function, interface and connection.
+/// Describes where a reason dropped most packets: function, interface and connection.
 fn place(drops: &Drops, reason: &str) -> Option<String> {
     let places = || drops.places.iter().filter(|place| place.reason == reason);
     let first = places().max_by_key(|place| place.packets)?;
@@ -392,7 +392,7 @@ const KNOWN: &[Known] = &[
     ),
 ];
 
-/// A reason with fewer packets is no fault.
+/// Minimum number of packets for a reason to be a fault.
 const FEW: u64 = 10;
 const SHOWN: usize = 4;
 
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_are_told_with_place_and_advice_and_limit_nothing_by_themselves() {
+    fn drop_reasons_have_location_and_advice_and_are_no_limit_alone() {
         let recording =
             sketch(&[("NETFILTER_DROP", 90), ("STRANGE_REASON", 30), ("OTHERHOST", 999)]);
         let diagnosis = diagnose(&recording, Question::Machine);
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_of_a_subsystem_have_words_and_the_advice_to_read_the_subsystems_counters() {
+    fn drops_of_a_subsystem_get_the_advice_to_read_its_counters() {
         let recording = sketch(&[("OTHER_SUBSYSTEM", 30)]);
         let diagnosis = diagnose(&recording, Question::Machine);
         let found = &diagnosis.periods[0].machine;

@@ -62,13 +62,14 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     finding.holds()
 }
 
-/// veth reports a speed that nothing enforces, and `lo` has none.
+/// Whether the interface has a real speed: veth reports a speed that nothing enforces, and `lo` has
+/// none.
 fn is_a_link(facts: &crate::recording::Interface) -> bool {
     facts.device
         || facts.kind.as_deref().is_some_and(|kind| matches!(kind, "bond" | "vlan" | "tun"))
 }
 
-/// Measured: least load of a full link.
+/// Minimum load at which a link counts as full (measured).
 const FULL: f64 = 0.9;
 /// A virtual device passes more than the speed that it reports: TUN and TAP report 10 Mbit/s, or
 /// the speed that somebody set. Drivers of cards that read their counters each second may report a
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn room_on_the_link_rules_it_out() {
+    fn spare_capacity_rules_out_the_link() {
         carrying(440).holds_not(RULE);
     }
 
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_speed_is_not_seen_and_a_virtual_cable_has_none() {
+    fn a_link_of_unknown_speed_is_not_judged_and_veth_is_irrelevant() {
         let unknown = carrying(960).interface(|eth0| eth0.speed = None);
         assert!(matches!(unknown.judge(RULE), Outcome::NotSeen(_)));
         let cable = carrying(9_900).interface(|eth0| {

@@ -11,7 +11,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
     let Some(name) = flow.interface() else { return Outcome::Irrelevant };
     let Some(facts) = view.machine().interfaces.get(name) else { return Outcome::Irrelevant };
-    // An interface that comes and goes is another cause.
+    // A flapping interface is not this cause.
     let changes = view.interface(name).and_then(|one| one.carrier_changes).unwrap_or(0);
     let Some(state) = facts.down().filter(|_| changes < FLAPS) else {
         return Outcome::ruled_out(format!("{name} is up"));
@@ -30,7 +30,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .holds()
 }
 
-/// The carrier went, came back and went again: a link that flaps.
+/// Minimum number of carrier changes of a link that flaps: down, up, down.
 const FLAPS: u64 = 3;
 
 #[cfg(test)]
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_up_or_flaps_rules_it_out() {
+    fn an_interface_that_is_up_or_flaps_is_not_down() {
         stalled().holds_not(RULE);
         let unknown = stalled().interface(|eth0| eth0.state = "unknown".to_owned());
         unknown.holds_not(RULE);

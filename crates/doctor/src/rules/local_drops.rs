@@ -1,6 +1,6 @@
-//! This machine itself refuses packets on their way out: a rule of its packet filter drops them, or
-//! a program at a hook of the kernel. TCP gets the error at once, so the path loses nothing. TCP
-//! keeps the data and sends again by its timer, although the windows are open.
+//! A packet filter or a BPF program of this machine drops outgoing packets. TCP gets the error at
+//! once, so the path loses nothing. TCP keeps the data and sends again by its timer, although the
+//! windows are open.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::{Connection, Sample};
@@ -16,8 +16,8 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(failed) = view.counter("TcpExtTCPRetransFail") else {
         return Outcome::not_seen("retransmissions that this machine could not send");
     };
-    // A route or a link that comes and goes also refuses packets, and so does a rate limit whose
-    // queue is full.
+    // A route or a link that flaps also refuses packets, and so does a rate limit whose queue is
+    // full.
     let is_up = flow.interface().is_none_or(|name| {
         let changes = view.interface(name).and_then(|one| one.carrier_changes);
         changes.unwrap_or(0) == 0
@@ -67,8 +67,9 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// A program that sends datagrams gets an error (EPERM, ENOBUFS), which many programs ignore. The
-/// kernel does not count such a datagram as sent (ip_send_skb in net/ipv4/ip_output.c).
+/// Judges datagrams. A program that sends a refused datagram gets an error (EPERM, ENOBUFS), which
+/// many programs ignore. The kernel does not count such a datagram as sent (ip_send_skb in
+/// net/ipv4/ip_output.c).
 fn of_machine(view: &View<'_>) -> Outcome {
     let Some(discarded) = view.counter("IpOutDiscards") else {
         return Outcome::not_seen("datagrams that this machine discarded on their way out");
@@ -101,7 +102,8 @@ fn of_machine(view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The drops of the queueing disciplines of the connection's interface. `None` without drops.
+/// Returns the drops of the queueing disciplines of the connection's interface. `None` without
+/// drops.
 fn dropped(flow: &Flow<'_>, view: &View<'_>) -> Option<String> {
     let name = flow.interface()?;
     let drops = |sample: &Sample| {
@@ -121,10 +123,10 @@ fn is_refused(connection: &Connection) -> bool {
 }
 
 const FAILED: u64 = 3;
-/// Fewest refused datagrams a second.
+/// Minimum number of refused datagrams a second.
 const DISCARDED: f64 = 5.0;
 const DISCARDED_SHARE: f64 = 0.02;
-/// Least share of the samples in which the kernel refuses to send.
+/// Minimum share of the samples in which the kernel refuses to send.
 const REFUSED: f64 = 0.25;
 
 #[cfg(test)]
@@ -163,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_window_or_a_link_that_flaps_rules_it_out() {
+    fn a_closed_window_or_a_flapping_link_rules_out_local_drops() {
         refused(0).holds_not(RULE);
         assert!(refused(0).holds(super::super::slow_reader::RULE) > 0.9);
         Sketch::new().counter("TcpExtTCPRetransFail", 0).holds_not(RULE);

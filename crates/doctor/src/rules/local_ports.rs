@@ -50,7 +50,8 @@ fn judge(view: &View<'_>) -> Outcome {
     if used_up || failed { finding.limits() } else { finding }.holds()
 }
 
-/// The administrator reserves every port of the range for programs that choose their port.
+/// Reports that the administrator reserves every port of the range for programs that choose their
+/// port.
 fn none_is_left(least: u64, most: u64) -> Outcome {
     Finding::new(format!(
         "no local port is left for connections: all of {least} to {most} are reserved"
@@ -65,7 +66,8 @@ fn none_is_left(least: u64, most: u64) -> Outcome {
     .holds()
 }
 
-/// The number of reserved ports between `least` and `most` in a list such as `8080,9148-9150`.
+/// Returns the number of reserved ports between `least` and `most` in a list such as
+/// `8080,9148-9150`.
 fn reserved(list: &str, least: u64, most: u64) -> u64 {
     let ports = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_of_eleven_used_ports_count_as_exhausted() {
+    fn ten_of_eleven_used_local_ports_count_as_exhausted() {
         assert!(using(11).holds_machine(RULE).is_some_and(|share| share > 0.7));
         assert!(
             using(10).holds_machine(RULE).is_some_and(|share| share > 0.7),

@@ -119,8 +119,8 @@ fn is_window_full(sender: &End<'_>) -> bool {
     sender.fills_window(BURST).is_none_or(|share| share >= 0.5)
 }
 
-/// The share of the time in which the sender only waited for its retransmission timer. A few
-/// timeouts may come from a peer that stopped for a while.
+/// Returns the share of the time in which the sender only waited for its retransmission timer. A
+/// few timeouts may come from a peer that stopped for a while.
 fn waits_for_timeouts(sender: &End<'_>, loss: f64) -> f64 {
     let timeouts = sender.count(|tcp| tcp.timeouts.map(u32::from)).unwrap_or(0);
     let Some(shortest) = sender.values(|c| c.tcp.rto).into_iter().min() else { return 0.0 };
@@ -141,7 +141,7 @@ fn lacks_cpu(flow: &Flow<'_>, view: &View<'_>) -> bool {
     ends.map(|end| end.wants_cpu(view)).fold(0.0, f64::max) >= FULL_CPU
 }
 
-/// The observation has no loss, but the window still recovers from earlier losses.
+/// Judges an observation without loss whose window still recovers from earlier losses.
 fn earlier(flow: &Flow<'_>, sender: &End<'_>) -> Option<Outcome> {
     let tcp = sender.tcp();
     let (again, sent) = (tcp.retransmitted?, tcp.data_segments_out?);
@@ -211,9 +211,9 @@ fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
 }
 
-/// Estimates losses at the receiver: a missing segment puts the rest of its round trip out of
-/// order. Compares the number of gaps that follows with the rate: a sender whose window losses keep
-/// small fills the window with as few segments as the formulas say.
+/// Estimates losses at the receiver: after a missing segment, the rest of its round trip arrives
+/// out of order. Compares the number of gaps that follows with the rate: if losses limit the
+/// sender, its window is as small as the formulas say.
 fn gaps(
     flow: &Flow<'_>,
     view: &View<'_>,
@@ -265,7 +265,7 @@ fn gaps(
     .holds()
 }
 
-/// Many segments arrive behind a gap, and then none for as long as a sender waits for its timer (at
+/// Finds many segments behind a gap, and then none for as long as a sender waits for its timer (at
 /// least 200 ms). An application that pauses leaves no gaps.
 fn waits_of_sender(
     flow: &Flow<'_>,
@@ -302,31 +302,32 @@ fn waits_of_sender(
     })
 }
 
-/// Segments that arrived twice, because they were late and not lost.
+/// Counts segments that arrived twice, because they were late and not lost.
 fn late(view: &View<'_>) -> u64 {
     LATE.iter().filter_map(|name| view.counter(name)).fold(0, u64::saturating_add)
 }
 
 const LEAST: f64 = 1e-5;
-/// Observed rate, as a multiple of the rate of the formula.
+/// A flow above this multiple of the formula's rate does not slow down for losses.
 const MUCH_FASTER: f64 = 4.0;
 const FULL_CPU: f64 = 0.8;
-/// Measured: a formula is right within a factor of two.
+/// Tolerance of the comparison with a formula, which is right within a factor of two (measured).
 const TOLERANCE: f64 = 1.25;
-/// The least share of the time that the sender waits for its timer.
+/// Minimum share of the time that the sender waits for its timer.
 const TIMEOUTS: f64 = 0.2;
 const FEW_TIMEOUTS: u64 = 2;
-/// The kernel's estimate at the receiver has a resolution of a millisecond.
+/// Shortest usable round trip at the receiver: the kernel's estimate has a resolution of a
+/// millisecond.
 const LONG: Span = Span::from_millis(4);
-/// Fewest segments in a round trip: fewer segments say nothing about gaps.
+/// Minimum number of segments in a round trip: fewer segments say nothing about gaps.
 const FEWEST: f64 = 4.0;
 const FEWEST_GAPS: f64 = 3.0;
 /// The rate as a multiple of the formula's rate for the estimated gaps. A sender that does not slow
 /// down for losses is far above the formula.
 const NEAR_GAPS: std::ops::Range<f64> = 0.3..4.0;
-/// Duplicate SACKs that this machine sent.
+/// Counters of duplicate SACKs that this machine sent.
 const LATE: [&str; 2] = ["TcpExtTCPDSACKOldSent", "TcpExtTCPDSACKOfoSent"];
-/// Least share of lost segments for timeouts.
+/// Minimum share of lost segments for which timeouts count.
 const TIMEOUTS_FROM: f64 = 1e-3;
 /// The share of lost segments that slows down every algorithm that reacts to losses.
 const HEAVY: f64 = 0.02;
@@ -340,7 +341,7 @@ mod tests {
     use super::super::sketch::Sketch;
     use super::*;
 
-    /// A sender of `mbit` Mbit/s that loses `lost` of 10,000 segments a second.
+    /// Builds a sender of `mbit` Mbit/s that loses `lost` of 10,000 segments a second.
     fn losing(lost: u32, mbit: u64, congestion: &'static str) -> Sketch {
         Sketch::new().sender(move |at, sender| {
             sender.congestion = Some(congestion.to_owned());
@@ -357,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_that_explain_nothing_are_present() {
+    fn losses_that_do_not_explain_the_rate_limit_nothing() {
         let bbr = losing(100, 300, "bbr").judge(RULE);
         assert_eq!(bbr.finding().unwrap().explains, None);
         let limited = losing(100, 9, "cubic").tcp(|at, tcp| {
@@ -405,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_of_losses_that_wraps_is_read_right() {
+    fn a_wrapped_loss_counter_is_read_correctly() {
         let wrapped = losing(100, 6, "reno").tcp(|at, tcp| {
             tcp.retransmitted = Some((u32::MAX - 50).wrapping_add(at as u32 * 100));
         });
@@ -413,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_alone_sees_only_the_order() {
+    fn a_receiver_alone_cannot_tell_losses_from_reordering() {
         let receiving = |out_of_order| {
             Sketch::new().receiving(move |at, receiver| {
                 receiver.tcp.data_segments_in = Some(at as u32 * 30_000);
@@ -424,8 +425,8 @@ mod tests {
         assert!(matches!(receiving(9).judge(RULE), Outcome::NotSeen(_)));
     }
 
-    /// A flow of 1448-byte segments at a round trip of 20 ms; `behind` segments a second follow a
-    /// gap.
+    /// Builds a flow of 1448-byte segments at a round trip of 20 ms; `behind` segments a second
+    /// follow a gap.
     fn behind_gaps(mbit: u64, behind: u32) -> Sketch {
         Sketch::new().receiving(move |at, receiver| {
             receiver.tcp.advmss = Some(Bytes::new(1448));
@@ -447,7 +448,7 @@ mod tests {
         assert!(matches!(late.judge(RULE), Outcome::NotSeen(_)), "they are reordered");
     }
 
-    /// A filter of the receiver drops packets above a rate, on a cable.
+    /// A filter of the receiver drops packets above a rate, on a direct link.
     #[test]
     fn a_receiver_alone_sees_a_sender_that_waits_for_its_timer() {
         let receives = |behind: u32, pause: u64| {
@@ -472,7 +473,8 @@ mod tests {
         assert!(losing(8, 20, "cubic").holds(RULE) > 0.5);
     }
 
-    /// A loss of 0.01 % at a round trip of 0.2 ms: the formula gives 11 Gbit/s, and 6 Gbit/s pass.
+    /// Builds a sender of `mbit` Mbit/s with a loss of 0.01 % at a round trip of 0.2 ms, for which
+    /// the formula gives 11 Gbit/s.
     fn on_a_cable(mbit: u64) -> Sketch {
         losing(1, mbit, "cubic").tcp(|_, tcp| {
             (tcp.rtt, tcp.min_rtt) = (Some(Span::from_micros(200)), Some(Span::from_micros(40)));
@@ -500,7 +502,7 @@ mod tests {
 
     /// On a short path the sender waits for timeouts most of the time, which Mathis leaves out.
     #[test]
-    fn timeouts_are_the_price_of_losses() {
+    fn retransmission_timeouts_count_as_a_cost_of_losses() {
         let stops = |timeouts: u16| {
             losing(100, 30, "cubic").tcp(move |at, tcp| {
                 (tcp.rtt, tcp.min_rtt) =
@@ -513,9 +515,10 @@ mod tests {
         assert_eq!(stops(0).judge(RULE).finding().unwrap().explains, None);
     }
 
-    /// A filter drops packets above 100 Mbit/s, on a cable whose formula gives 450 Mbit/s.
+    /// A filter drops packets above 100 Mbit/s, on a direct link for which the formula gives 450
+    /// Mbit/s.
     #[test]
-    fn many_losses_on_a_cable_are_the_limit() {
+    fn many_losses_on_a_direct_link_are_the_limit() {
         let policed = |lost: u32, congestion| {
             losing(lost, 100, congestion).tcp(|_, tcp| {
                 (tcp.rtt, tcp.min_rtt) =

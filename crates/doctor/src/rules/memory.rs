@@ -74,7 +74,7 @@ fn finding(some: f64, full: f64) -> Finding {
     )
 }
 
-/// Least shares of the time in which a task waits for memory.
+/// Minimum shares of the time in which a task waits for memory.
 const WAITS: f64 = 0.1;
 const MUCH: f64 = 0.3;
 const BLOCKED: f64 = 0.2;
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn enough_memory_rules_it_out() {
+    fn free_memory_rules_out_a_lack_of_memory() {
         let waits = short(3).each(|_, sample| sample.tasks[0].state = "D".to_owned());
         waits.holds_not(RULE);
         short(3).machine_holds_not(RULE);

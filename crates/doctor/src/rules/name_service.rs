@@ -91,7 +91,7 @@ fn queries(view: &View<'_>) -> Vec<Query> {
     found.into_values().collect()
 }
 
-/// A resolver that asks several servers in turn answers within this.
+/// Shortest wait that is a finding: a resolver that asks several servers in turn answers sooner.
 const LONG: Span = Span::from_millis(900);
 
 #[cfg(test)]
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::recording::UdpSocket;
 
-    /// A query whose socket exists in `samples`, which are a second apart.
+    /// Builds a query whose socket exists in `samples`, which are a second apart.
     fn asking(samples: std::ops::RangeInclusive<u64>, answers: u64) -> Sketch {
         let sketch = Sketch::idle().each(move |at, sample| {
             if samples.contains(&at) {
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_query_that_waits_for_long_is_a_finding() {
         assert!(asking(1..=2, 1).holds_machine(RULE).is_some_and(|share| share > 0.5));
-        // The query began before the observation, and no answer came.
+        // The query began before the observation, and got no answer.
         assert!(asking(0..=3, 0).holds_machine(RULE).is_some_and(|share| share > 0.5));
     }
 

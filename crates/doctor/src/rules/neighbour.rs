@@ -31,7 +31,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// A full table gets no entry for a new next hop.
+/// Judges the neighbour table: if it is full, a new next hop gets no entry.
 fn of_machine(view: &View<'_>) -> Outcome {
     let Some(full) = view.counter(TABLE_FULL) else { return Outcome::Irrelevant };
     if full == 0 {

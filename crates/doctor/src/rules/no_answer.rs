@@ -23,8 +23,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     if flow.path.is_some_and(|path| path.refused.is_some()) {
         return Outcome::Irrelevant;
     }
-    // Other causes explain a SYN that a listener of this machine drops because its accept queue is
-    // full, and a SYN that an ICMP message answers.
+    // Not this cause: a SYN that a full accept queue of this machine drops, or that an ICMP message
+    // answers. Other rules report those.
     let is_full =
         |one: &Listener| one.local.port() == to.port() && one.limit > 0 && one.waiting >= one.limit;
     let is_own = flow.path.is_some_and(|path| path.local) || to.ip().is_loopback();
@@ -92,7 +92,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .holds()
 }
 
-/// Data arrived before, and now no segment gets an answer.
+/// Judges a connection on which data arrived before, and now no segment is acknowledged.
 fn established(flow: &Flow<'_>, sender: &End<'_>, view: &View<'_>) -> Outcome {
     let tcp = sender.tcp();
     let repeats = u32::from(tcp.backoff.unwrap_or(0)).max(sender.last().retransmits);
@@ -142,7 +142,7 @@ fn ends_in_silence(sender: &End<'_>) -> bool {
         && again <= FEW_LOSSES.max(sent / 100)
 }
 
-/// The time without acknowledgements at the end of the observation.
+/// Returns the time without acknowledgements at the end of the observation.
 fn silence(sender: &End<'_>) -> Span {
     let acked = sender.tcp().bytes_acked;
     let since = sender.all.iter().find(|(_, one)| one.tcp.bytes_acked == acked);
@@ -150,13 +150,13 @@ fn silence(sender: &End<'_>) -> Span {
 }
 
 const MOSTLY: f64 = 0.6;
-/// Fewest repeated SYNs, and their least share of the opened connections.
+/// Minimum number of repeated SYNs. Below: their minimum share of the opened connections.
 const FEWEST: u64 = 2;
 const OFTEN: f64 = 0.05;
 const REPEATS: u32 = 2;
 /// In this time the timer sends the oldest segment three times.
 const SILENT: Span = Span::from_millis(1_300);
-/// The most retransmissions during the silence.
+/// Maximum number of retransmissions during the silence.
 const FEW_LOSSES: u64 = 8;
 
 fn of_machine(view: &View<'_>) -> Outcome {
@@ -166,8 +166,8 @@ fn of_machine(view: &View<'_>) -> Outcome {
     }
 }
 
-/// Some handshakes need a second SYN and succeed a second later. No connection waits for long, but
-/// each loses a second.
+/// Judges handshakes that need a second SYN and succeed a second later. No connection waits for
+/// long, but each loses a second.
 fn repeated(view: &View<'_>) -> Outcome {
     let (Some(again), Some(opened)) =
         (view.counter("TcpExtTCPSynRetrans"), view.counter("TcpActiveOpens"))
@@ -203,7 +203,7 @@ fn repeated(view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// A test whose SYN no sample shows.
+/// Judges a test whose SYN is in no sample.
 fn of_test(attempt: &Attempt, view: &View<'_>) -> Outcome {
     if attempt.refusal != Some(Refusal::Silent) || view.flows.iter().any(Flow::is_opening) {
         return Outcome::Irrelevant;
@@ -242,7 +242,7 @@ mod tests {
 
     /// A filter allows a number of connections and drops the SYN of the next connection.
     #[test]
-    fn a_limit_of_the_number_of_connections_names_the_open_ones() {
+    fn a_connection_limit_names_the_open_connections() {
         let limited = opening(2).each(|at, sample| {
             let mut other = sample.connections[0].clone();
             (other.state, other.cookie, other.retransmits) = (ConnectionState::Established, 9, 0);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_syn_or_an_open_connection_rules_it_out() {
+    fn a_fresh_syn_or_an_open_connection_rules_out_no_answer() {
         opening(0).holds_not(RULE);
         Sketch::new().holds_not(RULE);
     }
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_this_machine_drops_rule_it_out() {
+    fn answers_that_this_machine_drops_rule_out_no_answer() {
         let filtered = opening(2).counter("TcpExtIPReversePathFilter", 2);
         filtered.holds_not(RULE);
         opening(2).counter("IcmpInTimeExcds", 1).holds_not(RULE);

@@ -8,7 +8,8 @@ pub(super) const RULE: Rule =
     Rule::new("no-route", "a missing route").flow(of_flow).machine(of_machine);
 pub(super) const UNREACHABLE: Case = Case::new("the test was told that no way leads to its host");
 
-/// The route of an open connection is gone: its interface is down, or somebody removed the route.
+/// Judges an open connection whose route is gone: its interface is down, or somebody removed the
+/// route.
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     if !flow.is_opening() && !flow.is_stalled() {
         return Outcome::Irrelevant;

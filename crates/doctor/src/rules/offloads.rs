@@ -52,7 +52,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// Measured: least busy share of a full core.
+/// Minimum utilisation at which a core counts as full (measured).
 const FULL: f64 = 0.8;
 const MOSTLY: f64 = 0.5;
 
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn spare_cpu_time_or_offloads_that_are_on_rule_it_out() {
+    fn spare_cpu_time_or_enabled_offloads_rule_out_missing_offloads() {
         off(30).holds_not(RULE);
         Sketch::new().task(7, 97).holds_not(RULE);
     }

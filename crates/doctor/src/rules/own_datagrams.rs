@@ -79,12 +79,12 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 
 /// Ethernet, IPv4 and TCP add 6 % to full segments.
 const WITH_HEADERS: f64 = 1.06;
-/// Least rate of the datagrams, as a multiple of the connection's rate.
+/// Minimum rate of the datagrams, as a multiple of the connection's rate.
 const TIMES: f64 = 2.0;
-/// Fewest datagrams a second.
+/// Minimum number of datagrams a second.
 const FEWEST: f64 = 50.0;
 const SHORTEST: Span = Span::from_millis(1);
-/// Least share of lost segments.
+/// Minimum share of lost segments.
 const LOSSES: f64 = 5e-3;
 const HELD: f64 = 0.5;
 
@@ -95,7 +95,8 @@ mod tests {
     use super::*;
     use units::Bytes;
 
-    /// A connection behind a queue gets 1.6 Mbit/s, and this machine sends 47 Mbit/s more.
+    /// Builds a connection behind a queue that gets 1.6 Mbit/s, while this machine sends 47 Mbit/s
+    /// more.
     fn beside(datagrams: u64, queue: u64) -> Sketch {
         Sketch::new().counter("UdpOutDatagrams", datagrams).each(move |at, sample| {
             let eth0 = sample.interfaces.get_mut("eth0").unwrap();
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_that_fill_the_path_stand_before_its_queue_and_losses() {
+    fn datagrams_that_fill_the_path_rank_above_its_queue_and_losses() {
         assert!(beside(4_200, 41).holds(RULE) > 0.9);
         beside(4_200, 41).holds_not(path::RULE);
         assert_eq!(beside(4_200, 41).judge(loss::RULE).finding().unwrap().explains, None);
@@ -118,7 +119,7 @@ mod tests {
 
     /// A video call of 3 Mbit/s beside a connection whose path loses 1 % of all segments.
     #[test]
-    fn losses_alone_stand_before_the_datagrams() {
+    fn losses_without_a_queue_rank_above_the_datagrams() {
         let call = Sketch::new().counter("UdpOutDatagrams", 350).each(|at, sample| {
             let eth0 = sample.interfaces.get_mut("eth0").unwrap();
             (eth0.sent, eth0.sent_packets) = (Bytes::new(at * 470_000), at * 430);

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_at_the_pace_holds_and_a_rate_below_it_does_not() {
+    fn a_rate_at_the_pacing_limit_is_limited_and_a_lower_rate_is_not() {
         assert!(paced(410).holds(RULE) > 0.9);
         paced(500).holds_not(RULE);
         Sketch::new().holds_not(RULE);

@@ -51,8 +51,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             percent(sender.data_waits().unwrap_or(0.0))
         ));
     }
-    // A virtual cable within a machine is as fast as the CPU. If packets are dropped behind the
-    // cable, or if the ends use little of the CPU, something else on the way is slower.
+    // A veth pair within a machine is as fast as the CPU. If packets are dropped beyond the pair,
+    // or if the ends use little of the CPU, something else on the way is slower.
     let is_path = least >= SHORTEST
         || flow
             .interface()
@@ -101,8 +101,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The far end of a test always has data. A queue shows in the round trips that the far end
-/// reports, or else in the round trips of the data that arrives here.
+/// Judges the receiver of a test, whose far end always has data. A queue shows in the round trips
+/// that the far end reports, or else in the round trips of the data that arrives here.
 fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let unknown = || Outcome::not_seen("the far sender's round trips");
     let Some(receiver) = flow.receiver.as_ref().filter(|_| flow.tested) else { return unknown() };
@@ -144,14 +144,14 @@ fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The round trip of the arriving data, and the round trip of the handshake.
+/// Returns the round trip of the arriving data and of the handshake.
 fn of_arrivals(receiver: &End<'_>) -> Option<(Span, Span)> {
     let least = receiver.tcp().min_rtt.filter(|least| *least > Span::ZERO)?;
     let rtt = receiver.median(|c| c.tcp.receive_rtt)?;
     (rtt - least >= RESOLUTION).then_some((rtt, least))
 }
 
-/// The share of the pairs of samples between which data arrived at about the mean rate.
+/// Returns the share of the sampling intervals in which data arrived at about the mean rate.
 fn steady_arrivals(receiver: &End<'_>) -> f64 {
     let mean = receiver.received().unwrap_or_default().bits_per_second() as f64;
     let pairs = receiver.all.windows(2);
@@ -164,7 +164,7 @@ fn steady_arrivals(receiver: &End<'_>) -> f64 {
     near.count() as f64 / pairs.len().max(1) as f64
 }
 
-/// The share of the far sender's busy time in which a buffer of an end held it back.
+/// Returns the share of the far sender's busy time in which a buffer at either end held it back.
 fn held_there(flow: &Flow<'_>) -> f64 {
     let Some(far) = flow.far else { return 0.0 };
     let Some(busy) = far.busy.filter(|busy| *busy > Span::ZERO) else { return 0.0 };
@@ -172,14 +172,14 @@ fn held_there(flow: &Flow<'_>) -> f64 {
     (held.secs_f64() / busy.secs_f64()).min(1.0)
 }
 
-/// Whether the ends and the work on packets use little CPU time. A cable without a limit fills the
-/// CPU.
+/// Whether the ends and packet processing use little CPU time. A veth pair without a rate limit
+/// fills the CPU.
 fn uses_little(flow: &Flow<'_>, view: &View<'_>) -> bool {
     let found = Occupancy::of(flow, view, None);
     found.is_known && found.own + found.network < LITTLE
 }
 
-/// A queue stands before a bottleneck whose rate changes, such as a radio link or a shared link.
+/// Finds a queue before a bottleneck whose rate changes, such as a radio link or a shared link.
 fn changes(sender: &End<'_>, least: Span, rates: &[u64]) -> Option<Outcome> {
     let queued = sender.often(|c| {
         let queue = c.tcp.rtt.unwrap_or_default() - least;
@@ -206,8 +206,8 @@ fn changes(sender: &End<'_>, least: Span, rates: &[u64]) -> Option<Outcome> {
     })
 }
 
-/// BBR sends at the rate that it measured on the path, so the queue at the bottleneck stays short.
-/// BBR's window is twice as large as this rate needs, and never full.
+/// Judges BBR, which sends at the rate that it measured on the path, so the queue at the bottleneck
+/// stays short. BBR's window is twice as large as this rate needs, and never full.
 fn paced(sender: &End<'_>, mean: Rate) -> Option<Outcome> {
     let name = sender.last().congestion.clone().filter(|name| paces_itself(name))?;
     let mean = (mean.bits_per_second() as f64).max(1.0);
@@ -239,15 +239,16 @@ fn paced(sender: &End<'_>, mean: Rate) -> Option<Outcome> {
 const SHORTEST: Span = Span::from_millis(1);
 /// BBR's pace as a multiple of the rate that arrives: its gains are 0.75, 1 and 1.25.
 const PACED: std::ops::Range<f64> = 0.7..1.45;
-/// The kernel's estimate at the receiver has a resolution of a millisecond.
+/// Shortest usable round trip at the receiver: the kernel's estimate has a resolution of a
+/// millisecond.
 const RESOLUTION: Span = Span::from_millis(4);
 /// A steady rate as a multiple of the mean.
 const NEAR_MEAN: std::ops::Range<f64> = 0.7..1.4;
 const STEADY: f64 = 0.6;
 const MOSTLY_QUEUED: f64 = 0.75;
-/// Least share of lost segments.
+/// Minimum share of lost segments.
 const DROPS: f64 = 0.005;
-/// The most CPU time of the ends and of the work on packets, in cores.
+/// Maximum CPU time of the ends and of packet processing that counts as little, in cores.
 const LITTLE: f64 = 0.3;
 
 #[cfg(test)]
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn no_queue_or_an_idle_sender_rule_it_out() {
+    fn no_queue_or_an_idle_sender_rules_out_the_path() {
         Sketch::new().holds_not(RULE);
         let idle = Sketch::new().tcp(|at, tcp| {
             tcp.rtt = Some(Span::from_millis(35));
@@ -314,9 +315,9 @@ mod tests {
         cable.holds_not(RULE);
     }
 
-    /// BBR over a virtual cable to a router that limits the rate or drops the excess.
+    /// BBR over a veth pair to a router that limits the rate or drops the excess.
     #[test]
-    fn a_bottleneck_behind_a_virtual_cable_is_the_limit() {
+    fn a_bottleneck_beyond_a_veth_pair_is_the_limit() {
         let cable = |lost: u32, cpu: u64| {
             let cable = Sketch::new().interface(|eth0| eth0.device = false);
             let cable = cable.sender(move |at, sender| {
@@ -337,7 +338,7 @@ mod tests {
         cable(0, 40).holds_not(RULE);
     }
 
-    /// A receiving test with these round trips in milliseconds.
+    /// Builds a receiving test with these round trips in milliseconds.
     fn receives(
         queue: u64,
         cpu: u64,
@@ -360,7 +361,7 @@ mod tests {
         sketch.attempt(attempt).judge(RULE)
     }
 
-    /// The far end's own queue limits the data that it sends, over a virtual cable.
+    /// The far end's own queue limits the data that it sends, over a veth pair.
     #[test]
     fn a_bottleneck_before_a_receiving_test_is_the_limit() {
         let steady = |at: u64| at * 50;

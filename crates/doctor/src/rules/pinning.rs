@@ -64,12 +64,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_core_with_process_and_interrupts_is_the_limit() {
+    fn a_full_core_shared_by_process_and_interrupts_is_the_limit() {
         assert!(Sketch::new().core(0, [5, 50, 43, 0]).task(7, 55).holds(RULE) > 0.9);
     }
 
     #[test]
-    fn an_idle_core_or_a_thread_that_fills_its_core_rules_it_out() {
+    fn an_idle_core_or_a_thread_that_fills_its_core_rules_out_pinning() {
         Sketch::new().core(0, [5, 30, 43, 0]).task(7, 35).holds_not(RULE);
         Sketch::new().core(0, [5, 70, 23, 0]).task(7, 95).holds_not(RULE);
         let both = Sketch::new().core(0, [5, 50, 43, 0]).core(1, [5, 50, 43, 0]).task(7, 55);

@@ -34,7 +34,8 @@ fn loses(flow: &Flow<'_>) -> bool {
     lost.is_none_or(|lost| lost > 0) || flow.is_opening() || flow.is_stalled()
 }
 
-/// Forwarded packets and datagrams belong to no connection of this machine.
+/// Judges drops without a busy connection. Forwarded packets and datagrams belong to no connection
+/// of this machine.
 fn of_machine(view: &View<'_>) -> Outcome {
     if view.flows.iter().any(Flow::is_busy) {
         return Outcome::Irrelevant;
@@ -45,7 +46,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
     }
 }
 
-/// The hook that dropped most packets, of the hooks for which `is_asked` holds.
+/// Judges the hook that dropped most packets, among the hooks for which `is_asked` holds.
 fn judge(view: &View<'_>, is_asked: impl Fn(&Qdisc) -> bool) -> Result<Finding, Outcome> {
     let hooks = view.last().qdiscs.iter().filter(|q| is_asked(q) && q.is_hook());
     let dropped = hooks.filter_map(|later| {
@@ -82,7 +83,7 @@ fn judge(view: &View<'_>, is_asked: impl Fn(&Qdisc) -> bool) -> Result<Finding, 
 }
 
 const DROPS: f64 = 3.0;
-/// Least share of the interface's packets that the hook dropped.
+/// Minimum share of the interface's packets that the hook dropped.
 const SHARE: f64 = 1e-4;
 
 #[cfg(test)]
@@ -103,7 +104,7 @@ mod tests {
         })
     }
 
-    /// A flow that loses `segments` segments a second.
+    /// Builds a flow that loses `segments` segments a second.
     fn losing(segments: u32) -> Sketch {
         hook(40).tcp(move |at, tcp| tcp.retransmitted = Some(at as u32 * segments))
     }
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hook_without_drops_or_no_hook_rules_it_out() {
+    fn a_hook_without_drops_or_no_hook_rules_out_a_policer() {
         hook(0).holds_not(RULE);
         assert_eq!(Sketch::new().judge(RULE), Outcome::Irrelevant);
     }

@@ -1,4 +1,4 @@
-//! A row of the table of precedence: the columns, and how a row is read.
+//! A row of the table of precedence.
 
 use super::finding::Claim;
 use super::rank::Rank;
@@ -11,13 +11,13 @@ use units::Span;
 #[derive(Debug)]
 pub struct Row {
     pub rule: Rule,
-    /// The reason for the cause's place, and for the causes that the cause silences.
+    /// The reason for the row's position, and for the causes that it silences.
     pub because: &'static str,
     /// The rank of a finding, unless another column has its rank.
     rank: Rank,
     /// The rank of a finding about the machine as a whole, if the rank is another.
     rank_of_machine: Option<Rank>,
-    /// The ranks of cases that the rule tells apart.
+    /// The ranks of the cases that the rule distinguishes.
     cases: &'static [(Case, Rank)],
     /// Causes of the same connection, or of the machine, that do not stand beside this cause.
     silences: &'static [&'static str],
@@ -26,7 +26,7 @@ pub struct Row {
     silences_everywhere: &'static [&'static str],
     /// Causes that do not stand beside this cause if the connection fulfils a condition.
     silences_if: Option<(Condition, &'static [&'static str])>,
-    /// The least share of the rate that this cause explains while it silences other causes.
+    /// Minimum share of the rate that this cause explains while it silences other causes.
     pub(super) silences_from: f64,
     /// A connection that this cause limits still moves data.
     pub moves_data: bool,
@@ -43,13 +43,12 @@ pub struct Row {
     pub counts_drops: bool,
 }
 
-/// The connection that the facts are about; `None` for facts about the machine.
+/// The connection that the findings are about; `None` for findings about the machine.
 pub(super) type Seen<'f, 'a> = Option<(&'f Flow<'a>, &'f View<'a>)>;
 
 type Condition = fn(&Flow<'_>, &View<'_>) -> bool;
 
-/// Whether the CPU may hold the sender back: the full window of a long path would hold it back
-/// more.
+/// Whether no full window of a long path holds the sender back, so that the CPU may.
 pub(super) fn is_held_by_no_window(flow: &Flow<'_>, _view: &View<'_>) -> bool {
     !flow.sender.as_ref().is_some_and(End::waits_for_window)
 }
@@ -65,14 +64,14 @@ pub(super) fn is_queue_never_empty(flow: &Flow<'_>, _view: &View<'_>) -> bool {
     sender.often(is_queued) >= ALWAYS
 }
 
-/// A cause that explains less leaves room for another cause.
+/// Minimum share of a cause that silences others: a smaller share leaves room for them.
 const HALF: f64 = 0.5;
 const SHORTEST_QUEUE: Span = Span::from_millis(1);
-/// Least share of the samples with a queue for a queue that never empties.
+/// Minimum share of the samples with a queue, for a queue that counts as never empty.
 const ALWAYS: f64 = 0.9;
 
 impl Row {
-    /// The rank of a claim about a flow or about the machine.
+    /// Returns the rank of a claim about a flow or about the machine.
     pub(super) fn rank(&self, claim: Claim, of_machine: bool) -> Rank {
         let Some(case) = claim.case else {
             return self.rank_of_machine.filter(|_| of_machine).unwrap_or(self.rank);
@@ -92,7 +91,7 @@ impl Row {
         self.silences_everywhere.contains(&cause)
     }
 
-    /// Every other cause that the row names.
+    /// Returns every other cause that the row names.
     #[cfg(test)]
     pub(super) fn named(&self) -> impl Iterator<Item = &'static str> + '_ {
         let on_condition = self.silences_if.map_or(&[][..], |(_, causes)| causes);

@@ -37,7 +37,8 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// Forwarded packets and datagrams belong to no connection of this machine.
+/// Judges drops without a busy connection. Forwarded packets and datagrams belong to no connection
+/// of this machine.
 fn of_machine(view: &View<'_>) -> Outcome {
     let worst = Queue::worst(view, |_| true);
     let Some(queue) = worst.filter(|_| !view.flows.iter().any(Flow::is_busy)) else {
@@ -60,7 +61,7 @@ struct Queue<'a> {
 }
 
 impl<'a> Queue<'a> {
-    /// The queue that dropped most packets.
+    /// Returns the queue that dropped most packets.
     fn worst(view: &View<'a>, is_asked: impl Fn(&Qdisc) -> bool) -> Option<Self> {
         let samples = view.samples();
         let queues = view.last().qdiscs.iter().filter(|qdisc| is_asked(qdisc) && !qdisc.is_hook());
@@ -81,9 +82,9 @@ impl<'a> Queue<'a> {
         dropped.max_by_key(|queue| queue.drops)
     }
 
-    /// The reason why the queue is in order. `None` if it is not. One dropped packet may have up to
-    /// 64 KiB, and lose many segments. `are_its`: whether the dropped packets are among the `sent`
-    /// packets.
+    /// Returns the reason why the queue is no fault; `None` if it is one. A dropped packet may have
+    /// up to 64 KiB, and lose many segments. `are_its`: whether the dropped packets are among the
+    /// `sent` packets.
     fn is_in_order(&self, sent: u64, most: f64, are_its: bool) -> Option<Outcome> {
         let (kind, name, drops) = (&self.qdisc.kind, &self.qdisc.interface, self.drops);
         let share = drops as f64 / (sent as f64).max(1.0);
@@ -119,13 +120,13 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// Fewest dropped packets a second.
+/// Minimum number of dropped packets a second.
 const DROPS: f64 = 3.0;
 const FEW: u64 = 4;
 const HEAVY: f64 = 5e-3;
-/// Least ratio of dropped packets to segments that the connection sent.
+/// Minimum ratio of dropped packets to segments that the connection sent.
 const SHARE: f64 = 1e-5;
-/// Least ratio of dropped packets to packets that the interface sent.
+/// Minimum ratio of dropped packets to packets that the interface sent.
 const SHARE_OF_ALL: f64 = 1e-3;
 /// A queue with packets in this share of the samples is not too short.
 const STANDS: f64 = 0.5;
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn no_drops_or_a_queue_that_never_empties_rule_it_out() {
+    fn no_drops_or_a_queue_that_never_empties_rules_out_a_short_queue() {
         dropping(0, 0).holds_not(RULE);
         dropping(40, 90_000).holds_not(RULE);
         Sketch::new().holds_not(RULE);

@@ -60,8 +60,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// A thread waits for a core while cores are idle: a CPU limit stops the thread, and this namespace
-/// hides the limit's control group.
+/// Finds a thread that waits for a core while cores are idle: a CPU limit stops the thread, and
+/// this namespace hides the limit's control group.
 fn hidden(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
     let threads = ends.into_iter().filter_map(|(side, end)| Some((side, end.as_ref()?)));
@@ -101,7 +101,7 @@ fn hidden(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     })
 }
 
-/// Least share of the time in which a thread waits beside idle cores, and most stolen time.
+/// Minimum share of the time in which a thread waits beside idle cores. Below: maximum stolen time.
 const HIDDEN_WAITS: f64 = 0.3;
 const LITTLE_STEAL: f64 = 0.05;
 
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rare_stop_and_another_process_do_not_count() {
+    fn a_rarely_used_up_quota_or_another_process_does_not_count() {
         let rare = throttled(0, 7).each(|at, sample| {
             sample.groups[0].periods = at * 100;
             sample.groups[0].throttled = at * 5;

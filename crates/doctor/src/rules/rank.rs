@@ -5,7 +5,7 @@
 pub struct Case(&'static str);
 
 impl Case {
-    /// `words`: the sign by which the case differs from the other findings.
+    /// Names a case. `words`: the sign by which it differs from the other findings.
     pub(super) const fn new(words: &'static str) -> Self {
         Self(words)
     }
@@ -26,12 +26,12 @@ pub(super) struct Rank {
 /// A cause that never limits a connection or the machine by itself.
 pub(super) const NEVER: Rank = always(0.0);
 
-/// The same share for each finding.
+/// Ranks each finding with the same share.
 pub(super) const fn always(share: f64) -> Rank {
     Rank { base: share, times: None, least: None, most: None, beside: None }
 }
 
-/// The share that the rule measured.
+/// Ranks a finding with the share that the rule measured.
 pub(super) const fn measured() -> Rank {
     Rank { times: Some(1.0), ..always(0.0) }
 }
@@ -57,7 +57,7 @@ impl Rank {
         Self { beside: Some(cause), ..self }
     }
 
-    /// The share that a finding explains. A measure that is not a number explains nothing.
+    /// Returns the share that a finding explains: zero if a measured share is NaN.
     pub(super) fn of(&self, measured: [f64; 2]) -> f64 {
         let [first, second] = measured;
         let line = |times| self.base + times * first + times * second;

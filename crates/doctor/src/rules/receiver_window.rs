@@ -69,8 +69,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     finding.holds()
 }
 
-/// Judges the receiver alone, which knows its window and the data of a round trip. A window that
-/// the kernel may enlarge is at least twice as large as this data.
+/// Judges the receiver alone, which knows its window and the data that arrives per round trip. A
+/// window that the kernel may enlarge is at least twice as large as this data.
 fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(receiver) = &flow.receiver else { return Outcome::Irrelevant };
     if let Some(held) = far_held(flow) {
@@ -106,8 +106,8 @@ fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .holds()
 }
 
-/// Judges by the figures of a far sender, which reports for how long this end's window held it. A
-/// reader that lacks CPU time or reads slowly also closes the window.
+/// Judges by the report of a far sender: for how long this end's window held it back. A reader that
+/// lacks CPU time or reads slowly also closes the window.
 fn told_by_sender(flow: &Flow<'_>, receiver: &End<'_>, held: f64, view: &View<'_>) -> Outcome {
     if held < LIMITED || receiver.wants_cpu(view) >= FULL_CPU {
         return Outcome::ruled_out(format!(
@@ -133,7 +133,7 @@ fn told_by_sender(flow: &Flow<'_>, receiver: &End<'_>, held: f64, view: &View<'_
         .holds()
 }
 
-/// The finding about the window of this machine.
+/// Builds the finding about the window of this machine.
 fn here(window: Bytes, rtt: Span, receiver: &End<'_>, view: &View<'_>) -> Finding {
     let most = view.sysctl_number("net.ipv4.tcp_rmem", 2).map(Bytes::new);
     Finding::new(format!(
@@ -151,15 +151,16 @@ fn here(window: Bytes, rtt: Span, receiver: &End<'_>, view: &View<'_>) -> Findin
     )
 }
 
-/// The share of a core with which a reader has no time left.
+/// Utilisation at which a reader has no CPU time left.
 const FULL_CPU: f64 = 0.8;
 /// The highest value that the advice gives for the setting.
 const MOST_BUFFER: u64 = 1 << 30;
-/// Measured: least share of the time in which the window holds the sender.
+/// Minimum share of the time in which the window holds the sender (measured).
 const LIMITED: f64 = 0.2;
-/// Least part of the window that arrives in a round trip.
+/// Minimum part of the window that arrives per round trip if the window is the limit.
 const FULL: f64 = 0.65;
-/// The kernel's estimate at the receiver has a resolution of a millisecond.
+/// Shortest usable round trip at the receiver: the kernel's estimate has a resolution of a
+/// millisecond.
 const SHORTEST: Span = Span::from_millis(2);
 
 #[cfg(test)]
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_window_a_slow_reader_or_no_scaling_is_another_cause() {
+    fn a_wide_window_a_slow_reader_or_no_scaling_rules_out_the_window() {
         limited(10, 32_768).holds_not(RULE);
         let reader = limited(90, 32_768)
             .with_receiver(|_, receiver| receiver.receive_queue = Bytes::new(3_000_000));
@@ -209,8 +210,8 @@ mod tests {
         assert!(windows(64_000).holds(super::super::slow_reader::RULE) > 0.8);
     }
 
-    /// The far end had data for two seconds, and this end's window held it for `millis`
-    /// milliseconds.
+    /// Judges a test whose far end had data for two seconds, and which this end's window held back
+    /// for `millis` milliseconds.
     fn told(millis: u64, change: impl Fn(Sketch) -> Sketch) -> Outcome {
         let sketch = change(Sketch::new().receiving(|_, receiver| {
             receiver.tcp.own_window = Some(Bytes::new(4_000));
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_figures_of_a_far_sender_blame_this_window() {
+    fn the_report_of_a_far_sender_blames_this_window() {
         let same = |sketch: Sketch| sketch;
         assert!(told(1_700, same).finding().unwrap().explains.is_some_and(|share| share > 0.8));
         assert!(matches!(told(200, same), Outcome::RuledOut(_)));
@@ -242,7 +243,7 @@ mod tests {
         assert_eq!(told(1_700, slow), Outcome::Irrelevant);
     }
 
-    /// A flow of 400 Mbit/s at a round trip of 20 ms, which needs a window of 1 MB.
+    /// Builds a flow of 400 Mbit/s at a round trip of 20 ms, which needs a window of 1 MB.
     fn receiving(window: u64) -> Sketch {
         Sketch::new().receiving(move |_, receiver| {
             receiver.tcp.own_window = Some(Bytes::new(window));
@@ -270,7 +271,7 @@ mod tests {
 
     /// BBR with a window of 80 kB at 40 ms: 16 Mbit/s pass, and BBR paces at 1.25 times this rate.
     #[test]
-    fn a_window_that_explains_the_rate_stands_before_the_pace_of_bbr() {
+    fn a_window_that_explains_the_rate_ranks_above_the_pace_of_bbr() {
         let bbr = |window: u64, limited: u64| {
             Sketch::new().sender(move |at, sender| {
                 sender.congestion = Some("bbr".to_owned());

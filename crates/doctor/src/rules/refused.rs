@@ -17,8 +17,8 @@ fn judge(view: &View<'_>) -> Outcome {
     // An attempt that ends by its timeout has sent its SYN again.
     let repeated = view.counter("TcpExtTCPSynRetrans").unwrap_or(0);
     let rejected = view.counter("IcmpInDestUnreachs").unwrap_or(0);
-    // The kernel also counts a client of this machine that ends its handshake with a reset, as a
-    // port scan and many checks of load balancers do (tcp_check_req).
+    // The kernel also counts clients that reset their handshake with this machine (tcp_check_req).
+    // Port scans and many health checks of load balancers do so.
     let theirs = view.counter("TcpExtEmbryonicRsts").unwrap_or(0);
     let tried = view.counter("TcpActiveOpens");
     let resets = failed.saturating_sub(repeated).saturating_sub(theirs);

@@ -142,25 +142,26 @@ fn is_held_by_window(sender: &End<'_>) -> bool {
         && sender.fills_window(BURST).is_none_or(|share| share >= 0.5)
 }
 
-/// The window recovers from spurious retransmissions before the observation.
+/// Returns the recovery of a window that grows back after spurious retransmissions before the
+/// observation.
 fn before(sender: &End<'_>) -> Option<Recovery> {
     let spurious = sender.tcp().spurious.unwrap_or(0);
     recovery(sender).filter(|_| spurious > 0 && is_held_by_window(sender))
 }
 
-/// Spurious retransmissions and all retransmissions since the connection began. `None` if few are
+/// Returns the spurious and all retransmissions since the connection began; `None` if few are
 /// spurious.
 fn since_start(sender: &End<'_>) -> Option<(u32, u32)> {
     let (vain, again) = (sender.tcp().spurious?, sender.tcp().retransmitted?);
     (vain >= FEW_IN_VAIN && u64::from(vain) * PART >= again.into()).then_some((vain, again))
 }
 
-/// Measured: least share of reordered segments.
+/// Minimum share of reordered segments (measured).
 const SHARE: f64 = 0.01;
 /// The observed rate, as a multiple of the formula's rate, that reordering explains. The formula is
 /// right within a factor of two, and the kernel undoes a part of the harm.
 const NEAR: std::ops::Range<f64> = 0.4..2.5;
-/// One spurious retransmission in this number is worth naming.
+/// Minimum share of spurious retransmissions that is worth naming: one in this number.
 const PART: u64 = 10;
 const FEW_IN_VAIN: u32 = 3;
 const UNDONE: [&str; 4] =
@@ -172,7 +173,7 @@ mod tests {
     use super::*;
     use units::Bytes;
 
-    /// A flow of 10,000 segments a second with `per_second` reordering events, `again`
+    /// Builds a flow of 10,000 segments a second with `per_second` reordering events, `again`
     /// retransmissions and `vain` spurious retransmissions.
     fn seen(per_second: u32, again: u32, vain: u32) -> Sketch {
         Sketch::new().tcp(move |at, tcp| {

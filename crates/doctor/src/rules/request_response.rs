@@ -54,7 +54,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     if !takes_turns(flow, end, out.min(back), used, rtt) {
         return Outcome::ruled_out(format!("{back} data segments came back for {out} sent"));
     }
-    // The direction of the small messages has one segment for each turn.
+    // The direction of the small messages sends one segment per exchange.
     let each = Bytes::new(sent.max(received).count() / out.min(back).max(1));
     let least = end.tcp().min_rtt.map_or(rtt, |least| least.min(rtt));
     let allows = bound::window(each, least);
@@ -69,9 +69,9 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     counts(finding).holds()
 }
 
-/// Whether turns never overlap: after each small message in one direction, a large message follows
-/// in the other. The sender of the large messages has data in flight most of the time, and seldom
-/// waits for a window. The receiver of the large messages sees pauses between the turns.
+/// Whether exchanges never overlap: after each small message in one direction, a large message
+/// follows in the other. The sender of the large messages has data in flight most of the time, and
+/// seldom waits for a window. The receiver of the large messages sees pauses between the exchanges.
 fn takes_turns(flow: &Flow<'_>, end: &End<'_>, turns: u64, used: f64, rtt: Span) -> bool {
     if turns < FEWEST || !(USED..=ONE_AT_A_TIME).contains(&used) || flow.is_stalled() {
         return false;
@@ -91,16 +91,16 @@ fn takes_turns(flow: &Flow<'_>, end: &End<'_>, turns: u64, used: f64, rtt: Span)
 }
 
 const USED: f64 = 0.4;
-/// Most turns in a round trip; more turns mean several requests at a time.
+/// Maximum number of exchanges in a round trip; more mean several requests at a time.
 const ONE_AT_A_TIME: f64 = 1.3;
-/// Turns in three seconds at a round trip around the world.
+/// Minimum number of exchanges: even a round trip around the world allows as many in three seconds.
 const FEWEST: u64 = 5;
-/// Least and most shares of the samples or of the time.
+/// Minimum and maximum shares of the samples or of the time.
 const MOSTLY_SENT: f64 = 0.5;
 const HELD: f64 = 0.2;
 const BUSY: f64 = 0.7;
 const PAUSES: f64 = 0.1;
-/// Share of lost segments from which on losses explain a pause.
+/// Minimum share of lost segments that explains a pause.
 const LOSSES: f64 = 1e-3;
 /// The kernel counts the time since the last segment in ticks of up to 10 ms.
 const LONG: Span = Span::from_millis(20);
@@ -127,13 +127,13 @@ mod tests {
     }
 
     #[test]
-    fn rare_messages_or_a_full_queue_rule_it_out() {
+    fn rare_messages_or_a_full_queue_rule_out_request_response() {
         pinging(10, 0).holds_not(RULE);
         pinging(49, 9_000).holds_not(RULE);
         Sketch::new().holds_not(RULE);
     }
 
-    /// Messages of 64 KiB, each after an answer of one byte: 16 turns a second at 40 ms.
+    /// Messages of 64 KiB, each after an answer of one byte: 16 exchanges a second at 40 ms.
     #[test]
     fn large_messages_one_at_a_time_have_the_rate_of_their_round_trips() {
         let turns = |per_second: u32, busy: u64| {

@@ -43,7 +43,7 @@ fn judge(view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// Resets by programs and by the kernel of this machine.
+/// Counters of resets by programs and by the kernel of this machine.
 const OWN: [&str; 5] = [
     "TcpExtTCPAbortOnClose",
     "TcpExtTCPAbortOnData",
@@ -51,9 +51,10 @@ const OWN: [&str; 5] = [
     "TcpExtTCPAbortOnMemory",
     "TcpExtTCPAbortOnTimeout",
 ];
-/// Fewest resets a second. Checks by load balancers end in a reset too, but are fewer.
+/// Minimum number of resets a second. Health checks of load balancers also end in a reset, but are
+/// rarer.
 const LEAST: f64 = 2.0;
-/// Least share of the connections that opened in the observation.
+/// Minimum number of resets per connection that opened in the observation.
 const SHARE: f64 = 0.3;
 
 #[cfg(test)]

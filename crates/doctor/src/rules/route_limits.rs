@@ -51,7 +51,7 @@ fn of_sender(flow: &Flow<'_>, path: &Path, sender: &End<'_>) -> Outcome {
         .holds()
 }
 
-/// The `window` of a route is the largest window that this machine offers
+/// Judges the receiver. The `window` of a route is the largest window that this machine offers
 /// (tcp_select_initial_window).
 fn of_receiver(flow: &Flow<'_>, path: &Path, receiver: &End<'_>) -> Outcome {
     let Some(most) = path.window.map(|window| Bytes::new(window.into())) else {
@@ -95,10 +95,10 @@ fn of_receiver(flow: &Flow<'_>, path: &Path, receiver: &End<'_>) -> Outcome {
     .holds()
 }
 
-/// Least rate as a share of the rate that the window allows.
+/// Minimum observed rate as a share of the rate that the window allows.
 const NEAR: f64 = 0.6;
 const MOST: f64 = 2.0;
-/// The least share of the time in which the far end had data to send.
+/// Minimum share of the time in which the far end had data to send.
 const TOLD: f64 = 0.2;
 
 #[cfg(test)]

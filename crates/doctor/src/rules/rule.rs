@@ -6,7 +6,7 @@ use crate::view::{Flow, View};
 pub struct Rule {
     /// The cause's stable name, in `--json` and in labs.
     pub cause: &'static str,
-    /// The cause in words, for the list of causes that are ruled out.
+    /// The description of the cause, for the list of causes that are ruled out.
     pub words: &'static str,
     pub flow: Option<fn(&Flow<'_>, &View<'_>) -> Outcome>,
     pub machine: Option<fn(&View<'_>) -> Outcome>,

@@ -81,7 +81,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 
 /// The highest value that the advice gives for the setting.
 const MOST_BUFFER: u64 = 1 << 30;
-/// Measured: least share of the time in which the buffer holds the sender.
+/// Minimum share of the time in which the buffer holds the sender (measured).
 const LIMITED: f64 = 0.2;
 const SHORT: Span = Span::from_millis(1);
 
@@ -100,12 +100,12 @@ mod tests {
     }
 
     #[test]
-    fn a_small_buffer_on_a_long_path_is_the_limit() {
+    fn a_small_send_buffer_on_a_long_path_is_the_limit() {
         assert!(limited(90, 20_000).holds(RULE) > 0.8);
     }
 
     #[test]
-    fn a_short_limit_or_a_full_reader_is_another_cause() {
+    fn a_brief_limit_or_a_full_receive_queue_rules_out_the_send_buffer() {
         limited(15, 20_000).holds_not(RULE);
         let reader = limited(90, 200).with_receiver(|_, c| c.receive_queue = Bytes::new(4_000_000));
         reader.holds_not(RULE);
@@ -115,7 +115,7 @@ mod tests {
 
     /// 16 kB each 60 µs would be 2.2 Gbit/s, and 90 Mbit/s pass: the application writes late.
     #[test]
-    fn a_tiny_buffer_on_a_cable_is_the_limit() {
+    fn a_tiny_send_buffer_on_a_direct_link_is_the_limit() {
         let tiny = |window: u64, grows: u64| {
             limited(90, 200).sender(move |at, sender| {
                 sender.tcp.min_rtt = Some(Span::from_micros(60));

@@ -1,4 +1,4 @@
-//! Applies the table of precedence to the answers of the rules, and keeps the facts that stand.
+//! Applies the table of precedence to the results of the rules, and keeps the findings that stand.
 
 use super::precedence::Seen;
 use super::{Finding, Outcome, Row, TABLE};
@@ -6,7 +6,7 @@ use crate::view::{Flow, View};
 use crate::words;
 use units::Rate;
 
-/// The answer of a cause's rule.
+/// The result of a cause's rule.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) row: &'static Row,
@@ -26,14 +26,14 @@ impl Answer {
         answer
     }
 
-    /// The cause that must stand beside the finding.
+    /// Returns the cause that must stand beside the finding.
     fn needs(&self) -> Option<&'static str> {
         let claim = limit(&self.outcome)?.claim?;
         self.row.rank(claim, self.of_machine).beside
     }
 }
 
-/// The answers about each flow, and the answers about the machine.
+/// Returns the results for each flow and for the machine.
 pub(crate) fn settled<'a>(flows: &[&Flow<'a>], view: &View<'a>) -> (Vec<Vec<Answer>>, Vec<Answer>) {
     let mut machine: Vec<Answer> = TABLE
         .iter()
@@ -61,7 +61,7 @@ pub(crate) fn settled<'a>(flows: &[&Flow<'a>], view: &View<'a>) -> (Vec<Vec<Answ
     (flows, machine)
 }
 
-/// Keeps the facts of one flow that may stand beside one another.
+/// Keeps the findings of one flow that may stand beside one another.
 fn stand(answers: &mut [Answer], seen: Seen<'_, '_>, rate: Rate, stalls: bool) {
     if stalls {
         answers.iter_mut().for_each(needs_progress);
@@ -73,7 +73,8 @@ fn stand(answers: &mut [Answer], seen: Seen<'_, '_>, rate: Rate, stalls: bool) {
         if let Outcome::Holds(finding) = &mut answer.outcome {
             let told = finding.allows.map(words::rate);
             finding.allows = finding.allows.and_then(|allows| bound(allows, rate));
-            // Evidence repeats a bound in words: removes evidence of a bound that was dropped.
+            // Evidence repeats the allowed rate as text: remove the evidence if the rate was
+            // dropped.
             if finding.allows.map(words::rate) != told {
                 finding.evidence.retain(|one| Some(&one.value) != told.as_ref());
             }
@@ -81,7 +82,7 @@ fn stand(answers: &mut [Answer], seen: Seen<'_, '_>, rate: Rate, stalls: bool) {
     }
 }
 
-/// A cause that lets data pass does not explain a connection without progress.
+/// Drops a cause that lets data pass: it does not explain a connection without progress.
 fn needs_progress(answer: &mut Answer) {
     let Some(finding) = limit(&answer.outcome) else { return };
     let lets_pass = finding.allows.is_some_and(|allows| allows >= PROGRESS);
@@ -137,7 +138,7 @@ fn demote(finding: &mut Finding, sentence: String, by: Option<&Row>) {
     }
 }
 
-/// A fact that needs another cause does not stand without that cause.
+/// Drops each finding that needs another cause if that cause does not stand.
 fn stand_together(answers: &mut [Answer]) {
     let limits: Vec<&'static str> = answers
         .iter()
@@ -194,7 +195,7 @@ fn limit(outcome: &Outcome) -> Option<&Finding> {
 
 /// A cause that allows this rate lets data pass: a stalled connection is much slower.
 const PROGRESS: Rate = Rate::from_bits_per_second(64_000);
-/// Least bound, as a share of the observed rate, that the error of measurement explains.
+/// Minimum bound, as a share of the observed rate: measurement error explains this much.
 const MEASURED: f64 = 0.8;
 
 #[cfg(test)]
@@ -202,7 +203,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The place of a cause, the share that it explains, its bound, and whether it is an estimate.
+    /// The index of a cause in the table, the share that it explains, its bound, and whether it is
+    /// an estimate.
     type Fact = (usize, Option<f64>, Option<u64>, bool);
 
     fn answers(facts: &[Fact]) -> Vec<Answer> {
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_core_silences_the_path_at_any_share_and_a_queue_of_datagrams_from_half() {
+    fn cpu_silences_the_path_at_any_share_and_own_datagrams_from_half() {
         let place = |cause| TABLE.iter().position(|row| row.rule.cause == cause).unwrap();
         let path_stands = |cause, share| {
             let mut answers = answers(&[
@@ -238,7 +240,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bound_is_below_the_observed_rate(
+        fn no_allowed_rate_is_below_the_observed_rate(
             facts in prop::collection::vec(fact(), 0..20),
             rate in 0_u64..10_000_000_000,
             stalls in any::<bool>(),
@@ -265,7 +267,7 @@ mod tests {
         }
 
         #[test]
-        fn an_estimate_stands_only_before_all_other_limits(
+        fn an_estimate_stands_only_if_it_explains_most(
             facts in prop::collection::vec(fact(), 0..20),
         ) {
             let mut answers = answers(&facts);

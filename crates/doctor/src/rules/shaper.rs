@@ -20,8 +20,8 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let is_own = |limit: &&Limit<'_>| flow.sender.is_some() && limit.qdisc.interface == name;
     let own = limits.iter().filter(is_own).max_by_key(|limit| limit.over);
     // The packets of a tunnel, a VLAN or a bridge leave through another interface, and received
-    // packets may be redirected to another interface (ifb). A limit there belongs to the connection
-    // if it passes about as much data.
+    // packets may be redirected to another interface (ifb). A limit of the other interface belongs
+    // to the connection if it passes about as much data.
     let other = || limits.iter().find(|limit| limit.is_full() && limit.carries(flow));
     match own.filter(|own| own.is_full()).or_else(other) {
         Some(limit) => limit.finding().limits_for(limit.waits).holds(),
@@ -38,7 +38,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
 }
 
-/// `fq` limits the rate of each connection, and does not count overlimits.
+/// Judges `fq`, which limits the rate of each connection and does not count overlimits.
 fn of_each_flow(flow: &Flow<'_>, view: &View<'_>, name: &str) -> Option<Outcome> {
     let sender = flow.sender.as_ref()?;
     let queues = view.last().qdiscs.iter().filter(|qdisc| qdisc.interface == name);
@@ -64,7 +64,8 @@ fn of_each_flow(flow: &Flow<'_>, view: &View<'_>, name: &str) -> Option<Outcome>
     })
 }
 
-/// An interface that sends only acknowledgements has a limit, which holds back the arriving data.
+/// Judges a rate limit on the interface that sends the acknowledgements, which holds back the
+/// arriving data.
 fn of_answers(flow: &Flow<'_>, view: &View<'_>, limits: &[Limit<'_>], name: &str) -> Outcome {
     let own = limits.iter().filter(|limit| limit.qdisc.interface == name && limit.is_full());
     let Some(limit) = own.max_by_key(|limit| limit.over) else { return Outcome::Irrelevant };
@@ -85,7 +86,8 @@ fn of_answers(flow: &Flow<'_>, view: &View<'_>, limits: &[Limit<'_>], name: &str
         .holds()
 }
 
-/// Forwarded packets and datagrams belong to no connection of this machine.
+/// Judges a limit that affects no busy connection. Forwarded packets and datagrams belong to no
+/// connection of this machine.
 fn of_machine(view: &View<'_>) -> Outcome {
     let is_of_flow = |flow: &Flow<'_>| flow.is_busy() && of_flow(flow, view).finding().is_some();
     if view.flows.iter().any(is_of_flow) {
@@ -174,13 +176,14 @@ impl Limit<'_> {
 const MARKS: [&str; 4] = ["red", "gred", "choke", "sfb"];
 const OVERLIMITS: f64 = 20.0;
 const FEW: u64 = 5;
-/// Most bytes passed for each delayed packet if most packets are delayed: two frames.
+/// If most packets are delayed, the limit passes at most this many bytes per delayed packet: two
+/// frames.
 const EACH: u64 = 3_028;
 /// Arriving data is at least this many times as much as the acknowledgements that pass the limit.
 const ANSWERS: u64 = 5;
 /// The rate of a connection as a share of `fq`'s limit for each connection, which includes headers.
 const OF_FLOW_LIMIT: std::ops::Range<f64> = 0.8..1.1;
-/// Measured: least share of the samples with packets in the queue.
+/// Minimum share of the samples with packets in the queue (measured).
 const WAITS: f64 = 0.5;
 /// The rate of a connection as a share of the rate that the limit passes.
 const CARRIED: std::ops::Range<f64> = 0.5..1.05;
@@ -246,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_each_connection_in_fq_is_the_limit() {
+    fn a_rate_limit_per_connection_in_fq_is_the_limit() {
         let limited = |mbit: u64| {
             shaped(0, 90_000)
                 .each(move |_, sample| sample.qdiscs[0].flow_limit = Some(Rate::from_mbit(mbit)))
@@ -280,7 +283,7 @@ mod tests {
         reset.holds_not(RULE);
     }
 
-    /// A limit of another interface, which passes `mbit` Mbit/s with headers.
+    /// Builds a limit of another interface, which passes `mbit` Mbit/s with headers.
     fn elsewhere(mbit: u64) -> Sketch {
         shaped(5_000, 90_000)
             .each(|_, sample| sample.qdiscs[0].interface = "ifb0".to_owned())

@@ -61,12 +61,12 @@ fn judge(view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// Connections a second. An observation of 3 s takes a little longer, so that three connections are
-/// fewer than one each second.
+/// Minimum rate of short connections, per second. An observation of 3 s takes a little longer, so
+/// that three connections are fewer than one each second.
 const FROM: f64 = 0.9;
-/// The longest short connection, because half of a long observation is no short time.
+/// Maximum length of a short connection, because half of a long observation is no short time.
 const LONGEST: Span = Span::from_secs(2);
-/// Two connections in an observation of half a second would be four a second.
+/// Minimum number of short connections: two in half a second would be four a second.
 const FEWEST: u64 = 3;
 
 #[cfg(test)]
@@ -80,7 +80,7 @@ mod tests {
         verdict_of(Sketch::idle().recording().clone(), connections, asked)
     }
 
-    /// The verdict if `connections` open and end between two samples.
+    /// Returns the verdict if `connections` open and end between two samples.
     fn brief_verdict(connections: u64) -> Option<&'static str> {
         let mut recording = Sketch::idle().recording().clone();
         recording.periods[0].samples.truncate(2);

@@ -1,6 +1,6 @@
-//! A recording for the tests of rules: one connection of 400 Mbit/s from this machine with two
-//! cores, over `eth0` of 1 Gbit/s and a round trip of 20 ms, sampled each second for three seconds,
-//! with nothing out of order. Each test changes the facts that it needs.
+//! A recording for the tests of rules: one connection of 400 Mbit/s from this machine, over `eth0`
+//! of 1 Gbit/s and a round trip of 20 ms. The machine has two cores, and nothing is wrong. Samples
+//! are a second apart, for three seconds. Each test changes the facts that it needs.
 
 use super::{Answer, Outcome, Rule, settled};
 use crate::recording::{
@@ -45,7 +45,7 @@ impl Sketch {
         self.recording.periods[0].samples = (0..count).map(sample).collect();
     }
 
-    /// A recording without connections.
+    /// Builds a recording without connections.
     pub(crate) fn idle() -> Self {
         Self::new().each(|_, sample| {
             sample.connections.clear();
@@ -95,7 +95,7 @@ impl Sketch {
         })
     }
 
-    /// This machine only receives, and the sender is far.
+    /// Makes this machine the receiver: the sender is another machine.
     pub(crate) fn receiving(self, change: impl Fn(u64, &mut Connection)) -> Self {
         self.with_receiver(change).each(|_, sample| {
             let receiver = sample.connections.remove(1);
@@ -118,7 +118,7 @@ impl Sketch {
         self.machine(|machine| change(machine.interfaces.get_mut("eth0").unwrap()))
     }
 
-    /// The named thread uses this much of a core, in percent.
+    /// Sets the CPU time of the thread, in percent of a core.
     pub(crate) fn task(self, pid: u32, percent: u64) -> Self {
         self.each(|at, sample| {
             for one in sample.tasks.iter_mut().filter(|one| one.pid == pid) {
@@ -127,7 +127,7 @@ impl Sketch {
         })
     }
 
-    /// The core's time in percent: user, system, softirq, stolen; the rest is idle.
+    /// Sets the core's time in percent: user, system, softirq, stolen; the rest is idle.
     pub(crate) fn core(self, core: usize, [user, system, softirq, steal]: [u64; 4]) -> Self {
         self.each(|at, sample| {
             sample.cores.insert(core, times(at, [user, system, softirq, steal]));
@@ -140,7 +140,7 @@ impl Sketch {
         })
     }
 
-    /// The test of the period.
+    /// Sets the test of the period.
     pub(crate) fn attempt(mut self, attempt: Attempt) -> Self {
         self.recording.periods[0].attempt = Some(attempt);
         self
@@ -150,7 +150,7 @@ impl Sketch {
         &self.recording
     }
 
-    /// The rule's answer about the connection, or the machine, after the table of precedence.
+    /// Returns the rule's result for the connection or the machine, after the table of precedence.
     pub(crate) fn judge(&self, rule: Rule) -> Outcome {
         self.check_words();
         let view = View::of(&self.recording, &self.recording.periods[0]).unwrap();
@@ -202,7 +202,7 @@ impl Sketch {
         }
     }
 
-    /// The share of the missing speed that the rule's cause explains.
+    /// Returns the share of the missing speed that the rule's cause explains. The cause must hold.
     pub(crate) fn holds(&self, rule: Rule) -> f64 {
         match self.judge(rule) {
             Outcome::Holds(finding) => finding.explains.expect("it limits"),
@@ -210,7 +210,7 @@ impl Sketch {
         }
     }
 
-    /// The share that a cause of the machine explains, if it limits.
+    /// Returns the share that a cause of the machine explains; 0 if the cause limits nothing.
     pub(crate) fn holds_machine(&self, rule: Rule) -> Option<f64> {
         match self.on_machine(rule) {
             Outcome::Holds(finding) => finding.explains.or(Some(0.0)),

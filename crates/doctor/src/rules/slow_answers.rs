@@ -95,7 +95,7 @@ fn advised(finding: Finding) -> Finding {
     )
 }
 
-/// The end that waits, and the share of the samples in which it waits.
+/// Returns the end that waits, and the share of the samples in which it waits.
 fn waiting<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
     // The control connection of a test is silent while data moves.
     if flow.in_test {
@@ -110,7 +110,7 @@ fn waiting<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
         .find(|(_, share)| *share >= WAITS)
 }
 
-/// The share of the samples in which an answer has been due for several round trips.
+/// Returns the share of the samples in which an answer has been due for several round trips.
 fn late(end: &End<'_>) -> f64 {
     let (ties, least) = (counts_ties(end), least(end.last()));
     end.often(|c| c.waits_for_answer(ties).is_some_and(|waited| waited >= least))
@@ -123,7 +123,7 @@ fn is_answered(end: &End<'_>) -> bool {
         .is_some_and(|(out, back)| out > 0 && back >= FEWEST && back.saturating_mul(3) >= out)
 }
 
-/// Data segments sent and received.
+/// Returns the numbers of data segments sent and received.
 fn segments(end: &End<'_>) -> Option<(u64, u64)> {
     end.count(|tcp| tcp.data_segments_out).zip(end.count(|tcp| tcp.data_segments_in))
 }
@@ -151,7 +151,7 @@ fn has_never_answered(end: &End<'_>) -> bool {
     end.tcp().bytes_received == Some(Bytes::ZERO)
 }
 
-/// The number of segments without data, which are acknowledgements.
+/// Returns the number of segments without data, which are acknowledgements.
 fn without_data(
     end: &End<'_>,
     all: fn(&Tcp) -> Option<u32>,
@@ -160,12 +160,12 @@ fn without_data(
     Some(end.count(all)?.saturating_sub(end.count(data)?))
 }
 
-/// Least share of the samples in which an end waits.
+/// Minimum share of the samples in which an end waits.
 const WAITS: f64 = 0.3;
 const LEAST_SAMPLES: usize = 4;
-/// Fewest answers.
+/// Minimum number of answers of a peer that answers.
 const FEWEST: u64 = 2;
-/// Two or more ticks of a kernel of 250 Hz.
+/// At least two ticks of a kernel with HZ=250.
 const TICKS: Span = Span::from_millis(10);
 
 #[cfg(test)]
@@ -175,8 +175,8 @@ mod tests {
     use crate::recording::{Recording, ShortLived};
     use crate::{Question, diagnose};
 
-    /// Five requests a second. `sent`, `received`: milliseconds since the last data in each
-    /// direction.
+    /// Builds an end that sends five requests a second. `sent`, `received`: milliseconds since the
+    /// last data in each direction.
     fn asking(sent: u64, received: u64) -> Sketch {
         Sketch::new().sender(move |at, sender| {
             sender.send_queue = Bytes::ZERO;
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_decide_where_the_order_is_unknown() {
+    fn acknowledgements_decide_if_the_order_of_data_is_unknown() {
         asking(150, 150).holds_not(RULE);
         let theirs = asking(150, 150).tcp(|at, tcp| tcp.segments_in = Some(2 + 10 * at as u32));
         assert!(theirs.holds(RULE) > 0.8);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_of_a_sender_without_answers_are_its_own() {
+    fn pauses_of_a_sender_that_gets_no_answers_blame_the_sender() {
         let one_way = asking(150, 900).tcp(|_, tcp| {
             (tcp.data_segments_in, tcp.bytes_received) = (Some(1), Some(Bytes::new(1)));
         });

@@ -37,7 +37,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         if receiver.last().holders.is_empty() && waits_at(view, receiver.last().local) {
             return Outcome::Irrelevant;
         }
-        // Other causes explain a reader without CPU time.
+        // A reader without CPU time is not this cause; other rules report it.
         let throttled = receiver.throttled(view).is_some_and(|group| group.is_held_back());
         let starved = reader.is_some_and(|task| task.waited.unwrap_or(0.0) > 0.3);
         // A program of the reader's pipeline may wait for the disk.
@@ -116,8 +116,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The peer of another connection on which the reader sends data at about this rate, if data waits
-/// there. A proxy reads only as fast as it can write.
+/// Returns the peer of another connection on which the reader sends data at about this rate, if
+/// unsent data waits on it. A proxy reads only as fast as it can write.
 fn passes_on(receiver: &End<'_>, flow: &Flow<'_>, view: &View<'_>) -> Option<SocketAddr> {
     let rate = flow.rate().bits_per_second();
     let alike = |other: &&Flow<'_>| {
@@ -209,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_queue_or_a_steady_window_is_another_cause() {
+    fn an_empty_queue_or_a_steady_window_rules_out_the_reader() {
         limited(80).with_receiver(|_, _| {}).holds_not(RULE);
         limited(80).holds_not(RULE);
         limited(10).tcp(|at, tcp| tcp.peer_window = Some(Bytes::new(at * 9))).holds_not(RULE);
     }
 
     #[test]
-    fn a_reader_without_cpu_time_is_another_cause() {
+    fn a_reader_without_cpu_time_is_not_blamed_as_slow() {
         let busy =
             limited(80).with_receiver(|_, c| c.receive_queue = Bytes::new(3_000_000)).task(8, 97);
         busy.holds_not(RULE);
@@ -224,7 +224,7 @@ mod tests {
 
     /// The reader of one connection sends the same data on over another connection.
     #[test]
-    fn a_proxy_that_may_not_write_is_no_slow_reader() {
+    fn a_proxy_that_waits_to_write_is_no_slow_reader() {
         let proxy = |unsent: u64, pid: u32| {
             let came = Sketch::new().receiving(|_, receiver| {
                 receiver.receive_queue = Bytes::new(3_000_000);

@@ -48,7 +48,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The share of the samples in which the sender waits for the timer.
+/// Returns the share of the samples in which the sender waits for the timer.
 fn waits(sender: &End<'_>) -> f64 {
     sender.often(|c| {
         let is_silent = c.tcp.last_sent.is_some_and(|time| time >= USUAL);
@@ -56,9 +56,9 @@ fn waits(sender: &End<'_>) -> f64 {
     })
 }
 
-/// The kernel's own minimum is 200 ms.
+/// Shortest silence that counts as a long timeout: the kernel's own minimum is 200 ms.
 const USUAL: Span = Span::from_millis(300);
-/// Least share of the samples in which the sender waits for the timer.
+/// Minimum share of the samples in which the sender waits for the timer.
 const WAITS: f64 = 0.2;
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use crate::{Question, diagnose};
 
-    /// The timeout of each sample, and the time since the sender's last segment.
+    /// Sets the timeout of each sample, and the time since the sender's last segment.
     fn waiting(rto: [u64; 4], silent: u64) -> Sketch {
         Sketch::new().tcp(move |at, tcp| {
             tcp.backoff = Some(0);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_minimum_of_the_timeout_is_the_limit() {
+    fn a_long_minimum_timeout_is_the_limit() {
         let named = waiting([1_020, 1_024, 1_020, 1_028], 700);
         assert!(named.holds(RULE) > 0.95);
         let verdict = diagnose(named.recording(), Question::Flow).verdict;
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usual_timeout_or_a_timeout_that_follows_the_round_trips_rules_it_out() {
+    fn a_usual_timeout_or_one_that_follows_the_rtt_rules_out_slow_timeouts() {
         waiting([220; 4], 700).holds_not(RULE);
         waiting([1_020, 900, 700, 650], 700).holds_not(RULE);
         let varies = waiting([1_020; 4], 700).tcp(|_, tcp| {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn one_late_acknowledgement_does_not_hide_a_long_minimum() {
+    fn one_late_acknowledgement_does_not_hide_a_long_minimum_timeout() {
         let late = waiting([1_020, 1_020, 1_900, 1_020], 700).tcp(|at, tcp| {
             tcp.rttvar = Some(Span::from_millis(if at == 2 { 400 } else { 2 }));
         });
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_minimum_is_found_after_backoffs() {
+    fn a_long_minimum_timeout_is_found_after_backoffs() {
         let doubled = waiting([1_020, 2_040, 4_080, 4_080], 700).tcp(|at, tcp| {
             tcp.backoff = Some([0, 1, 2, 2][at as usize]);
         });

@@ -79,10 +79,10 @@ fn is_tiny(flow: &Flow<'_>, sender: &End<'_>, mss: Bytes) -> bool {
 const HEADERS: u64 = 72;
 /// Bytes of the headers of Ethernet, IPv4, and TCP with timestamps.
 const HEADERS_ON_WIRE: u64 = 66;
-/// The kernel learns no smaller MTU from ICMP messages (net.ipv4.route.min_pmtu).
+/// Smallest MTU that the kernel learns from ICMP messages (net.ipv4.route.min_pmtu).
 const LEAST_LEARNED: u32 = 552;
 const TINY: Bytes = Bytes::new(128);
-/// Fewest segments in the peer's window.
+/// Minimum number of segments in the peer's window.
 const MANY: u64 = 16;
 
 #[cfg(test)]
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_mtu_of_the_path_or_a_usual_segment_rules_it_out() {
+    fn a_small_path_mtu_or_a_usual_mss_rules_out_small_segments() {
         clamped(524, 576).holds_not(RULE);
         clamped(1448, 1500).holds_not(RULE);
     }

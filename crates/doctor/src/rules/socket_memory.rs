@@ -9,7 +9,8 @@ pub(super) const RULE: Rule =
     Rule::new("tcp-memory", "the memory of TCP sockets").flow(of_flow).machine(judge);
 pub(super) const DROPS: Case = Case::new("the kernel drops segments for which it has no memory");
 
-/// An end's buffer is small, or the kernel drops its packets, because socket memory is short.
+/// Judges an end whose buffer is small, or whose packets the kernel drops, because socket memory is
+/// short.
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let held = flow.sender.as_ref().map_or(0.0, |sender| {
         sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0)
@@ -24,7 +25,8 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
 }
 
-/// The control group of an end keeps memory from its sockets, even if the machine has memory.
+/// Judges the control group of an end that refuses memory to its sockets, even if the machine has
+/// memory.
 fn of_group(flow: &Flow<'_>, view: &View<'_>) -> Option<Finding> {
     // The receiver drops segments that it may not store. Linux 6.18 counts the drops for the
     // namespace, not for the group.

@@ -27,7 +27,8 @@ fn of_machine(view: &View<'_>) -> Outcome {
     finding(view, |_| true).map_or_else(|outcome| outcome, Finding::holds)
 }
 
-/// `counts`: whether packets of the connection may be processed on a core.
+/// Finds a core that softirqs fill. `counts`: whether packets of the connection may be processed on
+/// a core.
 fn finding(view: &View<'_>, counts: impl Fn(usize) -> bool) -> Result<Finding, Outcome> {
     if view.cores.is_empty() {
         return Err(Outcome::not_seen("the CPU time of cores"));
@@ -90,7 +91,7 @@ fn finding(view: &View<'_>, counts: impl Fn(usize) -> bool) -> Result<Finding, O
     Ok(finding)
 }
 
-/// Measured: least busy share of a full core.
+/// Minimum utilisation at which a core counts as full (measured).
 const FULL: f64 = 0.9;
 const MOSTLY: f64 = 0.6;
 const IDLE: f64 = 0.3;
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_full_of_another_devices_interrupts_rules_it_out() {
+    fn a_core_with_another_devices_interrupts_is_no_limit() {
         let full = |core: usize| {
             Sketch::new().core(1, [2, 8, 88, 0]).interface(|eth0| {
                 eth0.queues.clear();
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_full_core_or_a_single_core_rules_it_out() {
+    fn a_second_full_core_or_a_single_core_rules_out_one_softirq_core() {
         let both = Sketch::new().core(0, [2, 8, 88, 0]).core(1, [2, 8, 88, 0]);
         both.holds_not(RULE);
         Sketch::new().core(0, [2, 8, 70, 0]).holds_not(RULE);

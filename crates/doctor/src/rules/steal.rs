@@ -18,7 +18,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
     }
 }
 
-/// `counts`: whether the connection needs a core.
+/// Judges the core with most stolen time. `counts`: whether the connection needs a core.
 fn judge(view: &View<'_>, counts: impl Fn(usize) -> bool) -> Outcome {
     let Some((core, worst)) = view
         .cores
@@ -51,7 +51,7 @@ fn judge(view: &View<'_>, counts: impl Fn(usize) -> bool) -> Outcome {
     if busy + worst >= WANTED { finding.limits_for(worst) } else { finding }.holds()
 }
 
-/// Measured: least stolen share of a core's time.
+/// Minimum stolen share of a core's time (measured).
 const STOLEN: f64 = 0.05;
 const WANTED: f64 = 0.6;
 

@@ -40,7 +40,7 @@ fn goes_on(end: &End<'_>, stopped: &BTreeMap<u32, Stopped<'_>>) -> bool {
     end.pids().any(|pid| !stopped.contains_key(&pid)) && moved(middle) != moved(end.tcp())
 }
 
-/// A program such as cpulimit stops and continues a process many times a second.
+/// Judges a process that a program such as cpulimit stops and continues many times a second.
 fn again_and_again(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
     let waits = ends.into_iter().filter_map(|(side, end)| {
@@ -79,7 +79,7 @@ fn name(end: &End<'_>, pid: u32) -> String {
     format!("{} (process {pid})", holder.map_or("a process", |holder| holder.name.as_str()))
 }
 
-/// The share of the samples in which a signal had stopped all threads of a process.
+/// Returns the share of the samples in which a signal had stopped all threads of a process.
 fn stopped_share(view: &View<'_>, pid: u32) -> f64 {
     let (mut seen, mut stopped) = (0u32, 0u32);
     for sample in view.samples() {
@@ -149,7 +149,7 @@ impl Stopped<'_> {
     }
 }
 
-/// The processes that are frozen, or whose threads were stopped in all samples.
+/// Returns the processes that are frozen, or whose threads were stopped in all samples.
 fn stopped<'a>(view: &View<'a>) -> BTreeMap<u32, Stopped<'a>> {
     let period = view.period;
     let tasks = || period.samples.iter().flat_map(|sample| &sample.tasks);
@@ -166,7 +166,7 @@ fn stopped<'a>(view: &View<'a>) -> BTreeMap<u32, Stopped<'a>> {
     found
 }
 
-/// Least share of the samples in which a process is stopped.
+/// Minimum share of the samples in which a process is stopped.
 const SOMETIMES: f64 = 0.25;
 
 #[cfg(test)]

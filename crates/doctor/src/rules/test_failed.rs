@@ -12,7 +12,7 @@ fn judge(view: &View<'_>) -> Outcome {
     let message = attempt.message.clone().unwrap_or_else(|| "it did not say why".to_owned());
     let advice = match attempt.refusal {
         None => return Outcome::Irrelevant,
-        // Other causes explain these refusals.
+        // Other rules report these refusals.
         Some(Refusal::Refused | Refusal::Silent | Refusal::Unreachable | Refusal::NoPort) => {
             return Outcome::Irrelevant;
         }
@@ -42,7 +42,7 @@ mod tests {
     use crate::recording::Attempt;
 
     #[test]
-    fn a_failed_test_holds_unless_another_cause_explains_it() {
+    fn a_failed_test_is_a_finding_unless_another_cause_explains_it() {
         let failed = |refusal| {
             Sketch::idle().attempt(Attempt {
                 host: "far".to_owned(),

@@ -49,7 +49,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// A program that sleeps between two reads is no fault.
+/// Shortest silence that is a fault: a program may sleep between two reads.
 const LEAST: Span = Span::from_millis(900);
 
 #[cfg(test)]
@@ -59,7 +59,7 @@ mod tests {
     use crate::recording::ConnectionState;
     use crate::{Question, diagnose};
 
-    /// A SYN over a tunnel whose program takes `packets` packets a second.
+    /// Builds a SYN over a tunnel whose program takes `packets` packets a second.
     fn over_tunnel(packets: u64) -> Sketch {
         let sketch = Sketch::new().interface(|eth0| eth0.kind = Some("tun".to_owned()));
         let opening = sketch.sender(|_, sender| {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tunnel_program_that_works_or_another_interface_rules_it_out() {
+    fn a_program_that_reads_its_tunnel_or_another_interface_is_no_fault() {
         over_tunnel(1).holds_not(RULE);
         over_tunnel(0).interface(|eth0| eth0.kind = None).holds_not(RULE);
         Sketch::new().interface(|eth0| eth0.kind = Some("tun".to_owned())).holds_not(RULE);

@@ -60,7 +60,8 @@ fn judge(view: &View<'_>) -> Outcome {
     Outcome::ruled_out(format!("{came} datagrams came to a port that no program has opened"))
 }
 
-/// Fewest refused datagrams a second. Late answers to a program that has ended are fewer.
+/// Minimum number of refused datagrams a second. Late answers to a program that has ended are
+/// rarer.
 const PER_SECOND: f64 = 5.0;
 const SHARE: f64 = 0.5;
 const MESSAGES: f64 = 0.6;

@@ -1,6 +1,6 @@
-//! Acknowledgements wait in a queue on their way back, and the sender waits for them although the
-//! path forward has room. Reasons are an uplink that is much slower than the downlink, and uploads
-//! beside downloads.
+//! Acknowledgements wait in a queue on the return path, and the sender waits for them although the
+//! forward path has capacity left. Reasons are an uplink that is much slower than the downlink, and
+//! uploads beside downloads.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{End, Flow, View};
@@ -97,10 +97,10 @@ impl Spacing {
 
 const SHORTEST: Span = Span::from_millis(1);
 const HELD: f64 = 0.5;
-/// Least share of the queue on the way back.
+/// Minimum share of the queueing delay on the return path.
 const MOST_OF_QUEUE: f64 = 0.6;
-/// Most segments for each acknowledgement without a queue: a receiver acknowledges each second
-/// segment (RFC 5681).
+/// Maximum number of segments per acknowledgement without a queue: a receiver acknowledges each
+/// second segment (RFC 5681).
 const SEGMENTS: f64 = 2.4;
 /// Segments of a faster flow arrive so close to one another that receivers merge them (GRO).
 const FASTEST: Rate = Rate::from_mbit(50);
@@ -114,7 +114,8 @@ mod tests {
     use super::*;
     use units::Bytes;
 
-    /// A flow of 20 Mbit/s with a queue of 60 ms, and one acknowledgement for `each` segments.
+    /// Builds a flow of 20 Mbit/s with a queue of 60 ms, and one acknowledgement for `each`
+    /// segments.
     fn queued(each: u32) -> Sketch {
         Sketch::new().tcp(move |at, tcp| {
             let sent = at as u32 * 1_726;
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn few_acknowledgements_behind_a_queue_blame_the_way_back() {
+    fn few_acknowledgements_and_a_queue_blame_the_return_path() {
         assert!(queued(12).holds(RULE) > 0.8);
         queued(12).holds_not(super::super::path::RULE);
         queued(2).holds_not(RULE);
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_tells_the_direction_of_the_queue() {
+    fn a_capture_shows_the_direction_of_the_queue() {
         let back = |millis: u64| {
             queued(2).tcp(move |_, tcp| tcp.back_queue = Some(Span::from_millis(millis)))
         };

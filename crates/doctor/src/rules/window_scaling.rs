@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_scale_without_a_full_window_limits_nothing() {
+    fn missing_window_scaling_without_a_full_window_limits_nothing() {
         assert_eq!(without(0, 25).judge(RULE).finding().unwrap().explains, None);
         assert_eq!(without(95, 1).judge(RULE).finding().unwrap().explains, None);
         Sketch::new().holds_not(RULE);

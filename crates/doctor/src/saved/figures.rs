@@ -1,9 +1,9 @@
-//! Readers of saved numbers. A number that is missing or out of its range is `None`.
+//! Reads saved numbers. A number that is missing or out of its range is `None`.
 
 use serde_json::Value;
 use units::{Bytes, Rate, Share, Span};
 
-/// The value at a path of keys.
+/// Returns the value at a path of keys.
 pub(super) fn at<'v>(value: &'v Value, keys: &[&str]) -> Option<&'v Value> {
     keys.iter().try_fold(value, |value, key| value.get(key))
 }
@@ -44,7 +44,7 @@ pub(super) fn list<'v>(value: &'v Value, keys: &[&str]) -> &'v [Value] {
     at(value, keys).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// A time of less than ten years.
+/// Converts seconds to a time; `None` for ten years or more.
 pub(super) fn span(seconds: f64) -> Option<Span> {
     (seconds.is_finite() && (0.0..3e8).contains(&seconds)).then(|| Span::from_secs_f64(seconds))
 }
@@ -57,7 +57,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn numbers_out_of_range_are_none() {
+    fn missing_numbers_and_numbers_out_of_range_are_none() {
         let value = json!({"a": {"b": 2.5, "c": -1, "d": "x", "e": 1e300, "f": 120}});
         assert_eq!(number(&value, &["a", "b"]), Some(2.5));
         assert_eq!(micros(&value, &["a", "b"]), Some(Span::from_nanos(2500)));

@@ -1,5 +1,5 @@
-//! The directory of `weir lab run`: a period for each cell, from its valid turn with the median
-//! rate.
+//! Reads the directory of `weir lab run`: a period for each cell, from its valid run with the
+//! median rate.
 
 use super::figures::{at, list, number, span, text};
 use super::{begin_cores, unseen};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use units::{Bytes, Rate, Share, Span};
 
-/// `results` is null if the run was stopped before it wrote any.
+/// Reads a lab. `results` is null if the run was stopped before it wrote any.
 pub(super) fn read(results: &Value, journal: Option<&str>) -> Result<Recording, String> {
     let lab = text(results, &["lab"]).unwrap_or("a lab").to_owned();
     let Some(journal) = journal else {
@@ -73,7 +73,7 @@ fn shown(mut turn: Value) -> Value {
     turn
 }
 
-/// The cells of the results. For a run that was stopped, the cells of its turns.
+/// Returns the cells of the results. If the lab was stopped, returns the cells that its runs name.
 fn cells(results: &Value, turns: &[Value]) -> Vec<Value> {
     let known = list(results, &["cells"]);
     let mut cells: Vec<Value> = known.iter().take(MOST_CELLS).cloned().collect();
@@ -97,7 +97,7 @@ fn is_valid(turn: &Value) -> bool {
     turn.get("measured").is_some() && list(turn, &["measured", "invalid"]).is_empty()
 }
 
-/// The reason why a turn does not count.
+/// Returns the reason why a run does not count.
 fn flaw(turn: &Value) -> Option<String> {
     let what = |flaw: &Value| text(flaw, &["what"]).map(str::to_owned);
     list(turn, &["measured", "invalid"])
@@ -110,7 +110,7 @@ fn goodput(turn: &Value) -> Option<f64> {
     number(turn, &["measured", "metrics", "goodput_mbit_s", "value"])
 }
 
-/// The turn whose rate is the median.
+/// Returns the run with the median rate.
 fn median(turns: Vec<&Value>) -> Option<&Value> {
     let mut ranked: Vec<_> =
         turns.into_iter().filter_map(|turn| Some((goodput(turn)?, turn))).collect();
@@ -132,7 +132,7 @@ struct Links {
 }
 
 impl Links {
-    /// The rate of a cell's link, and the address behind it.
+    /// Returns the rate of a cell's link, and the address behind it.
     fn of(&mut self, cell: &Value) -> (Option<Rate>, IpAddr) {
         let rate = at(cell, &["axes", "rate"]).and_then(Value::as_str);
         let rate = rate.and_then(|text| text.parse::<Rate>().ok());
@@ -251,7 +251,7 @@ fn period(turn: &Value, results: &Value, link: (Option<Rate>, IpAddr)) -> Option
     })
 }
 
-/// The share of a core, in percent, that a side used if a single thread did its work.
+/// Returns the share of a core, in percent, that a side used if a single thread did its work.
 fn only_thread(turn: &Value, side: &str) -> Option<f64> {
     let metric =
         |name: &str| number(turn, &["measured", "metrics", &format!("{name}.{side}"), "value"]);
@@ -259,7 +259,7 @@ fn only_thread(turn: &Value, side: &str) -> Option<f64> {
     (threads > 0.0 && threads < TWO_THREADS).then(|| metric("cpu_percent")).flatten()
 }
 
-/// The far end's core: at least as busy as the receiving side's only thread.
+/// Returns the load of the far end's core: at least that of the receiving side's only thread.
 fn far(turn: &Value) -> Option<FarEnd> {
     let busy = Share::from_percent(only_thread(turn, "server")?.min(100.0))?;
     let (user, system) = (Some(Share::ZERO), Some(busy));
@@ -288,7 +288,7 @@ fn connection(turn: &Value, measured: &Value) -> Connection {
         probing: false,
         drops: 0,
         beside: false,
-        // Some turns do not state the algorithm, but their system has its name.
+        // Some runs do not state the algorithm, but the name of their system does.
         congestion: text(measured, &["congestion_control"])
             .or(text(turn, &["system"]).filter(|name| ALGORITHMS.contains(name)))
             .map(str::to_owned),
@@ -347,7 +347,7 @@ fn advance(
     }
 }
 
-/// The cores' times were not saved one by one: each core gets the mean.
+/// Adds CPU times. They were not saved per core, so each core gets the mean.
 fn add_core(times: &mut CoreTimes, measured: &Value, results: &Value, passed: Span) {
     let metric = |name: &str| number(measured, &["metrics", name, "value"]);
     let Some(idle) = metric("idle_percent") else { return };
@@ -362,7 +362,7 @@ fn add_core(times: &mut CoreTimes, measured: &Value, results: &Value, passed: Sp
     times.system = times.system + part(busy - softirq);
 }
 
-/// A turn's lines over time, without the omitted time.
+/// A run's time series, without the omitted time.
 struct Series<'v> {
     all: &'v [Value],
     times: Vec<f64>,

@@ -77,7 +77,7 @@ pub(super) fn read(document: &Value) -> Result<Recording, String> {
     Ok(recording)
 }
 
-/// A connection of the test.
+/// A connection of the test, as the result lists it.
 struct Stream {
     socket: u64,
     sends: bool,
@@ -104,7 +104,7 @@ fn streams(document: &Value) -> Vec<Stream> {
     streams.collect()
 }
 
-/// The first sample: all counters are zero, and no gauge is known yet.
+/// Builds the first sample: all counters are zero, and no gauge is known yet.
 fn first(streams: &[Stream], program: &str) -> Sample {
     let connections = streams.iter().map(|stream| Connection {
         local: stream.local,
@@ -265,7 +265,7 @@ fn attempt(document: &Value, streams: &[Stream], is_weir: bool) -> Attempt {
     }
 }
 
-/// The far sender's own limits, if it reported them.
+/// Returns the far sender's own limits, if it reported them.
 fn of_far_sender(document: &Value) -> FarEnd {
     let far = list(document, &["weir", "streams"]).iter().find(|one| {
         at(one, &["sends"]).and_then(Value::as_bool) == Some(false) && one.get("path").is_some()
@@ -289,8 +289,8 @@ const NEVER: [&str; 4] = [
 ];
 /// The segment size of TCP with timestamps over an Ethernet of 1500 bytes.
 const USUAL_MSS: u64 = 1448;
-/// With more intervals than this, the first interval is left out: it has the start of the
-/// connection.
+/// With more intervals than this, the first interval is left out, because it contains the start of
+/// the connection.
 const FEW: usize = 3;
 const MOST_INTERVALS: usize = 4000;
 const MOST_STREAMS: usize = 256;

@@ -1,4 +1,4 @@
-//! Connections that wait to be accepted.
+//! Signs of connections in an accept queue.
 
 use crate::view::View;
 use std::net::SocketAddr;

@@ -1,18 +1,18 @@
-//! The window that the receiving end offers.
+//! Signs about the receive window.
 
 use crate::bound;
 use crate::recording::{Connection, ConnectionState};
 use crate::view::{End, Flow};
 use units::{Bytes, Span};
 
-/// The share of the far sender's busy time in which this machine's window held that sender.
+/// Returns the share of the far sender's busy time in which this machine's window held that sender.
 pub(crate) fn far_held(flow: &Flow<'_>) -> Option<f64> {
     let far = flow.far?;
     let busy = far.busy.filter(|busy| *busy > Span::ZERO)?;
     Some((far.window_limited?.secs_f64() / busy.secs_f64()).min(1.0))
 }
 
-/// The shortest round trip that the receiver measured, at the handshake or by the sender's
+/// Returns the shortest round trip that the receiver measured, at the handshake or by the sender's
 /// timestamps. A round trip by timestamps includes the sender's pauses.
 pub(crate) fn shortest(receiver: &End<'_>) -> Option<Span> {
     let by_timestamps = receiver.values(|c| c.tcp.receive_rtt).into_iter().min();
@@ -49,8 +49,8 @@ pub(crate) fn is_reader_slow(flow: &Flow<'_>) -> bool {
     sender.often(probes) > 0.1 || small * 4 >= windows.len().max(1) || moves_with_reads(sender)
 }
 
-/// The windows that the far end offered. A peer that has not answered the handshake has offered
-/// none.
+/// Returns the windows that the far end offered. A peer that has not answered the handshake has
+/// offered none.
 pub(crate) fn offered(sender: &End<'_>) -> Vec<Bytes> {
     let has_answered = |c: &Connection| c.state != ConnectionState::SynSent;
     sender.values(|c| c.tcp.peer_window.filter(|_| has_answered(c)))
@@ -94,12 +94,12 @@ pub(crate) fn lacks_scaling(sender: &End<'_>) -> bool {
     sender.tcp().window_scaling == Some(false)
 }
 
-/// The least fall that counts is the largest window divided by this number.
+/// The smallest fall that counts is the largest window divided by this number.
 const PART_OF_WINDOW: u64 = 25;
 const FEWEST_FALLS: usize = 2;
-/// Least share of the samples with a window below the largest.
+/// Minimum share of the samples with a window below the largest.
 const OFTEN_BELOW: f64 = 0.1;
 /// Observed rate as a share of the rate that the window allows.
 const EXACT: std::ops::Range<f64> = 0.8..1.25;
-/// Least congestion window, in windows of the far end.
+/// Minimum congestion window, as a multiple of the far end's window.
 const SMALLER: f64 = 1.1;

@@ -1,4 +1,4 @@
-//! The queues of received packets, one for each core.
+//! Signs about the input queues of cores.
 
 use crate::view::View;
 
@@ -10,5 +10,5 @@ pub(crate) fn drops_many(view: &View<'_>) -> bool {
     dropped > 0 && dropped as f64 >= SHARE * processed.saturating_add(dropped) as f64
 }
 
-/// Least share of dropped packets.
+/// Minimum share of dropped packets.
 const SHARE: f64 = 1e-3;

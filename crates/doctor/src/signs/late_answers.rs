@@ -1,4 +1,4 @@
-//! Answers that come late.
+//! Signs of late answers.
 
 use crate::recording::{Connection, Sample};
 use crate::view::View;
@@ -14,7 +14,8 @@ pub(crate) struct Short {
     pub(crate) remote: SocketAddr,
 }
 
-/// `None` if short connections seldom wait, or if the user asks about no connection.
+/// Looks for late answers among short connections. `None` if they seldom wait, or if the user asks
+/// about no connection.
 pub(crate) fn among_short(view: &View<'_>) -> Option<Short> {
     if view.recording.focus.is_none() || view.period.attempt.is_some() {
         return None;
@@ -36,22 +37,22 @@ pub(crate) fn among_short(view: &View<'_>) -> Option<Short> {
     is_common.then_some(Short { share, waited: cookies.len(), longest, remote })
 }
 
-/// The time that a connection has waited for its first answer, if that time is long.
+/// Returns the time that a connection has waited for its first answer, if that time is long.
 fn is_late(connection: &Connection) -> Option<Span> {
     let ties = connection.tcp.bytes_received == Some(Bytes::ZERO);
     connection.waits_for_answer(ties).filter(|waited| *waited >= least(connection))
 }
 
-/// The shortest wait that makes an answer late.
+/// Returns the shortest wait that makes an answer late.
 pub(crate) fn least(connection: &Connection) -> Span {
     (connection.tcp.min_rtt.unwrap_or_default() * TRIPS).max(LEAST)
 }
 
-/// Least share of the samples with a late answer.
+/// Minimum share of the samples with a late answer.
 pub(crate) const MOSTLY: f64 = 0.5;
-/// Least number of connections with a late answer.
+/// Minimum number of connections with a late answer.
 pub(crate) const FEWEST_SHORT: usize = 3;
-/// A program that is ready to answer takes less time than this.
+/// Shortest wait that makes an answer late: a ready program answers sooner.
 const LEAST: Span = Span::from_millis(30);
-/// Least wait in round trips.
+/// Shortest wait that makes an answer late, in round trips.
 const TRIPS: u64 = 3;

@@ -12,7 +12,8 @@ pub(crate) struct Recovery {
     pub(crate) full: f64,
 }
 
-/// `None` unless the window limits a long path without a queue.
+/// Returns the state of a window that recovers; `None` unless the window limits a long path without
+/// a queue.
 pub(crate) fn recovery(sender: &End<'_>) -> Option<Recovery> {
     let tcp = sender.tcp();
     let (threshold, window) = (tcp.ssthresh?, tcp.cwnd?);
@@ -35,7 +36,7 @@ pub(crate) fn paces_itself(congestion: &str) -> bool {
     PACED.iter().any(|name| congestion.starts_with(name))
 }
 
-/// The rate that a share of lost segments allows, and the name of the formula.
+/// Returns the rate that a share of lost segments allows, and the name of the formula.
 pub(crate) fn allowed(
     sender: &End<'_>,
     congestion: &str,

@@ -1,4 +1,4 @@
-//! The sender's buffer.
+//! Signs about the send buffer.
 
 use crate::bound;
 use crate::view::{End, Flow};
@@ -35,16 +35,16 @@ fn is_tiny(flow: &Flow<'_>) -> bool {
         && varies < SHORT
 }
 
-/// The rate of one buffer in each round trip. The kernel's limit counts overhead, too: about half
-/// of the limit is data. Only the shortest round trip is a property of the path: a longer round
-/// trip contains a queue, or the receiver's delay.
+/// Returns the rate of one buffer per round trip. The kernel's limit counts overhead, too: about
+/// half of the limit is data. Only the shortest round trip is a property of the path: a longer
+/// round trip contains a queue, or the receiver's delay.
 pub(crate) fn allowed(sender: &End<'_>) -> Option<Rate> {
     let half = Bytes::new(sender.median(|c| c.send_limit)?.count() / 2);
     let rtt = sender.rtt()?;
     bound::window(half, sender.tcp().min_rtt.map_or(rtt, |least| least.min(rtt)))
 }
 
-/// The share of the observation in which the buffer itself held the sender back.
+/// Returns the share of the observation in which the buffer itself held the sender back.
 pub(crate) fn held(flow: &Flow<'_>) -> f64 {
     let Some(sender) = &flow.sender else { return 0.0 };
     let limited = sender.buffer_limited().unwrap_or(0.0);
@@ -65,10 +65,10 @@ pub(crate) fn waits_for_reader(flow: &Flow<'_>) -> bool {
         && !is_the_buffer(flow, allowed(sender))
 }
 
-/// Least rate in units of the rate that the buffer allows. A buffer with more overhead, full most
+/// Minimum rate in units of the rate that the buffer allows. A buffer with more overhead, full most
 /// of the time, still reaches this share.
 const NEAR: f64 = 0.3;
-/// Measured: least share of the time in which the buffer holds the sender.
+/// Minimum share of the time in which the buffer holds the sender (measured).
 const LIMITED: f64 = 0.2;
 const SHORT: Span = Span::from_millis(1);
 /// A kernel that may enlarge the buffer gives a new connection a larger buffer (tcp_sndbuf_expand).

@@ -1,4 +1,4 @@
-//! A connection beside the other connections of its path.
+//! Signs from other connections to the same host.
 
 use crate::view::{End, Flow, View};
 
@@ -22,7 +22,7 @@ fn lossy(flow: &Flow<'_>) -> Option<f64> {
     flow.sender.as_ref()?.loss().filter(|loss| *loss >= LOSSY)
 }
 
-/// Least share of lost segments.
+/// Minimum share of lost segments of a lossy connection.
 const LOSSY: f64 = 1e-3;
 const FASTER: f64 = 1.5;
 const MORE: f64 = 4.0;

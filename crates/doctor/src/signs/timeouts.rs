@@ -1,4 +1,4 @@
-//! The retransmission timer.
+//! Signs about the retransmission timer.
 
 use crate::recording::Connection;
 use crate::view::{End, Flow};
@@ -18,8 +18,8 @@ pub(crate) fn backs_off(flow: &Flow<'_>) -> bool {
     })
 }
 
-/// The time that the kernel adds to the smoothed round trip, if this time is long and does not
-/// follow the deviation of the round trips. Each backoff doubles the timer.
+/// Returns the time that the kernel adds to the smoothed round trip for its timeout. `None` if this
+/// time is short, or follows the deviation of the round trips. Each backoff doubles the timer.
 pub(crate) fn least_timeout(sender: &End<'_>) -> Option<Span> {
     let added = |c: &Connection| {
         let rtt = c.tcp.rtt.filter(|rtt| *rtt > Span::ZERO)?;
@@ -41,18 +41,19 @@ pub(crate) fn least_timeout(sender: &End<'_>) -> Option<Span> {
     (is_named && added.len() >= FEWEST).then_some(middle)
 }
 
-/// A long time added to the round trip: the kernel adds at least 200 ms by default.
+/// Shortest time added to the round trip that counts as long: the kernel adds at least 200 ms by
+/// default.
 pub(crate) const LONG: Span = Span::from_millis(600);
 /// Timers that differ by less are alike: the kernel counts timeouts in ticks.
 const ALIKE: Span = Span::from_millis(20);
-/// Least share of the samples whose timers are alike.
+/// Minimum share of the samples whose timers are alike.
 const MOST_ALIKE: f64 = 0.75;
 /// After this number of backoffs, the timer may have reached its maximum, 120 s.
 const BACKOFFS: u32 = 6;
-/// Least share of lost segments, and least number of retransmitted segments.
+/// Minimum share of lost segments. Below: minimum number of retransmitted segments.
 const LOSSY: f64 = 0.03;
 const SEVERAL: u32 = 5;
-/// A segment that is lost more often than this never arrives.
+/// After more retransmissions than this, a segment never arrives.
 const FEW_BACKOFFS: u8 = 3;
-/// Least number of samples.
+/// Minimum number of samples.
 const FEWEST: usize = 3;

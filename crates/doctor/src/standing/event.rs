@@ -49,7 +49,7 @@ impl Event {
         Self { event: Happening::Stop, ..Self::ends(subject, lasted) }
     }
 
-    /// The document on one line.
+    /// Returns the document on one line.
     pub fn line(&self) -> String {
         serde_json::to_string(self).unwrap_or_default() + "\n"
     }

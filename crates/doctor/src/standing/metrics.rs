@@ -1,4 +1,5 @@
-//! The text format of <https://prometheus.io/docs/instrumenting/exposition_formats/>.
+//! Writes metrics in the text format of
+//! <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
 use super::{NONE, Standing};
 use std::fmt::Write;
@@ -81,7 +82,8 @@ fn head(text: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(text, "# HELP weir_doctor_{name} {help}\n# TYPE weir_doctor_{name} {kind}");
 }
 
-/// Only `\` and `"` need an escape: `units::foreign` has replaced the control characters of names.
+/// Quotes a label value. Only `\` and `"` need an escape: `units::foreign` has replaced the control
+/// characters of names.
 fn label(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

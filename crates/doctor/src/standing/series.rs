@@ -67,7 +67,7 @@ pub(super) struct Series {
     most: usize,
     apart: BTreeMap<Subject, Span>,
     others: BTreeMap<Subject, Span>,
-    /// Additions to the series `other`.
+    /// The number of additions that went to the series `other`.
     pub(super) refused: u64,
 }
 
@@ -116,8 +116,9 @@ fn network(peer: IpAddr) -> String {
     }
 }
 
-/// The name of a container or service, from the path of its control group. A container's name keeps
-/// twelve digits of its number, as in `docker ps`. A user's sessions have the user's name.
+/// Returns the name of a container or service, from the path of its control group. A container's
+/// name keeps twelve digits of its number, as in `docker ps`. A user's sessions have the user's
+/// name.
 fn container(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let Some((last, above)) = parts.split_last() else { return String::new() };
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn destinations_are_networks() {
+    fn destinations_are_aggregated_to_networks() {
         for (peer, expected) in [
             ("203.0.113.77", "203.0.113.0/24"),
             ("::ffff:203.0.113.77", "203.0.113.0/24"),

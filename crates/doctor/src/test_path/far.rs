@@ -2,7 +2,7 @@ use crate::recording::FarEnd;
 use perf::event::Ended;
 use units::{Bytes, Share};
 
-/// The far end's figures, as far as the far end reported them.
+/// Returns the results that the far end reported.
 pub(super) fn of(ended: &Ended, weir: bool) -> FarEnd {
     let mut far = FarEnd { weir, congestion: ended.remote_congestion.clone(), ..FarEnd::default() };
     if let Some(cpu) = &ended.remote_cpu {

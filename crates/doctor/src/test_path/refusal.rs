@@ -2,7 +2,7 @@ use crate::recording::Refusal;
 use perf::PerfError;
 use std::io;
 
-/// The kind of failure that ended a test.
+/// Returns the kind of failure that ended a test.
 pub(super) fn of(error: &PerfError) -> Refusal {
     match error {
         PerfError::NoAddress { .. } => Refusal::Unknown,
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_the_system_have_their_kind() {
+    fn system_errors_map_to_refusals() {
         let system = |kind: io::ErrorKind| of(&PerfError::system("connecting", kind.into()));
         assert_eq!(system(io::ErrorKind::AddrNotAvailable), Refusal::NoPort);
         assert_eq!(system(io::ErrorKind::HostUnreachable), Refusal::Unreachable);

@@ -62,7 +62,7 @@ impl<'a> Transfer<'a> {
             add_figures(ended, heard.started.as_ref(), &mut attempt);
         }
         match outcome {
-            // A transfer that ended at its bound has figures.
+            // A transfer that ended at its maximum size has results.
             Err(PerfError::Interrupted) if heard.ended.is_some() => {}
             Err(error) => {
                 attempt.refusal = Some(refusal::of(&error));
@@ -89,7 +89,7 @@ fn add_figures(ended: &Ended, started: Option<&Started>, attempt: &mut Attempt) 
     attempt.far = Some(far::of(ended, started.is_some_and(|started| started.peer_is_weir)));
 }
 
-/// The events of a transfer. Stops the transfer at the bound of bytes.
+/// The events of a transfer. Stops the transfer at its maximum size.
 #[derive(Default)]
 struct Heard {
     started: Option<Started>,

@@ -14,12 +14,12 @@ pub struct CoreUse {
 }
 
 impl CoreUse {
-    /// The share that is neither idle nor stolen.
+    /// Returns the share that is neither idle nor stolen.
     pub fn busy(&self) -> f64 {
         (self.user + self.system + self.irq + self.softirq).min(1.0)
     }
 
-    /// The share of interrupts and softirqs.
+    /// Returns the share of interrupts and softirqs.
     pub fn interrupts(&self) -> f64 {
         self.irq + self.softirq
     }
@@ -49,7 +49,7 @@ impl CoreUse {
     }
 }
 
-/// Cores that are in both samples and whose clock advanced.
+/// Returns cores that are in both samples and whose clock advanced.
 pub(super) fn between(first: &Sample, last: &Sample) -> BTreeMap<usize, CoreUse> {
     let both = last.cores.iter().filter_map(|(core, later)| {
         Some((*core, CoreUse::between(later, first.cores.get(core)?)?))

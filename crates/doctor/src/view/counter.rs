@@ -1,5 +1,5 @@
-/// The increment of a counter. A counter that wraps at 32 bits goes on from its end. `None` after
-/// any other decrease, which is a reset.
+/// Returns the increment of a counter, also across a wrap at 32 bits. `None` after any other
+/// decrease, which is a reset.
 pub fn counted(later: u64, earlier: u64) -> Option<u64> {
     match later.checked_sub(earlier) {
         Some(increment) => Some(increment),

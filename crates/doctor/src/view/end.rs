@@ -25,18 +25,18 @@ impl<'a> End<'a> {
         &self.last().tcp
     }
 
-    /// The increment of a count of bytes.
+    /// Returns the increment of a count of bytes.
     pub fn bytes(&self, of: fn(&Tcp) -> Option<Bytes>) -> Option<Bytes> {
         let increment = counted(of(self.tcp())?.count(), of(&self.first().tcp)?.count())?;
         Some(Bytes::new(increment))
     }
 
-    /// The increment of a 32-bit counter.
+    /// Returns the increment of a 32-bit counter.
     pub fn count(&self, of: fn(&Tcp) -> Option<u32>) -> Option<u64> {
         counted(of(self.tcp())?.into(), of(&self.first().tcp)?.into())
     }
 
-    /// The share of the time in which a clock of the kernel advanced.
+    /// Returns the share of the time in which a clock of the kernel advanced.
     pub fn share(&self, of: fn(&Tcp) -> Option<Span>) -> Option<f64> {
         let spent = of(self.tcp())?.nanos().checked_sub(of(&self.first().tcp)?.nanos())?;
         let elapsed = self.elapsed().nanos();
@@ -63,14 +63,14 @@ impl<'a> End<'a> {
         self.bytes(|tcp| tcp.bytes_received).map(|bytes| self.rate(bytes))
     }
 
-    /// The mean bytes of a segment that this end sent, and the most bytes of a segment.
+    /// Returns the mean and the maximum size of the segments that this end sent.
     pub fn segments(&self) -> Option<(Bytes, Bytes)> {
         let acked = self.bytes(|tcp| tcp.bytes_acked)?.count();
         let sent = self.count(|tcp| tcp.data_segments_out).filter(|sent| *sent > 0)?;
         Some((Bytes::new(acked / sent), self.tcp().mss?))
     }
 
-    /// Retransmitted segments that were not spurious, of all data segments.
+    /// Returns the share of data segments that were retransmitted and not spurious.
     pub fn loss(&self) -> Option<f64> {
         let sent = self.count(|tcp| tcp.data_segments_out)?;
         let again = self.count(|tcp| tcp.retransmitted)?;
@@ -78,15 +78,15 @@ impl<'a> End<'a> {
         (sent > 0).then(|| (again.saturating_sub(spurious) as f64 / sent as f64).min(1.0))
     }
 
-    /// As [`Self::loss`], since the connection began.
+    /// Returns the share as [`Self::loss`] does, since the connection began.
     pub fn loss_so_far(&self) -> Option<f64> {
         let tcp = &self.last().tcp;
         let (sent, again) = (tcp.data_segments_out?, tcp.retransmitted?);
         (sent > 0).then(|| (f64::from(again) / f64::from(sent)).min(1.0))
     }
 
-    /// The share of the samples in which the kernel held written data that it had not sent yet.
-    /// `None` if no sample has this. Without such data neither a window nor the path holds the
+    /// Returns the share of the samples in which the kernel held written data that it had not sent
+    /// yet. `None` if no sample has this. Without such data neither a window nor the path holds the
     /// sender back.
     pub fn data_waits(&self) -> Option<f64> {
         let known = self.values(Connection::has_unsent);
@@ -94,9 +94,9 @@ impl<'a> End<'a> {
         (!known.is_empty()).then(|| waits as f64 / known.len() as f64)
     }
 
-    /// The share of the samples in which at least this part of the congestion window was in flight;
-    /// `None` if no sample has this. Lost packets count until they are acknowledged, and a sender
-    /// without pacing leaves a third of the window for its next burst (TSO deferral).
+    /// Returns the share of the samples in which at least this part of the congestion window was in
+    /// flight; `None` if no sample has this. Lost packets count until they are acknowledged, and a
+    /// sender without pacing leaves a third of the window for its next burst (TSO deferral).
     pub fn fills_window(&self, part: f64) -> Option<f64> {
         let known = self.values(|c| c.tcp.unacked.zip(c.tcp.cwnd));
         let is_full =
@@ -153,12 +153,12 @@ impl<'a> End<'a> {
         acked.count() >= mss.count().saturating_mul(PASSED) && acked.count() >= full / 2
     }
 
-    /// The values of the samples.
+    /// Returns the values of the samples.
     pub fn values<T>(&self, of: impl Fn(&'a Connection) -> Option<T>) -> Vec<T> {
         self.all.iter().filter_map(|(_, connection)| of(connection)).collect()
     }
 
-    /// The share of the samples for which `is` holds.
+    /// Returns the share of the samples for which `is` holds.
     pub fn often(&self, is: impl Fn(&Connection) -> bool) -> f64 {
         let times = self.all.iter().filter(|(_, connection)| is(connection)).count();
         times as f64 / self.all.len() as f64
@@ -170,12 +170,12 @@ impl<'a> End<'a> {
         values.get(values.len() / 2).copied()
     }
 
-    /// Median smoothed round-trip time.
+    /// Returns the median smoothed round-trip time.
     pub fn rtt(&self) -> Option<Span> {
         self.median(|c| c.tcp.rtt.filter(|rtt| *rtt > Span::ZERO))
     }
 
-    /// The threads of the processes that hold the socket, the busiest first.
+    /// Returns the threads of the processes that hold the socket, the busiest first.
     pub fn tasks<'v>(&self, view: &'v View<'a>) -> Vec<&'v TaskUse<'a>> {
         let holders = &self.last().holders;
         let is_holder = |pid: u32| holders.iter().any(|holder| holder.pid == pid);
@@ -190,14 +190,14 @@ impl<'a> End<'a> {
         self.tasks(view).into_iter().next()
     }
 
-    /// The share of the time in which a thread of the process ran or waited for a core. With a
-    /// small share the process had little to do.
+    /// Returns the share of the time in which a thread of the process ran or waited for a core.
+    /// With a small share the process had little to do.
     pub fn wants_cpu(&self, view: &View<'a>) -> f64 {
         let wants = |task: &&TaskUse<'_>| task.cpu + task.waited.unwrap_or(0.0);
         self.tasks(view).iter().map(wants).fold(0.0, f64::max).min(1.0)
     }
 
-    /// The most throttled control group of the processes that hold the socket.
+    /// Returns the most throttled control group of the processes that hold the socket.
     pub fn throttled<'v>(&self, view: &'v View<'a>) -> Option<&'v GroupUse<'a>> {
         let holders = &self.last().holders;
         view.groups
@@ -207,7 +207,7 @@ impl<'a> End<'a> {
             .max_by(|a, b| a.throttled_share().total_cmp(&b.throttled_share()))
     }
 
-    /// The process's name for a sentence.
+    /// Returns the process's name for a sentence.
     pub fn name(&self) -> String {
         match self.last().holders.first() {
             // A saved result has no number of the process.
@@ -223,14 +223,15 @@ impl<'a> End<'a> {
     }
 }
 
-/// Half of the samples: the application may send data and give more between two samples.
+/// Minimum share of the samples with unsent data. Half, because the kernel may send the data
+/// between two samples.
 const WAITS: f64 = 0.5;
 const MOSTLY: f64 = 0.8;
-/// Least number of arrived bytes, in full segments.
+/// Minimum amount of data that arrived, in full segments.
 const PASSED: u64 = 20;
-/// A wait is long from here on: most programs answer sooner.
+/// Shortest wait that counts as long: most programs answer sooner.
 const LEFT: Span = Span::from_secs(1);
-/// More than a full core adds to the round trips of a short path.
+/// Minimum round trip of a long path: more than a full core adds to the round trip of a short path.
 const LONG: Span = Span::from_millis(2);
 /// The part of the window that is in flight while the kernel defers the next burst.
 pub const BURST: f64 = 0.6;

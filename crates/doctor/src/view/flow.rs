@@ -20,12 +20,12 @@ pub struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    /// The sender's end if it was seen, or else the receiver's.
+    /// Returns the sender's end if it was seen, or else the receiver's.
     pub fn end(&self) -> &End<'a> {
         self.sender.as_ref().or(self.receiver.as_ref()).expect("a flow has at least one end")
     }
 
-    /// From the sender's address to the receiver's.
+    /// Returns the addresses of the sender and of the receiver.
     pub fn addresses(&self) -> (SocketAddr, SocketAddr) {
         let end = self.end().last();
         if self.sender.is_some() { (end.local, end.remote) } else { (end.remote, end.local) }
@@ -49,7 +49,7 @@ impl<'a> Flow<'a> {
         self.rate().bytes_in(self.end().elapsed())
     }
 
-    /// Whether the connection waits for the handshake's answer.
+    /// Whether the SYN of the connection has no reply yet.
     pub fn is_opening(&self) -> bool {
         self.end().last().state == ConnectionState::SynSent
     }
@@ -71,9 +71,9 @@ impl<'a> Flow<'a> {
         waits >= 0.9 && self.rate().bits_per_second() < STALLED_BELOW || self.is_left_unread()
     }
 
-    /// Whether a program leaves the little data that came unread, because it hangs. Many programs
-    /// do not read some connections for a while, so this counts only if the user asks about the
-    /// connection.
+    /// Whether a program leaves the little data that arrived unread, because it hangs. Many
+    /// programs do not read some connections for a while, so this counts only if the user asks
+    /// about the connection.
     pub fn is_left_unread(&self) -> bool {
         let waits = |end: &End<'_>| {
             end.often(|c| c.state == ConnectionState::Established && c.receive_queue > Bytes::ZERO)
@@ -90,7 +90,7 @@ impl<'a> Flow<'a> {
         self.asked && !self.in_test && ends.any(End::is_left_waiting)
     }
 
-    /// The interface that the flow goes through.
+    /// Returns the interface that the flow goes through.
     pub fn interface(&self) -> Option<&'a str> {
         self.path?.interface.as_deref()
     }
@@ -112,7 +112,7 @@ impl<'a> Flow<'a> {
         self.sender.as_ref().and_then(End::data_waits).is_some_and(|waits| waits >= 0.9)
     }
 
-    /// The names and numbers of the flow's processes.
+    /// Returns the names and numbers of the flow's processes.
     pub fn processes(&self) -> String {
         let names: Vec<_> = [&self.sender, &self.receiver]
             .into_iter()
@@ -126,7 +126,8 @@ impl<'a> Flow<'a> {
         names.join(", ")
     }
 
-    /// The first process at an end on this machine: at the sender's end, if both ends are here.
+    /// Returns the first process at an end on this machine: at the sender's end, if both ends are
+    /// here.
     pub fn holder(&self) -> Option<&'a Holder> {
         let ends = [&self.sender, &self.receiver].into_iter().flatten();
         ends.flat_map(|end| &end.last().holders).next()
@@ -138,7 +139,7 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// All flows of a period, the busiest first.
+/// Returns all flows of a period, the busiest first.
 pub(super) fn of<'a>(recording: &'a Recording, period: &'a Period) -> Vec<Flow<'a>> {
     type Key = (SocketAddr, SocketAddr, u64);
     let mut ends: BTreeMap<Key, End<'a>> = BTreeMap::new();
@@ -208,6 +209,6 @@ fn joined<'a>(
     }
 }
 
-/// An interactive session is below this rate: it is no transfer, unless the user asks about it.
+/// Minimum rate of a transfer, in bits per second: an interactive session is slower.
 const BUSY_FROM: u64 = 64_000;
 const STALLED_BELOW: u64 = 8_000;

@@ -57,7 +57,7 @@ impl<'a> InterfaceUse<'a> {
         })
     }
 
-    /// The rates of received and sent bytes, from the MAC addresses on.
+    /// Returns the receive and send rates, counted from the MAC header on.
     pub fn rates(&self) -> (Rate, Rate) {
         let rate = |bytes: Bytes| {
             let bits = bytes.count() as f64 * 8.0 / self.elapsed.secs_f64().max(1e-9);
@@ -66,8 +66,8 @@ impl<'a> InterfaceUse<'a> {
         (rate(self.received), rate(self.sent))
     }
 
-    /// The received and the sent bytes as shares of the link's speed, with preamble, FCS and the
-    /// gap between frames (24 bytes for each frame).
+    /// Returns the received and the sent bytes as shares of the link's speed, with preamble, FCS
+    /// and the gap between frames (24 bytes for each frame).
     pub fn load(&self) -> Option<(f64, f64)> {
         let speed = self.facts.speed?.bits_per_second() as f64;
         let load = |bytes: Bytes, packets: u64| {
@@ -82,7 +82,7 @@ impl<'a> InterfaceUse<'a> {
         })
     }
 
-    /// The sum of the driver's counters whose name contains one of these words.
+    /// Returns the sum of the driver's counters whose name contains one of these strings.
     pub fn driver_sum(&self, words: &[&str]) -> u64 {
         self.driver_named(words).map(|(_, count)| count).fold(0, u64::saturating_add)
     }

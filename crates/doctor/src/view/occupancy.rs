@@ -23,7 +23,7 @@ pub struct Occupancy<'v, 'a> {
 }
 
 impl<'v, 'a> Occupancy<'v, 'a> {
-    /// `core`: `None` stands for all cores.
+    /// Divides the time of a core among the programs; `core`: `None` stands for all cores.
     pub fn of(flow: &Flow<'_>, view: &'v View<'a>, core: Option<usize>) -> Self {
         let ends = || [&flow.sender, &flow.receiver].into_iter().flatten();
         let own_pids: BTreeSet<u32> = ends().flat_map(|end| end.pids()).collect();
@@ -65,8 +65,8 @@ impl<'v, 'a> Occupancy<'v, 'a> {
         let (others, kin) = match core {
             // Processes that began or ended during the observation are not listed.
             None => (certain.max(rest - far - observer), far + observer),
-            // The rest of a core's time is divided in proportion to the processes that may run
-            // there.
+            // The rest of a core's time is divided in proportion to the processes that may run on
+            // the core.
             Some(_) => {
                 let unlisted = unlisted(view);
                 let (strangers, kin) = (listed + unlisted, far + observer);
@@ -92,13 +92,13 @@ impl<'v, 'a> Occupancy<'v, 'a> {
         }
     }
 
-    /// The time of other programs. 0 if the recording has no processes.
+    /// Returns the time of other programs; 0 if the recording has no processes.
     pub fn strangers(&self) -> f64 {
         if self.is_known { self.others } else { 0.0 }
     }
 
-    /// The part of a thread's wait that other programs caused: a thread waits as long as others
-    /// run. `waited`, `ran`: the shares of the time in which the thread waited and ran.
+    /// Returns the part of a thread's wait that other programs caused: a thread waits as long as
+    /// others run. `waited`, `ran`: the shares of the time in which the thread waited and ran.
     pub fn wait_for_others(&self, waited: f64, ran: f64) -> f64 {
         let kin = (self.own - ran).max(0.0) + self.observer + self.network_threads;
         let all = self.others + kin;
@@ -106,7 +106,7 @@ impl<'v, 'a> Occupancy<'v, 'a> {
     }
 }
 
-/// The processes behind the far ends of this flow that are on this machine.
+/// Returns the processes behind the far ends of this flow that are on this machine.
 fn far_ends(flow: &Flow<'_>, view: &View<'_>) -> BTreeSet<u32> {
     let (from, to) = flow.addresses();
     let is_of = |local, remote| [(from, to), (to, from)].contains(&(local, remote));
@@ -114,7 +114,8 @@ fn far_ends(flow: &Flow<'_>, view: &View<'_>) -> BTreeSet<u32> {
     ends.flat_map(|end| &end.holders).map(|holder| holder.pid).collect()
 }
 
-/// The time of processes that were missing at one end of the observation, or that used little time.
+/// Returns the time of processes that began or ended during the observation, or that used little
+/// time.
 fn unlisted(view: &View<'_>) -> f64 {
     let used: f64 = view.cores.values().map(|shares| shares.user + shares.system).sum();
     let listed: BTreeSet<u32> = view.processes.iter().map(|one| one.pid).collect();
@@ -131,7 +132,7 @@ mod tests {
     use crate::rules::sketch::Sketch;
     use units::Span;
 
-    /// The connection's thread uses 30 % of core 0.
+    /// Builds a connection whose thread uses 30 % of core 0, beside a program.
     fn beside(name: &'static str, user: u64, system: u64, allowed: Option<usize>) -> Sketch {
         let core = [user, 30 + system, 20, 0];
         Sketch::new().core(0, core).core(1, [0; 4]).each(move |at, sample| {
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn another_program_on_another_core_does_not_count() {
+    fn a_program_on_another_core_does_not_cause_the_wait() {
         let elsewhere = beside("hog", 0, 0, Some(1)).core(1, [90, 0, 0, 0]).each(|at, sample| {
             sample.processes[0].user = Span::from_millis(900 * at);
         });
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_the_kernel_that_process_packets_are_no_other_programs() {
+    fn kernel_threads_that_process_packets_do_not_count_as_programs() {
         let softirqs = |name| beside(name, 0, 40, Some(0)).core(0, [5, 30, 65, 0]);
         at(&softirqs("ksoftirqd/0"), Some(0), |found| {
             assert!(found.network_threads > 0.35 && found.others < 0.2, "{found:?}");
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_observation_and_a_far_end_in_another_namespace_are_no_others() {
+    fn the_observer_and_a_far_end_in_another_namespace_do_not_count() {
         let mut recording = beside("receiver", 45, 0, None).recording().clone();
         let holders = vec![Holder { pid: 99, name: "receiver".to_owned(), ..Holder::default() }];
         let (local, remote) = ("10.0.0.2:5201".parse().unwrap(), "10.0.0.1:5000".parse().unwrap());

@@ -2,18 +2,17 @@ use super::{End, Flow, View};
 
 /// The cores that work for a connection.
 impl Flow<'_> {
-    /// Whether a thread of the connection may run on the core, or its packets may be processed
-    /// there.
+    /// Whether a thread of the connection may run on the core, or its packets may be processed on
+    /// it.
     pub fn may_use(&self, core: usize, view: &View<'_>) -> bool {
         self.may_run_on(core, view) || self.may_be_processed_on(core, view)
     }
 
-    /// `false` if the device's interrupts go to other cores, and no steering brings the flow's
-    /// packets to this core.
+    /// Returns `false` if the device's interrupts go to other cores, and no steering brings the
+    /// flow's packets to this core.
     pub fn may_be_processed_on(&self, core: usize, view: &View<'_>) -> bool {
         let device = self.interface().and_then(|name| view.machine().interfaces.get(name));
-        // A virtual device has no interrupts: its packets are processed on the core that they come
-        // from.
+        // A virtual device has no interrupts: its packets are processed on the core that sent them.
         let Some(device) = device.filter(|device| !device.interrupts.is_empty()) else {
             return true;
         };
@@ -23,7 +22,7 @@ impl Flow<'_> {
             || receives.any(|(_, queue)| queue.cores.contains(&core))
     }
 
-    /// `false` if the flow's busy threads all run on other cores.
+    /// Returns `false` if the flow's busy threads all run on other cores.
     fn may_run_on(&self, core: usize, view: &View<'_>) -> bool {
         let ends = [&self.sender, &self.receiver].into_iter().flatten();
         let tasks = ends.flat_map(|end: &End<'_>| end.pids()).flat_map(|pid| {
@@ -36,7 +35,7 @@ impl Flow<'_> {
     }
 }
 
-/// Least share of a core of a busy thread.
+/// Minimum utilisation of a core by a busy thread.
 const TIME: f64 = 0.02;
 
 #[cfg(test)]
@@ -52,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_and_interrupts_have_places() {
+    fn a_flow_uses_the_cores_of_its_threads_and_interrupts() {
         let interrupts_on = |core| {
             Sketch::new().interface(|eth0| {
                 eth0.interrupts = vec![InterruptPlace { cores: vec![core], ..Default::default() }];

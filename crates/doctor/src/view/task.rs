@@ -21,7 +21,7 @@ pub struct TaskUse<'a> {
     pub home: Option<usize>,
     /// The only core that the task may run on.
     pub confined_to: Option<usize>,
-    /// A thread of the kernel.
+    /// Whether the task is a thread of the kernel.
     pub in_kernel: bool,
     pub elapsed: Span,
 }
@@ -35,7 +35,7 @@ impl TaskUse<'_> {
         blocked >= BLOCKED && blocked >= sleeps
     }
 
-    /// The core that the task is confined to, or else its usual core.
+    /// Returns the core that the task is confined to, or else its usual core.
     pub fn place(&self) -> Option<usize> {
         self.confined_to.or(self.home)
     }
@@ -48,15 +48,15 @@ impl TaskUse<'_> {
 }
 
 const NETWORK: [&str; 3] = ["ksoftirqd/", "napi/", "irq/"];
-/// Least share of the samples on the usual core.
+/// Minimum share of the samples in which a task is on its usual core.
 const USUALLY: f64 = 0.66;
 
-/// Least share of the time: below it a program reads its own files.
+/// Minimum share of disk waits: below it a program only reads its own files.
 const BLOCKED: f64 = 0.2;
 
-/// Least share of the periods in which the quota ran out. Measured.
+/// Minimum share of the periods in which the quota ran out (measured).
 pub const OFTEN_THROTTLED: f64 = 0.1;
-/// Least share of the time in which the quota stopped the group.
+/// Minimum share of the time in which the quota stopped the group.
 const LONG_STOPPED: f64 = 0.04;
 
 /// A control group's use of its quota.
@@ -73,13 +73,13 @@ pub struct GroupUse<'a> {
 }
 
 impl GroupUse<'_> {
-    /// The share of the group's periods in which the quota ran out.
+    /// Returns the share of the group's periods in which the quota ran out.
     pub fn throttled_share(&self) -> f64 {
         if self.periods == 0 { 0.0 } else { self.throttled as f64 / self.periods as f64 }
     }
 
-    /// The share of the time in which the quota stopped the group, added over the cores; `None` if
-    /// the kernel does not report it.
+    /// Returns the share of the time in which the quota stopped the group, added over the cores;
+    /// `None` if the kernel does not report it.
     pub fn stopped_share(&self) -> Option<f64> {
         let stopped = Some(self.throttled_time).filter(|time| *time > Span::ZERO)?;
         Some(stopped.secs_f64() / self.elapsed.secs_f64())
@@ -92,8 +92,8 @@ impl GroupUse<'_> {
     }
 }
 
-/// Tasks that are in at least two samples. The increments are those between a task's own first and
-/// last sample.
+/// Returns tasks that are in at least two samples. The increments are those between a task's own
+/// first and last sample.
 pub(super) fn between<'a>(
     samples: &'a [Sample],
     of: fn(&'a Sample) -> &'a Vec<Task>,
@@ -167,7 +167,7 @@ pub(super) fn between<'a>(
     uses
 }
 
-/// Control groups that are in at least two samples.
+/// Returns control groups that are in at least two samples.
 pub(super) fn groups_between(samples: &[Sample]) -> Vec<GroupUse<'_>> {
     let mut seen = BTreeMap::new();
     for sample in samples {

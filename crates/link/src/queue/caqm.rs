@@ -31,9 +31,8 @@ pub struct CaqmConfig {
     /// The update interval of the credit, ideally about one round trip. A grant takes effect after
     /// a round trip, and the counter includes only the grants of the previous period. With a
     /// shorter period the port therefore reacts to every byte above or below the target several
-    /// times.
-    /// `None` means the round trip of the path if it is known, or else 200 µs, the hosts' standard
-    /// round trip, but at least the time of ten frames of 1500 bytes.
+    /// times. `None` means the round trip of the path, or 200 µs (the hosts' standard round trip)
+    /// if it is unknown. The minimum is the time of ten frames of 1500 bytes.
     pub period: Option<Span>,
     /// The share of the available credit that the port approves in one period.
     pub lambda: Share,
@@ -109,15 +108,16 @@ impl CaqmConfig {
         Ok(config)
     }
 
-    /// The settings with the period that suits a path of this round trip, unless a period is set.
+    /// Returns the settings with the period that suits a path of this round trip, unless a period
+    /// is set.
     pub(super) fn on_path(self, rate: Option<Rate>, round_trip: Span) -> Self {
         let shortest = rate.map_or(Span::ZERO, |rate| rate.time_for(USUAL_PERIOD));
         let known = (round_trip > Span::ZERO).then(|| round_trip.max(shortest));
         Self { period: self.period.or(known), ..self }
     }
 
-    /// Warns of a period far from the round trip, but not if the port serves requests in order, as
-    /// CAQM defines, where short periods are intended.
+    /// Warns of a period far from the round trip. A port that serves requests in order, as CAQM
+    /// defines, may have a short period.
     pub(super) fn warning(&self, round_trip: Span) -> Option<String> {
         let period = self.period?;
         let is_short = self.spread && period * FAR < round_trip;
@@ -255,7 +255,7 @@ fn spread(text: &str) -> Result<bool, LinkError> {
     text.parse().map(|Switch(on)| on).map_err(wrong)
 }
 
-/// Parses a TPID in hexadecimal, its usual form.
+/// Parses a TPID in its usual hexadecimal notation.
 fn tpid(text: &str) -> Result<u16, LinkError> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let number = digits.and_then(|digits| u16::from_str_radix(digits, 16).ok());
@@ -270,8 +270,8 @@ fn tpid(text: &str) -> Result<u16, LinkError> {
 const FAR: u64 = 2;
 const STANDARD_ROUND_TRIP: Span = Span::from_micros(200);
 const USUAL_PERIOD: Bytes = Bytes::new(15_000);
-/// The shortest period: without it, an emulated link with an absurd rate would update its credit
-/// without end.
+/// The shortest period. With a shorter period, an emulated link with an absurd rate would update
+/// its credit without end.
 const SHORTEST_PERIOD: Span = Span::from_nanos(10);
 const MOST_UNIT: u64 = 65_536;
 const MOST_TARGET: u64 = 1 << 40;

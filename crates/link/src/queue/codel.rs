@@ -24,7 +24,7 @@ pub struct CoDelConfig {
     /// The time for which all waits must exceed the target before the first drop (RFC 8289,
     /// INTERVAL); 100 ms by default.
     pub interval: Span,
-    /// Mark ECN-capable packets instead of dropping them.
+    /// Whether to mark ECN-capable packets instead of dropping them.
     pub ecn: bool,
 }
 
@@ -128,9 +128,9 @@ pub(super) struct Law {
 }
 
 impl Law {
-    /// RFC 8289, section 5 (`control_law`): the drop rate rises with the square root of the number
-    /// of drops, which lowers a TCP's rate linearly. IEEE 754 square roots and divisions round
-    /// identically on every platform.
+    /// Returns the time of the next drop (RFC 8289, section 5, `control_law`). The drop rate rises
+    /// with the square root of the number of drops, which lowers a TCP's rate linearly. IEEE 754
+    /// square roots and divisions round identically on every platform.
     fn next(self, from: Time, count: u32) -> Time {
         let interval = self.interval.nanos() as f64 / f64::from(count.max(1)).sqrt();
         from + Span::from_nanos(interval as u64)
@@ -140,7 +140,7 @@ impl Law {
 /// CoDel's state for one queue (RFC 8289, section 5).
 #[derive(Debug, Default)]
 pub(super) struct Control {
-    /// When the wait will have been above the target for one interval.
+    /// The time at which the wait will have been above the target for one interval.
     first_above: Option<Time>,
     drop_next: Time,
     count: u32,
@@ -151,8 +151,8 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// RFC 8289, section 5 (`deque`). With ECN, marks and sends a packet instead of dropping it, as
-    /// codel_dequeue in the kernel's include/net/codel_impl.h does.
+    /// Removes the next packet (RFC 8289, section 5, `deque`). With ECN, marks and sends a packet
+    /// instead of dropping it, as codel_dequeue in the kernel's include/net/codel_impl.h does.
     pub(super) fn dequeue<P: Packet>(
         &mut self,
         law: Law,
@@ -267,7 +267,7 @@ mod tests {
 
     /// RFC 8289, section 5.5: the rate resumes if dropping ended less than 16 intervals ago.
     #[test]
-    fn the_rate_of_drops_resumes_soon_after_they_ended() {
+    fn the_drop_rate_resumes_if_dropping_ended_recently() {
         let entered = |count, last_count, now: Time| {
             let mut control =
                 Control { count, last_count, drop_next: at(1000), ..Control::default() };
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_above_the_target_after_a_whole_interval_of_a_standing_queue() {
+    fn dropping_begins_after_a_whole_interval_above_the_target() {
         let mut control = Control::default();
         let mut backlog = Backlog::new();
         let push = |backlog: &mut Backlog<()>, arrived, size| {

@@ -4,7 +4,7 @@ use crate::queue::{Discipline, Limit, Queued};
 use crate::{LinkError, LinkStats, Packet};
 use units::{Bytes, Rate, Time};
 
-/// A full queue drops arriving packets.
+/// A queue that drops arriving packets when it is full.
 #[derive(Debug)]
 pub struct DropTail<P> {
     config: DropTailConfig,
@@ -92,5 +92,5 @@ impl<P: Packet> Discipline<P> for DropTail<P> {
     }
 }
 
-/// About 15 MB of full frames, as deep as the queues that caused bufferbloat.
+/// The default limit: about 15 MB of full frames, as deep as the queues that caused bufferbloat.
 pub(crate) const DEFAULT: Limit = Limit::Packets(10_000);

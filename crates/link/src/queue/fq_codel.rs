@@ -13,7 +13,7 @@ use units::{Bytes, Rate, Span, Time};
 pub struct FqCoDel<P> {
     config: FqCoDelConfig,
     flows: Vec<Flow<P>>,
-    /// Flows that just began, and flows that have used their first quantum (section 4.2).
+    /// Flows that just began. Below: flows that have used their first quantum (section 4.2).
     new: VecDeque<u32>,
     old: VecDeque<u32>,
     packets: usize,
@@ -37,7 +37,7 @@ pub struct FqCoDelConfig {
     pub flows: u32,
     /// The bytes a flow may send in one turn.
     pub quantum: Bytes,
-    /// Mark ECN-capable packets instead of dropping them.
+    /// Whether to mark ECN-capable packets instead of dropping them.
     pub ecn: bool,
 }
 
@@ -161,7 +161,7 @@ impl<P: Packet> Discipline<P> for FqCoDel<P> {
         }
     }
 
-    /// Section 4.2: deficit round robin, new flows first.
+    /// Removes the next packet by deficit round robin, new flows first (section 4.2).
     fn dequeue(&mut self, now: Time, stats: &mut LinkStats) -> Option<Queued<P>> {
         let law = Law {
             target: self.config.target,
@@ -254,9 +254,9 @@ impl<P: Packet> FqCoDel<P> {
         }
     }
 
-    /// Section 4.1: on overload, the largest flow loses packets from its head. Half of its backlog
-    /// is dropped at once, at most 64 packets, so that the search stays rare under attack:
-    /// fq_codel_drop in the kernel's net/sched/sch_fq_codel.c.
+    /// Drops packets from the head of the flow with the largest backlog (section 4.1). Drops half
+    /// of its backlog at once, at most 64 packets, so that the search stays rare under attack
+    /// (fq_codel_drop in the kernel's net/sched/sch_fq_codel.c).
     fn drop_from_the_fattest(&mut self, stats: &mut LinkStats) {
         let fattest = self.new.iter().chain(&self.old).max_by_key(|index| {
             let backlog = &self.flows[**index as usize].backlog;
@@ -284,7 +284,7 @@ impl<P: Packet> FqCoDel<P> {
 
 const MOST_DROPS: usize = 64;
 const MOST_FLOWS: u32 = 65_536;
-/// The least quantum: with a smaller one, a large frame would wait for thousands of turns.
+/// Minimum quantum: with a smaller quantum, a large frame would wait for thousands of turns.
 const LEAST_QUANTUM: u64 = 64;
 const MOST_QUANTUM: u64 = 1 << 30;
 const SETTINGS: [&str; 6] = ["limit=", "target=", "interval=", "flows=", "quantum=", "ecn"];

@@ -4,9 +4,9 @@ use crate::queue::{Discipline, Limit, Queued, droptail};
 use crate::{LinkError, LinkStats, Packet};
 use units::{Bytes, Rate, Time};
 
-/// A full queue drops its oldest packet, so that the sender sees the loss one queueing delay
-/// earlier (Lakshman, Neidhardt, Ott: "The Drop from Front Strategy in TCP and in TCP over ATM",
-/// 1996).
+/// A queue that drops its oldest packet when it is full, so that the sender sees the loss one
+/// queueing delay earlier (Lakshman, Neidhardt, Ott: "The Drop from Front Strategy in TCP and in
+/// TCP over ATM", 1996).
 #[derive(Debug)]
 pub struct HeadDrop<P> {
     config: HeadDropConfig,

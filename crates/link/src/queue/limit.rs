@@ -74,7 +74,8 @@ impl std::fmt::Display for Limit {
 
 as_text!(Limit, "a queue limit such as \"256KiB\" or \"100p\"");
 
-/// A limit may be written without `limit=`: a term that begins like a number is a limit.
+/// Returns the limit in a term, which may be written without `limit=`: a term that begins like a
+/// number is a limit.
 pub(crate) fn bare_limit<'a>(term: Term<'a>) -> Option<&'a str> {
     match term {
         Term::Pair("limit", limit) => Some(limit),

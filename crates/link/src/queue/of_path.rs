@@ -10,7 +10,8 @@ use units::Bytes;
 pub struct QueueOfPath(String);
 
 impl QueueOfPath {
-    /// The queue on a path with this bandwidth-delay product; `None` if the link has no fixed rate.
+    /// Returns the queue on a path with this bandwidth-delay product; `None` if the link has no
+    /// fixed rate.
     pub fn on(&self, product: Option<Bytes>) -> Result<QueueConfig, LinkError> {
         with_sizes(&self.0, product)?.parse()
     }
@@ -59,7 +60,7 @@ fn with_sizes(text: &str, product: Option<Bytes>) -> Result<String, LinkError> {
     with_sizes(&format!("{before}{largest}{after}"), product)
 }
 
-/// Replaces `1.5bdp` in `droptail:1.5bdp`, `limit=1.5bdp` or `1.5bdp` by bytes. Other words stay.
+/// Replaces `1.5bdp` in `droptail:1.5bdp`, `limit=1.5bdp` or `1.5bdp` by bytes. Other text stays.
 pub fn with_size(word: &str, product: Option<Bytes>) -> Result<String, LinkError> {
     let Some(stem) = word.strip_suffix("bdp") else { return Ok(word.to_owned()) };
     let start = stem.rfind([':', '=']).map_or(0, |at| at + 1);
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queue_sizes_follow_the_path() {
+    fn queue_sizes_in_bdp_follow_the_path() {
         let product = Some(Bytes::new(1_500_000));
         let sizes = |text| with_sizes(text, product).unwrap();
         assert_eq!(sizes("droptail:max(1bdp,256KiB)"), "droptail:1.5MB");

@@ -30,11 +30,11 @@ pub struct PieConfig {
     pub limit: Limit,
     /// The queueing delay that PIE aims at (RFC 8033, QDELAY_REF); 15 ms by default.
     pub target: Span,
-    /// How often the probability is calculated.
+    /// The interval between two updates of the drop probability.
     pub update: Span,
-    /// How long a burst may last before PIE drops packets (section 4.4).
+    /// The time for which a burst may last before PIE drops packets (section 4.4).
     pub burst: Span,
-    /// Mark ECN-capable packets, up to a drop probability of 10 % (section 5.1).
+    /// Whether to mark ECN-capable packets, up to a drop probability of 10 % (section 5.1).
     pub ecn: bool,
 }
 
@@ -73,7 +73,7 @@ impl PieConfig {
 }
 
 impl Default for PieConfig {
-    /// RFC 8033, section 4 and appendix A.
+    /// Returns the defaults of RFC 8033, section 4 and appendix A.
     fn default() -> Self {
         Self {
             limit: Limit::Packets(1000),
@@ -172,8 +172,8 @@ impl<P: Packet> Pie<P> {
         self.config.limit.has_room(self.backlog.packets(), self.backlog.bytes(), size)
     }
 
-    /// Section 4.1, with the de-randomisation of section 5.4: two drops or marks are neither too
-    /// close together nor too far apart.
+    /// Returns whether to drop or mark the packet (section 4.1). The de-randomisation of section
+    /// 5.4 bounds the distance of two drops or marks on both sides.
     fn signals(&mut self) -> bool {
         let calm = self.old_delay < self.config.target / 2 && self.probability < 0.2;
         if calm || self.backlog.bytes() <= TWO_FRAMES {
@@ -213,7 +213,7 @@ impl<P: Packet> Pie<P> {
         self.next_update = Some(next);
     }
 
-    /// Section 4.2 and appendix A, with the cap of section 5.5.
+    /// Updates the drop probability (section 4.2 and appendix A, with the cap of section 5.5).
     fn calculate(&mut self) {
         let (delay, old) = (self.delay.secs_f64(), self.old_delay.secs_f64());
         let change = ALPHA * (delay - self.config.target.secs_f64()) + BETA * (delay - old);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn large_steps_are_capped_and_idle_queues_forget() {
+    fn probability_steps_are_capped_and_an_idle_queue_decays_it() {
         let mut rising = pie(0.3, 500, 100);
         rising.calculate();
         assert!((rising.probability - 0.32).abs() < 1e-12);
@@ -322,7 +322,7 @@ mod tests {
     /// At a probability of 10 %, PIE drops no packet before 0.85 / 0.1 packets, and certainly drops
     /// one by 8.5 / 0.1.
     #[test]
-    fn drops_are_neither_too_close_nor_too_far_apart() {
+    fn the_distance_of_two_drops_is_bounded_on_both_sides() {
         let mut pie = pie(0.1, 100, 100);
         let mut stats = LinkStats::new(Time::ZERO);
         for _ in 0..10 {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_queue_has_no_drops() {
+    fn pie_drops_no_packet_of_a_short_queue() {
         let signals = |probability, old_delay_ms, packets| {
             let mut pie = pie(probability, 100, old_delay_ms);
             let mut stats = LinkStats::new(Time::ZERO);
@@ -360,7 +360,7 @@ mod tests {
 
     /// A long idle time takes no longer to process than a short one, and the timer keeps its phase.
     #[test]
-    fn the_timer_keeps_its_period_while_the_queue_is_idle() {
+    fn the_update_timer_keeps_its_period_while_the_queue_is_idle() {
         let mut pie = pie(0.5, 0, 0);
         let start = Time::from_nanos(7);
         pie.catch_up(start);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bounds_of_a_calm_queue_are_half_the_target_and_a_fifth() {
+    fn a_calm_queue_is_below_half_the_target_and_20_percent() {
         let signals = |probability, old_delay_us| {
             (0..100).any(|seed| {
                 let mut pie: Pie<Full> = Pie::new(&PieConfig::default(), None, seed);

@@ -41,11 +41,11 @@ pub struct RedConfig {
     /// Between `max` and twice that, the probability rises from `p` to 1 (Floyd, "Recommendation on
     /// using the gentle_ variant of RED", 2000).
     pub gentle: bool,
-    /// Mark ECN-capable packets below the upper threshold (RFC 3168, section 7).
+    /// Whether to mark ECN-capable packets below the upper threshold (RFC 3168, section 7).
     pub ecn: bool,
-    /// Use a plain threshold: mark an ECN-capable packet that finds `min` or more in the queue, and
-    /// let every packet pass (RFC 8257, section 3.1: DCTCP's K). Besides `min`, only the limit has
-    /// an effect.
+    /// Whether to use a plain threshold: mark an ECN-capable packet that finds `min` or more in the
+    /// queue, and let every packet pass (RFC 8257, section 3.1: DCTCP's K). Besides `min`, only the
+    /// limit has an effect.
     pub step: bool,
 }
 
@@ -232,8 +232,8 @@ impl<P: Packet> Red<P> {
         self.config.limit.has_room(self.backlog.packets(), self.backlog.bytes(), size)
     }
 
-    /// Section 4: each arrival moves the average by `weight`. After an idle time, the average
-    /// decays as if the link had sent as many small packets as it could.
+    /// Updates the average (section 4): each arrival moves the average by `weight`. After an idle
+    /// time, the average decays as if the link had sent as many small packets as it could.
     fn observe(&mut self, now: Time) {
         let weight = self.config.weight.fraction();
         if let Some(since) = self.idle_since {
@@ -262,8 +262,9 @@ impl<P: Packet> Red<P> {
         if self.queue() >= threshold { Verdict::Mark } else { Verdict::Pass }
     }
 
-    /// Section 4 gives the probability from the average. Section 7 (method 2) uses the count of
-    /// packets since the last mark, which spreads marks evenly instead of geometrically.
+    /// Decides on an arriving packet. Section 4 gives the probability from the average. Section 7
+    /// (method 2) uses the count of packets since the last mark, which spreads marks evenly instead
+    /// of geometrically.
     fn verdict(&mut self) -> Verdict {
         let (min, max) = (amount(self.config.min), amount(self.config.max));
         let p = self.config.p.fraction();
@@ -305,8 +306,8 @@ fn part(limit: Limit, of: u64, least: u64) -> Limit {
     }
 }
 
-/// A power by squaring and multiplying alone, because `powf` may round differently on another
-/// platform.
+/// Computes a power by squaring and multiplying alone, because `powf` may round differently on
+/// another platform.
 fn power(base: f64, exponent: u64) -> f64 {
     let (mut result, mut square, mut left) = (1.0, base, exponent);
     while left > 0 {
@@ -371,7 +372,7 @@ mod tests {
     /// Half way between the thresholds the probability is p / 2, and gaps are uniform from 1 to the
     /// inverse of this probability.
     #[test]
-    fn drops_are_spread_evenly() {
+    fn gaps_between_random_drops_are_uniform() {
         let drops = drops("limit=100p,min=10p,max=40p,p=10%,weight=100%", 25, 200_000);
         let gaps = gaps(&drops);
         let mean = gaps.iter().sum::<usize>() as f64 / gaps.len() as f64;
@@ -418,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_are_above_zero_apart_and_within_the_limit() {
+    fn min_is_above_zero_and_below_max_within_the_limit() {
         let is_valid = |text: &str| RedConfig::parse(text).unwrap().validate().is_ok();
         assert!(is_valid("limit=100p,min=1p,max=2p"));
         assert!(is_valid("limit=100p,min=10p,max=100p"));

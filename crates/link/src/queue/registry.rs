@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use units::{Bytes, Rate, Span, Time};
 
 /// Declares the disciplines. A line names the file, the type, the type of its settings, and the
-/// word that users write.
+/// name that users write.
 macro_rules! disciplines {
     ($($(#[$doc:meta])* $file:ident::$queue:ident($config:ident) $name:literal;)*) => {
         $(pub use super::$file::{$queue, $config};)*
@@ -25,13 +25,13 @@ macro_rules! disciplines {
                 match self { $(Self::$queue(config) => config.validate(),)* }
             }
 
-            /// Capacity of the queue. All flows of FQ-CoDel share it.
+            /// Returns the capacity of the queue. All flows of FQ-CoDel share it.
             pub fn limit(&self) -> Limit {
                 match self { $(Self::$queue(config) => config.limit,)* }
             }
 
-            /// The queue on a path with this rate and round trip. Settings that follow from the
-            /// path get their values, unless they are set.
+            /// Returns the queue on a path with this rate and round trip. Settings that follow from
+            /// the path get their values, unless they are set.
             pub fn on_path(self, rate: Option<Rate>, round_trip: Span) -> Self {
                 match self {
                     Self::Caqm(config) => Self::Caqm(config.on_path(rate, round_trip)),
@@ -39,7 +39,7 @@ macro_rules! disciplines {
                 }
             }
 
-            /// A setting that does not suit a path with this round trip.
+            /// Returns a warning about a setting that does not suit a path with this round trip.
             pub fn warning(&self, round_trip: Span) -> Option<String> {
                 match self {
                     Self::Caqm(config) => config.warning(round_trip),
@@ -47,8 +47,8 @@ macro_rules! disciplines {
                 }
             }
 
-            /// Forms that [`Self::from_str`](std::str::FromStr) reads, at least one for each
-            /// discipline.
+            /// Returns descriptions that [`Self::from_str`](std::str::FromStr) parses, at least one
+            /// per discipline.
             pub fn examples() -> impl Iterator<Item = &'static str> {
                 [$($config::EXAMPLES,)*].into_iter().flatten().copied()
             }

@@ -1,4 +1,4 @@
-//! A packet and a few ways to drive a link, shared by the tests.
+//! A packet and functions that drive a link, shared by the tests.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod tcp;

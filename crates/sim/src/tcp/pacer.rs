@@ -8,8 +8,8 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// The bytes that leave at once: as many as the rate carries in about a millisecond, and more
-    /// on short paths, where the resulting queue soon drains.
+    /// Returns the size of a burst: the bytes that the rate carries in about a millisecond. On
+    /// short paths a burst is larger, because its queue soon drains.
     pub(crate) fn burst(rate: Rate, min_rtt: Option<Span>, mss: u64, config: &TcpConfig) -> u64 {
         let most = config.burst_max.count();
         let mut bytes = rate.bytes_in(config.burst_time).count();

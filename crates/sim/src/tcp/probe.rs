@@ -21,7 +21,7 @@ struct ProbeInFlight {
 }
 
 impl Probe {
-    /// RFC 8985, 7.2: schedules a probe after two round trips, and after the receiver's ACK delay
+    /// Schedules a probe (RFC 8985, 7.2) after two round trips, and after the receiver's ACK delay
     /// if a single segment is in flight. The probe leaves at the latest when the retransmission
     /// timer would expire.
     pub(crate) fn schedule(
@@ -53,7 +53,7 @@ impl Probe {
         *self = Self::default();
     }
 
-    /// RFC 8985, 7.4.2: whether the ACK shows that the probe repaired a loss.
+    /// Whether the ACK shows that the probe repaired a loss (RFC 8985, 7.4.2).
     pub(crate) fn repaired(&mut self, acknowledged: u64, needless: bool, news: bool) -> bool {
         let Some(in_flight) = self.in_flight.filter(|in_flight| acknowledged >= in_flight.end)
         else {

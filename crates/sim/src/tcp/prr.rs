@@ -19,7 +19,7 @@ impl Reduction {
         self.sent += bytes;
     }
 
-    /// `clean`: the ACK advanced and showed no further loss.
+    /// Updates the window for an ACK. `clean`: the ACK advanced and showed no further loss.
     pub(crate) fn on_ack(&mut self, delivered: u64, pipe: u64, clean: bool, mss: u64) {
         if delivered == 0 {
             return;
@@ -46,10 +46,10 @@ mod tests {
     use super::*;
 
     /// RFC 6937, section 4.1, first example: one loss with a FlightSize of 20. The window falls to
-    /// half, as in the RFC's figure, and not to CUBIC's 0.7. The sender retransmits a segment after
-    /// the third duplicate, and then sends one segment for every second ACK.
+    /// half, as in the RFC's example, and not to CUBIC's 0.7. The sender retransmits a segment
+    /// after the third duplicate, and then sends one segment for every second ACK.
     #[test]
-    fn one_loss_halves_smoothly() {
+    fn prr_halves_the_window_smoothly_after_one_loss() {
         // After SACKs for three segments, each ACK acknowledges one segment.
         let (flight, threshold) = (20, 10);
         let mut prr = Reduction::begin(flight, threshold);
@@ -74,7 +74,7 @@ mod tests {
     /// Second example: losses bring the pipe below the threshold. The sender then sends as much as
     /// arrives, and one segment more if the ACK advances.
     #[test]
-    fn a_burst_of_losses_is_repaired_by_slow_start() {
+    fn prr_repairs_a_burst_of_losses_by_slow_start() {
         let mut prr = Reduction::begin(20, 10);
         let mut pipe = 4;
         for _ in 0..3 {

@@ -20,7 +20,7 @@ pub(crate) struct Rack {
 }
 
 impl Rack {
-    /// Steps 1 to 3.
+    /// Performs steps 1 to 3 for an ACK.
     pub(crate) fn on_ack(&mut self, now: Time, change: &Change, min_rtt: Option<Span>) {
         self.reordered |= change.reordered;
         let Some(arrival) = change.latest else { return };
@@ -35,8 +35,8 @@ impl Rack {
         }
     }
 
-    /// Step 4, a DSACK. If the path has never reordered, a timer expired too early
-    /// (`tcp_dsack_seen`).
+    /// Performs step 4 for a DSACK: widens the reordering window. If the path has never reordered,
+    /// a timer expired too early (`tcp_dsack_seen`).
     pub(crate) fn on_needless(&mut self, una: u64, nxt: u64) {
         if self.reordered && una >= self.round_ends {
             self.round_ends = nxt;
@@ -52,7 +52,7 @@ impl Rack {
         }
     }
 
-    /// Step 5: the bytes newly lost, and the time until the next check.
+    /// Performs step 5. Returns the bytes newly lost, and the time until the next check.
     pub(crate) fn detect(
         &self,
         now: Time,
@@ -71,7 +71,7 @@ impl Rack {
         (bytes, awaited.then(|| (latest.sent_at + patience).since(now) + LEAST_WAIT))
     }
 
-    /// The time up to which a timeout marks sent segments as lost (RFC 8985, 6.3).
+    /// Returns the sending time up to which a timeout marks segments as lost (RFC 8985, 6.3).
     pub(crate) fn overdue(&self, now: Time) -> Time {
         Time::from_nanos(now.nanos().saturating_sub(self.rtt.nanos()))
     }
@@ -91,5 +91,5 @@ const DUPLICATES: u64 = 3;
 const RECOVERIES: u32 = 16;
 /// Linux's bound of the window in quarters; the smoothed round trip bounds the window anyway.
 const WIDEST: u32 = 255;
-/// `TCP_TIMEOUT_MIN_US`: the time that the timer waits longer.
+/// `TCP_TIMEOUT_MIN_US`: the time that the timer waits beyond the reordering window.
 const LEAST_WAIT: Span = Span::from_millis(2);

@@ -12,7 +12,7 @@ impl Ranges {
         if start >= end {
             return;
         }
-        // Usually the newest range grows, or a new one begins behind it.
+        // Usually the newest range grows, or a new range begins after it.
         match self.0.back_mut() {
             Some(last) if last.1 == start => {
                 last.1 = end;
@@ -71,7 +71,7 @@ impl Ranges {
         self.0.pop_front()
     }
 
-    /// The end of the last range.
+    /// Returns the end of the last range.
     pub(crate) fn end(&self) -> Option<u64> {
         self.0.back().map(|range| range.1)
     }
@@ -91,7 +91,7 @@ impl Ranges {
     }
 }
 
-/// The most ranges for which an idle flow may keep memory.
+/// Maximum number of ranges for which an idle flow keeps memory.
 const ROOM_KEPT: usize = 16;
 
 #[cfg(test)]

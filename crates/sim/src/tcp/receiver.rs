@@ -19,7 +19,8 @@ pub(crate) struct Receiver {
     acknowledged: u64,
     /// The end of the window that the last ACK offered.
     promised: u64,
-    /// Bytes that the application has read; `None` for an application that reads at once.
+    /// The number of bytes that the application has read; `None` for an application that reads at
+    /// once.
     read: Option<u64>,
     beyond: Ranges,
     /// The bytes in the ranges behind holes.
@@ -100,7 +101,8 @@ impl Receiver {
         }
     }
 
-    /// For an application that reads with [`read`](Self::read): unread data shrinks the window.
+    /// Makes the application read with [`read`](Self::read), so that unread data shrinks the
+    /// window.
     pub(crate) fn with_reader(self) -> Self {
         Self { read: Some(0), ..self }
     }
@@ -153,13 +155,13 @@ impl Receiver {
         self.acknowledge(out);
     }
 
-    /// The bytes in order, for the application.
+    /// Returns the number of bytes in order, which the application can read.
     #[inline]
     pub(crate) fn received(&self) -> u64 {
         self.next
     }
 
-    /// The bytes in order that the application has not read yet.
+    /// Returns the number of bytes in order that the application has not read yet.
     pub(crate) fn unread(&self) -> u64 {
         self.read.map_or(0, |read| self.next - read)
     }
@@ -247,7 +249,7 @@ impl Receiver {
         }
     }
 
-    /// Acknowledges data behind a hole: with the first ACKs at once, and later with delayed, merged
+    /// Acknowledges data behind a hole: the first segments at once, later ones with delayed, merged
     /// ACKs.
     fn gather(&mut self, now: Time, out: &mut Vec<Packet>) {
         if self.quick_acks > 0 {
@@ -271,7 +273,7 @@ impl Receiver {
         }
     }
 
-    /// Decides between an ACK now and one with the next data (RFC 1122, 4.2.3.2;
+    /// Sends an ACK now, or delays it until the next data (RFC 1122, 4.2.3.2;
     /// `__tcp_ack_snd_check`).
     #[inline]
     fn consider(&mut self, now: Time, out: &mut Vec<Packet>) {
@@ -314,7 +316,7 @@ impl Receiver {
         flags
     }
 
-    /// Takes the tag of a segment with new data: duplicates do not count twice.
+    /// Processes the CAQM tag of a segment with new data; duplicates do not count twice.
     fn take_request(&mut self, packet: &Packet) {
         let answers = &mut self.answers;
         if packet.tag == Tag::NONE || !answers.agreed {
@@ -340,7 +342,8 @@ impl Receiver {
             }
             Ecn::ByAlgorithm => {
                 if marked != self.mark.seen {
-                    // Unacknowledged data has the other mark: acknowledge it first.
+                    // Earlier unacknowledged data has the opposite marking: acknowledge it first,
+                    // so that each ACK reports one marking.
                     if self.next > self.acknowledged {
                         self.acknowledge(out);
                     }
@@ -419,14 +422,14 @@ impl Receiver {
         out.push(packet);
     }
 
-    /// The window from the first missing byte on. It never shrinks below an offered window
+    /// Returns the window from the first missing byte on. It never shrinks below an offered window
     /// (`tcp_select_window`).
     fn room(&self) -> u64 {
         let offered = self.window.offered(self.unread(), self.waiting);
         offered.max(self.promised.saturating_sub(self.next))
     }
 
-    /// The distance from the first missing byte to the last byte behind a hole.
+    /// Returns the distance from the first missing byte to the last byte behind a hole.
     fn span(&self) -> u64 {
         self.beyond.end().map_or(0, |end| end - self.next)
     }
@@ -463,7 +466,7 @@ const DUPLICATES: u32 = 3;
 const MOST_MERGED: u32 = 44;
 const GATHERS_FOR: Span = Span::from_millis(1);
 const GATHER_SLACK: Span = Span::from_micros(100);
-/// The most bytes that GRO merges.
+/// Maximum number of bytes that GRO merges.
 const COALESCED: u64 = 65_536;
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub(super) struct Recovery {
     state: State,
     /// SND.NXT at the beginning of the recovery, which ends when this sequence is acknowledged.
     point: u64,
-    /// Bytes allowed now, while the host reduces the window.
+    /// The window reduction in progress (PRR), which allows bytes per ACK.
     reduction: Option<Prr>,
     undo: Option<Undo>,
     /// The time of the first retransmission since none was in flight. An ACK that echoes an older
@@ -40,7 +40,7 @@ enum State {
     TimedOut,
 }
 
-/// The evidence that the reduction is spurious.
+/// The evidence on whether the reduction was spurious.
 #[derive(Debug, Clone, Copy)]
 struct Undo {
     from: u64,
@@ -186,7 +186,7 @@ impl Sender {
         }
     }
 
-    /// RFC 6298, 5.4 to 5.6; RFC 8985, 6.3.
+    /// Handles the retransmission timeout (RFC 6298, 5.4 to 5.6; RFC 8985, 6.3).
     pub(super) fn on_timeout(&mut self, now: Time, out: &mut Vec<Packet>) {
         let Some(head) = self.board.head().copied() else {
             self.timeout_at = Time::NEVER;
@@ -230,7 +230,7 @@ impl Sender {
         self.rearm(now);
     }
 
-    /// Takes the SACKs; returns whether there was a DSACK (RFC 2883).
+    /// Processes the SACK blocks; returns whether one of them was a DSACK (RFC 2883).
     fn take_sacks(&mut self, now: Time, packet: &Packet, change: &mut Change) -> bool {
         if packet.sacks.len() == 0 {
             return false;
@@ -273,8 +273,8 @@ impl Sender {
         }
     }
 
-    /// Forward RTO recovery (RFC 5682, 3.1; `tcp_process_loss`): whether an ACK after a timeout
-    /// shows that the timeout was spurious. After a genuine timeout, the check costs a round trip
+    /// Whether an ACK after a timeout shows that the timeout was spurious, by forward RTO recovery
+    /// (RFC 5682, 3.1; `tcp_process_loss`). After a genuine timeout, the check costs a round trip
     /// in which the host sends new data.
     fn move_forward(&mut self, change: &Change, advanced: bool) -> bool {
         if self.recovery.state != State::TimedOut || !self.recovery.forward {
@@ -296,7 +296,7 @@ impl Sender {
         false
     }
 
-    /// The bytes newly lost, and whether retransmissions are among them.
+    /// Detects losses. Returns the bytes newly lost, and whether retransmissions are among them.
     fn detect(&mut self, now: Time) -> (u64, bool) {
         let in_flight = self.board.repeated();
         let (repairing, mss) = (self.recovery.is_repairing(), self.mss());
@@ -365,7 +365,7 @@ impl Sender {
         }
     }
 
-    /// Takes an ACK's echo of congestion marks. Returns the bytes that arrived with a mark.
+    /// Processes an ACK's echo of congestion marks. Returns the bytes that arrived with a mark.
     fn take_echo(&mut self, now: Time, packet: &Packet, acked: u64, flight: u64) -> u64 {
         if !packet.flags.has(Flags::ECHO) {
             return 0;

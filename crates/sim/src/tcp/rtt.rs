@@ -46,7 +46,7 @@ impl RoundTrip {
         self.known.then_some(Span::from_nanos(self.smoothed))
     }
 
-    /// The smallest sample of this connection.
+    /// Returns the smallest sample of this connection.
     #[inline]
     pub(crate) fn min(&self) -> Option<Span> {
         self.known.then_some(Span::from_nanos(self.min))

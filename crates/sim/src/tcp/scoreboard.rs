@@ -16,11 +16,11 @@ pub(crate) struct Scoreboard {
     sacked: u64,
     lost: u64,
     repeated: u64,
-    /// The highest sequence acknowledged in any way.
+    /// The highest sequence acknowledged, cumulatively or selectively.
     reached: u64,
     /// The sequence below which no first transmission is in flight.
     judged: u64,
-    /// Retransmissions in the order of their times.
+    /// Retransmissions in the order of their sending times.
     again: VecDeque<(Time, u64)>,
     /// Lost segments that are not retransmitted yet. Some of them may have been acknowledged
     /// meanwhile.
@@ -91,7 +91,7 @@ impl Scoreboard {
         self.nxt
     }
 
-    /// Bytes sent and neither acknowledged nor marked as lost.
+    /// Returns the bytes sent and neither acknowledged nor marked as lost.
     #[inline]
     pub(crate) fn pipe(&self) -> u64 {
         (self.nxt - self.una) + self.repeated - self.sacked - self.lost
@@ -114,7 +114,7 @@ impl Scoreboard {
         self.lost > 0
     }
 
-    /// Retransmissions in flight.
+    /// Returns the bytes of the retransmissions in flight.
     pub(crate) fn repeated(&self) -> u64 {
         self.repeated
     }
@@ -253,8 +253,8 @@ impl Scoreboard {
         (bytes, awaited)
     }
 
-    /// After the expiry of the retransmission timer, marks the first segment and all segments sent
-    /// by `until` as lost (RFC 8985, 6.3). Returns the bytes newly marked.
+    /// Marks the first segment and all segments sent by `until` as lost after a timeout (RFC 8985,
+    /// 6.3). Returns the bytes newly marked.
     pub(crate) fn lose_all(&mut self, until: Time) -> u64 {
         let mut bytes = 0;
         self.to_repeat.clear();
@@ -283,7 +283,7 @@ impl Scoreboard {
         bytes
     }
 
-    /// Takes back all marks of loss, which were spurious.
+    /// Removes the lost mark of all segments, because it was spurious.
     pub(crate) fn lose_nothing(&mut self) {
         for segment in &mut self.segments {
             segment.state &= !LOST;
@@ -293,7 +293,7 @@ impl Scoreboard {
         self.to_repeat.clear();
     }
 
-    /// The first segment to retransmit.
+    /// Returns the first segment to retransmit.
     pub(crate) fn next_lost(&mut self) -> Option<Segment> {
         while let Some(Reverse(sequence)) = self.to_repeat.peek().copied() {
             let index = self.index_of(sequence);
@@ -328,8 +328,8 @@ impl Scoreboard {
         self.segments.back().copied()
     }
 
-    /// The index of a segment. Computes the index as if all earlier segments were full; if that
-    /// fails, searches it.
+    /// Returns the index of a segment. Computes the index as if all earlier segments were full; if
+    /// that fails, searches it.
     #[inline]
     fn index_of(&self, sequence: u64) -> usize {
         let Some(first) = self.segments.front() else { return 0 };

@@ -103,7 +103,7 @@ fn the_first_window_is_ten_segments() {
 /// RFC 8985 without reordering: three SACKs beyond a hole mark the segment as lost, and the sender
 /// retransmits it at once. RFC 6937 then sends one segment for every two that arrive.
 #[test]
-fn three_sacks_mean_a_loss() {
+fn three_sacks_beyond_a_hole_mark_a_loss() {
     let mut script = Script::new(TcpConfig::default());
     script.write(10);
     script.write(100);
@@ -128,7 +128,7 @@ fn three_sacks_mean_a_loss() {
 /// Two SACKs are too few: RACK's timer expires a quarter of a round trip later (6.2, step 5), and
 /// Linux's timers wait two milliseconds more.
 #[test]
-fn fewer_sacks_wait_for_the_reordering_window() {
+fn after_two_sacks_rack_waits_for_its_reordering_window() {
     let mut script = Script::new(TcpConfig::default());
     script.write(4);
     assert_eq!(script.after(100).ack(0, &[(2, 4)]), [0; 0]);
@@ -156,7 +156,7 @@ fn a_lost_retransmission_is_retransmitted() {
 /// RFC 8985, 7: the sender retransmits the last segment after two round trips. If the ACK shows
 /// that the segment was lost, the window shrinks.
 #[test]
-fn a_probe_repairs_the_tail() {
+fn a_tail_loss_probe_repairs_the_last_segment() {
     let mut script = Script::new(TcpConfig::default());
     script.write(5);
     script.after(100).ack(4, &[]);
@@ -191,7 +191,7 @@ fn a_spurious_probe_does_not_shrink_the_window() {
 /// RFC 6298: each timeout in a row waits twice as long, and the sender retransmits only the first
 /// segment.
 #[test]
-fn timeouts_back_off() {
+fn retransmission_timeouts_back_off_exponentially() {
     let mut script = Script::new(TcpConfig { tail_loss_probe: false, ..TcpConfig::default() });
     script.write(10);
     let mut waits = Vec::new();
@@ -200,7 +200,7 @@ fn timeouts_back_off() {
         assert_eq!(sent, [0]);
         waits.push(waited);
     }
-    // The timeout is 100 ms and at least 200 ms of variation.
+    // The timeout is the round trip of 100 ms plus the minimum variation term of 200 ms.
     assert_eq!(waits, [300, 600, 1200, 2400]);
     assert_eq!(script.window(), 1);
     // Then slow start repairs the rest.
@@ -240,7 +240,7 @@ fn dsacks_undo_a_recovery() {
 
 /// The receiver's window limits the sent data.
 #[test]
-fn nothing_leaves_beyond_the_offered_window() {
+fn no_segment_is_sent_beyond_the_offered_window() {
     let mut script = Script::new(TcpConfig::default());
     script.sender.write(script.now, 0, &mut script.out);
     let mut packet = script.answer(0, script.now, &[]);
@@ -256,7 +256,7 @@ fn nothing_leaves_beyond_the_offered_window() {
 
 /// An unanswered SYN is repeated after 1, 2, 4 seconds.
 #[test]
-fn syns_are_repeated() {
+fn an_unanswered_syn_is_retransmitted() {
     let config = Arc::new(TcpConfig { opening: Opening::BySender, ..TcpConfig::default() });
     let identity = Identity { flow: 0, route: 0, algorithm: Algorithm::Reno, seed: 1 };
     let mut sender = Sender::new(config, identity);
@@ -275,7 +275,7 @@ fn syns_are_repeated() {
 /// With forged, duplicate or late answers, a window grows by the requests at most, and not beyond
 /// its cap.
 #[test]
-fn forged_answers_gain_nothing() {
+fn forged_caqm_answers_do_not_enlarge_the_window() {
     let usual = crate::CaqmHosts::default();
     for (cap, expected) in [(1 << 20, None), (14, Some(14))] {
         let settings = CaqmSettings { max_cwnd: cap, ..usual.settings };

@@ -37,7 +37,7 @@ pub(crate) struct Sender {
     /// The largest window offered so far.
     widest: u64,
     pub(super) usage: WindowUsage,
-    /// The RTO timer, or the handshake's.
+    /// The time at which the RTO timer, or the timer of the handshake, expires.
     pub(super) timeout_at: Time,
     /// RACK's reordering timer.
     pub(super) reordering_at: Option<Time>,
@@ -47,7 +47,7 @@ pub(crate) struct Sender {
     /// Whether the next new segment must report a reduction for a congestion mark (RFC 3168,
     /// 6.1.2).
     pub(super) tells_reduced: bool,
-    /// Whether data carries CAQM requests.
+    /// Whether data packets carry CAQM requests.
     asks: bool,
     pub(super) counts: Counts,
 }
@@ -135,7 +135,7 @@ impl Sender {
         }
     }
 
-    /// The application writes.
+    /// Takes data that the application writes.
     pub(crate) fn write(&mut self, now: Time, bytes: u64, out: &mut Vec<Packet>) {
         self.written = self.written.saturating_add(bytes);
         self.wake(now, out);
@@ -145,7 +145,7 @@ impl Sender {
         self.written
     }
 
-    /// The number of bytes that the application may still write.
+    /// Returns the number of bytes that the application may still write.
     pub(crate) fn room(&self) -> u64 {
         self.bound_by_buffer().saturating_sub(self.written)
     }
@@ -191,7 +191,8 @@ impl Sender {
             }
             (Kind::SynAck, Phase::Opening { since, tries }) => {
                 self.offered(0, packet.length);
-                // Karn: the answer to a repeated SYN may answer either SYN; the echo tells which.
+                // A SYN-ACK after a repeated SYN may be for either SYN (Karn): the echoed timestamp
+                // tells which.
                 let rtt = if tries == 0 { now.since(since) } else { now.since(packet.stamp) };
                 self.asks = self.agrees(packet);
                 self.establish(now, Some(rtt), out);
@@ -212,7 +213,7 @@ impl Sender {
         }
     }
 
-    /// The time of the next call of [`on_timer`](Self::on_timer).
+    /// Returns the time of the next call of [`on_timer`](Self::on_timer).
     #[inline]
     pub(crate) fn timer(&self) -> Time {
         let first = self.reordering_at.or(self.probe.at).unwrap_or(Time::NEVER);
@@ -240,7 +241,8 @@ impl Sender {
         self.transmit(now, out);
     }
 
-    /// When the pacer releases the next burst; never if no data waits for the pacer.
+    /// Returns the time at which the pacer releases the next burst; `NEVER` if no data waits for
+    /// the pacer.
     #[inline]
     pub(crate) fn pace_timer(&self, now: Time) -> Time {
         if self.pacer.next > now && self.is_open() && self.could_send() {
@@ -274,7 +276,7 @@ impl Sender {
         self.rtt.min()
     }
 
-    /// The algorithm's memory for the next connection.
+    /// Returns the algorithm's memory for the next connection.
     pub(crate) fn note(&self) -> Option<cc::Memory> {
         self.algorithm.as_ref()?.note()
     }
@@ -283,7 +285,7 @@ impl Sender {
         self.board.pipe()
     }
 
-    /// The present window: the algorithm's, or that of a reduction in progress.
+    /// Returns the present window: the algorithm's, or that of a reduction in progress.
     pub(crate) fn window(&self) -> u64 {
         let Some(algorithm) = &self.algorithm else { return 0 };
         self.recovery.window().unwrap_or_else(|| algorithm.cwnd().count())
@@ -297,7 +299,7 @@ impl Sender {
         algorithm.pacing_rate().or_else(|| self.host_rate().filter(|_| self.config.paces))
     }
 
-    /// The host's pacing rate, if the algorithm leaves it to the host.
+    /// Returns the host's pacing rate, if the algorithm leaves pacing to the host.
     fn host_rate(&self) -> Option<Rate> {
         let algorithm = self.algorithm.as_deref()?;
         let smoothed = self.rtt.smoothed()?;
@@ -374,7 +376,7 @@ impl Sender {
         self.offers() && packet.flags.has(Flags::SPEAKS) && spoken_to
     }
 
-    /// Takes the window that the receiver offers from byte `from` on.
+    /// Records the window that the receiver offers from byte `from` on.
     fn offered(&mut self, from: u64, window: u32) {
         self.edge = self.edge.max(from + u64::from(window));
         self.widest = self.widest.max(window.into());
@@ -439,7 +441,7 @@ impl Sender {
         self.transmit(now, out);
     }
 
-    /// Sends new data. After an idle period, tells the algorithm of it first.
+    /// Sends new data. Reports an idle period to the algorithm first.
     fn wake(&mut self, now: Time, out: &mut Vec<Packet>) {
         if !self.is_open() {
             return;
@@ -456,7 +458,7 @@ impl Sender {
         self.transmit(now, out);
     }
 
-    /// The length of the next new segment that the receiver's window allows.
+    /// Returns the length of the next new segment that the receiver's window allows.
     #[inline]
     fn next_new(&self) -> Option<u16> {
         let nxt = self.board.nxt();
@@ -542,9 +544,9 @@ impl Sender {
         self.note_usage(limited);
     }
 
-    /// The size of the next piece for segmentation offload, with `room` in the window. Zero to wait
-    /// for more room (`tcp_tso_should_defer`): ACKs arrive so fast that a third of the window will
-    /// soon be free.
+    /// Returns the size of the next super-packet, with `room` in the window. Zero means to wait for
+    /// more room (`tcp_tso_should_defer`): ACKs arrive so fast that a third of the window will soon
+    /// be free.
     fn super_packet(&self, now: Time, room: u64) -> u64 {
         let mss = self.mss();
         let (Some(head), Some(smoothed)) = (self.board.head(), self.rtt.smoothed()) else {
@@ -553,7 +555,8 @@ impl Sender {
         let window = self.window();
         let rate = self.rate().or_else(|| self.host_rate());
         let most = rate.map_or(mss, |r| Pacer::burst(r, self.rtt.min(), mss, &self.config));
-        // Limit a piece to half of the window, because `tcp_cwnd_test` keeps two pieces in flight.
+        // Limit a super-packet to half of the window, because `tcp_cwnd_test` keeps two of them in
+        // flight.
         let piece = room.min(most).min(window / 2).max(mss);
         let left = self.written.saturating_sub(self.board.nxt());
         let waits = self.config.offload
@@ -571,7 +574,7 @@ impl Sender {
     fn note_usage(&mut self, limited: bool) {
         let out = self.board.nxt() - self.board.una();
         let pipe = self.board.pipe();
-        // A full window counts as the limit, even if no data is left to send.
+        // Count a full window as the limit, even if no data is left to send.
         let limited = limited || pipe + self.mss() > self.window();
         let usage = &mut self.usage;
         if self.board.una() >= usage.until || limited || !usage.limited && out > usage.most {
@@ -669,9 +672,10 @@ impl Sender {
     }
 }
 
-/// The longest time since the last piece, and until the next ACK, for which a piece waits.
+/// Maximum time since the last super-packet, and until the next ACK, for which a super-packet
+/// waits.
 const DEFERS_FOR: Span = Span::from_millis(1);
-/// The most bytes that an offload takes at once, and the most segments that CAQM's core counts at
-/// once.
+/// Maximum size of a super-packet in bytes. Below: maximum number of segments that CAQM's core
+/// counts at once.
 const SUPER_PACKET: u64 = 65_536;
 const MOST_SEGMENTS: u64 = 1024;

@@ -7,7 +7,7 @@ use units::{Span, Time};
 pub(crate) struct Ticks(pub(crate) Span);
 
 impl Ticks {
-    /// The span in whole ticks, rounded up (`usecs_to_jiffies`).
+    /// Returns the span in whole ticks, rounded up (`usecs_to_jiffies`).
     pub(crate) fn whole(self, span: Span) -> Span {
         match self.0.nanos() {
             0 => span,
@@ -15,7 +15,7 @@ impl Ticks {
         }
     }
 
-    /// When a timer fires that is set at `now` for `span`.
+    /// Returns the time at which a timer fires that is set at `now` for `span`.
     pub(crate) fn after(self, now: Time, span: Span) -> Time {
         let tick = self.0.nanos();
         if tick == 0 {
@@ -59,7 +59,7 @@ mod tests {
 
     /// From 63 ticks on, slots are eight ticks wide: 32 ms.
     #[test]
-    fn a_late_timer_waits_for_its_slot() {
+    fn a_distant_timer_fires_at_its_wide_slot() {
         assert_eq!(fires(0, 300), 320);
         assert_eq!(fires(20_000, 300), 320 + 32);
         assert_eq!(fires(0, 248), 252);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn without_ticks_a_timer_is_on_time() {
+    fn without_ticks_a_timer_fires_on_time() {
         let ticks = Ticks(Span::ZERO);
         let now = Time::ZERO + Span::from_micros(17);
         assert_eq!(ticks.after(now, Span::from_micros(5)).nanos(), 22_000);

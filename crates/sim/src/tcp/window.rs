@@ -10,9 +10,9 @@ use units::{Span, Time};
 /// rises by twice each arriving segment limits the window as well (`tcp_grow_window`).
 #[derive(Debug, Clone)]
 pub(super) struct Window {
-    /// `window_clamp`, after the first segment
+    /// The size of the buffer: `window_clamp` after the first segment.
     buffer: u64,
-    /// `rcv_ssthresh`
+    /// The limit on the window: `rcv_ssthresh`.
     threshold: u64,
     max: u64,
     is_fixed: bool,
@@ -57,13 +57,13 @@ impl Window {
         }
     }
 
-    /// The window with an empty buffer.
+    /// Returns the window with an empty buffer.
     #[inline]
     pub(super) fn widest(&self) -> u64 {
         self.threshold
     }
 
-    /// The window with `unread` bytes in order and `beyond` bytes behind holes
+    /// Returns the window with `unread` bytes in order and `beyond` bytes behind holes
     /// (`__tcp_select_window`).
     #[inline]
     pub(super) fn offered(&self, unread: u64, beyond: u64) -> u64 {
@@ -74,7 +74,7 @@ impl Window {
         if free < self.mss || free < self.buffer / 16 { 0 } else { free.min(self.threshold) }
     }
 
-    /// The receiver's estimate of the round trip.
+    /// Returns the receiver's estimate of the round trip.
     pub(super) fn rtt(&self) -> Option<Span> {
         self.base.or((self.shortest < Span::MAX).then(|| self.shortest * 2))
     }
@@ -162,7 +162,7 @@ mod tests {
         window
     }
 
-    /// `segments` came into order at `at` milliseconds, by the last of them.
+    /// Brings `segments` segments into order at `at` milliseconds, by the last of them.
     fn read(window: &mut Window, at: u64, segments: u64) {
         let now = Time::ZERO + Span::from_millis(at);
         let sent_at = Time::ZERO + Span::from_millis(at.saturating_sub(50));
@@ -214,13 +214,14 @@ mod tests {
         // In a nearly full buffer, the window does not open.
         assert_eq!(window.offered(0, 76 * MSS), 0);
         window.segment(MSS, 76 * MSS, 78 * MSS);
-        // The buffer holds twice the first ten segments, and the span.
+        // The buffer holds twice the first ten segments, and the data from the hole to its last
+        // byte.
         assert_eq!((window.buffer, window.offered(0, 76 * MSS)), (98 * MSS, 22 * MSS));
     }
 
     /// A repair releases many segments at once, which are unread when Linux measures.
     #[test]
-    fn a_released_burst_counts_in_the_next_round_trip() {
+    fn data_released_by_a_repair_counts_in_the_next_round_trip() {
         let mut window = window();
         for at in 51..71 {
             read(&mut window, at, 1);

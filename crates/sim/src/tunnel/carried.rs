@@ -105,7 +105,7 @@ impl Carried {
         }
     }
 
-    /// At the server: takes the arrived data of the stream, and writes data that is in order.
+    /// At the server: reads the arrived data of the stream, and writes the data that is in order.
     pub(crate) fn take(
         &mut self,
         stream: StreamId,

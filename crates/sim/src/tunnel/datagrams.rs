@@ -16,7 +16,7 @@ pub(crate) struct Datagrams {
 }
 
 impl Datagrams {
-    /// `stays`: a link duplicates packets.
+    /// Creates an empty store. `stays`: a link duplicates packets.
     pub(crate) fn new(stays: bool) -> Self {
         Self {
             slots: Vec::new(),
@@ -36,7 +36,7 @@ impl Datagrams {
         u64::from(number)
     }
 
-    /// Takes the payload of a packet that arrived.
+    /// Returns the payload of a packet that arrived.
     pub(crate) fn take(&mut self, number: u64) -> Option<BytesMut> {
         let slot = self.slots.get_mut(number as usize)?;
         if self.stays {
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn payloads_of_dropped_packets_are_forgotten_and_others_are_not() {
+    fn only_payloads_of_dropped_packets_are_forgotten() {
         let mut datagrams = Datagrams::new(false);
         let numbers: Vec<u64> =
             (0..=255).map(|byte| datagrams.insert(BytesMut::from(&[byte][..]))).collect();
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_stays_for_the_copy_of_its_packet() {
+    fn a_payload_is_kept_for_a_duplicate_of_its_packet() {
         let mut datagrams = Datagrams::new(true);
         let number = datagrams.insert(BytesMut::from(&[7][..]));
         assert_eq!(datagrams.take(number), datagrams.take(number));

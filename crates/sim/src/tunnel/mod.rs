@@ -38,7 +38,7 @@ pub(crate) struct Tunnel {
     /// The number of flows that have not ended.
     pub(crate) left: usize,
     pub(crate) lost: Option<String>,
-    /// The latest figures, for use after the connection has ended.
+    /// The latest counters, for use after the connection has ended.
     last: Measured,
     pub(crate) before: TunnelCount,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Arrival {
     pub(crate) ecn: Option<quic::EcnCodepoint>,
 }
 
-/// The figures of the client's connection.
+/// The counters of the client's connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Measured {
     pub(crate) count: TunnelCount,
@@ -81,7 +81,7 @@ pub(crate) struct Measured {
 }
 
 impl Tunnel {
-    /// `flows`: the flows by their numbers, each with its connection from the server.
+    /// Creates a tunnel. `flows`: the number of each flow, with its connection from the server.
     pub(crate) fn new(
         spec: TunnelSpec,
         (start, seed): (Instant, u64),
@@ -170,12 +170,12 @@ impl Tunnel {
         opened
     }
 
-    /// The index of the flow in this stream.
+    /// Returns the index of the flow in this stream.
     pub(crate) fn place_of(&self, stream: StreamId) -> Option<usize> {
         self.opened.get(usize::try_from(stream.index()).ok()?).copied()
     }
 
-    /// The client's figures; after the connection's end, the last ones.
+    /// Returns the client's counters; after the connection's end, the last counters.
     pub(crate) fn measured(&mut self) -> Measured {
         if let Some(connection) = self.ends[CLIENT].connection() {
             let reported = connection.statistics();
@@ -212,7 +212,7 @@ impl End {
         self.endpoint.get(self.key?)
     }
 
-    /// The connection and its buffer sizes.
+    /// Returns the connection and its buffer sizes.
     pub(crate) fn parts(&mut self) -> Option<(&mut Connection, &mut Windows)> {
         let connection = self.endpoint.get(self.key?)?;
         Some((connection, &mut self.windows))

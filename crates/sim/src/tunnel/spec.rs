@@ -13,11 +13,11 @@ pub struct TunnelSpec {
     pub from: Node,
     /// The server, which accepts the connection and receives.
     pub to: Node,
-    /// When the client connects.
+    /// The time at which the client connects.
     pub start: Time,
     /// The congestion control of both ends.
     pub congestion: Congestion,
-    /// The largest IP packet of the path, which drops larger ones.
+    /// Maximum size of an IP packet on the path, which drops larger packets.
     pub mtu: Bytes,
     /// The interval at which an end processes arrived packets, as the tunnel's threads gather them.
     pub gather: Span,
@@ -28,8 +28,8 @@ pub struct TunnelSpec {
 }
 
 impl TunnelSpec {
-    /// A tunnel from the beginning of the world, on a path with an MTU of 1500 and with Linux's
-    /// loopback in the hosts.
+    /// Creates a tunnel that exists from the beginning of the world, on a path with an MTU of 1500
+    /// and with Linux's loopback in the hosts.
     pub fn new(from: Node, to: Node, congestion: Congestion) -> Self {
         Self {
             from,
@@ -63,7 +63,7 @@ impl TunnelSpec {
     }
 }
 
-/// Linux's loopback interface: its MTU is 65536 bytes, and it loses nothing.
+/// Returns hosts on Linux's loopback interface: its MTU is 65536 bytes, and it loses nothing.
 fn local() -> TcpConfig {
     TcpConfig {
         mss: Bytes::new(65_000),

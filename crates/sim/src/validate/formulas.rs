@@ -181,16 +181,16 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The mean rate of BBRv3, as a share of the link, if every round loses a share `p`. A probe finds
-/// the whole rate, and `n` rounds later (1 - p)^n of the rate is left. The next probe comes after 2
-/// to 3 s, or after 62 or 63 rounds if these are shorter.
+/// Returns the mean rate of BBRv3, as a share of the link, if every round loses a share `p`. A
+/// probe finds the whole rate, and `n` rounds later (1 - p)^n of the rate is left. The next probe
+/// comes after 2 to 3 s, or after 62 or 63 rounds if these are shorter.
 fn between_probes(p: f64, rtt: Span) -> f64 {
     let mean = |rounds: f64| (1.0 - (1.0 - p).powf(rounds)) / (rounds * p);
     let waits = (0..100).map(|i| (2.0 + (f64::from(i) + 0.5) / 100.0) / rtt.secs_f64());
     waits.map(|rounds| mean(rounds.min(62.5))).sum::<f64>() / 100.0
 }
 
-/// The median of the bytes in flight, those in the queue included, in BDP.
+/// Returns the median of the bytes in flight, including those in the queue, in BDP.
 fn in_flight(algorithm: Algorithm, flows: usize, effort: Effort) -> Option<f64> {
     let mut path =
         PathConfig { flows, ..PathConfig::new(Rate::from_mbit(100), Span::from_millis(40)) };
@@ -210,8 +210,8 @@ enum Losses {
     Share(f64),
 }
 
-/// A case on a path that loses packets and never fills. `window` is the expected mean window, in
-/// segments.
+/// Builds a case on a path that loses packets and never fills. `window` is the expected mean
+/// window, in segments.
 fn lossy(
     algorithm: Algorithm,
     hosts: TcpConfig,
@@ -247,7 +247,7 @@ fn lossy(
     Some(Measured::of(expected, run.goodput()))
 }
 
-/// Padhye, Firoiu, Towsley, Kurose 1998, (32): segments a second.
+/// Returns the rate of Padhye, Firoiu, Towsley, Kurose 1998, (32), in segments a second.
 fn pftk(p: f64, rtt: f64, timeout: f64) -> f64 {
     let fast = rtt * (2.0 * p / 3.0).sqrt();
     let slow = timeout * (3.0 * (3.0 * p / 8.0).sqrt()).min(1.0) * p * (1.0 + 32.0 * p * p);

@@ -1,12 +1,12 @@
-//! The comparison of a measured number with an expected one.
+//! Compares a measured number with the expected number.
 
-/// A median and the ends of its interval, if it has one.
+/// A median and the bounds of its confidence interval, if it has one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Middle {
     /// The median.
     pub value: f64,
-    /// The low and the high end of the median's interval; `None` for an exact number and for too
-    /// few runs.
+    /// The bounds of the median's confidence interval; `None` for an exact number and for too few
+    /// runs.
     pub ends: Option<(f64, f64)>,
 }
 
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_difference_and_its_interval_are_shares() {
+    fn the_difference_and_its_interval_are_relative_to_the_expected_number() {
         let judged = judge(middle(200.0, 0.0), middle(190.0, 2.0), 0.1);
         assert!((judged.difference + 0.05).abs() < 1e-12);
         assert!((judged.half_width.unwrap() - 0.01).abs() < 1e-12);

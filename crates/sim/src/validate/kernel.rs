@@ -3,8 +3,8 @@ use super::references::{self, Reference};
 use super::{Case, Effort, Layer, Measured};
 use units::{Bytes, Rate, Span};
 
-/// Cases measured with Linux over the emulated link, by the lab `kernel-cells`: the goodput in
-/// Mbit/s of all flows together.
+/// Returns the cases measured with Linux over the emulated link, by the lab `kernel-cells`: the
+/// goodput in Mbit/s of all flows together.
 pub(super) fn cases() -> Vec<Case> {
     references::ALL.iter().map(Reference::case).collect()
 }
@@ -22,7 +22,7 @@ impl Reference {
         }
     }
 
-    /// Measures the mean of as many runs as a reliable figure needs.
+    /// Measures the mean of as many runs as a reliable mean needs.
     fn measure(&self, effort: Effort) -> Option<Measured> {
         let path = self.path()?;
         let runs = (ENOUGH_MBIT_S / self.goodput as u64).clamp(1, MOST_RUNS);
@@ -41,7 +41,7 @@ impl Reference {
         Some(Measured { expected, expected_ends, measured: sum / runs as f64 })
     }
 
-    /// The path of the cell, with the simulator's default hosts.
+    /// Returns the path of the cell, with the simulator's default hosts.
     fn path(&self) -> Option<PathConfig> {
         let rtt = Span::from_millis(self.rtt_ms);
         let mut path = PathConfig::new(Rate::from_mbit(self.rate_mbit), rtt);
@@ -59,6 +59,6 @@ impl Reference {
 
 const TOLERANCE: f64 = 0.10;
 const FEWEST_REPEATS: u32 = 6;
-/// The data to measure: slow flows, which vary most from run to run, need more runs.
+/// The sum of the runs' goodput in Mbit/s: slow flows vary most from run to run, and get more runs.
 const ENOUGH_MBIT_S: u64 = 1200;
 const MOST_RUNS: u64 = 16;

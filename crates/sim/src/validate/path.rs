@@ -8,7 +8,7 @@ use link::{Capacity, LinkConfig, Loss, LossTrace, QueueConfig};
 use std::sync::Arc;
 use units::{Bytes, Rate, Share, Span, Time};
 
-/// One pair of hosts and one bottleneck between them.
+/// Pairs of hosts with one bottleneck between them.
 #[derive(Debug, Clone)]
 pub(super) struct PathConfig {
     pub(super) rate: Rate,
@@ -97,7 +97,7 @@ impl PathConfig {
         Some(Run { outcome: world.measure_between(from, at + when.until), bottleneck, from })
     }
 
-    /// `measured`: the begin and the end of the measured time.
+    /// Builds the world. `measured`: the beginning and the end of the measured time.
     fn world(
         &self,
         algorithm: Algorithm,
@@ -135,19 +135,19 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The goodput of all flows together, in Mbit/s.
+    /// Returns the goodput of all flows together, in Mbit/s.
     pub(super) fn goodput(&self) -> f64 {
         self.outcome.flows.iter().map(|flow| flow.goodput.mbit_per_second()).sum()
     }
 
-    /// The queued bytes at each point of the measured time.
+    /// Returns the queued bytes at each point of the measured time.
     pub(super) fn queue(&self) -> Vec<f64> {
         let trace = self.outcome.link(self.bottleneck).and_then(|link| link.trace.as_ref());
         let points = trace.into_iter().flat_map(|trace| trace.points());
         points.filter(|p| p.at >= self.from).map(|p| p.queued.count() as f64).collect()
     }
 
-    /// The first flow's window in segments over time.
+    /// Returns the first flow's window in segments over time.
     pub(super) fn windows(&self, mss: Bytes) -> Vec<(Time, f64)> {
         let trace = self.outcome.flows.first().and_then(|flow| flow.trace.as_ref());
         let points = trace.into_iter().flat_map(|trace| trace.points());
@@ -161,7 +161,7 @@ impl Window {
     }
 }
 
-/// A deterministic loss, as the formulas assume.
+/// Builds a deterministic loss of one packet in `every`, as the formulas assume.
 fn regular(every: usize) -> Option<Loss> {
     let text = format!("{}1", "0".repeat(every.saturating_sub(1)));
     LossTrace::parse(&text).ok().map(|trace| Loss::Trace(Arc::new(trace)))
@@ -171,8 +171,8 @@ pub(super) fn droptail(limit: Bytes) -> QueueConfig {
     QueueConfig::DropTail(link::DropTailConfig { limit: link::Limit::Bytes(limit) })
 }
 
-/// Hosts that acknowledge every segment at once, and send each segment as soon as the window
-/// allows, as the formulas assume. [`PLAIN`] is the description of these hosts.
+/// Returns hosts that acknowledge every segment at once, and send each segment as soon as the
+/// window allows, as the formulas assume. [`PLAIN`] is the description of these hosts.
 pub(super) fn plain_hosts(effort: Effort) -> TcpConfig {
     match effort.own {
         true => TcpConfig::default(),
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_window_opens_at_the_first_data_of_all_flows() {
+    fn the_measured_time_begins_with_the_first_data_of_all_flows() {
         let mut path = PathConfig::new(Rate::from_mbit(600), Span::from_millis(100));
         path.flows = 2;
         let effort = Effort { seed: 1, own: false, flaw: None };
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_carries_nothing_has_no_window() {
+    fn a_path_that_carries_no_data_has_no_measured_time() {
         let mut path = PathConfig::new(Rate::from_mbit(600), Span::from_millis(100));
         path.loss = [1.0, 0.0];
         let effort = Effort { seed: 1, own: false, flaw: None };

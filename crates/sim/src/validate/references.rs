@@ -23,7 +23,7 @@ pub(super) struct Reference {
     pub(super) algorithm: Algorithm,
     pub(super) rate_mbit: u64,
     pub(super) rtt_ms: u64,
-    /// There and back, in per cent.
+    /// The random loss of the forward and of the return path, in per cent.
     pub(super) loss: [f64; 2],
     pub(super) queue: &'static str,
     pub(super) flows: usize,

@@ -5,9 +5,9 @@ use link::{CoDelConfig, QueueConfig};
 use units::{Rate, Span, Time};
 
 /// ns-3's `tcp-validation` with `--firstTcpType=cubic --linkRate=50Mbps --baseRtt=50ms
-/// --queueUseEcn=0`: a flow that begins at 5 s into a CoDel queue (5 ms, 100 ms). It has ten
-/// initial segments, byte counting in slow start, HyStart with trains judged by a whole round trip,
-/// and delayed ACKs from the first segment on.
+/// --queueUseEcn=0`: a flow that begins at 5 s into a CoDel queue (5 ms, 100 ms). The flow has ten
+/// initial segments, byte counting in slow start, and delayed ACKs from the first segment on. Its
+/// HyStart judges trains by a whole round trip.
 pub(super) fn cases() -> Vec<Case> {
     let case = |name, unit, expected, pick: fn(&Figures) -> f64| Case {
         name,

@@ -1,4 +1,4 @@
-//! The time from which the lab's workload `bulk` measures.
+//! Finds the time from which the lab's workload `bulk` measures.
 
 use super::World;
 use units::{Bytes, Span, Time};

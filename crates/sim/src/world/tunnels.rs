@@ -37,7 +37,7 @@ pub(super) fn with_applications(
     Ok(all)
 }
 
-/// The node of the applications at one end.
+/// Returns the node of the applications at one end.
 pub(super) fn application(nodes: u32, tunnel: usize, side: usize) -> Node {
     Node(nodes + 2 * tunnel as u32 + side as u32)
 }
@@ -51,8 +51,8 @@ pub(super) struct NewTunnels {
 }
 
 impl NewTunnels {
-    /// `ways` holds the paths of the flows; this function appends those of the connections from
-    /// servers.
+    /// Creates the tunnels. `ways` holds the paths of the flows; the function appends the paths of
+    /// the connections from servers.
     pub(super) fn new(
         (nodes, link_specs): (u32, &[LinkSpec]),
         flows: &[FlowSpec],
@@ -141,7 +141,7 @@ impl World {
         }
     }
 
-    /// Acts on progress of a connection within a host.
+    /// Moves data after progress of a connection within a host.
     pub(super) fn leg_moved(&mut self, leg: TunnelLeg) {
         let (index, place) = (leg.tunnel as usize, leg.place as usize);
         if !leg.is_far {
@@ -223,7 +223,7 @@ impl World {
         self.settle_end(index, side);
     }
 
-    /// Takes a tunnel's packet at the end of its path.
+    /// Delivers a tunnel's packet at the end of its path.
     pub(super) fn receive_tunnelled(&mut self, packet: &Packet) {
         let Some(payload) = self.datagrams.take(packet.sequence) else { return };
         let index = packet.flow as usize - self.connections.len();
@@ -480,7 +480,7 @@ impl World {
     }
 }
 
-/// The most datagrams of one system call.
+/// Maximum number of datagrams in one system call.
 const SEGMENTS: usize = 44;
 const IP_AND_UDP: usize = 20 + 8;
 const MAC: usize = 14;
@@ -505,7 +505,7 @@ mod tests {
 
     /// The world forgets the payloads of packets that links drop or duplicate.
     #[test]
-    fn payloads_of_a_long_run_are_bounded() {
+    fn payloads_of_lost_tunnel_packets_do_not_accumulate() {
         let mut link = LinkConfig {
             rate: "50mbit".parse().unwrap(),
             delay: Span::from_millis(10),

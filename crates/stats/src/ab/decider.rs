@@ -2,7 +2,7 @@ use super::{Decision, Plan, State};
 use crate::error::positive;
 use crate::{StatsError, Verdict};
 
-/// Chooses the state of each turn and takes one value at a time. The run ends when the answer is
+/// Chooses the state of each turn and takes one value at a time. The run ends when the verdict is
 /// clear or the plan is complete.
 ///
 /// The decider contains no clock and no hidden randomness. To continue an interrupted run, feed its
@@ -10,7 +10,7 @@ use crate::{StatsError, Verdict};
 #[derive(Debug, Clone)]
 pub struct Decider {
     plan: Plan,
-    /// The first and last state of each four.
+    /// The state that begins and ends each four.
     outer: Vec<State>,
     looks: Vec<(usize, f64)>,
     warmed_up: usize,
@@ -29,8 +29,8 @@ pub(super) struct Kept {
 }
 
 impl Decider {
-    /// A decider before the first turn. Returns an error if the plan's pairs, warm-up or threshold
-    /// is out of range.
+    /// Creates a decider before the first turn. Returns an error if the plan's pairs, warm-up or
+    /// threshold is out of range.
     pub fn new(plan: Plan) -> Result<Self, StatsError> {
         plan.check()?;
         Ok(Self {
@@ -44,7 +44,7 @@ impl Decider {
         })
     }
 
-    /// The state of the next turn. `None` once the run has ended.
+    /// Returns the state of the next turn; `None` once the run has ended.
     pub fn next_state(&self) -> Option<State> {
         if self.ended.is_some() {
             return None;
@@ -78,15 +78,16 @@ impl Decider {
         Ok(())
     }
 
-    /// Finished turns including the warm-up, and the planned maximum.
+    /// Returns the number of finished turns including the warm-up, and the planned maximum.
     pub fn progress(&self) -> (usize, usize) {
         let taken = self.warmed_up + 4 * self.kept.contrasts.len() + self.running.len();
         (taken, self.plan.turns())
     }
 
-    /// The answer. For a run that has not ended (after an interruption, for example) this method
-    /// uses the complete fours so far, at the confidence of the next look. Call it once: repeated
-    /// calls until a wanted answer raise the error rate. Returns an error before the first four.
+    /// Returns the decision. For a run that has not ended (after an interruption, for example) this
+    /// method uses the complete fours so far, at the confidence of the next look. Call it once:
+    /// repeated calls until a wanted verdict raise the error rate. Returns an error before the
+    /// first four.
     pub fn decision(&self) -> Result<Decision, StatsError> {
         if let Some(decision) = self.ended {
             return Ok(decision);

@@ -9,10 +9,10 @@ use crate::signed_rank::hodges_lehmann;
 use crate::spread::median_absolute_deviation;
 use crate::{Direction, StatsError, Verdict};
 
-/// The answer of a run, and the figures behind it. Ratios are `change / base`.
+/// The verdict on a run, and the numbers behind it. Ratios are `change / base`.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Decision {
-    /// Better or worse by `ci99`, the same by `ci95`; undecided otherwise.
+    /// The verdict: better or worse by `ci99`, the same by `ci95`, undecided otherwise.
     pub verdict: Verdict,
     /// Hodges-Lehmann estimate over the fours.
     pub ratio: f64,
@@ -21,21 +21,21 @@ pub struct Decision {
     pub ci95: Option<(f64, f64)>,
     /// The 99 % interval; `None` for too few fours.
     pub ci99: Option<(f64, f64)>,
-    /// Pairs of turns in the complete fours, two for each four.
+    /// The number of pairs of turns in the complete fours: two per four.
     pub pairs: usize,
     /// Pairs of turns in the whole plan, rounded up to whole fours.
     pub planned_pairs: usize,
     /// Whether the run ended before the plan did.
     pub early: bool,
-    /// The smallest change that this many pairs at this noise would have detected 8 times in 10
-    /// ("could have seen 0.8 %"). `None` for too few fours.
+    /// The smallest change that this many pairs at this noise detect in 80 % of runs ("could have
+    /// seen 0.8 %"). `None` for too few fours.
     pub detectable: Option<f64>,
-    /// For an undecided answer: the number of pairs that would decide 8 times in 10 if the
-    /// change had no effect.
+    /// For an undecided run: the number of pairs that would decide in 80 % of runs if the change
+    /// had no effect.
     pub pairs_needed: Option<usize>,
     /// Robust standard deviation of a single value, relative to the value.
     pub noise: f64,
-    /// Number of fours far from the rest. All of them are kept.
+    /// Number of outliers among the fours. All of them are kept.
     pub outliers: usize,
     /// Median of the base values in the complete fours, in the unit of the observations.
     pub base_median: f64,
@@ -119,7 +119,7 @@ impl std::fmt::Display for Decision {
 #[derive(Debug, Clone, Copy)]
 struct Spread {
     deviation: f64,
-    /// Distance from the estimate to an end of the interval, in deviations.
+    /// Distance from the estimate to a bound of the interval, in deviations.
     reach: f64,
 }
 
@@ -129,14 +129,14 @@ impl Spread {
         Self { deviation: (high - low) / 2.0 / reach, reach }
     }
 
-    /// The distance from the true value at which the interval excludes a value with the probability
-    /// of `beyond` normal deviations.
+    /// Returns the distance from the true value at which the interval excludes a value with the
+    /// probability of `beyond` normal deviations.
     fn distance(self, beyond: f64) -> f64 {
         (self.reach + beyond) * self.deviation
     }
 
-    /// The number of pairs that the threshold needs, because the deviation falls with the square
-    /// root of this number. `None` if the noise is already low enough.
+    /// Returns the number of pairs that the threshold needs; `None` if the noise is already low
+    /// enough. The deviation falls with the square root of the number of pairs.
     fn pairs_needed(self, pairs: usize, threshold: Share) -> Option<usize> {
         let short_by = self.distance(EIGHT_IN_TEN_ON_BOTH_SIDES) / threshold.fraction().ln_1p();
         let needed = pairs as f64 * short_by * short_by;
@@ -150,9 +150,9 @@ fn ratio(log: f64) -> f64 {
     log.clamp(-700.0, 700.0).exp()
 }
 
-/// The rate at which equal states give better or worse.
+/// The share of runs with equal states that may give "better" or "worse".
 const ERROR_99: f64 = 0.01;
-/// The rate at which a change beyond the threshold gives the same.
+/// The share of runs with a change beyond the threshold that may give "the same".
 const ERROR_95: f64 = 0.05;
 /// Normal quantiles of 0.8 and 0.9.
 const EIGHT_IN_TEN: f64 = 0.841_621;

@@ -15,7 +15,7 @@ pub enum State {
 }
 
 impl State {
-    /// The state's word in messages and files: `base` or `change`.
+    /// Returns the state's name in messages and files: `base` or `change`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Base => "base",
@@ -23,7 +23,7 @@ impl State {
         }
     }
 
-    /// Base for change, and change for base.
+    /// Returns the other of the two states.
     pub const fn other(self) -> Self {
         match self {
             Self::Base => Self::Change,
@@ -51,8 +51,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// 300 pairs after a warm-up of 8 turns, a threshold of 1 %, and an early end once the answer
-    /// is clear.
+    /// Creates a plan of 300 pairs after a warm-up of 8 turns, with a threshold of 1 %, and an
+    /// early end once the verdict is clear.
     pub fn new(direction: Direction, seed: u64) -> Self {
         Self {
             direction,
@@ -64,8 +64,7 @@ impl Plan {
         }
     }
 
-    /// Total number of turns including the warm-up. Multiply by a turn's length for the longest run
-    /// time.
+    /// Returns the maximum number of turns, including the warm-up.
     pub fn turns(&self) -> usize {
         self.warm_up + 4 * self.fours()
     }
@@ -99,7 +98,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The state that begins and ends each four.
+    /// Draws the state that begins and ends each four.
     pub(super) fn outer_states(&self) -> Vec<State> {
         let mut coin = Pcg64Mcg::seed_from_u64(self.seed);
         let mut toss = || {
@@ -108,7 +107,8 @@ impl Plan {
         (0..self.fours()).map(|_| toss()).collect()
     }
 
-    /// The number of fours before each look, and the part of the error budget that the look spends.
+    /// Returns the number of fours before each look, and the part of the error budget that the look
+    /// spends.
     pub(super) fn looks(&self) -> Vec<(usize, f64)> {
         let fours = self.fours();
         if !self.early_stop {
@@ -120,8 +120,8 @@ impl Plan {
     }
 }
 
-/// 1 %: two equal cells over the emulated link may differ by as much, because the link keeps its
-/// rate to 0.5 %.
+/// Returns 1 %, because two equal cells over the emulated link may differ by as much, because the
+/// link keeps its rate to 0.5 %.
 fn default_threshold() -> Share {
     Share::from_percent(1.0).unwrap_or_default()
 }
@@ -132,10 +132,10 @@ fn most_threshold() -> Share {
 
 /// The part of the error budget of each look. The parts sum to 1.
 const SPENDING: [f64; 4] = [0.02, 0.08, 0.20, 0.70];
-/// The fewest pairs, ten fours: with fewer than nine fours the signed-rank interval does not reach
-/// the last look's 99.3 %.
+/// Minimum number of pairs, ten fours: with fewer than nine fours the signed-rank interval does not
+/// reach the last look's 99.3 %.
 const FEWEST: usize = 20;
-/// The most pairs, whose fours the Hodges-Lehmann estimate can take.
+/// Maximum number of pairs: the Hodges-Lehmann estimate takes no more fours.
 const MOST: usize = 8000;
 
 #[cfg(test)]
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn each_state_is_the_other_of_the_other() {
+    fn other_swaps_the_states_base_and_change() {
         assert_eq!([State::Base, State::Change].map(State::name), ["base", "change"]);
         assert_eq!([State::Base, State::Change].map(State::other), [State::Change, State::Base]);
     }

@@ -35,12 +35,13 @@ impl Fit {
         Self { location, deviation, residuals, lent }
     }
 
-    /// The standard error of the location.
+    /// Returns the standard error of the location.
     pub(super) fn error(&self) -> f64 {
         self.deviation / (self.residuals.len() as f64).sqrt()
     }
 
-    /// The statistic of the residuals after the blocks in which `flips` is true changed their sign.
+    /// Returns the statistic of the residuals after the blocks in which `flips` is true changed
+    /// their sign.
     pub(super) fn flipped(&self, flips: &[bool], scratch: &mut Scratch) -> f64 {
         scratch.values.clear();
         let value = |(block, value): &(usize, f64)| if flips[*block] { -value } else { *value };
@@ -61,7 +62,7 @@ pub(super) struct Scratch {
     distances: Vec<f64>,
 }
 
-/// The variance of normal noise, estimated without the sixth of the values farthest from the
+/// Estimates the variance of normal noise, without the sixth of the values farthest from the
 /// median. The median absolute deviation would be 0 for a row with two modes.
 pub(super) fn robust_variance(values: &[f64]) -> f64 {
     let middle = median_in_place(&mut values.to_vec());
@@ -93,7 +94,7 @@ fn located(values: &mut [f64], distances: &mut Vec<f64>, lent: f64) -> (f64, f64
 
 /// The degrees of freedom of the variance that the table lends.
 const LENT: f64 = 8.0;
-/// The most variance that a row borrows, as a multiple of its own. One of 600 rows of six normal
+/// Maximum variance that a row borrows, as a multiple of its own. One of 600 rows of six normal
 /// values has a twentieth of the true variance or less.
 const QUIET: f64 = 20.0;
 /// The distance at which values are clipped, in robust deviations.
@@ -103,5 +104,5 @@ const NORMAL_MAD: f64 = 1.4826;
 /// The variance of normal noise over that of the five sixths in the middle: 2.2 for six values,
 /// 1.6 for 11, 2.04 for many.
 const CONSISTENT: f64 = 2.0;
-/// The least deviation: runs in virtual time may be equal to the last bit.
+/// Minimum deviation: runs in virtual time may be equal to the last bit.
 const LEAST: f64 = 1e-9;

@@ -7,8 +7,8 @@ use super::fit::Fit;
 use crate::median_interval::{FEWEST, left_out};
 use crate::summary::Estimate;
 
-/// The number of further blocks, if they have the same spread, the same location and the same share
-/// of blocks on the other side of 1.
+/// Returns the number of further blocks, if they have the same spread, the same location and the
+/// same share of blocks on the other side of 1.
 pub(super) fn blocks(
     known: &[f64],
     ratio: &Estimate,

@@ -48,7 +48,7 @@ impl Drawn {
         Row::new(&blocks, Direction::LowerIsBetter, default_threshold(), self.kind).unwrap()
     }
 
-    /// The row in JSON. Lower is better, so a failure is infinite.
+    /// Returns the row in JSON. Lower is better, so a failure is infinite.
     fn json(&self) -> Value {
         let ratio = |a: &Option<Option<f64>>| match a {
             None => Value::Null,
@@ -59,7 +59,8 @@ impl Drawn {
     }
 }
 
-/// A table of six to eight blocks, in which some rows have lost blocks, failures, zeros or ties.
+/// Builds a table of six to eight blocks, in which some rows have lost blocks, failures, zeros or
+/// ties.
 fn table(draw: &mut Pcg64Mcg) -> Vec<Drawn> {
     let blocks = draw.random_range(6..9);
     (0..draw.random_range(1..14))

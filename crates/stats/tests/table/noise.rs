@@ -5,7 +5,8 @@ use rand_pcg::Pcg64Mcg;
 use stats::table::{Judged, Pair, judged};
 use stats::{Direction, Row, default_threshold};
 
-/// The noise of a value's logarithm. The spread is 5 % unless a variant states another.
+/// Measurement noise is multiplicative; its standard deviation is 5 % unless the variant says
+/// otherwise.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Noise {
     LogNormal,
@@ -23,9 +24,9 @@ pub(crate) enum Noise {
     Metrics,
     /// Spreads of 0.1 and 30 % in turn, as of cells without and with losses.
     QuietAndLoud,
-    /// Log-normal, and 5 % of the turns halved.
+    /// Log-normal, and 5 % of the values halved.
     Stalls,
-    /// No mean and no variance.
+    /// Cauchy, which has no mean and no variance.
     Cauchy,
 }
 
@@ -42,7 +43,7 @@ pub(crate) const ALL: [Noise; 9] = [
 ];
 
 impl Noise {
-    /// The number of kinds of rows.
+    /// Returns the number of metrics, which is the number of kinds of rows.
     fn kinds(self) -> usize {
         if self == Self::Metrics { 3 } else { 1 }
     }

@@ -28,7 +28,7 @@ const FASTER: [(f64, f64); 6] =
     [(57.1, 5.8), (56.2, 5.9), (58.3, 5.7), (57.0, 5.8), (57.2, 5.8), (57.5, 5.8)];
 
 #[test]
-fn six_blocks_that_all_lean_one_way_decide_and_five_do_not() {
+fn six_blocks_on_one_side_of_1_decide_and_five_do_not() {
     let six = measured(FASTER);
     let large = only(row(&six));
     assert_eq!((large.verdict, large.more_blocks), (Verdict::Better, None));
@@ -44,8 +44,8 @@ fn six_blocks_that_all_lean_one_way_decide_and_five_do_not() {
     one_against[0].0 = Some(5.0);
     let undecided = only(row(&one_against));
     assert_eq!(undecided.verdict, Verdict::Undecided);
-    // If one block of six is on the other side of 1, two blocks of twelve are expected there, and
-    // the exact interval of twelve blocks leaves two blocks out.
+    // One block of six is on the other side of 1, so two blocks of twelve are expected there. The
+    // exact interval of twelve blocks leaves two blocks out.
     assert_eq!(undecided.more_blocks, Some(6));
 }
 
@@ -114,7 +114,7 @@ fn pairs_cancel_a_shared_disturbance() {
 }
 
 #[test]
-fn a_row_that_lost_blocks_takes_part() {
+fn a_row_with_missing_blocks_is_judged() {
     let mut draw = Pcg64Mcg::seed_from_u64(4);
     let mut table = run(Noise::LogNormal, &[2.0, 1.0, 1.0], 8, 0.0, &mut draw);
     let blocks: Vec<Option<Pair>> =
@@ -151,7 +151,7 @@ fn the_named_number_of_blocks_decides_most_undecided_rows() {
     assert!(decided >= 11, "{decided} of 18 with {usual} more blocks");
 }
 
-/// Seven blocks with these logarithms of their ratios, alone in their table.
+/// Judges a row of seven blocks with these logarithms of their ratios, alone in their table.
 fn alone(logarithms: [f64; 7]) -> Judged {
     only(row(&measured(logarithms.map(|log| (log.exp(), 1.0)))))
 }
@@ -173,7 +173,8 @@ fn the_named_blocks_follow_from_the_width_of_the_interval_of_a_median() {
     }
     // More than 200 further blocks are no answer.
     assert_eq!(around(0.0, 0.5), (Verdict::Undecided, None));
-    // A block without a difference contradicts, too: two of 12 blocks are left out.
+    // A block without a difference also speaks against the median: the interval of 12 blocks leaves
+    // out two.
     let found = alone([0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.0]);
     assert_eq!((found.verdict, found.more_blocks), (Verdict::Undecided, Some(5)));
     let found = alone([-0.3, -0.3, -0.3, -0.3, -0.3, -0.3, 0.0]);
@@ -181,7 +182,7 @@ fn the_named_blocks_follow_from_the_width_of_the_interval_of_a_median() {
 }
 
 #[test]
-fn too_few_blocks_name_the_missing_ones() {
+fn with_too_few_blocks_the_number_of_missing_blocks_is_named() {
     for blocks in 1..6 {
         let found = only(row(&measured(FASTER)[..blocks]));
         assert_eq!(found.more_blocks, Some(6 - blocks));
@@ -246,7 +247,7 @@ proptest! {
 
     /// The result depends neither on the order of the rows nor on the unit of a row.
     #[test]
-    fn rows_may_change_places_and_units(seed: u64, scale in -9.0..9.0f64) {
+    fn the_order_and_unit_of_rows_do_not_change_verdicts(seed: u64, scale in -9.0..9.0f64) {
         let mut draw = Pcg64Mcg::seed_from_u64(seed);
         let table = run(Noise::Stalls, &[1.0, 1.2, 2.0, 100.0], 6, 0.0, &mut draw);
         let forwards = judged(&table).unwrap();

@@ -20,7 +20,7 @@ fn at_most_5_percent_of_tables_have_a_wrong_interval() {
 }
 
 #[test]
-fn more_blocks_keep_the_rate_of_wrong_intervals() {
+fn more_blocks_do_not_raise_the_rate_of_wrong_intervals() {
     for noise in ALL {
         for (rows, blocks, runs) in [(10, 7, 200), (20, 9, 80), (3, 12, 30)] {
             covers(noise, rows, blocks, 0.0, runs);
@@ -42,7 +42,7 @@ fn covers(noise: Noise, rows: usize, blocks: usize, of_system: f64, runs: usize)
 }
 
 #[test]
-fn the_same_is_wrong_in_at_most_5_percent_of_tables() {
+fn the_verdict_same_is_wrong_in_at_most_5_percent_of_tables() {
     // Use differences just beyond the threshold, and noise low enough for narrow intervals: a wrong
     // "the same" is then most likely.
     let effects = [1.0501; 10];
@@ -98,7 +98,7 @@ fn six_blocks_find_differences_in_tables_of_any_size() {
     }
 }
 
-/// The most wrong tables: 5 % and three standard deviations of the count.
+/// Returns the maximum number of wrong tables: 5 % and three standard deviations of the count.
 fn most(runs: usize) -> usize {
     let runs = runs as f64;
     (0.05 * runs + 3.0 * (runs * 0.05 * 0.95).sqrt()) as usize

@@ -5,7 +5,7 @@ use crate::bound;
 use crate::view::{Flow, View};
 use crate::words::{percent, rate};
 
-/// The program behind the connection's interface lacks CPU time.
+/// Whether the program behind the connection's tunnel interface lacks CPU time.
 pub(super) fn program(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let name = flow.interface()?;
     let opens = |pid: u32| {
@@ -34,7 +34,7 @@ pub(super) fn program(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     })
 }
 
-/// Least share of a core for a program that fills it.
+/// Minimum utilisation at which a program fills a core.
 const FULL: f64 = 0.85;
 
 #[cfg(test)]

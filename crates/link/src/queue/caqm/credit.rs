@@ -14,7 +14,7 @@ pub(super) struct Credit {
     left: i64,
     /// Bytes that departed in this period.
     sent: i64,
-    /// Bytes approved in this period, minus bytes refused upstream.
+    /// Bytes approved in this period, minus bytes that upstream ports refused.
     granted: i64,
     /// DC: bytes this port has refused at random, and may approve for other requests instead.
     dealt: i64,
@@ -38,9 +38,9 @@ struct PeriodTotals {
 }
 
 /// The port's plan for a period, which treats all requests of the period alike, independent of
-/// their order. If the port served requests until no credit is left, small windows, whose hints are
-/// large, would hardly ever receive credit, and refusals would hit the flows that send when a
-/// period begins.
+/// their order. If the port served requests until no credit is left, small windows would hardly
+/// ever receive credit, because their hints are large. Refusals would hit the flows that send when
+/// a period begins.
 ///
 /// A hint reveals the size of a window: the larger the window, the less growth each packet
 /// requests. The port therefore refuses a flow whose hint is half of the others' twice as often,
@@ -66,7 +66,7 @@ struct Plan {
     scale: f64,
 }
 
-/// The settings in the form that the counter needs.
+/// The settings in the units that the counter needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Law {
     pub(super) rate: Rate,
@@ -109,8 +109,8 @@ impl Credit {
         self.law = law;
     }
 
-    /// Advances to `now`. Call before any event at `now`. `queued`: the bytes in the queue until
-    /// then.
+    /// Advances to `now`. The caller advances before any event at `now`. `queued`: the bytes in the
+    /// queue until then.
     pub(super) fn advance(&mut self, now: Time, queued: Bytes) {
         let Some(began) = self.began else {
             self.began = Some(now);
@@ -135,9 +135,9 @@ impl Credit {
         self.sent = self.sent.saturating_add(signed(size));
     }
 
-    /// Judges the request of a data packet, in the order of the cases of CAQM's port.
+    /// Decides on the request of a data packet, in the order of cases that CAQM defines for a port.
     pub(super) fn judge(&mut self, asked: Info) -> Verdict {
-        // Ports ignore a go-ahead, which is for the other end.
+        // Ignore a go-ahead, which is for the other end and not for ports.
         if asked.is_go_ahead() {
             return Verdict::Passed;
         }
@@ -229,7 +229,8 @@ impl Plan {
     const IN_FULL: Self =
         Self { share: 1.0, enough: true, carry: 0, odds: 1.0, chance: 1.0, usual: 0.0, scale: 1.0 };
 
-    /// The weight of a packet with this hint: its refusal probability, relative to the average.
+    /// Returns the weight of a packet with this hint: its refusal probability, relative to the
+    /// average.
     fn weight(&self, hint: i64) -> f64 {
         if self.usual > 0.0 {
             self.scale * (self.usual / hint.max(1) as f64).min(MOST_WEIGHT)
@@ -238,8 +239,8 @@ impl Plan {
         }
     }
 
-    /// The plan of the next period, which is assumed to have as many requests for as many bytes as
-    /// the last one.
+    /// Makes the plan of the next period. Assumes as many requests, for as many bytes, as in the
+    /// last period.
     fn of_next(self, left: i64, beta: i64, came: PeriodTotals) -> Self {
         let there = left.max(0) + came.dealt;
         let requests = came.requests.max(1) as f64;
@@ -264,7 +265,7 @@ impl Plan {
 const MOST_WEIGHT: f64 = 4.0;
 const WHOLE: i64 = 1 << 16;
 
-/// Converts a size to a signed number, clamped so that no counter comes near the end of its range.
+/// Converts a size to a signed number, clamped so that no counter can overflow.
 fn signed(bytes: Bytes) -> i64 {
     i64::try_from(bytes.count()).unwrap_or(i64::MAX).min(1 << 50)
 }
@@ -356,9 +357,9 @@ mod tests {
     }
 
     proptest! {
-        /// No period approves more than the formula allows plus β for each refusal.
+        /// Each period approves at most the bytes of the formula plus β for each refusal.
         #[test]
-        fn credit_is_never_exceeded(
+        fn approvals_never_exceed_the_credit(
             events in proptest::collection::vec((0_u64..60, 0_u64..400_000, 0_u16..0x2000), 1..300),
             target in 0_u64..300_000,
             chance in 0.0..1.0,
@@ -403,7 +404,7 @@ mod tests {
         }
     }
 
-    /// A port whose plan gives out shares: `share` of a byte for each byte squared.
+    /// Builds a port whose plan gives out shares: `share` of a byte for each byte squared.
     fn sharing(share: f64, left: i64, dealt: i64) -> Credit {
         let mut credit = Credit::new(Law { spread: true, ..law(0) }, 1);
         credit.plan = Plan { share, enough: false, chance: 0.0, ..Plan::IN_FULL };
@@ -412,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_refusals_are_given_out_once() {
+    fn refusal_bytes_are_returned_once() {
         let mut credit = sharing(1.0, 0, 512);
         let asks = Info::request(64);
         assert_eq!(credit.judge(asks), Verdict::Passed);
@@ -422,7 +423,7 @@ mod tests {
 
     /// Half of a unit is due to each request, so that every second request gets a whole one.
     #[test]
-    fn fractions_of_a_unit_add_up() {
+    fn grants_below_a_hint_unit_are_carried_over() {
         let mut credit = sharing(0.5 / 8.0, 1000, 0);
         let asks = Info::request(1);
         let trimmed = Verdict::Trimmed(asks.without_hint());
