@@ -25,8 +25,8 @@ pub(crate) enum Ending {
     Misused,
 }
 
-/// The exit status. 0: success. 1: the measured object failed. 2: wrong use. Prints the error to
-/// stderr.
+/// Returns the exit status (0: success; 1: the measured object failed; 2: wrong use) and prints an
+/// error to stderr.
 pub(crate) fn code(outcome: anyhow::Result<Ending>) -> ExitCode {
     match outcome {
         Ok(Ending::Fine) => ExitCode::SUCCESS,

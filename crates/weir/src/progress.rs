@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_took_much_longer_than_estimated_is_named_with_the_reason_if_one_is_known() {
+    fn a_note_names_a_turn_that_far_exceeded_its_estimate_and_the_known_reason() {
         let axes = Axes::from([("loss".to_owned(), "1%".to_owned())]);
         let outcome =
             |verdict| Outcome { system: "cubic".to_owned(), axes: axes.clone(), block: 0, verdict };

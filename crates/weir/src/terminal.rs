@@ -52,7 +52,7 @@ impl Screen {
         show(&format!("\x1b[H{text}\x1b[J{foot}"))
     }
 
-    /// The key that is pressed within a tenth of a second.
+    /// Waits a tenth of a second for a key press and returns the key.
     pub(crate) fn key(&self) -> io::Result<Option<u8>> {
         if !is_readable()? {
             return Ok(None);
@@ -121,7 +121,7 @@ impl Drop for EchoOff {
     }
 }
 
-/// Waits a tenth of a second for a whole line.
+/// Waits up to a tenth of a second for a whole line of input.
 fn is_readable() -> io::Result<bool> {
     let stdin = io::stdin();
     let turn = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };

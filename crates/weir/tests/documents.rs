@@ -29,14 +29,14 @@ fn documents() -> Vec<(PathBuf, String)> {
     files.iter().map(|path| (path.clone(), text(path))).collect()
 }
 
-/// The fragments of one language.
+/// Returns the fenced blocks of one language.
 fn fragments<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
     let open = format!("```{language}\n");
     let parts = text.split(open.as_str()).skip(1);
     parts.filter_map(|part| part.split_once("\n```").map(|(fragment, _)| fragment)).collect()
 }
 
-/// The commands of `weir` in a console fragment, as the shell would pass them.
+/// Returns the commands of `weir` in a console block, as the shell would pass them.
 fn commands(fragment: &str) -> Vec<Vec<String>> {
     let joined = fragment.replace("\\\n", " ");
     let mut found = Vec::new();
@@ -57,7 +57,7 @@ fn commands(fragment: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Whether the words before the program only run it elsewhere.
+/// Whether the words before the program only start it, for example in another namespace.
 fn is_start(before: &str) -> bool {
     let before = before.trim();
     before.is_empty() || before.ends_with('=') || before.starts_with("ip netns exec")

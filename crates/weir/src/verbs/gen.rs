@@ -198,7 +198,7 @@ fn time(text: &str) -> anyhow::Result<Span> {
     }
 }
 
-/// The wait for the other ends of the ports to become ready.
+/// Returns how long to wait until the peers of the ports are ready.
 fn settling(asked: Option<&str>, specs: &[PortSpec]) -> anyhow::Result<Span> {
     match asked {
         Some(text) => match time(text)? {

@@ -460,8 +460,8 @@ fn location(arguments: &Run, lab: &LabFile, form: Form) -> Result<Location, LabE
     })
 }
 
-/// The number of repeats that would decide comparisons. `None` if none is undecided, or if no
-/// number would decide them.
+/// Returns the number of repeats that would decide the undecided comparisons. `None` if all are
+/// decided, or if no number of repeats would decide them.
 fn repeats_to_decide(results: &Results) -> Option<u32> {
     let so_far = results.cells.iter().map(|cell| cell.repeats).max()?;
     u32::try_from(so_far + results.more_blocks()?.blocks).ok()

@@ -42,7 +42,7 @@ fn both_ends_agree_and_every_data_packet_carries_a_tag() {
 }
 
 #[test]
-fn a_caqm_port_answers_the_question_of_a_handshake() {
+fn a_caqm_port_answers_the_query_in_a_handshake() {
     let Some(machine) = TestMachine::new() else { return };
     let link = ["--rate", "200mbit", "--delay", "2ms", "--queue", "caqm:60KB"];
     let pair = Pair::over(&machine, &link);
@@ -103,7 +103,7 @@ fn each_direction_negotiates_separately() {
     }
 }
 
-/// The lines of `weir link show-tags` at the far end during `work`.
+/// Returns the lines that `weir link show-tags` prints at the far end during `work`.
 fn tags_during(machine: &TestMachine, work: impl FnOnce()) -> Vec<String> {
     let weir = env!("CARGO_BIN_EXE_weir");
     let mut look = machine.start(weir, &["link", "show-tags", "far:eth0"]);

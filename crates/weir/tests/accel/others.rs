@@ -79,7 +79,7 @@ fn settings_are_not_written_through_the_link_of_another_user() {
 }
 
 #[test]
-fn a_lock_of_another_user_stops_no_command() {
+fn a_lock_held_by_another_user_blocks_no_command() {
     let Some(machine) = TestMachine::new() else { return };
     root(&machine, "chmod 0755 /sys/fs/bpf");
     let lock = ["flock", "--no-fork", BPF, "sh", "-c", "echo held; exec sleep 600"];

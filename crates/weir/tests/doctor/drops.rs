@@ -27,7 +27,7 @@ const fn of_tcp(kind: Kind) -> Kind {
 }
 
 impl Kind {
-    /// The entry of the report with drops of this kind.
+    /// Returns the report's entry for drops of this kind.
     fn place_of<'a>(&self, drops: &'a Value) -> Option<&'a Value> {
         let port = format!(":{}", self.port);
         let is_right = |place: &&Value| {
@@ -188,7 +188,7 @@ fn doctor(near: &Namespace, far: &Namespace) -> Output {
 }
 
 #[test]
-fn twenty_kinds_of_drops_have_their_reason_interface_and_connection() {
+fn twenty_kinds_of_drops_are_reported_with_reason_interface_and_connection() {
     for program in ["ip", "tc", "nft", "ethtool"] {
         if !is_installed(program) {
             return testing::skip(testing::Need::Program(program));

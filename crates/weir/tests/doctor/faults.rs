@@ -84,8 +84,8 @@ fn judged_flow(sandbox: &Sandbox, cause: &str) -> Value {
     judged(sandbox, &["--flow", &flow], cause)
 }
 
-/// The diagnosis that names the cause first or second. On a stalled machine other causes may come
-/// first.
+/// Returns the diagnosis, which must name the cause first or second. On a stalled machine other
+/// causes may come first.
 fn judged(sandbox: &Sandbox, words: &[&str], cause: &str) -> Value {
     let diagnosis = testing::undisturbed(DIAGNOSIS, |_| {
         let ended = sandbox.weir(&[&["doctor", "--json"], words].concat());

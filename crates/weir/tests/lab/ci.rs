@@ -5,9 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// A false curl: prints the rate of a download through the old proxy, or through a new proxy that
-/// is slower by a share, with 1 % of noise. A file counts the turns, so that the values are the
-/// same each time.
+/// A script in place of curl: prints the rate of a download through the old proxy, or through a new
+/// proxy that is slower by a share, with 1 % of noise. A file counts the turns, so that the values
+/// are the same each time.
 const CURL: &str = r#"#!/bin/sh
 turn=$(cat turn 2>/dev/null || echo 0)
 echo $((turn + 1)) > turn

@@ -51,7 +51,7 @@ enum Moment {
     After(Duration),
 }
 
-/// Starts the lab and sends it `signals` at the moment.
+/// Starts the lab and sends it `signals` at the given moment.
 fn ended_at(
     sandbox: &Sandbox,
     moment: Moment,

@@ -23,7 +23,8 @@ struct Machine {
 }
 
 impl Hosts {
-    /// `None`, with a note, if this machine has no sshd or the tests do not run as root.
+    /// Starts both hosts; `None`, with a note, if this machine has no sshd or the tests do not run
+    /// as root.
     fn new() -> Option<Self> {
         let sandbox = Sandbox::new()?;
         if !rustix::process::geteuid().is_root() {

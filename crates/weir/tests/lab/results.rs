@@ -110,7 +110,7 @@ const METRICS: &[&str] = &[
     "queue_kbyte.max",
 ];
 
-/// Slow enough for both labs to get the CPU time that they need.
+/// A lab with a rate so low that two concurrent labs get the CPU time that they need.
 const SLOW: &str = r#"
 name = "slow"
 hosts = ["near", "far"]

@@ -89,7 +89,7 @@ fn measured(
     measured.unwrap()
 }
 
-/// The systems that can run on this machine.
+/// Returns the systems that can run on this machine.
 fn systems() -> Vec<&'static str> {
     match is_installed(OVS_DPDK) {
         true => vec!["weir-switch", "ovs-dpdk"],

@@ -141,7 +141,7 @@ fn a_turn_may_last_a_fraction_of_a_second() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// Seconds from the first data to the last reading of the connection.
+/// Returns the seconds from the first data to the last reading of the connection.
 fn looked_at(turn: &Value) -> f64 {
     let series = turn["measured"]["series"].as_array().unwrap();
     let limited = series.iter().find(|one| one["name"] == "limited_by").unwrap();
@@ -254,8 +254,8 @@ fn ab_alternates_programs_that_make_traffic() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// A lab that reads too late finds no data connection of the client, and at most its control
-/// connection.
+/// A lab that reads the client's connections too late finds no data connection, and at most the
+/// control connection.
 #[test]
 fn ab_measures_a_turn_again_that_the_lab_read_too_late() {
     let Some(sandbox) = Sandbox::quiet() else { return };

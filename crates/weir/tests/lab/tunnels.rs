@@ -65,7 +65,8 @@ fn a_lab_with_a_tunnel_killed_midway_leaves_nothing() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// The results, in which every cell has these metrics. Only the run directory is left behind.
+/// Runs a lab in its smoke form, and returns the results. Every cell must have these metrics, and
+/// only the run directory may be left behind.
 fn smoke(lab: &str, metrics: &[&str]) -> Option<serde_json::Value> {
     let sandbox = Sandbox::quiet()?;
     let systems = "tcp-cubic,weir-tunnel";

@@ -1,5 +1,5 @@
-//! Accounts with the stock iperf3 in both roles, and with OpenSSL if iperf3 is older than its
-//! padding.
+//! Accounts with the stock iperf3 in both roles. If iperf3 is too old for its current padding,
+//! OpenSSL takes its place.
 //!
 //! Keys and users are made as in the help of `weir perf server`.
 

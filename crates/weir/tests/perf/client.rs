@@ -66,7 +66,7 @@ fn a_failure_is_one_sentence_and_status_1() {
 }
 
 #[test]
-fn both_spellings_of_values_are_understood() {
+fn values_are_accepted_in_weirs_and_in_iperf3s_notation() {
     let Some(sandbox) = Sandbox::new() else { return };
     let mut started = Vec::new();
     for words in [

@@ -73,7 +73,7 @@ fn a_firewall_in_between_is_reported() {
     let output = sentence(&sandbox, &["127.0.0.1", "--connect-timeout", "700"], 1);
     let (took, disturbance) = (began.elapsed(), watch.end());
     assert!(output.contains("700") || output.contains("0.7"), "how long it waited: {output}");
-    // Far below the default of 10 s and the kernel's own two minutes.
+    // The limit is far below the default of 10 s and the kernel's own two minutes.
     assert!(took < Duration::from_secs(8) || disturbance.is_some(), "{took:?}");
 
     // The firewall admits the control connection and drops datagrams, like a firewall made for TCP
@@ -163,7 +163,8 @@ fn contradictory_arguments_are_a_usage_error() {
     }
 }
 
-/// The client's single line of output when it ends with that status, without any result.
+/// Runs the client, which must end with that status and without any result. Returns its single line
+/// of output.
 fn sentence(sandbox: &Sandbox, words: &[&str], status: i32) -> String {
     one_line(&sandbox.weir(&[&["perf", "client"], words].concat()), status)
 }
@@ -174,7 +175,7 @@ fn one_line(output: &CommandOutput, status: i32) -> String {
     output.stderr.clone()
 }
 
-/// A server of another protocol, which sends `greeting` to every client and then waits.
+/// Starts a server of another protocol, which sends `greeting` to every client and then waits.
 fn answering(sandbox: &Sandbox, greeting: &'static [u8]) -> SocketAddr {
     answering_at(sandbox, "127.0.0.1:0", greeting)
 }

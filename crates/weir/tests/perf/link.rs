@@ -120,7 +120,7 @@ impl Counted {
         value.as_u64().or(value["frames"].as_u64()).unwrap()
     }
 
-    /// The counts of frames with a datagram of the test, and of other frames.
+    /// Returns the counts of frames with a datagram of the test, and of other frames.
     fn of_test(&self, key: &str) -> (u64, u64) {
         let value = &self.link[key];
         let (frames, bytes) = (value["frames"].as_u64().unwrap(), value["bytes"].as_u64().unwrap());

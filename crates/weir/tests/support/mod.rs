@@ -89,7 +89,7 @@ fn let_programs_hear_hangups() {
 }
 
 impl Sandbox {
-    /// A sandbox; `None`, with a note, if labs cannot run.
+    /// Makes a sandbox; `None`, with a note, if labs cannot run.
     pub fn new() -> Option<Self> {
         if !is_installed("ip") {
             testing::skip(testing::Need::Program("ip"));
@@ -111,7 +111,7 @@ impl Sandbox {
         Some(Self { home, outer, mark, _lock: None })
     }
 
-    /// A sandbox whose labs run alone, for careful measurements.
+    /// Makes a sandbox whose labs run alone, for careful measurements.
     pub fn quiet() -> Option<Self> {
         let mut sandbox = Self::new()?;
         let lock =
@@ -238,7 +238,7 @@ impl Sandbox {
         left
     }
 
-    /// Running processes that descend from this sandbox's commands.
+    /// Returns the running processes that descend from this sandbox's commands.
     pub fn marked(&self) -> Vec<(u32, String)> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -254,7 +254,7 @@ impl Sandbox {
         found
     }
 
-    /// The marked processes whose command line contains these consecutive words.
+    /// Returns the marked processes whose command line contains these consecutive words.
     pub fn running(&self, words: &[&str]) -> Vec<u32> {
         let line = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let has = |pid: &u32| {
@@ -293,7 +293,7 @@ impl Sandbox {
         measured.unwrap()
     }
 
-    /// The complete lines of a run's journal, which records the finished turns.
+    /// Reads the complete lines of a run's journal, which records the finished turns.
     pub fn journal(&self, run: &str) -> Vec<String> {
         let text = std::fs::read(self.path(run).join("journal.jsonl")).unwrap_or_default();
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);

@@ -437,7 +437,7 @@ fn a_reload_gives_a_port_a_requested_number_that_another_port_got() {
 }
 
 #[test]
-fn silent_peers_leave_their_connections_to_others() {
+fn silent_peers_lose_their_connections_to_other_peers() {
     let Some(switch) = start() else { return };
     let socket = socket(&switch.sandbox, "br0.mgmt");
     let silent: Vec<_> = (0..128).map(|_| UnixStream::connect(&socket).unwrap()).collect();

@@ -22,7 +22,7 @@ fn start(sandbox: Sandbox, ports: &[&str], cpus: &str) -> TestSwitch {
     TestSwitch::start(sandbox, &words)
 }
 
-/// The number after `name`, `rx pkts` or `tx pkts`, in the output of `dump-ports`.
+/// Reads the number after `name`, `rx pkts` or `tx pkts`, in the output of `dump-ports`.
 fn counted(switch: &TestSwitch, port: &str, name: &str) -> u64 {
     let text = switch.ofctl(&["dump-ports", "br0", port]);
     let (_, rest) = text.split_once(&format!("{name}=")).unwrap();

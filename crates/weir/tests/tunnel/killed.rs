@@ -27,7 +27,7 @@ fn forward(sandbox: &Sandbox) -> Transfer<'_> {
     Transfer { ends, server, client, application, target }
 }
 
-/// The application connects to a listener at the server.
+/// Opens a transfer whose application connects to a listener at the server.
 fn reverse(sandbox: &Sandbox) -> Transfer<'_> {
     let ends = quick(sandbox);
     let (listener, port) = listen(sandbox);
@@ -42,7 +42,7 @@ fn reverse(sandbox: &Sandbox) -> Transfer<'_> {
     Transfer { ends, server, client, application, target }
 }
 
-/// Ends with a keepalive of a second, which soon detect a dead peer.
+/// Makes ends with a keepalive of a second, which soon detect a dead peer.
 fn quick(sandbox: &Sandbox) -> Ends<'_> {
     Ends { keepalive: "1s", ..Ends::new(sandbox) }
 }
@@ -154,7 +154,7 @@ fn a_half_closed_upload_is_reset_if_its_answer_is_cut_off() {
 }
 
 #[test]
-fn an_orderly_end_arrives_as_an_orderly_end_in_both_directions() {
+fn an_end_of_file_passes_the_tunnel_in_both_directions() {
     for application_first in [true, false] {
         let Some(sandbox) = Sandbox::new() else { return };
         let mut transfer = forward(&sandbox);
@@ -252,7 +252,7 @@ fn kill(end: &mut Running) {
     end.child.wait().unwrap();
 }
 
-/// A listener in the sandbox, and its port.
+/// Opens a listener in the sandbox; returns it with its port.
 fn listen(sandbox: &Sandbox) -> (TcpListener, u16) {
     let up = || Command::new("ip").args(["link", "set", "lo", "up"]).status();
     assert!(sandbox.inside(up).unwrap().success());

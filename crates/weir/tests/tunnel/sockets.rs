@@ -105,8 +105,9 @@ fn an_end_of_another_user_is_neither_asked_nor_signalled() {
     let peer = format!("laptop=sha256/{}", "A".repeat(43));
     words.extend(["--peer", &peer]);
     let mut server = user.run(user.weir(&words));
-    // Root queries an end of another user if the socket is in that user's own directory, as for a
-    // service. Wait: the socket's file exists before the end listens.
+    // Root may query a tunnel process of another user if the socket lies in that user's own
+    // directory, as for a service. Poll, because the socket file appears before the process
+    // listens.
     let output = await_some("the status", || {
         let output = sandbox.weir(&["tunnel", "status", "--status-socket", &socket_word]);
         output.status.success().then_some(output)
@@ -222,7 +223,7 @@ impl Drop for Trap {
     }
 }
 
-/// A status document that names `pid` as its sender.
+/// Builds a status document that names `pid` as its sender.
 fn document(pid: u32) -> String {
     format!(
         r#"{{"role":"server","version":"0","pid":{pid},"up_seconds":1,"listens_on":[],

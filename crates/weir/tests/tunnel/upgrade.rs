@@ -24,7 +24,8 @@ fn exchange(streams: &mut [TcpStream], round: u8) {
     }
 }
 
-/// The status of the end behind a socket; `None` while another process takes the socket over.
+/// Returns the status of the end behind a socket; `None` while another process takes the socket
+/// over.
 fn status(sandbox: &Sandbox, socket: &str) -> Option<Value> {
     let output = sandbox.weir(&["tunnel", "status", "--json", "--status-socket", socket]);
     let all: Value = serde_json::from_str(&output.stdout).ok()?;

@@ -4,8 +4,8 @@ use accel::PolicyFile;
 use accel::caqm::InterfaceName;
 use std::path::Path;
 
-/// The unit starts before any listener: a connection gets the algorithm when it is established. The
-/// unit waits for the interfaces that the policy names.
+/// Builds the unit. It starts before any listener, because a connection gets its algorithm when it
+/// is established. It waits for the interfaces that the policy names.
 pub(super) fn unit(policy: &Path) -> anyhow::Result<String> {
     let weir = std::env::current_exe()?;
     let devices: String = match PolicyFile::read(policy) {

@@ -13,7 +13,7 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    /// True if doctor observes nothing.
+    /// Whether doctor judges a recording instead of observing this machine.
     pub(super) fn is_recording(&self) -> bool {
         matches!(self, Self::Recording(_) | Self::Example(_))
     }

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpus_to_which_programs_are_pinned_are_used_only_if_no_other_is_free() {
+    fn cpus_with_pinned_programs_are_used_only_if_no_cpu_is_free() {
         let taken = |cpus: &[usize]| -> BTreeMap<usize, String> {
             cpus.iter().map(|cpu| (*cpu, "weir".to_owned())).collect()
         };

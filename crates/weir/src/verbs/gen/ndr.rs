@@ -247,7 +247,7 @@ struct LoadRange {
 }
 
 impl LoadRange {
-    /// The test with these loads, for packets that take `size` of the line.
+    /// Returns the test with these loads, for packets that take `size` on the wire.
     fn of(self, bench: &Bench, size: Bytes) -> Result<Bench, GenError> {
         let (lowest, highest) = self.packets(size)?;
         Ok(Bench { lowest, highest, ..bench.clone() })

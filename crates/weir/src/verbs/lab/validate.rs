@@ -51,7 +51,7 @@ pub(super) fn run(labs: &[String], json: bool) -> anyhow::Result<Ending> {
 #[derive(Debug, Default)]
 struct Found {
     mistakes: Vec<(String, String)>,
-    /// Programs and settings that this machine lacks to run a lab. Such a file is valid.
+    /// Programs and settings that this machine lacks to run a lab. The lab file is still valid.
     lacking: Vec<(String, String)>,
     /// Reasons why a valid file may give no answer, and marks and warnings of a run's cells.
     warnings: Vec<(String, String)>,
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_and_warnings_of_cells_are_no_mistakes() {
+    fn runs_whose_cells_have_only_marks_and_warnings_are_valid() {
         let mut results = Results::new("x", Form::Quick);
         let mut busy = Cell::new("bbr", Axes::new());
         busy.cpu_limited = true;

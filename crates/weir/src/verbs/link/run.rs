@@ -246,8 +246,8 @@ impl Side {
         Ok(())
     }
 
-    /// Waits for a server to listen, which takes longer on a busy machine: while a program starts,
-    /// it runs, or waits for a CPU or a disk. The wait ends early if `is_over`.
+    /// Waits until a server listens. The wait lasts longer on a busy machine: it continues while
+    /// the program runs, or waits for a CPU or a disk. It ends early if `is_over`.
     fn await_listener(&self, is_over: impl Fn() -> bool) {
         let begun = Instant::now();
         while !is_over() {
@@ -290,7 +290,7 @@ impl Side {
         };
     }
 
-    /// The processes in the namespace, without this process, of which only a thread is there.
+    /// Returns the processes in the namespace except this process, which has only a thread in it.
     fn processes(&self) -> Vec<Pid> {
         let own = format!("/proc/self/task/{}/ns/net", self.thread);
         let Ok(own) = std::fs::read_link(own) else { return Vec::new() };

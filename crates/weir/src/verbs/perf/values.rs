@@ -119,7 +119,7 @@ pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     within(timeout, Span::from_millis(1), Span::from_secs(86_400)).map(Span::as_duration)
 }
 
-/// Parses a longest silence; a bare number is milliseconds. At least a tenth of a second, as in
+/// Parses the maximum silence; a bare number is milliseconds. At least a tenth of a second, as in
 /// iperf3, because a busy machine may be silent for that long.
 pub(crate) fn silence(text: &str) -> Result<Duration, String> {
     let silence = span(text, "ms")?;
@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_read_in_both_spellings() {
+    fn a_rate_is_parsed_in_weirs_and_in_iperf3s_notation() {
         let bits = |text: &str| bitrate(text).unwrap().rate.map(Rate::bits_per_second);
         for (text, expected) in [
             ("100M", Some(100_000_000)),
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_times_have_their_options_unit() {
+    fn a_time_without_a_unit_has_the_unit_of_its_option() {
         assert_eq!(duration("10").unwrap(), Span::from_secs(10));
         assert_eq!(duration("0.5").unwrap(), Span::from_millis(500));
         assert_eq!(duration("2min").unwrap(), Span::from_secs(120));

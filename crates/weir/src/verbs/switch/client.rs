@@ -21,7 +21,8 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// The reply may contain control sequences, see [`Running::text`] and [`Running::json`].
+    /// Calls `method` of the switch. The reply may contain control sequences, see [`Running::text`]
+    /// and [`Running::json`].
     pub(super) fn call(&self, method: &str, arguments: &[&str]) -> anyhow::Result<String> {
         let patience = Duration::try_from_secs_f64(self.timeout).ok();
         let patience = patience.filter(|patience| TIMEOUTS.contains(&patience.as_secs_f64()));

@@ -155,7 +155,7 @@ pub(crate) fn run(Compat::QuicTun(role): Compat) -> anyhow::Result<Ending> {
 }
 
 impl Compat {
-    /// The form of the log, its level and its places. [`run`] reports a mistake.
+    /// Returns the log's format, level and destinations. [`run`] reports invalid values.
     pub(super) fn log(&self) -> (Option<LogFormat>, LogTo) {
         let Self::QuicTun(role) = self;
         let Ok(settings) = role.settings() else { return (None, LogTo::default()) };

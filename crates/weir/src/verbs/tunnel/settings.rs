@@ -82,7 +82,7 @@ impl Settings {
         self.take_over.map(Span::as_duration)
     }
 
-    /// `by_flags`: the flags say enough, so no file is searched for.
+    /// Reads the settings. `by_flags`: the flags suffice, so no default file is searched for.
     pub(super) fn file(&self, by_flags: bool) -> Result<File, ConfigError> {
         let found = match (&self.config, by_flags) {
             (Some(named), _) => Some(named.clone()),

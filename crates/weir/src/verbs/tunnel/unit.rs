@@ -40,10 +40,10 @@ pub(crate) fn run(arguments: &Unit) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-/// The unit of an end, which may open sockets and read its file, and little else. The service's
-/// user cannot read the private key, so systemd passes the key at the start, and root passes it at
-/// a reload. The status socket has a fixed path: a path with a process number would change with
-/// each start.
+/// Builds the unit of an end. The service may open sockets and read its file, and little else. The
+/// service's user cannot read the private key, so systemd passes the key at the start, and root
+/// passes it at a reload. The status socket has a fixed path: a path with a process number would
+/// change with each start.
 fn unit(
     role: &str,
     config: &Path,

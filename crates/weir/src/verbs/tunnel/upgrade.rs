@@ -187,7 +187,7 @@ fn effective_user(status: &str) -> Option<u32> {
     users.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The texts of a file in which each text ends with a zero byte.
+/// Splits the content of a file of zero-terminated strings.
 fn texts(bytes: &[u8]) -> Vec<OsString> {
     let mut all: Vec<_> =
         bytes.split(|byte| *byte == 0).map(|text| OsString::from_vec(text.to_owned())).collect();
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_effective_user_is_the_second_of_four() {
+    fn the_effective_user_is_the_second_uid_of_four() {
         let status = "Name:\tweir\nUmask:\t0077\nUid:\t1000\t1001\t1002\t1003\nGid:\t0\t0\t0\t0\n";
         assert_eq!(effective_user(status), Some(1001));
         assert_eq!(effective_user("Name:\tweir\n"), None);

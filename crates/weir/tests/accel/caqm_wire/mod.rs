@@ -30,7 +30,7 @@ const ENABLE: [&str; 15] = [
     "--rtt-standard",
     "1s",
 ];
-/// The first window of Linux (TCP_INIT_CWND of include/net/tcp.h).
+/// Linux's initial window, in segments (TCP_INIT_CWND of include/net/tcp.h).
 const FIRST_WINDOW: i64 = 10;
 
 /// A TCP endpoint on Weir's host: it reads and drops all data, and writes as many bytes as each
@@ -104,7 +104,7 @@ impl<'a> Bench<'a> {
         Program(child)
     }
 
-    /// Sends a SYN with these bits, and returns the SYN-ACK.
+    /// Sends a SYN with these flags and reserved bits, and returns the SYN-ACK.
     fn knock(&mut self, flags: u8, reserved: u8) -> Seen {
         self.host.expected = 0;
         self.host.ports.0 += 1;
@@ -116,7 +116,7 @@ impl<'a> Bench<'a> {
         seen
     }
 
-    /// The next data segment of Weir's host; skips repeated segments and pure ACKs.
+    /// Returns the next data segment of Weir's host; skips repeated segments and pure ACKs.
     fn data(&mut self) -> Seen {
         loop {
             let seen = self.host.segment();

@@ -90,7 +90,7 @@ fn amounts() -> Vec<Case> {
     ]
 }
 
-/// The effect of an option on a socket, observed while the test runs.
+/// Returns the cases that observe the effect of an option on a socket while the test runs.
 fn sockets() -> Vec<Case> {
     vec![
         case("window", "-w 128K -t 1 -b 50M")
@@ -211,9 +211,9 @@ fn streams(both: &Both, up: usize, down: usize) -> Result<(), String> {
     expect(found == (up, down), || format!("streams {found:?}, not {:?}", (up, down)))
 }
 
-/// Checks that at least this many bytes were sent, less a datagram that was in flight when the
-/// sender counted, and at most the bytes more that each end may have in flight when the limit is
-/// reached.
+/// Checks the number of bytes sent. Minimum: `bytes`, less a datagram that was in flight when the
+/// sender counted. Maximum: `bytes`, plus the data that each end may have in flight when the limit
+/// is reached.
 fn sent(both: &Both, bytes: u64) -> Result<(), String> {
     let direction = both.client.up.as_ref().or(both.client.down.as_ref()).ok_or("no direction")?;
     let least = bytes

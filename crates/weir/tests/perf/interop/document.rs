@@ -31,7 +31,7 @@ pub(crate) struct Sum {
 }
 
 impl Sum {
-    /// The period of the rate.
+    /// Returns the period over which the rate was computed, in seconds.
     fn seconds(self) -> f64 {
         self.bytes as f64 * 8.0 / self.bits_per_second
     }
@@ -74,7 +74,7 @@ impl Document {
         self.whole.pointer(pointer).unwrap_or(&Value::Null)
     }
 
-    /// The sums with `suffix`, and the streams on which this end sends or does not send.
+    /// Reads the sums with `suffix`, and the streams on which this end sends or does not send.
     fn direction(&self, suffix: &str, sends: bool) -> Result<DirectionFigures, String> {
         let sum = |name: &str| {
             let place = format!("/end/{name}{suffix}");
@@ -127,7 +127,7 @@ impl Document {
         Ok(direction)
     }
 
-    /// The client's port of each socket.
+    /// Returns the client's port of each socket.
     fn ports(&self) -> BTreeMap<u64, u64> {
         let connected = self.value("/start/connected").as_array().cloned().unwrap_or_default();
         connected
@@ -222,7 +222,8 @@ pub(crate) fn agree(both: &Both, rates: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// The largest amount that one end of a stream has sent and the other has not read.
+/// Returns the maximum number of bytes that one end of a stream has sent and the other has not read
+/// yet.
 fn socket_buffers() -> u64 {
     let most = |name: &str| -> u64 {
         let three = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap();
@@ -231,8 +232,8 @@ fn socket_buffers() -> u64 {
     most("tcp_wmem") + most("tcp_rmem")
 }
 
-/// The largest amount that a sender's last write adds after its bytes were counted, while the clock
-/// stops.
+/// Maximum number of bytes that a sender's last write adds after the bytes were counted, while the
+/// clock stops.
 const WRITE: u64 = 1 << 20;
 const SERVER_PORT: u64 = 5201;
 const TOLERANCE: f64 = 0.01;

@@ -8,7 +8,7 @@ use std::fmt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// An implementation.
+/// An implementation of iperf3's protocol.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     pub(crate) name: &'static str,
@@ -198,7 +198,7 @@ fn listening(server: &mut Running) -> Result<(), String> {
     }
 }
 
-/// Waits for the end, and observes the sockets until then.
+/// Waits until the process ends, and observes the sockets until then.
 fn ended(running: &mut Running, mut look: impl FnMut(u32)) -> Result<CommandOutput, String> {
     let deadline = Instant::now() + PATIENCE;
     loop {

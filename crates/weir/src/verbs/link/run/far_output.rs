@@ -99,13 +99,13 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_of_output_are_kept() {
+    fn stdout_and_stderr_are_kept() {
         assert_eq!(heard("echo one; echo two >&2"), "one\ntwo\n");
         assert_eq!(heard(":"), "");
     }
 
     #[test]
-    fn only_the_end_of_much_output_is_kept() {
+    fn only_the_last_part_of_long_output_is_kept() {
         let text = heard("seq 1 100000");
         assert!(text.len() <= KEPT && text.ends_with("\n100000\n"), "{}", text.len());
         let first = text.lines().next().unwrap();
