@@ -203,7 +203,7 @@ void BPF_PROG(caqm_set_state, struct sock *sk, u8 state)
 		give_up(sk);
 }
 
-/* The connection sends a packet with nothing in flight. */
+/* Called when the connection sends a packet with nothing in flight. */
 static __always_inline void begin_to_send(struct sock *sk)
 {
 	struct caqm_record *record = record_of(sk);

@@ -91,8 +91,8 @@ static __always_inline void start(struct sock *sk, struct flow *flow)
 		spread_first_window(sk, params.init_cwnd);
 }
 
-/* The flow of a socket; NULL only if memory is short: then the connection continues with its
- * current window. */
+/* Returns the flow of a socket. NULL only if memory is short: the connection then continues with
+ * its current window. */
 static __always_inline struct flow *flow_of(struct sock *sk)
 {
 	return bpf_sk_storage_get(&flows, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
@@ -193,7 +193,7 @@ void BPF_PROG(tcpa_set_state, struct sock *sk, u8 state)
 	}
 }
 
-/* The connection sends a packet with nothing in flight. */
+/* Called when the connection sends a packet with nothing in flight. */
 static __always_inline void begin_to_send(struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -224,8 +224,8 @@ void BPF_PROG(tcpa_cwnd_event_tx_start, struct sock *sk)
 	begin_to_send(sk);
 }
 
-/* The threshold, which the kernel requires for its recovery accounting; cong_control decides the
- * window. */
+/* Returns the threshold, which the kernel requires for its recovery accounting; cong_control
+ * decides the window. */
 SEC("struct_ops")
 u32 BPF_PROG(tcpa_ssthresh, struct sock *sk)
 {
@@ -238,8 +238,8 @@ u32 BPF_PROG(tcpa_undo_cwnd, struct sock *sk)
 	return tcp_sk(sk)->snd_cwnd;
 }
 
-/* The number of windows that the send buffer should hold: it keeps data that is retransmitted
- * several times. */
+/* Returns the number of windows that the send buffer should hold: it keeps data that is
+ * retransmitted several times. */
 SEC("struct_ops")
 u32 BPF_PROG(tcpa_sndbuf_expand, struct sock *sk)
 {
@@ -251,7 +251,7 @@ static __always_inline u32 least_train(const struct sock *sk)
 	return sk->sk_pacing_rate < SINGLE_BELOW ? 1 : 2;
 }
 
-/* The least number of segments sent together. */
+/* Returns the minimum number of segments sent together. */
 SEC("struct_ops")
 u32 BPF_PROG(tcpa_min_tso_segs, struct sock *sk)
 {

@@ -410,7 +410,7 @@ struct CaqmTable {
 }
 
 impl CaqmTable {
-    /// Parameters that are not named have their defaults.
+    /// Builds the parameters of the network; parameters that are not named have their defaults.
     fn network(&self) -> Result<Network, AccelError> {
         let mut network = Network::default();
         let numbers = [

@@ -60,7 +60,7 @@ impl Default for Tunables {
 }
 
 impl Rule {
-    /// The algorithm that a matching connection gets.
+    /// Returns the algorithm that a matching connection gets.
     pub fn gives(&self) -> Option<&str> {
         self.tunables.map(|_| self.algorithm.as_ref().map_or(NAME, KernelAlgorithm::name))
     }
@@ -274,10 +274,10 @@ pub(crate) const MOST_RULES: usize = 64;
 pub(crate) const RULE_BYTES: usize = 72;
 /// `struct tunables` of bpf/flow.h.
 pub(crate) const TUNABLES_BYTES: usize = 32;
-/// Largest `memory_age`: a week.
+/// Maximum `memory_age`: a week.
 const MOST_AGE: u64 = 7 * 24 * 3600;
 const MOST_SEGMENTS: u32 = 10_000;
-/// Largest `min_window` in segments: a larger one would flood a path that loses packets.
+/// Maximum `min_window` in segments: a larger one would flood a path that loses packets.
 const MOST_LEAST: u32 = 100;
 const MOST_THRESHOLD: u64 = 1 << 30;
 

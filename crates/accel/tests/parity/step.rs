@@ -72,14 +72,14 @@ impl<C: Core> Step<C> {
         &self.bytes()[C::result()..]
     }
 
-    /// Another step's call, from this step's final state.
+    /// Builds another step's call from this step's final state.
     pub(crate) fn follow(&self, next: &Self) -> Self {
         let mut step = next.clone();
         step.bytes_mut()[C::result()..].copy_from_slice(self.result());
         step
     }
 
-    /// This step after the native build has taken it.
+    /// Returns this step after the native build has taken it.
     pub(crate) fn taken(&self) -> Self {
         let mut step = self.clone();
         // SAFETY: the buffer has the size and the alignment of the struct; the core keeps no
