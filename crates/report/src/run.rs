@@ -21,7 +21,7 @@ pub struct RunFiles {
 }
 
 impl RunFiles {
-    /// The paths inside a run directory, whether or not the files exist.
+    /// Returns the paths inside a run directory, whether or not the files exist.
     pub fn in_directory(directory: &Path) -> Self {
         Self {
             results: directory.join("results.json"),
