@@ -38,7 +38,7 @@ fn main() {
     }
 }
 
-/// Everything that ends up in the program, relative to `root`. Tests and documents do not.
+/// Lists all files that end up in the program, relative to `root`. Tests and documents do not.
 fn sources(root: &Path) -> Vec<String> {
     let mut sources = SHARED.map(str::to_owned).to_vec();
     for entry in fs::read_dir(root.join("crates")).into_iter().flatten().flatten() {

@@ -34,7 +34,8 @@ pub fn interface() -> Result<Interface, AccelError> {
     interface_of(Path::new(VMLINUX))
 }
 
-/// As [`interface`], with the description of the kernel's types at another path.
+/// Detects the interface as [`interface`] does, with the description of the kernel's types at
+/// another path.
 pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
     if !types.exists() {
         return Err(AccelError::NotSupported {

@@ -95,7 +95,7 @@ impl Pins {
         self.holds(POLICY)
     }
 
-    /// Another user's entries with Weir's names: Weir neither uses nor removes them.
+    /// Lists another user's entries with Weir's names: Weir neither uses nor removes them.
     pub fn foreign(&self) -> Result<Vec<PathBuf>, AccelError> {
         let mut found = Vec::new();
         for name in [self.layout.folder, self.layout.staging] {

@@ -521,8 +521,8 @@ impl RuleTable {
     }
 }
 
-/// The unquoted word at a mistake, for a better message: TOML's own message about `init_cwnd =
-/// ninety` asks for a literal.
+/// Returns the unquoted word at a mistake, for a better message: TOML's own message about
+/// `init_cwnd = ninety` asks for a literal.
 fn bare_word(text: &str, at: usize) -> Option<String> {
     let start = text[..at.min(text.len())].rfind('\n').map_or(0, |end| end + 1);
     let (key, value) = text[start..].lines().next()?.split_once('=')?;

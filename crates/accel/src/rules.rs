@@ -44,7 +44,7 @@ pub struct Tunables {
 }
 
 impl Default for Tunables {
-    /// The defaults of `cc`.
+    /// Returns the defaults of `cc`.
     fn default() -> Self {
         Self {
             init_cwnd: 48,

@@ -115,9 +115,9 @@ fn pairs(results: &Results) -> Vec<Pair<'_>> {
     pairs
 }
 
-/// `Goodput at loss 1%, rtt 20ms: weir-tunnel 505, tcp-cubic 1.9 Mbit/s. weir-tunnel is better than
-/// tcp-cubic: 266× [250, 281] (96.9 % interval).` The verdicts at one point follow the values at
-/// that point.
+/// Builds sentences such as `Goodput at loss 1%, rtt 20ms: weir-tunnel 505, tcp-cubic 1.9 Mbit/s.
+/// weir-tunnel is better than tcp-cubic: 266× [250, 281] (96.9 % interval).` The verdicts at one
+/// point follow the values at that point.
 fn primary_sentences(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
     let mut places: Vec<(String, Vec<String>)> = Vec::new();
     for one in primaries {
@@ -267,7 +267,7 @@ fn varied(results: &Results, axes: &Axes) -> String {
     parts.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
 }
 
-/// `4 of 12 comparisons are undecided; 3 more blocks would decide 2 of them.`
+/// Builds the sentence `4 of 12 comparisons are undecided; 3 more blocks would decide 2 of them.`
 fn undecided(results: &Results) -> Option<String> {
     let more = results.more_blocks()?;
     let all = results.comparisons.len();

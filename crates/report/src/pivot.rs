@@ -296,7 +296,7 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// The value of a cell, and the published value beside it.
+/// Returns the value of a cell, and the published value beside it.
 pub(crate) fn measured<'a>(
     results: &'a Results,
     cell: Option<&'a Cell>,

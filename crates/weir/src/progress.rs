@@ -155,8 +155,8 @@ impl Remaining {
         }
     }
 
-    /// The remaining time; `None` without steps. The estimate counts as one measured step, so that
-    /// its weight decreases.
+    /// Returns the remaining time; `None` without steps. The estimate counts as one measured step,
+    /// so that its weight decreases.
     fn left(&self, now: Instant) -> Option<Duration> {
         let steps = self.steps.as_ref().filter(|steps| steps.left > 0)?;
         let measured = steps.last.saturating_duration_since(steps.begun);
@@ -175,7 +175,7 @@ impl Remaining {
     }
 }
 
-/// A note on a turn that was repeated, or that took much longer than estimated.
+/// Returns a note on a turn that was repeated, or that took much longer than estimated.
 fn delay(outcome: &Outcome, took: Duration, estimate: Duration) -> Option<String> {
     let place = place(&outcome.system, &outcome.axes);
     if let Verdict::Measured(measured) = &outcome.verdict
@@ -191,7 +191,7 @@ fn delay(outcome: &Outcome, took: Duration, estimate: Duration) -> Option<String
     })
 }
 
-/// `tcp-cubic at loss 1%`.
+/// Formats a cell as `tcp-cubic at loss 1%`.
 fn place(system: &str, axes: &Axes) -> String {
     let at: Vec<String> = axes.iter().map(|(axis, value)| format!("{axis} {value}")).collect();
     if at.is_empty() { system.to_owned() } else { format!("{system} at {}", at.join(", ")) }

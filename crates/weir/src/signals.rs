@@ -3,8 +3,8 @@ use lab::Cancel;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-/// The first Ctrl-C, SIGTERM or SIGHUP requests an orderly end. A second signal ends the process at
-/// once, and the kernel cleans up.
+/// Handles signals: the first Ctrl-C, SIGTERM or SIGHUP requests an orderly end. A second signal
+/// ends the process at once, and the kernel cleans up.
 pub(crate) fn cancel_on_signals() -> anyhow::Result<Cancel> {
     let cancel = Cancel::default();
     let ignored = ignored_signals();
@@ -23,7 +23,7 @@ pub(crate) fn cancel_on_signals() -> anyhow::Result<Cancel> {
     Ok(cancel)
 }
 
-/// The mask from `proc_pid_status(5)`; none if it cannot be read.
+/// Reads the mask of ignored signals from `proc_pid_status(5)`; 0 if it cannot be read.
 fn ignored_signals() -> u64 {
     std::fs::read_to_string("/proc/self/status")
         .ok()

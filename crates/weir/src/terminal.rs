@@ -10,7 +10,8 @@ pub(crate) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// The columns of the terminal that shows standard output; `None` if no terminal does.
+/// Returns the number of columns of the terminal that shows standard output; `None` if no terminal
+/// does.
 pub(crate) fn columns() -> Option<usize> {
     let size = tcgetwinsize(io::stdout()).ok()?;
     // A terminal without a known size reports 0 columns.
@@ -22,7 +23,8 @@ pub(crate) fn shows_and_reads() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// The columns and lines of the terminal that shows standard output, if the terminal reports them.
+/// Returns the numbers of columns and lines of the terminal that shows standard output, if the
+/// terminal reports them.
 pub(crate) fn size() -> Option<(usize, usize)> {
     let size = tcgetwinsize(io::stdout()).ok()?;
     let size = (usize::from(size.ws_col), usize::from(size.ws_row));

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::Sandbox;
 
-/// The text of each document, by its path from the root of the project.
+/// Reads the text of each document, by its path from the root of the project.
 fn documents() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut folders = vec![root.join("docs")];
@@ -370,7 +370,7 @@ fn follows(schema: &str, document: &str) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The part of JSON Schema that these schemas use.
+/// Validates `value` against the part of JSON Schema that these schemas use.
 fn check(schema: &Value, value: &Value, place: &str, wrong: &mut Vec<String>) {
     let kind = match value {
         Value::Null => "null",

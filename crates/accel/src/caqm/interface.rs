@@ -143,7 +143,7 @@ impl FoundInterface {
         Some((cookie, index))
     }
 
-    /// The names of the interface's links.
+    /// Returns the names of the links that attach both programs to the interface.
     pub(crate) fn links(&self) -> [String; 2] {
         links(self.cookie, self.index)
     }

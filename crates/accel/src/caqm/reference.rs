@@ -167,7 +167,7 @@ pub(super) fn in_own_words(text: &str) -> Result<Cow<'_, str>, AccelError> {
     }
 }
 
-/// The interfaces of a bitmap, by their numbers.
+/// Returns advice that lists the interfaces of a bitmap by their numbers.
 fn filter_advice(value: &str) -> String {
     let digits = value.strip_prefix("0x").map(|hex| u64::from_str_radix(hex, 16));
     let bitmap = digits.unwrap_or_else(|| value.parse());

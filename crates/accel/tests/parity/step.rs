@@ -14,13 +14,13 @@ pub(crate) trait Core: Debug + Clone + PartialEq {
     /// The first call of a sequence, which sets up a state.
     const INIT: u32;
 
-    /// The size of a step in bytes.
+    /// Returns the size of a step in bytes.
     fn size() -> usize;
 
-    /// The range of a step that holds the inputs of the call.
+    /// Returns the range of a step that holds the inputs of the call.
     fn input_words() -> Range<usize>;
 
-    /// The offset of the results: the state, which is also an input, and the decision.
+    /// Returns the offset of the results: the state, which is also an input, and the decision.
     fn result() -> usize;
 
     /// # Safety

@@ -281,7 +281,7 @@ impl StatusAfterwards {
     }
 }
 
-/// `compact`: a JSON document takes one line.
+/// Reads the status as text or JSON. `compact`: a JSON document takes one line.
 fn status(json: bool, compact: bool) -> anyhow::Result<String> {
     let (tcpa, caqm) = (Status::read()?, CaqmStatus::read()?);
     if json {

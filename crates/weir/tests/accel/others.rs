@@ -19,7 +19,7 @@ fn root(machine: &TestMachine, script: &str) {
     assert_eq!(output.code, Some(0), "{script}: {}", output.stderr);
 }
 
-/// A process that prints one line once it holds its lock.
+/// Starts a process that prints one line once it holds its lock.
 fn holder(machine: &TestMachine, program: &str, words: &[&str]) -> Child {
     let mut child = machine.start(program, words);
     let mut line = String::new();

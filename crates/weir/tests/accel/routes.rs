@@ -12,8 +12,8 @@ fn connection(machine: &TestMachine) -> Vec<String> {
     output.stdout.split_whitespace().map(str::to_owned).collect()
 }
 
-/// As [`connection`]. A stall during the handshake lengthens the timeout, so there are three
-/// attempts.
+/// Returns the data of [`connection`]. A stall during the handshake lengthens the timeout, so there
+/// are three attempts.
 fn prompt_connection(machine: &TestMachine) -> Vec<String> {
     let mut words = connection(machine);
     for _ in 0..2 {

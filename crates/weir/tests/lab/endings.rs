@@ -4,8 +4,8 @@ use crate::support::{Sandbox, await_some, relay};
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-/// A transfer by the kernel, and a transfer through programs, of which one starts a daemon in a
-/// separate session, forked twice.
+/// Returns a lab with a transfer by the kernel and a transfer through programs. One of the programs
+/// starts a daemon in a separate session, forked twice.
 fn lab() -> String {
     LAB.replace("RELAY", &relay())
 }

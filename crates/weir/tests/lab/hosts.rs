@@ -144,7 +144,7 @@ impl Hosts {
         self.hosts[number].inside.run(|| Ok(host::read_sysctl(SACK))).unwrap().unwrap()
     }
 
-    /// The agents and the programs of labs that run on the hosts, by their command lines.
+    /// Lists the agents and the programs of labs that run on the hosts, by their command lines.
     fn programs(&self) -> Vec<(u32, String)> {
         let space = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
         let of_host = |machine: &Machine| machine.inside.run(|| Ok(space("thread-self"))).unwrap();
@@ -520,7 +520,7 @@ fn an_emulated_link_is_refused_between_machines() {
     assert!(output.stderr.contains("`server` is a namespace"), "{output:?}");
 }
 
-/// A client that sleeps until the file `gate` exists.
+/// Returns the line of a lab file with a client that sleeps unless the file `gate` exists.
 fn slow(hosts: &Hosts) -> String {
     let gate = hosts.sandbox.path("gate");
     format!("client = \"sh -c 'test -e {} || sleep 4242'\"", gate.display())
@@ -554,7 +554,7 @@ fn kill_tree(pid: u32) {
     kill(pid);
 }
 
-/// The parent of a process: for an agent, the sshd process of its session.
+/// Returns the parent of a process: for an agent, the sshd process of its session.
 fn parent(pid: u32) -> u32 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let rest = stat.rsplit_once(')').unwrap().1;

@@ -30,8 +30,8 @@ kind = "link"
 duration = "300ms"
 "#;
 
-/// A sandbox that an unprivileged user may write to, with a copy of the program that this user may
-/// read.
+/// Makes a sandbox that an unprivileged user may write to, with a copy of the program that this
+/// user may read.
 fn sandbox() -> Option<Sandbox> {
     let sandbox = Sandbox::quiet()?;
     for program in ["setpriv", "unshare"] {

@@ -177,8 +177,8 @@ fn many_turns_use_no_more_memory_and_descriptors_than_few() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// The lowest numbers of descriptors and threads and memory in kB, after some turns of a run, and
-/// after more turns.
+/// Reads the lowest numbers of descriptors and threads, and the lowest memory in kB: after some
+/// turns of a run, and after more turns.
 fn early_and_late(sandbox: &Sandbox, run: &str) -> ((u64, u64, u64), (u64, u64, u64)) {
     // Makes the C library return freed memory at once: otherwise it may keep the memory of a turn's
     // frames for the next turn.

@@ -9,7 +9,7 @@ use testing::Attempt;
 
 const MAKERS: [&str; 4] = ["perf", "perf-bare", "iperf3", "sockets"];
 
-/// A lab with one system for each of these programs.
+/// Returns a lab with one system for each of these programs.
 fn lab(makers: &[&str], link: &str, duration: &str) -> String {
     let systems: String = makers
         .iter()
@@ -102,7 +102,7 @@ fn is_valid(results: &Value, system: &str) -> bool {
     cells.iter().any(|cell| cell["system"] == system && cell["valid"] == true)
 }
 
-/// The rate that a system counted on a link of 20 Mbit/s, if it is not near that rate.
+/// Returns the rate that a system reported on a link of 20 Mbit/s, if it is not near that rate.
 fn wrong_of(results: &Value, system: &str) -> Option<String> {
     if system == "iperf3" && !is_installed("iperf3") {
         testing::skip_part(testing::Need::Program("iperf3"));

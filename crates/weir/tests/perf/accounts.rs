@@ -10,7 +10,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A sandbox with a key pair and a user `ann`, whose password is `PASSWORD`.
+/// Makes a sandbox with a key pair and a user `ann`, whose password is `PASSWORD`.
 fn sandbox() -> Option<Sandbox> {
     let sandbox = Sandbox::new()?;
     let made = sandbox.start_command(shell(

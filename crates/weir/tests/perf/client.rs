@@ -4,7 +4,7 @@ use crate::support::{Running, Sandbox, await_some, intervals, is_installed};
 use serde_json::Value;
 use std::process::Command;
 
-/// A stock server for one test, in the sandbox's namespace.
+/// Starts a stock server for one test, in the sandbox's namespace.
 fn iperf3(sandbox: &Sandbox) -> Option<Running> {
     if !is_installed("iperf3") {
         testing::skip(testing::Need::Program("iperf3"));

@@ -211,7 +211,8 @@ fn run(link: &[&str], direction: &str) -> Counted {
     }
 }
 
-/// `RcvbufErrors` of UDP in the kernel's table of counters: a line of names, then one of values.
+/// Reads `RcvbufErrors` of UDP from the kernel's table of counters: a line of names, then one of
+/// values.
 fn receive_errors(table: &str) -> u64 {
     let mut rows = table.lines().filter_map(|line| line.strip_prefix("Udp: "));
     let (names, values) = (rows.next().unwrap(), rows.next().unwrap());

@@ -27,7 +27,7 @@ impl Terminal {
         Self { person: person.into(), screen, shown: String::new() }
     }
 
-    /// The command's input and its standard error are this terminal.
+    /// Starts a command whose input and standard error are this terminal.
     pub fn start(&self, sandbox: &Sandbox, mut command: Command) -> Child {
         let end = || Stdio::from(self.screen.try_clone().unwrap());
         command.current_dir(sandbox.home()).stdin(end()).stderr(end()).stdout(Stdio::null());

@@ -18,7 +18,7 @@ fn start() -> Option<TestSwitch> {
 const PACKET: &str = "in_port(1),eth(src=50:54:00:00:00:09,dst=50:54:00:00:00:0a),eth_type(0x0800),\
     ipv4(src=10.0.0.2,dst=10.0.0.1,proto=1,tos=0,ttl=64,frag=no),icmp(type=8,code=0)";
 
-/// A switch whose port `p1` repeats two packets, which leave by `p2`.
+/// Starts a switch whose port `p1` repeats two packets, which leave by `p2`.
 fn start_with_packets() -> Option<TestSwitch> {
     let sandbox = sandbox()?;
     captures::write(&sandbox, "in.pcap", &[udp(0), udp(1)]);

@@ -15,7 +15,7 @@ struct Database {
 }
 
 impl Database {
-    /// A new database; `None` if the programs are not installed.
+    /// Makes a new database; `None` if the programs are not installed.
     fn new() -> Option<Self> {
         for tool in ["ovs-ofctl", "ovs-appctl", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", SCHEMA] {
             if !is_installed(tool) {

@@ -77,7 +77,7 @@ fn examples(section: u8) -> Vec<Example> {
     found
 }
 
-/// A line without times, which differ in each run.
+/// Returns a line without its times, which differ in each run.
 fn steady(line: &str) -> String {
     let line = line.split_once(", time ").map_or(line, |(line, _)| line);
     let is_learned = line.contains("  02:00:");

@@ -221,7 +221,7 @@ fn memory_of_deleted_rules_is_returned_and_does_not_grow_with_the_next() {
     switch.end();
 }
 
-/// The resident memory of the switch's process, in bytes.
+/// Reads the resident memory of the switch's process, in bytes.
 fn resident(switch: &TestSwitch) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", switch.running.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

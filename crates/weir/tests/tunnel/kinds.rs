@@ -205,7 +205,7 @@ fn udp_echo() -> u16 {
     port
 }
 
-/// Like [`echo`], at all addresses of this sandbox.
+/// Starts an echo server like [`echo`], at all addresses of this sandbox.
 fn echo_everywhere() -> u16 {
     crate::ends::echo_at("0.0.0.0:0")
 }

@@ -37,8 +37,8 @@ pub(super) fn unit(policy: &Path) -> anyhow::Result<String> {
     ))
 }
 
-/// systemd's name for an interface's unit (systemd.unit(5), "String escaping for inclusion in unit
-/// names").
+/// Returns systemd's name for an interface's unit (systemd.unit(5), "String escaping for inclusion
+/// in unit names").
 fn device(interface: &InterfaceName) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '.');
     let escaped = |c: char| match plain(c) {

@@ -18,7 +18,8 @@ impl Subject {
         matches!(self, Self::Recording(_) | Self::Example(_))
     }
 
-    /// The name of an existing file or directory, or a name that looks like a path, is a recording.
+    /// Interprets the argument. The name of an existing file or directory, or a name that looks
+    /// like a path, is a recording.
     pub(super) fn of(argument: Option<&str>) -> Self {
         let Some(text) = argument else { return Self::Machine };
         let path = Path::new(text);

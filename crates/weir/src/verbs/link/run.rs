@@ -196,8 +196,8 @@ struct Side {
 }
 
 impl Side {
-    /// `output` receives the program's output; `None` passes this command's output on to the
-    /// program.
+    /// Creates the namespace. `output` receives the program's output; `None` passes this command's
+    /// output on to the program.
     fn new(name: &str, output: Option<Writers>) -> anyhow::Result<Self> {
         let namespace = Namespace::create(name)?;
         let is_group = output.is_some();

@@ -297,7 +297,7 @@ fn with_output<T, W>(
     Ok(Some(ended))
 }
 
-/// A note if the data's sender used another algorithm than the user asked for.
+/// Returns a note if the data's sender used another algorithm than the user asked for.
 fn another_algorithm(test: &TestOptions, ended: &Ended) -> Option<String> {
     let asked = test.congestion.as_deref().filter(|_| test.protocol == Protocol::Tcp)?;
     let (here, there) = (ended.local_congestion.as_deref(), ended.remote_congestion.as_deref());

@@ -126,7 +126,7 @@ pub(crate) fn silence(text: &str) -> Result<Duration, String> {
     within(silence, Span::from_millis(100), Span::from_secs(86_400)).map(Span::as_duration)
 }
 
-/// A bare number is microseconds.
+/// Parses the interval of a pacing timer; a bare number is microseconds.
 pub(crate) fn pacing_timer(text: &str) -> Result<Span, String> {
     let micros = match letters(text) {
         "k" | "K" => Span::from_micros(size(text)?.count()),

@@ -215,7 +215,7 @@ fn all_ports(status: &Value) -> Vec<(String, String, Value)> {
     list(status, "bridges").into_iter().flat_map(of_bridge).collect()
 }
 
-/// The growth of a count. A count that was reset counts from zero.
+/// Returns the growth of a counter. A counter that was reset counts from zero.
 fn difference(before: &Value, now: &Value, key: &str) -> f64 {
     let (before, now) = (before[key].as_f64().unwrap_or(0.0), now[key].as_f64().unwrap_or(0.0));
     if now >= before { now - before } else { now }

@@ -73,7 +73,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The time limit for the former process, if this process is to take over.
+    /// Returns the time limit for the former process, if this process is to take over.
     pub(super) fn take_over(&self) -> Option<Duration> {
         // Fetches the former process's key: this end's certificate may belong to that key.
         if let (Some(_), Some(socket)) = (self.take_over, &self.status_socket) {

@@ -157,7 +157,8 @@ impl Former {
         command.spawn().with_context(|| format!("starting {}", program.display()))
     }
 
-    /// The former process's output, if it can be opened; the socket of a journal cannot.
+    /// Opens the former process's output. Inherits this process's output if that fails, as with the
+    /// socket of a journal.
     fn output(&self, number: &str) -> Stdio {
         let path = self.directory.join("fd").join(number);
         let opened = File::options().append(true).open(path);
@@ -169,19 +170,20 @@ impl Former {
     }
 }
 
-/// The control group of a process, without the part that systemd adds for the commands of a unit.
+/// Returns the control group of a process, without the part that systemd adds for the commands of a
+/// unit.
 fn group_of(process: &Path) -> Option<String> {
     let text = std::fs::read_to_string(process.join("cgroup")).ok()?;
     Some(text.trim_end().trim_end_matches("/.control").to_owned())
 }
 
-/// The network namespace of a process, if this process may know it (namespaces(7)).
+/// Returns the network namespace of a process, if this process may know it (namespaces(7)).
 fn network_of(process: &Path) -> Option<(u64, u64)> {
     let about = process.join("ns/net").metadata().ok()?;
     Some((about.dev(), about.ino()))
 }
 
-/// The effective user in the text of a process's `status` (proc_pid_status(5)).
+/// Parses the effective user from a process's `status` (proc_pid_status(5)).
 fn effective_user(status: &str) -> Option<u32> {
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     users.split_whitespace().nth(1)?.parse().ok()

@@ -150,8 +150,8 @@ impl Drop for Program {
     }
 }
 
-/// Weir sends one segment after the other, so that no window limits the flow; the test refuses
-/// every twentieth request, as a port would.
+/// Tests the requests of Weir, which sends one segment after the other, so that no window limits
+/// the flow. The test refuses every twentieth request, as a port would.
 fn weir_asks(bench: &mut Bench<'_>, program: &mut Program) {
     let (mut model, mut receiver) = (Sender::new(FIRST_WINDOW), Receiver::default());
     for number in 0..200 {
@@ -168,7 +168,7 @@ fn weir_asks(bench: &mut Bench<'_>, program: &mut Program) {
     assert!(!model.start && model.cwnd < FIRST_WINDOW, "{model:?}");
 }
 
-/// The second host sends: every answer of Weir must equal the model's.
+/// Tests the answers of Weir while the second host sends: every answer must equal the model's.
 fn weir_answers(bench: &mut Bench<'_>) {
     let (mut model, mut receiver) = (Sender::new(FIRST_WINDOW), Receiver::default());
     let mut told = 0;

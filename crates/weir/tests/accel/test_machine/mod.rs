@@ -49,7 +49,7 @@ impl TestMachine {
         Some(machine)
     }
 
-    /// A second test machine beside this machine, which holds the lock.
+    /// Makes a second test machine beside this machine, which holds the lock.
     pub fn second(&self) -> Self {
         Self::beside(None).unwrap()
     }
@@ -99,8 +99,8 @@ impl TestMachine {
         Some(machine)
     }
 
-    /// A line of shell that gives a network namespace the kernel's own settings. A new namespace
-    /// begins with the machine's settings, which its owner may have raised.
+    /// Returns a line of shell that gives a network namespace the kernel's own settings. A new
+    /// namespace begins with the machine's settings, which its owner may have raised.
     pub fn kernel_settings() -> String {
         KERNEL_SETTINGS.map(|(name, value)| format!("echo {value} > {name}")).join(" && ")
     }

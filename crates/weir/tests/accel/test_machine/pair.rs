@@ -10,7 +10,8 @@ pub struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// Two hosts with a port in between, configured by the arguments of `weir link up`.
+    /// Makes two hosts with an emulated port between them, configured by the arguments of `weir
+    /// link up`.
     pub fn over(machine: &'a TestMachine, link: &[&str]) -> Self {
         let mut pair = Self { machine, link: None };
         pair.ip("netns add near");

@@ -254,7 +254,8 @@ fn length(bytes: u64) -> impl Fn(&Both) -> Result<(), String> {
     move |both| both.ends_say("/start/test_start/blksize", &json!(bytes))
 }
 
-/// Linux grants twice the requested size (net/core/sock.c).
+/// Whether the socket has the requested buffer. Linux grants twice the requested size
+/// (net/core/sock.c).
 fn window(socket: &Socket, kib: usize) -> bool {
     stream(socket)
         && socket.send_buffer == (2 * kib) << 10
@@ -297,7 +298,7 @@ fn from_45000(both: &Both) -> Result<(), String> {
     })
 }
 
-/// The client has the server's whole document.
+/// Checks that the client has the server's whole document.
 fn of_server(both: &Both) -> Result<(), String> {
     let fetched = both.client_says("/server_output_json/end");
     let own = both.server_says("/end");

@@ -33,8 +33,8 @@ fn riperf3() {
     assert!(matrix.holds(), "see the table above");
 }
 
-/// The program of that name, or the program that the variable names; `None`, with a note, without
-/// either.
+/// Finds the program of that name, or the program that the variable names; `None`, with a note,
+/// without either.
 fn found(name: &'static str, variable: &str, how: &str) -> Option<String> {
     match std::env::var(variable) {
         Ok(path) => Some(path),

@@ -38,8 +38,8 @@ impl Program {
         Self { name: "iperf3", path, exact: true, lacking: &[] }
     }
 
-    /// riperf3's client ends a test a tenth of a second late, and computes rates over the requested
-    /// time.
+    /// Describes riperf3, whose client ends a test a tenth of a second late, and computes rates
+    /// over the requested time.
     pub(crate) fn riperf3(path: String) -> Self {
         let lacking = &[
             ("segments", "riperf3's client does not ask for a size of segments"),

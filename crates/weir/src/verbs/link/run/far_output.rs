@@ -47,7 +47,7 @@ impl FarOutput {
         Ok((output, writers.map(Stdio::from)))
     }
 
-    /// The text so far, with all that the program wrote before it ended.
+    /// Returns the output so far, including all that the program wrote before it ended.
     pub(super) fn text(&self) -> String {
         // A descendant of the program may hold the pipe open.
         let _ = self.open.recv_timeout(AT_MOST);
@@ -72,7 +72,7 @@ fn keep_end(mut reader: PipeReader, kept: &Mutex<VecDeque<u8>>) {
     }
 }
 
-/// The index of the first whole line.
+/// Returns the index of the first whole line.
 fn first_line(bytes: &[u8]) -> usize {
     bytes.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1)
 }
