@@ -258,8 +258,8 @@ fn number(target: &str, kind: &str) -> Option<u32> {
     target.strip_prefix(kind)?.strip_prefix(":[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// The name of all reasons that are not in the kernel's own list: those of Wi-Fi, of Open vSwitch
-/// and of others, which Linux 6.4 and later have.
+/// The common name of all reasons outside the kernel's own list. Linux 6.4 and later have such
+/// reasons, for example those of Wi-Fi and of Open vSwitch.
 pub const OTHER_SUBSYSTEM: &str = "OTHER_SUBSYSTEM";
 const DOING: &str = "counting dropped packets";
 const WITHOUT_SOCKETS: &str = "drops";

@@ -196,8 +196,8 @@ impl Pins {
     }
 
     /// Ends a link; false if the kernel could not detach it. The kernel releases such a link some
-    /// time after its pin is removed (kernel/bpf/inode.c); until then new connections would still
-    /// get the algorithm, and its name would be taken.
+    /// time after its pin is removed (kernel/bpf/inode.c). Until then new connections still get the
+    /// algorithm, and its name stays taken.
     pub(crate) fn end(&self, name: &str) -> Result<bool, AccelError> {
         let Some(folder) = self.folder()?.filter(|folder| folder.holds(name)) else {
             return Ok(true);

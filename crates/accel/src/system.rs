@@ -1,9 +1,9 @@
 //! Settings of the whole network namespace: raised while the algorithm is on, and restored
 //! afterwards.
 //!
-//! Weir writes the earlier value of a setting to a file before it changes the setting, so that the
-//! next command can restore the value if this command is killed. Files in /run last until the
-//! machine reboots, as the settings do.
+//! Weir writes the earlier value of a setting to a file before it changes the setting. If this
+//! command is killed, the next command can restore the value. Files in /run last until the machine
+//! reboots, as the settings do.
 
 use crate::pins::is_there;
 use crate::switches::{KernelSwitch, SWITCHES};

@@ -1,5 +1,5 @@
-//! A core makes the same decisions in the kernel as in the tunnel and the simulator: both builds
-//! take the same steps, and the test compares every decision and every byte of state.
+//! A core makes the same decisions in the kernel as in the tunnel and the simulator. Both builds
+//! take the same steps; the test compares every decision and every byte of state.
 #![allow(clippy::unwrap_used)]
 
 #[path = "parity/caqm.rs"]

@@ -142,7 +142,7 @@ fn sentence_at(results: &Results, metric: &str, axes: &Axes) -> String {
 }
 
 /// Names the points where another system has a better median than the system that the lab asks
-/// about: the primary comparisons show only a few points.
+/// about. The primary comparisons show only a few points.
 fn behind(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
     let Some(first) = primaries.first() else { return Vec::new() };
     let (subject, metric) = (&first.a, &first.metric);

@@ -1,5 +1,5 @@
-//! The values in the columns of the report that a lab repeats: a row for each round of that report,
-//! then a row with their mean.
+//! The values in the columns of the report that a lab repeats. Each round of that report has a row,
+//! and their mean follows.
 
 use crate::{axis, method, missing, number, pivot};
 use results::{Axes, Cell, Reference, Results, metrics};

@@ -1,5 +1,5 @@
-//! The table of a lab with two states. For each end that had the change, the columns are the
-//! figures after and before, and the difference, as in the report that the lab repeats.
+//! The table of a lab with two states. Each end that had the change has three columns, as in the
+//! report that the lab repeats: the values after and before, and the difference.
 
 use crate::{missing, number, pivot};
 use results::{Axes, Cell, Comparison, Metric, Results, States, metrics};

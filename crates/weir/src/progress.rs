@@ -168,7 +168,7 @@ impl Remaining {
     fn words(&self, now: Instant) -> String {
         match self.left(now) {
             None => "finishing".to_owned(),
-            // The current step takes longer than the previous steps.
+            // The current step already takes longer than the previous steps.
             Some(left) if left < Duration::from_secs(1) => "a moment left".to_owned(),
             Some(left) => format!("{} left", shown::seconds(left.as_secs_f64().round())),
         }

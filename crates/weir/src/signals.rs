@@ -10,8 +10,8 @@ pub(crate) fn cancel_on_signals() -> anyhow::Result<Cancel> {
     let ignored = ignored_signals();
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         // Respect ignored signals, as nohup(1) sets them. Handle SIGINT even if it is ignored: a
-        // script's background jobs start with SIGINT ignored, and a user who sends SIGINT to such a
-        // job wants to end it.
+        // script's background jobs start with SIGINT ignored. A user who sends SIGINT to such a job
+        // wants to end it.
         if signal == SIGHUP && ignored & (1 << (signal - 1)) != 0 {
             continue;
         }

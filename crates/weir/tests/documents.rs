@@ -1,5 +1,5 @@
-//! The documents: every command in them exists with its options, every file in them is accepted,
-//! every variable of the environment is named, and JSON follows the schemas.
+//! Checks the documents. Every command exists with its options, every file is accepted, every
+//! variable of the environment is named, and JSON follows the schemas.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -172,8 +172,8 @@ fn every_lab_and_policy_file_in_the_documents_is_accepted() {
     assert!(labs > 0 && policies > 0, "{labs} labs, {policies} policies");
 }
 
-/// The command of a page on record builds its commit, names an existing lab in the form that the
-/// page shows, and has flags that exist.
+/// The command of a page on record must build the page's commit, name an existing lab in the page's
+/// form, and have only flags that exist.
 #[test]
 fn every_recorded_page_ends_with_the_command_that_made_it() {
     let (mut count, mut wrong) = (0, Vec::new());

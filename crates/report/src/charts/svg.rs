@@ -1,5 +1,5 @@
 //! Inline SVG. Colours and type come from the page's style sheet through classes (`c0` … `c7`,
-//! `stroke`, `fill`, `line`, …), so one drawing serves the light and the dark theme.
+//! `stroke`, `fill`, `line`, …). One drawing therefore serves the light and the dark theme.
 //!
 //! Every chart has a title and a description for assistive technology. The points of lines can be
 //! focused, and a chart without such points is an image. The page puts a

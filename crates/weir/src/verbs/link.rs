@@ -256,7 +256,7 @@ fn refuse_ends_of_others(directory: &Directory, plan: &LinkPlan) -> anyhow::Resu
     let ends: Vec<String> = plan.ends.iter().map(ToString::to_string).collect();
     for name in directory.names()? {
         let shown = Client::connect(directory, &name).and_then(|mut client| client.show());
-        // The link may have ended since it was listed.
+        // The link may have ended since the list was read.
         let Ok(report) = shown else { continue };
         // A name without a namespace means an interface in the namespace of the link's process.
         let own = || network(report.pid).is_some_and(|theirs| Some(theirs) == network(id()));

@@ -200,8 +200,8 @@ fn only_connections_of_a_rule_negotiate() {
     assert_ne!(machine.transfer(5832, &[]).0, "caqm");
 }
 
-/// The kernel cuts segments after the program that adds tags, merges them before the program that
-/// removes tags, and spreads the work over CPUs (GSO, GRO, RPS).
+/// The kernel cuts segments after the program that adds tags, and merges them before the program
+/// that removes tags (GSO, GRO). It also spreads the work over CPUs (RPS).
 #[test]
 fn tagged_segments_are_cut_merged_and_steered_like_untagged_ones() {
     let Some(machine) = TestMachine::new() else { return };

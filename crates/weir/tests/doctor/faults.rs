@@ -1,5 +1,5 @@
-//! Known faults in a namespace, and the verdicts about them. The machine of the tests may be busy,
-//! and a cause about its CPU may come first, so the fault must be among the first two causes.
+//! Known faults in a namespace, and the verdicts about them. On a busy machine a cause about its
+//! CPU may come first, so the fault must be among the first two causes.
 
 use crate::peer::{PORT, Pair};
 use crate::support::{Sandbox, is_installed};

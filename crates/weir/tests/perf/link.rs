@@ -12,8 +12,9 @@ struct Counted {
     client: Value,
     server: Value,
     link: Value,
-    /// Datagrams for which the receiving socket had no room, by the kernel's count: the receiver
-    /// waited long for a CPU, and these datagrams are lost although the model did not drop them.
+    /// Datagrams for which the receiving socket had no room, as the kernel counts them. The
+    /// receiver waited long for a CPU; these datagrams are lost although the model did not drop
+    /// them.
     no_room: u64,
 }
 
@@ -66,7 +67,8 @@ impl Counted {
         let (dropped, others_dropped) = self.of_test("dropped_loss");
         let (doubled, others_doubled) = self.of_test("duplicated");
         // If the receiver's socket had no room for a datagram, its copy, or both, the receiver
-        // counts no duplicate, and the pair's losses are one fewer than the datagrams without room.
+        // counts no duplicate. The pair's losses are then one fewer than the datagrams without
+        // room.
         let pairs = doubled.checked_sub(duplicates).filter(|pairs| *pairs <= self.no_room);
         demand(
             pairs.is_some(),

@@ -275,8 +275,8 @@ impl Sandbox {
     }
 
     /// Runs a lab into the directory `run`. If a cell failed or lacks one of these metrics, repeats
-    /// the run if the machine was disturbed: in a turn in which the machine stalls, nothing
-    /// arrives, or the lab reads nothing.
+    /// the run if the machine was disturbed. If the machine stalls during a turn, nothing arrives,
+    /// or the lab reads nothing.
     pub fn measure(&self, words: &[&str], metrics: &[&str]) -> (CommandOutput, serde_json::Value) {
         let lacks = |cell: &serde_json::Value| {
             let has = |name: &&str| cell["metrics"][*name]["median"].is_number();

@@ -1,5 +1,5 @@
 //! If an end is killed, cut off or restarted in the middle of a transfer, both applications must
-//! get an error: an end of file would make a part of the data look complete.
+//! get an error. An end of file would make a part of the data look complete.
 
 use crate::ends::{Ends, NEVER_LONGER};
 use crate::support::{Running, Sandbox, await_some};

@@ -17,7 +17,7 @@ fn links(sandbox: &Sandbox) {
 }
 
 /// An end of a tunnel. Its command line names no status socket, so the end puts the socket in the
-/// user's directory under /run, and removes it if it ends in an orderly way.
+/// user's directory under /run. An end that is shut down properly removes the socket.
 struct End(Option<Running>);
 
 impl Deref for End {

@@ -53,12 +53,12 @@ fn device(interface: &InterfaceName) -> Option<String> {
     Some(format!("Wants={unit}\nAfter={unit}\n"))
 }
 
-/// The kernel accepts these programs only from root, so the command stays root with the
-/// capabilities that it needs: CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN load and attach the programs,
-/// CAP_SYS_ADMIN opens objects by their number and enters other network namespaces, and
-/// CAP_SYS_PTRACE finds these namespaces. The command writes pins, its lock and journal in /run,
-/// and settings of the network. It sends nothing. ProtectKernelTunables= would make the pins' file
-/// system read-only, whatever ReadWritePaths= says, so the unit lists the protected paths itself.
+/// The kernel accepts these programs only from root, so the command stays root with only the
+/// capabilities that it needs. CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN load and attach the programs.
+/// CAP_SYS_ADMIN opens objects by their number and enters other network namespaces; CAP_SYS_PTRACE
+/// finds these namespaces. The command writes pins, its lock and journal in /run, and settings of
+/// the network. It sends nothing. ProtectKernelTunables= would make the pins' file system
+/// read-only, whatever ReadWritePaths= says, so the unit lists the protected paths itself.
 const CONFINEMENT: &str = "\
 CapabilityBoundingSet=CAP_BPF CAP_PERFMON CAP_NET_ADMIN CAP_SYS_ADMIN CAP_SYS_PTRACE
 NoNewPrivileges=yes

@@ -6,7 +6,7 @@ use probe::tree::Tree;
 use std::collections::BTreeMap;
 
 /// Restricts the generator to the CPUs that the user named, or to CPUs to which no thread of
-/// another program is pinned: the sending threads are real-time threads and would keep a switch's
+/// another program is pinned. The sending threads are real-time threads, and would keep a switch's
 /// packet thread from its CPU.
 pub(super) fn choose(asked: Option<&str>) -> anyhow::Result<()> {
     let allowed = host::online_cpus();

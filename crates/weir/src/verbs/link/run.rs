@@ -101,7 +101,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
         match near.ended.recv_timeout(LOOK_EVERY) {
             Ok(status) => break status.context("waiting for the command")?,
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) if link.is_running() => {
-                // The terminal has also sent the signal to the command.
+                // The terminal has sent the signal to the command, too.
                 if cancel.is_cancelled() {
                     near.terminate();
                 }
@@ -275,7 +275,7 @@ impl Side {
         self.processes().iter().any(|pid| {
             let path = format!("/proc/{}/stat", pid.as_raw_pid());
             let text = std::fs::read_to_string(path).unwrap_or_default();
-            // The name before the state may contain any character.
+            // The process name, which precedes the state, may contain any character.
             let rest = text.rsplit_once(") ").map(|(_, rest)| rest);
             rest.is_some_and(|rest| rest.starts_with(['R', 'D']))
         })

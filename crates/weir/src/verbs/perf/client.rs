@@ -244,7 +244,7 @@ pub(crate) fn run(arguments: &Client) -> anyhow::Result<Ending> {
     ended(outcome, text.0.is_abandoned(), text.0.finish(), &options.test)
 }
 
-/// Text for users, without the failure, which every verb reports on standard error.
+/// Prints text for users, but not the failure, which every verb reports on standard error.
 #[derive(Debug)]
 struct WithoutFailure(Text<Stamped<Stdout>>);
 

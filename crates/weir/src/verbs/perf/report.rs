@@ -42,7 +42,7 @@ pub(crate) struct ReportAudience {
     ended: Option<Ended>,
 }
 
-/// Two audiences of one test.
+/// Passes the events of one test to two audiences.
 pub(crate) struct Both<'a> {
     shown: &'a mut dyn Audience,
     kept: &'a mut ReportAudience,

@@ -1,5 +1,5 @@
-//! Values as people write them: in Weir's units (`600mbit`, `20ms`, `64KiB`) and in iperf3's, where
-//! a bare number has the unit of its option (`-t 10`, `-b 100M`, `-l 128K`).
+//! Values as people write them: in Weir's units (`600mbit`, `20ms`, `64KiB`) and in iperf3's. In
+//! iperf3's notation a bare number has the unit of its option (`-t 10`, `-b 100M`, `-l 128K`).
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;

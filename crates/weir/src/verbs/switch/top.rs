@@ -66,7 +66,7 @@ fn status(running: &Running) -> anyhow::Result<Value> {
     serde_json::from_str(&text).context("the switch sent a malformed status; is it older?")
 }
 
-/// Rates between two states of a switch.
+/// The rates between two readings of a switch's counters.
 struct View {
     ports: Vec<PortView>,
     threads: Vec<ThreadView>,

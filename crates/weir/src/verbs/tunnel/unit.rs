@@ -58,7 +58,7 @@ fn unit(
     // In addition to the memory that peers use, the process holds connections, sockets and threads.
     let most_memory = memory.count() * 2 + (1 << 30);
     let socket = format!("/run/weir-tunnel-{role}/status.sock");
-    // A directory for the access log, which only a server has.
+    // The directory for the access log, which only a server writes.
     let logs = match role {
         "server" => "LogsDirectory=weir-tunnel-server\nLogsDirectoryMode=0750\n",
         _ => "",

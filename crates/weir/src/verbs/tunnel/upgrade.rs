@@ -70,7 +70,7 @@ fn document(end: &Status, successor: Option<u32>) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-/// A running end, by the kernel's data about its process.
+/// A running end, with the kernel's data about its process.
 struct Former {
     pid: u32,
     directory: PathBuf,
@@ -99,7 +99,7 @@ impl Former {
         Ok(Self { pid, words, environment, user, directory })
     }
 
-    /// Whether the process runs this program, and not an earlier file at the same path.
+    /// Whether the process runs this program, rather than an earlier file at the same path.
     fn runs(&self, program: &Path) -> anyhow::Result<bool> {
         let of = |path: &Path| {
             let about = path.metadata().with_context(|| format!("reading {}", path.display()))?;
@@ -126,7 +126,8 @@ impl Former {
                 "process {pid} is a service: upgrade it by `systemctl reload` of its unit"
             );
         }
-        // The environment and the arguments of another user can run any program (ld.so(8)).
+        // The environment and the arguments of another user's process could make this command run
+        // any program (ld.so(8)).
         if self.user != Some(rustix::process::geteuid().as_raw()) {
             anyhow::bail!("process {pid} belongs to another user: run this command as that user");
         }

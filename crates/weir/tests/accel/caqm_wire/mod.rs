@@ -1,5 +1,6 @@
-//! CAQM in the form of openEuler's kernel, between Weir and a second implementation of a host
-//! (docs/reference/caqm-wire.md): negotiation by reserved bits, and every tag in both directions.
+//! CAQM as in openEuler's kernel, between Weir and a second implementation of a host
+//! (docs/reference/caqm-wire.md). The tests check the negotiation by reserved bits, and every tag
+//! in both directions.
 
 mod host;
 
@@ -257,8 +258,8 @@ fn an_end_that_offers_an_option_and_bits_agrees_by_bits_with_an_older_peer() {
     assert_eq!(bench.totals()["by_bits"], 2);
 }
 
-/// A client without CAQM, a client that asks for accurate ECN, a client that sets other bits, and
-/// clients whose tags or bits a network removes.
+/// Tests a client without CAQM, clients that ask for accurate ECN or set other bits, and clients
+/// whose tags or bits a network removes.
 #[test]
 fn other_reserved_bits_do_not_negotiate_caqm() {
     let Some(machine) = TestMachine::new() else { return };

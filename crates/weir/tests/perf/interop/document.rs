@@ -237,8 +237,8 @@ fn socket_buffers() -> u64 {
 const WRITE: u64 = 1 << 20;
 const SERVER_PORT: u64 = 5201;
 const TOLERANCE: f64 = 0.01;
-/// The largest difference in seconds between the stop times of two ends on a busy machine: less
-/// than a hundredth of a test of the usual length.
+/// Maximum difference in seconds between the stop times of two ends on a busy machine: less than a
+/// hundredth of the usual length of a test.
 const CLOCKS: f64 = 0.05;
 /// Numbers from here on are negative: iperf3 3.12 prints small negative numbers as unsigned
 /// numbers. Its server counts no datagrams of a client that omits some, and subtracts 1.

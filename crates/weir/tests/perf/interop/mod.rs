@@ -1,10 +1,10 @@
 //! `weir perf` with other implementations of iperf3's protocol, in both roles, as their users run
 //! them.
 //!
-//! Every case has a separate network namespace, a server of one kind and a client of the other, and
-//! compares the output of both ends afterwards. The matrix is printed (`--nocapture` shows it) and
-//! written to `target/tmp/perf_interop_*.md`. `WEIR_INTEROP_ONLY=text` runs the cases whose names
-//! contain that text.
+//! Every case has a separate network namespace, with a server of one implementation and a client of
+//! the other. It compares the output of both ends afterwards. The matrix is printed (`--nocapture`
+//! shows it) and written to `target/tmp/perf_interop_*.md`. `WEIR_INTEROP_ONLY=text` runs the cases
+//! whose names contain that text.
 
 mod case;
 mod cases;
