@@ -117,7 +117,7 @@ static __always_inline u32 answer(struct caqm_record *record, u32 kind)
 		units = TAG_GO_AHEAD;
 	} else {
 		units = caqm_tell(&record->receiver, &record->sender.params, &fewer);
-		/* The reference kernel marks a zero as valid. */
+		/* The reference kernel marks a hint of zero as valid, too. */
 		if (units || record->by_bits)
 			units |= fewer && units ? TAG_CONGESTION : TAG_VALID;
 	}
@@ -185,7 +185,8 @@ int tag(struct __sk_buff *skb)
 	kept = kernel->sk;
 	if (!kept)
 		return TCX_NEXT;
-	/* A request socket, which is smaller than other sockets. */
+	/* A request socket, which sends the SYN-ACK, is smaller than other sockets: handle it before any
+	 * further field is read. */
 	if (kept->__sk_common.skc_state == TCP_NEW_SYN_RECV) {
 		agree_by_bit(skb);
 		return TCX_NEXT;

@@ -168,7 +168,7 @@ impl AccelError {
         }
     }
 
-    /// Adds the text that the user wrote, if the error names the setting otherwise.
+    /// Adds the text that the user wrote, if the error has another name for the setting.
     pub(crate) fn about(self, asked: &str, own: &str) -> Self {
         match self {
             Self::Tunable { name, advice } if asked != own => {

@@ -448,7 +448,7 @@ impl Values {
         *self == Self::default()
     }
 
-    /// Whether only the bounds of the timeout are set.
+    /// Whether only the bounds of the timeout are set, which apply to any algorithm.
     fn is_of_any_algorithm(&self) -> bool {
         *self == Self { rto_min: self.rto_min, rto_max: self.rto_max, ..Self::default() }
     }

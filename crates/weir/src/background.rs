@@ -85,5 +85,5 @@ fn opened(path: &Path) -> anyhow::Result<File> {
 
 /// The mode of a new file, within the umask.
 const READABLE: u32 = 0o666;
-/// The variable in the environment of the background process.
+/// Environment variable that marks the background process.
 const MARK: &str = "WEIR_IN_BACKGROUND";

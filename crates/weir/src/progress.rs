@@ -136,7 +136,7 @@ struct Steps {
     begun: Instant,
     left: usize,
     finished: usize,
-    /// The time of one step by the estimate.
+    /// The estimated time of one step.
     estimated: Duration,
     /// The end of the last finished step.
     last: Instant,

@@ -14,7 +14,8 @@ fn machine() -> Option<TestMachine> {
     Some(machine)
 }
 
-/// Runs a command in the namespace, while the first process has the machine's mounts.
+/// Runs `weir accel` under `ip netns exec` in the namespace. The first process keeps the machine's
+/// mounts.
 fn inside(machine: &TestMachine, words: &[&str]) -> CommandOutput {
     let script = "timeout 60 ip netns exec near \"$0\" accel \"$@\"; exit $?";
     let first = ["--pid", "--fork", "--mount-proc", "sh", "-c", script, WEIR];
@@ -60,7 +61,7 @@ fn no_command_takes_hidden_pins_for_missing_pins() {
     }
     assert_eq!(machine.status(), before);
 
-    // The remedy keeps the mounts, and enters the same namespace.
+    // The remedy, nsenter, keeps the mounts and enters the same namespace.
     let output = machine.run("nsenter", &["--net=/run/netns/near", WEIR, "accel", "disable"]);
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     assert_eq!((machine.pinned(), available().contains("tcpa")), (String::new(), false));

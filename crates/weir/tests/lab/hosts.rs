@@ -59,7 +59,7 @@ impl Hosts {
         let mut all = Self { sandbox, hosts };
         all.write_client_configuration("host", "user");
         (0..2).for_each(|number| all.start(number));
-        // Most tests do not copy the program.
+        // Link to the program: most tests need no copy of it.
         all.place(|weir, at| std::os::unix::fs::symlink(weir, at).unwrap());
         Some(all)
     }

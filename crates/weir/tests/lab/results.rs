@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use testing::Attempt;
 
-/// The file and the script of the guides, with shorter turns.
+/// Runs the file and the script of the guides, with shorter turns.
 #[test]
 fn the_script_of_the_guides_runs_in_ci_and_keeps_the_run() {
     let Some(sandbox) = Sandbox::quiet() else { return };

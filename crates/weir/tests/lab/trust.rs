@@ -7,7 +7,7 @@ use std::os::unix::fs::{chown, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// Returns a lab whose commands leave a trace, and are no tunnel.
+/// Returns a lab whose commands leave a file when they run, and provide no tunnel.
 fn lab(sandbox: &Sandbox) -> String {
     let ran = sandbox.path("ran");
     format!(
