@@ -360,7 +360,7 @@ static __always_inline void established(struct bpf_sock_ops *ops, bool called)
 	 * connections cost only this test. */
 	if (!called && !(flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG))
 		return;
-	/* The kernel need not ask for further header options. */
+	/* Stop the kernel's calls for further header options. */
 	if (flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG)
 		bpf_sock_ops_cb_flags_set(ops, flags & ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 	if (!sk)

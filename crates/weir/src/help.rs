@@ -109,7 +109,7 @@ mod tests {
 
     /// The exceptions print a file, or run until they are stopped or until their command ends.
     #[test]
-    fn every_other_verb_has_json() {
+    fn every_verb_but_the_exceptions_has_a_json_flag() {
         let without = [
             "weir completions",
             "weir accel unit",

@@ -211,7 +211,7 @@ mod tests {
     use lab::{Flaw, Measurement};
 
     #[test]
-    fn the_time_left_follows_the_steps_measured_so_far() {
+    fn the_remaining_time_follows_the_measured_steps() {
         let begun = Instant::now();
         let at = |seconds: u64| begun + Duration::from_secs(seconds);
         let mut remaining = Remaining::new(begun, 10, Duration::from_secs(20));

@@ -121,7 +121,7 @@ fn every_command_exists_with_its_options() {
 
 /// Any user may put a socket into `/tmp`, and commands would connect to that user's process.
 #[test]
-fn no_document_and_no_help_puts_sockets_into_a_directory_of_everyone() {
+fn documents_and_help_put_no_socket_into_a_world_writable_directory() {
     let mut texts = documents();
     for words in [&["switch", "run"][..], &["switch", "call"], &["switch", "add-flow"], &["gen"]] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));

@@ -44,7 +44,7 @@ fn the_page_loads_nothing_from_the_network() {
 }
 
 #[test]
-fn embedded_series_read_back() {
+fn embedded_series_can_be_read_back() {
     let page = html::render(&results(), &samples(), &series(), LAB_FILE);
     let start = page.find("id=\"series-data\">").unwrap() + "id=\"series-data\">".len();
     let end = start + page[start..].find("</script>").unwrap();

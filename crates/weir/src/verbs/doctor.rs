@@ -278,7 +278,7 @@ fn cpus(text: &str) -> Result<BTreeSet<usize>, String> {
     units::parse_cpus(text).map(BTreeSet::from_iter)
 }
 
-/// Returns the terminal's width, or a page's width without a terminal.
+/// Returns the terminal's width; without a terminal, the usual width of a page.
 fn columns() -> usize {
     rustix::termios::tcgetwinsize(std::io::stdout())
         .ok()

@@ -32,7 +32,7 @@ fn refused(machine: &TestMachine, words: &[&str], problem: &str) {
 }
 
 #[test]
-fn no_command_takes_hidden_pins_for_missing_pins() {
+fn commands_distinguish_hidden_pins_from_missing_pins() {
     let Some(machine) = machine() else { return };
     let file = machine.write("policy.toml", "[[rule]]\nport = 22\nalgorithm = \"none\"\n");
     let unseen = "cannot tell whether it is on";

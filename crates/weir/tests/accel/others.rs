@@ -116,7 +116,7 @@ fn the_lock_file_of_another_user_is_not_used() {
 }
 
 #[test]
-fn a_command_that_keeps_the_lock_is_named() {
+fn an_error_names_the_process_that_holds_the_lock() {
     let Some(machine) = TestMachine::new() else { return };
     let script = "umask 077; exec 9>>/run/weir-accel.lock; flock 9; echo $$ >&9; echo held; \
                   exec sleep 600";

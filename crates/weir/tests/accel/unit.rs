@@ -60,7 +60,7 @@ fn the_packaged_unit_equals_the_printed_unit() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/weir-accel.service");
     let packaged = std::fs::read_to_string(path).unwrap();
     let without = packaged.replace("Documentation=man:weir-accel(1)\n", "");
-    // This test's own program may be in a home directory.
+    // The path of this test's own program may lie in a home directory.
     let printed = printed.replace("ProtectHome=read-only", "ProtectHome=yes");
     assert_eq!(without, printed);
 }

@@ -116,8 +116,7 @@ fn socket_at(namespace: &Namespace, at: &str) -> UdpSocket {
     socket
 }
 
-/// Sends the first packet of a handshake, always from the same port: the drops of a port are one
-/// entry of the report.
+/// Sends a SYN, always from the same port: the drops of a port are one entry of the report.
 fn knock(namespace: &Namespace, to: &str) {
     let to: SocketAddr = to.parse().unwrap();
     let from = SocketAddr::from(([0, 0, 0, 0], 7100));

@@ -49,7 +49,7 @@ fn take_down(sandbox: &Sandbox, devices: Vec<crate::support::Running>) {
 
 /// A device that returns every packet three times, and forwards it four times.
 #[test]
-fn a_device_that_floods_back_is_counted() {
+fn packets_that_a_device_multiplies_are_counted() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let rules = "in_port=1 actions=in_port,in_port,in_port,output:2,output:2,output:2,output:2\n\
                  in_port=2 actions=output:1\n";
@@ -74,7 +74,7 @@ fn a_device_that_floods_back_is_counted() {
 }
 
 #[test]
-fn a_flood_of_other_frames_is_not_counted_as_the_generator_s() {
+fn frames_of_another_sender_do_not_count_as_the_generators() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let device = start_switch(&sandbox, "in_port=1 actions=output:2\n", "");
     cable(&sandbox, "flood0", "dev2");

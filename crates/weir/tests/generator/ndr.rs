@@ -119,7 +119,7 @@ fn twenty_of_twenty_searches_find_a_switch_port_s_capacity() {
 }
 
 #[test]
-fn a_deep_queue_does_not_raise_the_result() {
+fn a_deep_queue_does_not_raise_the_lossless_rate() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let device = link(&sandbox, &["--rate", "5925600bit", "--queue", "droptail:4000p"]);
     let words = ["--no-back-to-back", "--max-rate", "20k", "--goal", "0"];

@@ -79,7 +79,7 @@ fn a_command_that_fails_or_hangs_is_a_failed_repeat_with_its_last_lines() {
 }
 
 #[test]
-fn the_end_of_a_gigabyte_of_output_is_kept() {
+fn the_last_lines_of_a_gigabyte_of_output_are_kept() {
     let Some(sandbox) = Sandbox::new() else { return };
     let (_, cell) = run(
         &sandbox,

@@ -140,7 +140,7 @@ fn a_second_signal_ends_a_lab_at_once_and_leaves_nothing() {
 
 /// Folders that only resemble a run's folder, and folders that another run uses, must stay.
 #[test]
-fn folders_of_others_and_of_running_labs_stay() {
+fn unrelated_folders_and_folders_of_running_labs_are_not_removed() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("endings.toml", lab());
     let mine = ["weir-lab-4194305", "weir-lab-mine", "weir-lab-"];

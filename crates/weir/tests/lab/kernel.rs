@@ -112,7 +112,7 @@ fn the_lab_tcpa_runs_in_its_smoke_form() {
 }
 
 #[test]
-fn paths_measured_at_once_have_separate_results() {
+fn concurrently_measured_paths_have_separate_results() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     if !has_nginx() {
         return;

@@ -74,7 +74,7 @@ fn perf_overhead_compares_all_programs() {
 
 /// Over a link that is the bottleneck all programs must report the same rate.
 #[test]
-fn all_four_programs_fill_a_slow_link_alike() {
+fn all_four_programs_report_the_same_rate_on_a_slow_link() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let link = "rate = \"20mbit\"\ndelay = \"1ms\"\nqueue = \"droptail:4bdp\"";
     sandbox.write("traffic.toml", lab(&MAKERS, link, "2s"));

@@ -75,7 +75,8 @@ fn the_flag_trust_skips_the_question() {
     assert!(!shown.contains("[y/N]"), "{shown}");
 }
 
-/// Without a terminal nobody can answer: a script that runs another user's file needs `--trust`.
+/// Without a terminal nobody can answer the question, so a script that runs another user's file
+/// needs `--trust`.
 #[test]
 fn without_a_terminal_no_command_runs_without_the_flag_trust() {
     let Some(sandbox) = Sandbox::new() else { return };

@@ -167,7 +167,7 @@ fn base64(sandbox: &Sandbox, words: &str, input: &[u8]) -> Vec<u8> {
 
 /// iperf3 since 3.17 leaves the hash of OAEP to OpenSSL.
 #[test]
-fn the_padding_of_credentials_is_that_of_openssl() {
+fn credentials_have_the_same_padding_as_with_openssl() {
     let Some(sandbox) = sandbox() else { return };
     // The token of Weir's client.
     let listener = sandbox.inside(|| TcpListener::bind("127.0.0.1:5201").unwrap());

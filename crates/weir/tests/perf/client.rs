@@ -52,7 +52,7 @@ fn invalid_arguments_are_refused_with_a_suggestion() {
 }
 
 #[test]
-fn a_failure_is_one_sentence_and_status_1() {
+fn a_failed_test_prints_one_sentence_and_has_exit_status_1() {
     let Some(sandbox) = Sandbox::new() else { return };
     let output = sandbox.weir(&["perf", "client", "127.0.0.1"]);
     assert_eq!(output.status.code(), Some(1));

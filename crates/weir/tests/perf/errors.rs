@@ -48,7 +48,7 @@ fn another_service_on_the_port_is_reported() {
 }
 
 #[test]
-fn a_firewall_in_between_is_reported() {
+fn a_firewall_that_drops_packets_is_reported() {
     let Some(sandbox) = Sandbox::new() else { return };
     if !is_installed("nft") {
         return testing::skip(testing::Need::Program("nft"));
@@ -99,7 +99,7 @@ fn a_firewall_in_between_is_reported() {
 /// Tests a failure in JSON, as iperf3 writes it: the sentence is under `error`, and the status is
 /// still 1.
 #[test]
-fn a_failure_in_json_is_one_document() {
+fn a_failed_test_with_json_prints_one_document() {
     let Some(sandbox) = Sandbox::new() else { return };
     let output = sandbox.weir(&["perf", "client", "127.0.0.1", "-J"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");

@@ -131,7 +131,7 @@ fn a_client_beyond_the_limit_is_refused_at_once() {
 }
 
 #[test]
-fn a_client_without_descriptors_says_what_to_do() {
+fn a_client_without_free_descriptors_names_the_remedy() {
     let Some(sandbox) = Sandbox::new() else { return };
     let server = serve(&sandbox, &[]);
     let mut command = Command::new("sh");

@@ -130,7 +130,7 @@ const KINDS: &[Kind] = &[
 ];
 
 #[test]
-fn every_kind_of_world_is_run_from_its_file() {
+fn every_topology_and_traffic_pattern_runs_from_its_file() {
     let Some(sandbox) = Sandbox::new() else { return };
     for (number, (what, changes, metrics)) in KINDS.iter().enumerate() {
         sandbox.write("lab.toml", changed(LAB, changes, what));

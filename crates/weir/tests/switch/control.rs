@@ -141,7 +141,7 @@ fn injected_packets_are_forwarded_and_traced() {
 }
 
 #[test]
-fn the_queue_of_a_packet_is_in_traces_and_megaflows() {
+fn traces_and_megaflows_show_the_queue_of_a_packet() {
     let Some(switch) = start() else { return };
     switch.ofctl(&["add-flow", "br0", "in_port=1 actions=enqueue:2:7,output:3"]);
     let text = switch.appctl(&["ofproto/trace", "br0", "in_port=1,dl_type=0x900"]);
@@ -207,7 +207,7 @@ fn a_trace_reports_resubmissions_with_too_much_output() {
 }
 
 #[test]
-fn normal_learns_addresses_and_forgets_them_after_their_timeout() {
+fn normal_learns_mac_addresses_and_forgets_them_after_their_timeout() {
     let Some(switch) = start() else { return };
     switch.ofctl(&["add-flow", "br0", "priority=0 actions=NORMAL"]);
     switch.appctl(&["time/stop"]);

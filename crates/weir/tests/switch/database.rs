@@ -209,7 +209,7 @@ fn sent(database: &Database, bridge: &str, port: &str) -> (u64, u64) {
 }
 
 #[test]
-fn patch_ports_connect_bridges_and_their_loops_end() {
+fn patch_ports_connect_bridges_and_forwarding_loops_end() {
     let Some(database) = Database::new() else { return };
     let server = database.serve();
     let switch = database.switch();

@@ -141,7 +141,7 @@ fn an_unknown_client_is_refused() {
 }
 
 #[test]
-fn a_check_tries_the_targets_on_request() {
+fn tunnel_check_connects_to_targets_on_request() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ends = Ends::new(&sandbox);
     let target = sandbox.inside(echo);

@@ -51,7 +51,7 @@ type Begin = for<'a> fn(&'a Sandbox) -> Transfer<'a>;
 const BEGINNINGS: [Begin; 2] = [forward, reverse];
 
 #[test]
-fn a_killed_client_gives_neither_application_an_end_of_file() {
+fn neither_application_reads_an_end_of_file_after_the_client_is_killed() {
     for begin in BEGINNINGS {
         let Some(sandbox) = Sandbox::new() else { return };
         let mut transfer = begin(&sandbox);
@@ -62,7 +62,7 @@ fn a_killed_client_gives_neither_application_an_end_of_file() {
 }
 
 #[test]
-fn a_killed_server_gives_neither_application_an_end_of_file() {
+fn neither_application_reads_an_end_of_file_after_the_server_is_killed() {
     for begin in BEGINNINGS {
         let Some(sandbox) = Sandbox::new() else { return };
         let mut transfer = begin(&sandbox);
@@ -90,7 +90,7 @@ fn a_silent_application_soon_learns_that_the_server_was_restarted() {
 }
 
 #[test]
-fn a_cut_path_gives_neither_application_an_end_of_file() {
+fn neither_application_reads_an_end_of_file_after_the_path_is_cut() {
     for begin in BEGINNINGS {
         let Some(sandbox) = Sandbox::new() else { return };
         let mut transfer = begin(&sandbox);

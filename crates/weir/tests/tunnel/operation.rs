@@ -125,7 +125,7 @@ fn an_operator_lists_sessions_ends_them_and_drains_the_server() {
 }
 
 #[test]
-fn quotas_bind_their_identity_and_change_by_a_reload_under_open_tunnels() {
+fn quotas_apply_to_their_identity_and_change_by_a_reload_during_open_tunnels() {
     let Some(sandbox) = Sandbox::new() else { return };
     let office = Ends::named(&sandbox, "office", "office");
     let home = Ends::named(&sandbox, "home", "home");

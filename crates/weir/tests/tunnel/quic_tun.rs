@@ -62,7 +62,7 @@ fn is_refused(sandbox: &Sandbox, sent: &[u8]) -> bool {
 }
 
 #[test]
-fn the_commands_of_the_report_carry_iperf3() {
+fn the_commands_of_the_report_carry_iperf3_traffic() {
     let Some(sandbox) = Sandbox::new() else { return };
     if !is_installed("iperf3") {
         return testing::skip(testing::Need::Program("iperf3"));

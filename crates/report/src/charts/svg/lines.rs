@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn dots_at_one_place_are_side_by_side() {
+    fn dots_at_one_axis_value_are_side_by_side() {
         let drawing = dots(&[1, 1]);
         for x in ["229.5", "232.5"] {
             assert!(drawing.contains(&format!("class=\"target\" cx=\"{x}\"")), "{x}: {drawing}");

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_files_and_directories_are_recognised() {
+    fn hosts_and_recordings_are_distinguished() {
         assert_eq!(Subject::of(None), Subject::Machine);
         for host in ["server.example", "10.0.0.2", "fe80::1%eth0", "src"] {
             assert_eq!(Subject::of(Some(host)), Subject::Host(host.to_owned()));

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_typo_is_answered_with_a_suggestion() {
+    fn a_misspelt_value_gives_a_suggestion() {
         assert!(bitrate("100mbut").unwrap_err().ends_with("(did you mean `100mbit`?)"));
         assert!(bitrate("100M/0").unwrap_err().contains("1 to 1000 blocks, as in 100M/16"));
         assert!(duration("10sek").unwrap_err().ends_with("(did you mean `10s`?)"));
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_addresses_and_dscp_values_are_read() {
+    fn cpus_addresses_and_dscp_values_are_parsed() {
         let both = |here, there| Ok(Affinity { here, there });
         assert_eq!(affinity("1"), both(Some(1), None));
         assert_eq!(affinity("0,1"), both(Some(0), Some(1)));

@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_the_program_chooses_the_role() {
+    fn the_program_name_of_quic_tun_selects_server_or_client() {
         let translated = |line: &str| {
             let words = line.split(' ').map(OsString::from).collect();
             let words = as_quic_tun(words).into_iter();
