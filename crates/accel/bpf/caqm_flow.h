@@ -97,7 +97,7 @@ struct caqm_asked {
 	u32 unused;
 };
 
-/* An active end that offers by reserved bits. */
+/* A connecting socket that offers CAQM by reserved bits. */
 struct caqm_offer {
 	u32 sent; /* SYNs with the bit */
 	u32 answered;

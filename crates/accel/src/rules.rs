@@ -38,7 +38,7 @@ pub struct Tunables {
     pub probe: bool,
     /// A connection that delivered fewer bytes leaves no memory of its path.
     pub file_threshold: Bytes,
-    /// The bounds of the retransmission timeout; `None` leaves the kernel's.
+    /// The bounds of the retransmission timeout; `None` leaves the kernel's bound.
     pub rto_min: Option<Span>,
     pub rto_max: Option<Span>,
 }

@@ -1,10 +1,10 @@
-//! Which tags the programs accept for a connection (bpf/caqm_window.h), by the numbers of their
-//! segments.
+//! Tests which tags the programs accept for a connection (bpf/caqm_window.h), by the sequence and
+//! acknowledgement numbers of the tagged segments.
 #![allow(clippy::unwrap_used, unsafe_code)]
 
 use proptest::prelude::*;
 
-/// `struct caqm_window`.
+/// `struct caqm_window` of bpf/caqm_window.h.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct Window {

@@ -306,7 +306,7 @@ fn disturbance(results: &Results, disturbed: usize) -> String {
     parts.join("; ")
 }
 
-/// Builds a line with the settings of each external system, from the texts of the file, because
+/// Builds a line with the settings of each external system. Uses the file's own texts, because
 /// shown texts are shortened.
 fn peers(written: &Results) -> Vec<(String, String)> {
     let Some(Value::Object(systems)) = written.environment.get("systems") else {

@@ -83,7 +83,7 @@ fn opened(path: &Path) -> anyhow::Result<File> {
         .map_err(|cause| Unusable::path("write", path, &cause, "--logfile").into())
 }
 
-/// The mode of a new file, within the umask.
+/// Permission bits of a new file, before the umask applies.
 const READABLE: u32 = 0o666;
 /// Environment variable that marks the background process.
 const MARK: &str = "WEIR_IN_BACKGROUND";

@@ -59,7 +59,7 @@ fn create_and_remove(path: &Path) -> io::Result<()> {
     std::fs::remove_file(path)
 }
 
-/// The mode of a new file, within the umask.
+/// Permission bits of a new file, before the umask applies.
 const READABLE: u32 = 0o666;
 
 #[cfg(test)]

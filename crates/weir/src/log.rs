@@ -20,7 +20,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 use units::foreign;
 
-/// The form of the log's lines.
+/// The format of the log's lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum LogFormat {
     #[default]
@@ -33,7 +33,7 @@ pub(crate) enum LogFormat {
 pub(crate) enum Logger {
     /// A command that a user runs: logs warnings, without the time.
     Command,
-    /// An end of a tunnel: also logs who connects, with the time.
+    /// A tunnel process: also logs who connects, with the time.
     Daemon,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct LogTo {
 }
 
 /// Logs to stderr unless `to` names other destinations. `WEIR_LOG` sets the level, and
-/// `WEIR_LOG_FORMAT` the form unless a flag sets it.
+/// `WEIR_LOG_FORMAT` the format unless a flag sets it.
 pub(crate) fn start(logger: Logger, format: Option<LogFormat>, to: &LogTo) -> anyhow::Result<()> {
     let usual = to.level.unwrap_or(match logger {
         Logger::Command => "warn",

@@ -27,7 +27,7 @@ pub use strip::{Strip, StripRow};
 /// The texts of every chart for assistive technology, and its id within the page.
 #[derive(Debug, Clone, Default)]
 pub struct Caption {
-    /// Unique within the page.
+    /// The SVG's id, unique within the page.
     pub id: String,
     /// The name of the chart (the SVG's `title`).
     pub title: String,

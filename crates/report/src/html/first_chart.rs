@@ -22,7 +22,8 @@ pub(super) fn section(results: &Results) -> Markup {
     }
 }
 
-/// Draws the setting of the first primary comparison, or else the setting with the most values.
+/// Draws the main metric along an axis, in the setting of the first primary comparison, or else in
+/// the setting with the most values.
 fn along_an_axis(results: &Results) -> Option<LineChart> {
     let metric = pivot::headline(results)?;
     let place = results.comparisons.iter().find(|one| one.primary).map(|one| &one.axes);

@@ -64,7 +64,7 @@ fn row(row: &SummaryRow<'_>) -> Markup {
     }
 }
 
-/// Returns the comparisons in the columns behind a value.
+/// Returns the comparisons in the columns that follow a value.
 fn behind<'a>(fields: &[Field<'a>]) -> Vec<&'a Comparison> {
     let verdicts = fields.iter().take_while(|field| matches!(field, Field::Verdict(_)));
     verdicts.filter_map(Field::verdict).collect()

@@ -294,8 +294,8 @@ const PLATFORM: &str = "/etc/trex_cfg.yaml";
 /// Time to wait for packets in flight at the end.
 const DRAIN: Span = Span::from_millis(500);
 const LONGEST: Span = Span::from_secs(7 * 86_400);
-/// The wait of TRex. Open vSwitch took 0.7 s to set up memory for a port whose first driver
-/// connected, and lost packets for that port until then.
+/// The default wait, the same as TRex's. Open vSwitch took 0.7 s to set up memory for a port whose
+/// first driver connected, and lost packets for that port until then.
 const USUAL_WAIT: Span = Span::from_secs(1);
 const LONGEST_WAIT: Span = Span::from_secs(3600);
 

@@ -45,7 +45,7 @@ fn a_wrong_policy_file_changes_nothing() {
         ("[[rule]]\nprot = 1\n", "did you mean `port`?"),
         ("[[rule]]\ninit_cwnd = 1000000\n", "init_cwnd"),
         ("[[rule]]\n\n[[rule]]\nport = 4\nalgorithm = \"none\"\n", "rule 2 never decides"),
-        // The command writes no setting if one setting of the file cannot be changed here.
+        // If one setting of the file cannot be changed here, the command writes no setting at all.
         (
             "[system]\ntimestamps = false\nwmem_max = 3276800\nwmem = [1, 2, 3]\n",
             "net.core.wmem_max cannot be changed in this network namespace",

@@ -153,7 +153,7 @@ fn reordered_and_repeated_packets_are_counted_separately() {
     take_down(&sandbox, vec![device]);
 }
 
-/// Flipped bits anywhere: in addresses, lengths, marks, numbers and times.
+/// The device flips bits anywhere: in addresses, lengths, marks, numbers and times.
 #[test]
 fn corrupted_packets_are_counted() {
     let Some(sandbox) = Sandbox::quiet() else { return };

@@ -138,7 +138,8 @@ fn a_second_signal_ends_a_lab_at_once_and_leaves_nothing() {
     }
 }
 
-/// Folders that only resemble a run's folder, and folders that another run uses, must stay.
+/// A cleanup must keep folders that only resemble a run's folder, and folders that another run
+/// uses.
 #[test]
 fn unrelated_folders_and_folders_of_running_labs_are_not_removed() {
     let Some(sandbox) = Sandbox::new() else { return };

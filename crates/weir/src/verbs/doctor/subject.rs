@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Subject {
     Machine,
-    /// A host to test with.
+    /// A host with a test server, `weir perf server` or iperf3 -s.
     Host(String),
     Recording(PathBuf),
     /// A recording that is built into the program.

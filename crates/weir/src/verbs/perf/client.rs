@@ -286,7 +286,7 @@ fn with_output<T, W>(
     let written = written.context("writing the output");
     let ended = match outcome {
         Err(error) if abandoned && called_off(&error) => return Ok(None),
-        // The test was stopped because of the failed write, which is the error to report.
+        // The failed write stopped the test, so the failed write is the error to report.
         Err(error) if called_off(&error) => {
             written?;
             return Err(error);

@@ -16,7 +16,7 @@ mod sockets;
 use matrix::Matrix;
 use run::Program;
 
-/// The stock program.
+/// Tests with the stock iperf3.
 #[test]
 fn iperf3() {
     let Some(path) = found("iperf3", "WEIR_IPERF3", "apt-get install iperf3") else { return };
@@ -24,7 +24,7 @@ fn iperf3() {
     assert!(matrix.holds(), "see the table above");
 }
 
-/// Another implementation, in Rust.
+/// Tests with riperf3, another implementation in Rust.
 #[test]
 fn riperf3() {
     let how = "cargo install riperf3-cli --version ^0.8";

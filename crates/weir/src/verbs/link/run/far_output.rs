@@ -80,7 +80,7 @@ fn first_line(bytes: &[u8]) -> usize {
 /// Bytes kept: a program that prints without end must not fill the memory.
 const KEPT: usize = 16 << 10;
 const AT_MOST: Duration = Duration::from_millis(200);
-/// The mode of a new file, within the umask.
+/// Permission bits of a new file, before the umask applies.
 const READABLE: u32 = 0o666;
 
 #[cfg(test)]
