@@ -36,7 +36,7 @@ pub(crate) fn detach() -> anyhow::Result<Option<Ending>> {
     if !said.is_empty() {
         output::note(said.trim_end());
     }
-    // If the new process could not begin, it has ended after this wait.
+    // Wait long enough that a new process that could not start has ended.
     std::thread::sleep(std::time::Duration::from_millis(20));
     let ended = child.try_wait().context("looking after the program in the background")?;
     Ok(Some(match ended {

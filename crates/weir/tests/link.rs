@@ -163,7 +163,7 @@ fn without_a_queue_a_link_holds_100_ms_of_its_rate_and_follows_changes() {
     assert!(orderly(&running.end()));
 }
 
-/// An address request would take the first round trip of the first connection.
+/// An ARP request would cost the first connection a round trip.
 #[test]
 fn both_namespaces_of_link_run_know_each_others_mac_address() {
     let Some(sandbox) = Sandbox::new() else { return };

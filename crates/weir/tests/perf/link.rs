@@ -41,7 +41,7 @@ fn a_link_without_impairments_loses_and_reorders_no_datagram() {
     assert_eq!(counted.of_datagrams("reordered") + counted.of_datagrams("duplicates"), 0);
 }
 
-/// The server sends.
+/// Tests the reverse direction, in which the server sends.
 #[test]
 fn loss_in_the_reverse_direction_is_counted() {
     let disorder = ["--loss", "2%", "--reorder", "3%,2ms", "--duplicate", "1%", "--delay", "1ms"];

@@ -240,7 +240,7 @@ const PART_OF_STEP: f64 = 0.8;
 const PLOT: f64 = 248.0;
 const WIDE: f64 = 1040.0;
 const WIDE_PLOT: f64 = 210.0;
-/// About 220 px high on a phone of 390 px.
+/// The height of the plot. The drawing is then about 220 px high on a phone of 390 px.
 const NARROW_PLOT: f64 = 138.0;
 
 #[cfg(test)]
