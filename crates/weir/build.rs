@@ -38,7 +38,7 @@ fn main() {
     }
 }
 
-/// Everything that ends up in the program, relative to `root`. Tests and documents do not.
+/// Lists all files that end up in the program, relative to `root`. Tests and documents do not.
 fn sources(root: &Path) -> Vec<String> {
     let mut sources = SHARED.map(str::to_owned).to_vec();
     for entry in fs::read_dir(root.join("crates")).into_iter().flatten().flatten() {
@@ -55,7 +55,8 @@ fn sources(root: &Path) -> Vec<String> {
     sources
 }
 
-/// The commit of the checkout at `root`. `None` if `root` merely lies inside another checkout.
+/// Returns the commit of the checkout at `root`; `None` if `root` merely lies inside another
+/// checkout.
 fn checkout(root: &Path) -> Option<String> {
     let top = git(root, &["rev-parse", "--show-toplevel"])?;
     if fs::canonicalize(top).ok()? != fs::canonicalize(root).ok()? {
@@ -64,11 +65,12 @@ fn checkout(root: &Path) -> Option<String> {
     git(root, &["rev-parse", "HEAD"])
 }
 
-/// Another commit changes the reflog of HEAD. The index would not do: `git status` rewrites it.
+/// Watches the reflog of HEAD, which every commit changes. The index is unsuitable: `git status`
+/// rewrites it.
 fn watch_commit(root: &Path) {
     for name in ["HEAD", "logs/HEAD"] {
         let path = git(root, &["rev-parse", "--git-path", name]).map(|path| root.join(path));
-        // A file that does not exist would run this script at each build.
+        // Only existing files: cargo would run this script at each build for a missing one.
         if let Some(path) = path.filter(|path| path.exists()) {
             println!("cargo::rerun-if-changed={}", path.display());
         }

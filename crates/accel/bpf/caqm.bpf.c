@@ -203,7 +203,7 @@ void BPF_PROG(caqm_set_state, struct sock *sk, u8 state)
 		give_up(sk);
 }
 
-/* The connection sends a packet with nothing in flight. */
+/* Called when the connection sends a packet with nothing in flight. */
 static __always_inline void begin_to_send(struct sock *sk)
 {
 	struct caqm_record *record = record_of(sk);
@@ -212,8 +212,8 @@ static __always_inline void begin_to_send(struct sock *sk)
 
 	if (!record || !record->running)
 		return;
-	/* The kernel reports every packet sent with nothing in flight; only after a longer time
-	 * than a timeout has the connection been idle. */
+	/* The kernel reports every packet sent with nothing in flight. The connection was idle only if its
+	 * last ACK is older than a timeout. */
 	if (now - record->acked_us < cc_max(IDLE_US, tp->srtt_us >> 2))
 		return;
 	bpf_spin_lock(&record->lock);

@@ -16,7 +16,7 @@ struct caqm_settings {
 	u32 tpid;
 	u32 kind; /* cc_type: tags of other types are left alone */
 	u32 trusts_path; /* assume that the ports support CAQM, as if one had answered */
-	u32 negotiation; /* NEGOTIATE_ */
+	u32 negotiation; /* NEGOTIATE_OPTION and NEGOTIATE_BITS */
 	char algorithm[16]; /* its registered name; TCP_CA_NAME_MAX of include/net/tcp.h */
 };
 
@@ -24,17 +24,17 @@ struct caqm_settings {
 struct caqm_totals {
 	u64 sent_packets; /* tagged data: super-packets, ... */
 	u64 sent_segments; /* ... and segments on the wire */
-	u64 sent_super; /* of more than one segment */
+	u64 sent_super; /* packets of more than one segment */
 	u64 sent_answers;
 	u64 heard_packets;
 	u64 heard_segments;
 	u64 heard_super; /* merged by GRO, or never split */
 	u64 heard_answers;
 	u64 negotiated;
-	u64 declined; /* connections of a rule that the peer did not offer, or did not tag */
+	u64 declined; /* a rule matched, but the peer did not offer CAQM or did not tag */
 	u64 gave_up; /* ends without a CAQM port on the path of their data: they use Reno */
-	u64 alone; /* tags of another kind */
-	u64 implausible; /* of segments that cannot belong to their connection: ignored */
+	u64 alone; /* tags of another cc_type */
+	u64 implausible; /* ignored tags: the segment cannot belong to its connection */
 	u64 by_bits; /* the part of `negotiated` that was agreed by reserved bits */
 };
 
@@ -64,7 +64,7 @@ struct caqm_record {
 	u64 asked;
 	u64 granted;
 	u64 refused;
-	u64 approved; /* the part of the peer's requests that the ports left */
+	u64 approved; /* the part of the peer's requests that the ports granted */
 	u64 denied;
 	u32 sent_packets;
 	u32 sent_segments;
@@ -97,7 +97,7 @@ struct caqm_asked {
 	u32 unused;
 };
 
-/* An active end that offers by reserved bits. */
+/* A connecting socket that offers CAQM by reserved bits. */
 struct caqm_offer {
 	u32 sent; /* SYNs with the bit */
 	u32 answered;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
+ *
  * Negotiates CAQM for a connection. Conditions: a rule matches, SYN and SYN-ACK both offer CAQM,
  * both pass interfaces that add and remove tags, and both pass a port that supports CAQM.
  *
- * The offer is an experimental option of TCP (RFC 6994) with the words of a tag: kind 254, "CAQM",
- * the TPID, and a question that ports answer (crates/wire/src/caqm/offer.rs). No packet carries a
- * tag before both ends can know that a port handles it. The SYN-ACK reports the answer to the SYN's
- * question, and the tag of the handshake's last packet reports the answer to the SYN-ACK's.
+ * The offer is an experimental option of TCP (RFC 6994): kind 254, "CAQM", and the two words of a
+ * tag, which are the TPID and a question that ports answer (crates/wire/src/caqm/offer.rs). No
+ * packet carries a tag before both ends can know that a port handles it. The SYN-ACK reports the
+ * answer to the SYN's question, and the tag of the handshake's last packet reports the answer to
+ * the SYN-ACK's.
  *
  * The passive end accepts CAQM when that tag has arrived, so it does not accept a path that loses
  * tags or that leads through another interface. If no port on the path of an end's data supports
@@ -15,6 +17,7 @@
  * The offer may also be two of TCP's reserved bits, as in the reference kernel: caqm_tags.bpf.c
  * writes and reads the bits, and this program decides whether to offer and to accept
  * (docs/reference/caqm-wire.md).
+ *
  */
 #include "caqm_kernel.h"
 #include "caqm_maps.h"
@@ -69,7 +72,7 @@ static __always_inline bool is_place(struct bpf_sock_ops *ops, u32 ifindex)
 	return bpf_map_lookup_elem(&places, &place) != NULL;
 }
 
-/* The interface that sends a connection's packets. */
+/* Returns the index of the interface that sends a connection's packets. */
 static __always_inline u32 interface_of(struct sock *sk)
 {
 	struct sock___routed *routed = (void *)sk;
@@ -78,7 +81,7 @@ static __always_inline u32 interface_of(struct sock *sk)
 	return route ? route->dev->ifindex : 0;
 }
 
-/* The peer's offer, with its answers about both directions of the path. */
+/* Reads the peer's offer, with its answers about both directions of the path. */
 static __always_inline bool read_offer(struct bpf_sock_ops *ops, u64 where, u32 *info)
 {
 	const struct caqm_settings *settings = network_settings();
@@ -357,7 +360,7 @@ static __always_inline void established(struct bpf_sock_ops *ops, bool called)
 	 * connections cost only this test. */
 	if (!called && !(flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG))
 		return;
-	/* The kernel need not ask for further header options. */
+	/* Stop the kernel's calls for further header options. */
 	if (flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG)
 		bpf_sock_ops_cb_flags_set(ops, flags & ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 	if (!sk)
@@ -387,8 +390,8 @@ static __always_inline void established(struct bpf_sock_ops *ops, bool called)
 	}
 }
 
-/* Marks the socket as one that offers by the flag for header options, even if the offer travels in
- * reserved bits. */
+/* Sets the flag for header options, which marks the socket as one that offers CAQM, even if the
+ * offer travels in reserved bits. */
 static __always_inline void begin_offer(struct bpf_sock_ops *ops)
 {
 	const struct caqm_settings *settings = network_settings();

@@ -50,7 +50,7 @@ static __always_inline bool tag_goes_ahead(u32 info)
 	return (info & TAG_GO_AHEAD) == TAG_GO_AHEAD;
 }
 
-/* The units of an increase. */
+/* Returns the units of an increase; 0 if the tag holds none. */
 static __always_inline u32 tag_more(u32 info)
 {
 	return (info & (TAG_CONGESTION | TAG_VALID)) == TAG_VALID ? info & TAG_HINT : 0;
@@ -66,7 +66,7 @@ static __always_inline bool tag_fewer(u32 info)
 struct tagged {
 	struct bpf_sock_tuple tuple; /* as received: the source is the peer */
 	u32 ipv6;
-	u32 vlans; /* before the tag */
+	u32 vlans; /* VLAN tags before the tag */
 	u32 info;
 	u32 found; /* the frame has a tag */
 	u32 flags; /* TCP's, like the next three */
@@ -74,7 +74,7 @@ struct tagged {
 	u32 acknowledgement;
 	u32 payload;
 	u32 transport; /* offset of TCP's header */
-	u32 length_and_reserved; /* its byte with the header length */
+	u32 length_and_reserved; /* its byte with header length and reserved bits */
 };
 
 static __always_inline bool is_vlan(u32 ether_type)

@@ -16,13 +16,14 @@
 #define TCP_NEW_SYN_RECV 12
 #define AF_INET 2
 
-/* Most packets to tag before the peer has answered with a tag: a path that drops tagged packets
- * drops no more than these packets. */
+/* Maximum number of packets to tag before the peer has answered with a tag: a path that drops
+ * tagged packets drops no more than these packets. */
 #define UNHEARD 64U
-/* Most pure ACKs among these packets: on a path that drops tagged packets, the handshake must end
- * without tags. */
+/* Maximum number of pure ACKs among these packets: on a path that drops tagged packets, the
+ * handshake must end without tags. */
 #define UNHEARD_ANSWERS 2U
-/* Most SYNs with the bit: further SYNs have no bit, in case a network drops SYNs with the bit. */
+/* Maximum number of SYNs with the bit. Further SYNs omit it, in case a network drops SYNs with the
+ * bit. */
 #define OFFERS 2U
 
 struct vlans {
@@ -57,7 +58,7 @@ static __always_inline void put_back(struct __sk_buff *skb, const struct vlans *
 		bpf_skb_vlan_push(skb, vlans->proto[0], vlans->tci[0]);
 }
 
-/* The key of a frame's connection. `leaves`: the frame goes to the peer. */
+/* Builds the key of a frame's connection. `leaves`: the frame goes to the peer. */
 static __always_inline void key_of(struct caqm_pending *key, struct __sk_buff *skb,
 				   const struct tagged *frame, bool leaves)
 {
@@ -86,7 +87,7 @@ static __always_inline void key_of(struct caqm_pending *key, struct __sk_buff *s
 	key->local_port = leaves ? from_port : to_port;
 }
 
-/* The tag's 16 bits for a data packet. */
+/* Returns the tag's 16 bits for a data packet. */
 static __always_inline u32 ask(struct caqm_record *record, u32 segments, u32 kind)
 {
 	u32 info = TAG_REQUEST | TAG_GO_AHEAD, hint;
@@ -116,7 +117,7 @@ static __always_inline u32 answer(struct caqm_record *record, u32 kind)
 		units = TAG_GO_AHEAD;
 	} else {
 		units = caqm_tell(&record->receiver, &record->sender.params, &fewer);
-		/* The reference kernel marks a zero as valid. */
+		/* The reference kernel marks a hint of zero as valid, too. */
 		if (units || record->by_bits)
 			units |= fewer && units ? TAG_CONGESTION : TAG_VALID;
 	}
@@ -124,7 +125,7 @@ static __always_inline u32 answer(struct caqm_record *record, u32 kind)
 	return kind << TAG_KIND_SHIFT | units;
 }
 
-/* A SYN-ACK whose SYN had the client's bit, if a rule matches. */
+/* Sets the server's bit on a SYN-ACK whose SYN had the client's bit, if a rule matches. */
 static __noinline int agree_by_bit(struct __sk_buff *skb)
 {
 	const struct caqm_settings *settings = network_settings();
@@ -184,7 +185,8 @@ int tag(struct __sk_buff *skb)
 	kept = kernel->sk;
 	if (!kept)
 		return TCX_NEXT;
-	/* A request socket, which is smaller than other sockets. */
+	/* A request socket, which sends the SYN-ACK, is smaller than other sockets: handle it before any
+	 * further field is read. */
 	if (kept->__sk_common.skc_state == TCP_NEW_SYN_RECV) {
 		agree_by_bit(skb);
 		return TCX_NEXT;
@@ -242,8 +244,9 @@ int tag(struct __sk_buff *skb)
 	return TCX_NEXT;
 }
 
-/* Another CPU may change these numbers while this function reads them. Read the ends of both
- * windows last, so that no window seems smaller than when the segment was sent. */
+/* Whether the segment can belong to the connection. Another CPU may change these numbers while this
+ * function reads them. Read the ends of both windows last, so that no window seems smaller than
+ * when the segment was sent. */
 static __always_inline bool is_of(struct bpf_sock *sk, const struct tagged *frame)
 {
 	struct tcp_sock___numbers *tp = (void *)bpf_skc_to_tcp_sock(sk);
@@ -261,8 +264,8 @@ static __always_inline bool is_of(struct bpf_sock *sk, const struct tagged *fram
 	return caqm_is_plausible(&window, frame->sequence, frame->acknowledgement);
 }
 
-/* With SYN cookies, a listening socket receives the handshake's last packet. caqm_negotiate.bpf.c
- * compares its numbers with those of the new connection. */
+/* Whether the segment may be the last of a handshake. With SYN cookies, a listening socket receives
+ * that segment; caqm_negotiate.bpf.c compares its numbers with those of the new connection. */
 static __always_inline bool may_begin(struct bpf_sock *sk, const struct tagged *frame)
 {
 	struct tcp_request_sock *request;

@@ -17,8 +17,8 @@
 /* The socket's state; windows in bytes, already scaled. */
 struct caqm_window {
 	u32 received; /* RCV.NXT */
-	u32 offered; /* the peer may send at most this much from there on */
-	u32 overtaken; /* the largest window offered so far: the most that a segment can be late */
+	u32 offered; /* the peer may send at most this many bytes from `received` on */
+	u32 overtaken; /* the largest window offered so far: no segment lags further behind */
 	u32 acked; /* SND.UNA */
 	u32 written; /* the end of the data to send: SND.NXT lags behind data already sent */
 	u32 granted; /* the largest window that the peer offered */

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
+ *
  * Counts the packets that the kernel drops in one network namespace, by reason, and by interface,
- * function and connection. At a high rate the program counts the places of a sample of the packets
- * only.
+ * function and connection. At a high rate the program counts only a sample of the packets by
+ * interface, function and connection.
+ *
  */
 #include "net.h"
 #include <bpf/bpf_helpers.h>
@@ -11,14 +13,14 @@
 
 #define REASONS 512	  /* more than any kernel has; the last one counts all others */
 #define PLACES 4096	  /* 0.5 MB; further places are counted without their connection */
-#define BARE 1024	  /* places without a connection, which no remote sender multiplies */
-#define EACH 256	  /* packets of a reason on one CPU whose places are all counted */
-#define SAMPLE 64	  /* afterwards one packet of so many stands for all, a power of two */
+#define BARE 1024	  /* places without a connection; a remote sender cannot add to them */
+#define EACH 256	  /* for each reason and CPU, the places of this many packets are all counted */
+#define SAMPLE 64	  /* afterwards one of this many packets stands for all; a power of two */
 #define PROTOCOL_IP 0x0800
 #define PROTOCOL_IPV6 0x86dd
 #define TCP 6
 #define UDP 17
-#define OFFSET 0x1fff /* of a fragment */
+#define OFFSET 0x1fff /* mask of a fragment's offset */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -59,7 +61,7 @@ _Static_assert(sizeof(struct place) == 56, "without padding");
 
 struct settings {
 	u32 namespace; /* its inode */
-	u32 is_first;  /* packets of an unknown namespace count here */
+	u32 is_first;  /* 1: packets of an unknown namespace count here, too */
 };
 
 struct {

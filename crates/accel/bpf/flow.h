@@ -11,18 +11,18 @@
 /* Work of one connection, or of all connections that have ended. */
 struct work {
 	u64 bytes; /* new data sent */
-	u64 segments; /* of data, retransmissions included */
+	u64 segments; /* data segments, retransmissions included */
 	u64 retransmitted; /* segments */
 	u64 lost; /* segments that loss detection marked */
 	u64 duplicates; /* segments that arrived twice, as DSACK reports */
 	u64 reordered; /* ACKs that showed packets overtaking others */
 	u64 timeouts;
 	u64 recoveries;
-	u64 pauses; /* round trips in which the core looked at the path */
+	u64 pauses; /* round trips in which the core paused to measure the path */
 	u64 restarts; /* transmissions after an idle period */
 	u64 recalled; /* 1: the connection began at a remembered rate */
 	u64 remembered; /* 1: the connection left a memory of its path */
-	u64 connections; /* that have ended; 0 for one that is open */
+	u64 connections; /* connections that have ended; 0 for an open connection */
 };
 
 /* The state of one connection. */

@@ -68,7 +68,8 @@ static __always_inline bool give(void *options, void *sk, const struct rule *rul
 	flow = bpf_sk_storage_get(&flows, sk, NULL, 0);
 	if (flow && flow->rule && is_same(now, flow->given))
 		__builtin_memcpy(before, flow->before, sizeof(before));
-	/* tcpa begins with the storage, and frees the storage when it leaves. */
+	/* tcpa needs the storage when it begins, and frees the storage when it is replaced. Therefore set
+	 * another algorithm before the storage is created, and tcpa afterwards. */
 	if (!own && bpf_setsockopt(options, SOL_TCP, TCP_CONGESTION, name, sizeof(name)))
 		return false;
 	flow = bpf_sk_storage_get(&flows, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);

@@ -20,7 +20,8 @@ struct {
 	__type(value, struct active);
 } active SEC(".maps");
 
-/* Most levels of control groups, from the root; a rule for a deeper group matches nothing. */
+/* Maximum number of levels of control groups, from the root. A rule for a deeper group matches
+ * nothing. */
 #define LEVELS 16
 
 struct connection {
@@ -28,8 +29,8 @@ struct connection {
 	u64 cgroup; /* the kernel's */
 	u64 address[2]; /* the peer's */
 	u32 port; /* the local one */
-	u32 first; /* rule of the policy in force */
-	u32 found; /* its rule; NONE if no rule matches */
+	u32 first; /* index of the first rule of the policy in force */
+	u32 found; /* index of its rule; NONE if no rule matches */
 	u32 listed;
 };
 
@@ -102,7 +103,7 @@ static long try_rule(u64 index, struct connection *connection)
 	return 1;
 }
 
-/* NULL: no rule matches, and `found` is NONE. */
+/* Returns the connection's rule. NULL: no rule matches, and `found` is NONE. */
 static __always_inline const struct rule *rule_of(struct connection *connection)
 {
 	const struct active *now;

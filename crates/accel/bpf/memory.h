@@ -52,7 +52,7 @@ static __always_inline bool remember(const struct sock *sk, const struct flow *f
 	return true;
 }
 
-/* Ignores memories of `age_s` and older. */
+/* Reads the memory of the path. Ignores memories that are `age_s` seconds old or older. */
 static __always_inline void recall(const struct sock *sk, u32 age_s, struct cc_memory *recalled)
 {
 	const struct memory *memory;

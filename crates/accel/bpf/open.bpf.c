@@ -71,7 +71,7 @@ static __always_inline bool is_kept_open(const struct rule *rule, struct tcp_soc
 	return is_kept(rule, tp, name) && !is_same(name, order->otherwise);
 }
 
-/* The socket, if it is in scope and in one of these states. */
+/* Returns the socket, if it is in scope and in one of these states. */
 static __always_inline struct tcp_sock *ours(struct bpf_iter__tcp *ctx, const struct order *order,
 					     struct connection *connection, u32 states)
 {

@@ -59,7 +59,7 @@ static __always_inline void start(struct sock *sk, struct flow *flow)
 	path.handshake_rtt_us = tp->srtt_us >> 3;
 	path.seed = bpf_get_prandom_u32();
 	params.init_cwnd = tp->snd_cwnd;
-	/* As in the kernel after a timeout, unless the rule asks for more. */
+	/* After a timeout the window is one segment, as in the kernel, unless the rule asks for more. */
 	params.loss_init_cwnd = 1;
 	if (tunables) {
 		/* An established connection continues from its current window. */
@@ -91,8 +91,8 @@ static __always_inline void start(struct sock *sk, struct flow *flow)
 		spread_first_window(sk, params.init_cwnd);
 }
 
-/* The flow of a socket; NULL only if memory is short: then the connection continues with its
- * current window. */
+/* Returns the flow of a socket. NULL only if memory is short: the connection then continues with
+ * its current window. */
 static __always_inline struct flow *flow_of(struct sock *sk)
 {
 	return bpf_sk_storage_get(&flows, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
@@ -193,7 +193,7 @@ void BPF_PROG(tcpa_set_state, struct sock *sk, u8 state)
 	}
 }
 
-/* The connection sends a packet with nothing in flight. */
+/* Called when the connection sends a packet with nothing in flight. */
 static __always_inline void begin_to_send(struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -201,8 +201,8 @@ static __always_inline void begin_to_send(struct sock *sk)
 
 	if (!flow || !flow->running)
 		return;
-	/* The kernel reports every packet sent with nothing in flight; only after a longer time
-	 * than a timeout has the connection been idle. */
+	/* The kernel reports every packet sent with nothing in flight. The connection was idle only if its
+	 * last ACK is older than a timeout. */
 	if (tp->tcp_mstamp - flow->heard_us < cc_max(IDLE_US, tp->srtt_us >> 2))
 		return;
 	tcpa_on_idle(&flow->tcpa, tp->tcp_mstamp);
@@ -224,8 +224,8 @@ void BPF_PROG(tcpa_cwnd_event_tx_start, struct sock *sk)
 	begin_to_send(sk);
 }
 
-/* The threshold, which the kernel requires for its recovery accounting; cong_control decides the
- * window. */
+/* Returns the threshold, which the kernel requires for its recovery accounting; cong_control
+ * decides the window. */
 SEC("struct_ops")
 u32 BPF_PROG(tcpa_ssthresh, struct sock *sk)
 {
@@ -238,8 +238,8 @@ u32 BPF_PROG(tcpa_undo_cwnd, struct sock *sk)
 	return tcp_sk(sk)->snd_cwnd;
 }
 
-/* The number of windows that the send buffer should hold: it keeps data that is retransmitted
- * several times. */
+/* Returns the number of windows that the send buffer should hold: it keeps data that is
+ * retransmitted several times. */
 SEC("struct_ops")
 u32 BPF_PROG(tcpa_sndbuf_expand, struct sock *sk)
 {
@@ -251,7 +251,7 @@ static __always_inline u32 least_train(const struct sock *sk)
 	return sk->sk_pacing_rate < SINGLE_BELOW ? 1 : 2;
 }
 
-/* The least number of segments sent together. */
+/* Returns the minimum number of segments sent together. */
 SEC("struct_ops")
 u32 BPF_PROG(tcpa_min_tso_segs, struct sock *sk)
 {
@@ -281,11 +281,11 @@ u32 BPF_PROG(tcpa_tso_segs, struct sock *sk, u32 mss)
 #define EVENT .cwnd_event = (void *)tcpa_cwnd_event
 #define TX_START .cwnd_event_tx_start = (void *)tcpa_cwnd_event_tx_start
 
-/* The loader loads one of these forms. The choice depends on the arguments of the kernel's
- * cong_control, on whether an implementation is a link (6.4) or stays until it is removed from its
- * map, on the callback that sizes a train, and on the callback that reports the first packet after
- * an idle period (7.1). No kernel has the four arguments without links: that form is for tests, and
- * leaves out the callbacks that differ. */
+/* The loader loads the form that fits the kernel. The forms differ in four points: the arguments of
+ * cong_control; a link (6.4), or an implementation that stays until it is removed from its map; the
+ * callback that sizes a train; and the callback that reports the first packet after an idle period
+ * (7.1). No kernel has the four arguments without links: that form is for tests, and leaves out the
+ * callbacks that differ. */
 SEC("?.struct_ops.link")
 struct tcp_congestion_ops ops = OPS(tcpa_cong_control, LEAST_TRAIN, EVENT);
 SEC("?.struct_ops")

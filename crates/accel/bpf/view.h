@@ -11,7 +11,7 @@ struct view {
 	u64 rate; /* bytes a second: the best rate that the path delivers */
 	u32 min_rtt_us;
 	u32 window; /* bytes to hold in the network; 0: not yet known */
-	u32 floor; /* of 1024 segments, those that the path itself loses */
+	u32 floor; /* segments of 1024 that the path loses even at a low rate */
 	u32 rule; /* the rule with its tunables; see `settings` */
 	u8 mode; /* enum tcpa_mode */
 	u8 rival; /* the flow competes with other algorithms */

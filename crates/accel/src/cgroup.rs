@@ -47,7 +47,7 @@ impl Cgroup {
     }
 }
 
-/// The mount point of control groups of version 2.
+/// Returns the mount point of control groups of version 2.
 pub fn mount() -> Result<PathBuf, AccelError> {
     let point = MountTable::own().point_of("cgroup2").map(Path::to_owned);
     point.ok_or_else(|| {

@@ -78,7 +78,7 @@ pub(crate) fn read(pins: &Pins) -> Result<Views, AccelError> {
 }
 
 impl CoreView {
-    /// `struct view` of bpf/view.h.
+    /// Parses `struct view` of bpf/view.h.
     fn from_bytes(bytes: &[u8; VIEW_BYTES]) -> (u64, Self) {
         let wide = |at: usize| {
             let word = bytes[at..at + 8].first_chunk().copied().unwrap_or_default();
@@ -105,7 +105,7 @@ impl CoreView {
 }
 
 impl Mode {
-    /// `enum tcpa_mode` of `core/tcpa_state.h`.
+    /// Converts the number of `enum tcpa_mode` of `core/tcpa_state.h`.
     fn numbered(number: u8, resuming: bool) -> Self {
         match number {
             0 if resuming => Self::Resuming,

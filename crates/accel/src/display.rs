@@ -17,8 +17,8 @@ use std::net::SocketAddr;
 use units::{Bytes, Rate, Share, Span};
 
 impl Status {
-    /// The status as text, in lines of at most `width` characters unless the required columns are
-    /// wider.
+    /// Formats the status as text, in lines of at most `width` characters unless the required
+    /// columns are wider.
     pub fn to_text(&self, width: usize) -> String {
         let mut text = self.answer() + "\n";
         let whose: Vec<_> = self.policy.rules.iter().map(Rule::whose).collect();
@@ -50,7 +50,7 @@ impl Status {
         text
     }
 
-    /// The first line: the state, and how many connections use the algorithm.
+    /// Returns the first line: the state, and how many connections use the algorithm.
     fn answer(&self) -> String {
         match self.presence {
             Presence::Nothing => "tcpa is off".to_owned(),
@@ -90,7 +90,7 @@ impl Status {
         }
     }
 
-    /// The modules as a table.
+    /// Formats the modules as a table.
     fn modules_text(&self, width: usize) -> String {
         let heads = ["module", "carried by", "counters", "switches"].map(str::to_owned);
         let mut rows = vec![heads];
@@ -98,7 +98,7 @@ impl Status {
         left_table(&rows, width)
     }
 
-    /// The algorithms that connections get: tcpa unless all rules give others.
+    /// Returns the algorithms that connections get: tcpa unless all rules give others.
     fn on(&self) -> Vec<&str> {
         let others = self.policy.kernel_algorithms().into_iter().map(KernelAlgorithm::name);
         let all: Vec<&str> = others.collect();
@@ -149,7 +149,7 @@ impl Status {
 }
 
 impl Rule {
-    /// The rule's conditions as text.
+    /// Formats the rule's conditions as text.
     pub fn whose(&self) -> String {
         let mut words = Vec::new();
         words

@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 
-/// A BPF program that counts dropped packets. The end of this value unloads the program.
+/// A BPF program that counts dropped packets. Dropping this value unloads the program.
 #[derive(Debug)]
 pub struct DropCounter {
     loaded: Loaded,
@@ -84,8 +84,8 @@ impl DropCounter {
         Ok(Self { loaded, names, functions: Mutex::default(), _link: link })
     }
 
-    /// The exact counts by reason, without drop locations. The kernel's list bounds the number of
-    /// reasons.
+    /// Reads the exact counts by reason, without drop locations. The kernel's list bounds the
+    /// number of reasons.
     pub fn reasons(&self) -> Result<BTreeMap<String, u64>, AccelError> {
         let mut found = BTreeMap::new();
         let reasons = self.loaded.map("reasons")?;
@@ -128,7 +128,7 @@ impl DropCounter {
         name_of(&self.names, reason)
     }
 
-    /// `struct place` of bpf/drops.bpf.c.
+    /// Parses `struct place` of bpf/drops.bpf.c.
     fn place(&self, key: &[u8], functions: &BTreeMap<u64, Option<String>>) -> Option<Place> {
         let half = |at: usize| Some(u32::from_ne_bytes(*key.get(at..)?.first_chunk()?));
         let port = |at: usize| Some(u16::from_be_bytes(*key.get(at..)?.first_chunk()?));
@@ -155,7 +155,7 @@ impl DropCounter {
 }
 
 impl Drops {
-    /// The packets since an earlier reading.
+    /// Returns the packets dropped since an earlier reading.
     pub fn since(&self, earlier: &Self) -> Self {
         let reasons = since(&self.reasons, &earlier.reasons);
         Self { reasons, places: since(&self.places, &earlier.places) }
@@ -173,8 +173,8 @@ fn word(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
-/// The name of a reason. A subsystem's own reasons have the subsystem's number in their upper 16
-/// bits, and no name in the kernel's list: they share the last slot.
+/// Returns the name of a reason. A subsystem's own reasons have the subsystem's number in their
+/// upper 16 bits, and no name in the kernel's list: they share the last slot.
 fn name_of(names: &BTreeMap<u32, String>, reason: u32) -> String {
     if reason >= REASONS - 1 {
         return OTHER_SUBSYSTEM.to_owned();
@@ -201,8 +201,8 @@ fn name_functions(known: &mut BTreeMap<u64, Option<String>>, addresses: &[u64]) 
     known.extend(new.iter().map(|at| (*at, found.get(at).map(|(_, name)| name.clone()))));
 }
 
-/// The last symbol at or before each address, with the symbol's address. Addresses that the kernel
-/// hides are zero.
+/// Finds the last symbol at or before each address, with the symbol's address. Addresses that the
+/// kernel hides are zero.
 fn nearest(symbols: impl BufRead, addresses: &[u64]) -> BTreeMap<u64, (u64, String)> {
     let mut found: BTreeMap<u64, (u64, String)> = BTreeMap::new();
     for line in symbols.lines().map_while(Result::ok) {
@@ -233,8 +233,8 @@ fn own_namespace() -> Result<u32, AccelError> {
     })
 }
 
-/// The first process of the first PID namespace has the first network namespace. The first process
-/// of a container may share the container's network namespace.
+/// Whether this thread is in the first network namespace. The first process of the first PID
+/// namespace has that namespace; the first process of a container may share the container's.
 fn is_first_namespace() -> bool {
     let own = inode("/proc/thread-self/ns/net", "net");
     is_first(inode("/proc/self/ns/pid", "pid"), inode("/proc/1/ns/net", "net"), own)
@@ -253,13 +253,13 @@ fn inode(link: &str, kind: &str) -> Option<u32> {
     number(std::fs::read_link(link).ok()?.to_str()?, kind)
 }
 
-/// `net:[4026531840]`
+/// Parses the target of a namespace's link, such as `net:[4026531840]`.
 fn number(target: &str, kind: &str) -> Option<u32> {
     target.strip_prefix(kind)?.strip_prefix(":[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// The name of all reasons that are not in the kernel's own list: those of Wi-Fi, of Open vSwitch
-/// and of others, which Linux 6.4 and later have.
+/// The common name of all reasons outside the kernel's own list. Linux 6.4 and later have such
+/// reasons, for example those of Wi-Fi and of Open vSwitch.
 pub const OTHER_SUBSYSTEM: &str = "OTHER_SUBSYSTEM";
 const DOING: &str = "counting dropped packets";
 const WITHOUT_SOCKETS: &str = "drops";

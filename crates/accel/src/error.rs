@@ -134,8 +134,8 @@ pub enum AccelError {
     File { doing: &'static str, path: PathBuf, source: io::Error },
 }
 
-/// The advice for the other mount: a machine without the BPF file system often lacks control
-/// groups, too.
+/// Returns the advice for the other mount: a machine without the BPF file system often lacks
+/// control groups, too.
 fn also_missing() -> String {
     match cgroup::mount() {
         Ok(_) => String::new(),
@@ -168,7 +168,7 @@ impl AccelError {
         }
     }
 
-    /// Adds the text that the user wrote, if the error names the setting otherwise.
+    /// Adds the text that the user wrote, if the error has another name for the setting.
     pub(crate) fn about(self, asked: &str, own: &str) -> Self {
         match self {
             Self::Tunable { name, advice } if asked != own => {
@@ -178,7 +178,7 @@ impl AccelError {
         }
     }
 
-    /// The request itself is invalid, on any machine.
+    /// Whether the request itself is invalid, on any machine.
     pub fn is_misuse(&self) -> bool {
         matches!(
             self,
@@ -200,7 +200,8 @@ fn holder_text(holder: &Option<u32>) -> String {
     holder.map_or_else(|| "another command".to_owned(), |pid| format!("process {pid}"))
 }
 
-/// The verifier logs its whole path; the reason for the refusal is at the end.
+/// Extracts the end of the verifier's log: it logs its whole path, and the reason for the refusal
+/// is at the end.
 fn details(log: &str) -> String {
     let lines: Vec<_> = log.lines().filter(|line| !line.starts_with("--")).collect();
     let last = &lines[lines.len().saturating_sub(6)..];

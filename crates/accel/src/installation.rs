@@ -138,8 +138,8 @@ pub fn set(values: &[String], scope: Scope) -> Result<SetChanges, AccelError> {
     Ok(changes)
 }
 
-/// Checks the name and the value: a mistake on any machine, to be reported before the machine's own
-/// problems.
+/// Checks the name and the value. A mistake in them is wrong on any machine, so it is reported
+/// before the machine's own problems.
 fn check_value(text: &str) -> Result<(), AccelError> {
     let (mut tunables, mut system) = (Tunables::default(), System::default());
     let pair = text.split_once('=');
@@ -246,7 +246,7 @@ pub fn remove(reach: Reach) -> Result<Removed, AccelError> {
     Ok(Removed { there: changed? || installed, switched: switched?, foreign: pins.foreign()? })
 }
 
-/// The policy as the kernel has it, which may differ from the last command's.
+/// Reads the policy in force from the kernel; it may differ from the last command's.
 pub fn in_force(pins: &Pins) -> Result<Policy, AccelError> {
     let system = Journal::read()?.system();
     if pins.presence() != Presence::Whole {
@@ -260,7 +260,7 @@ pub fn in_force(pins: &Pins) -> Result<Policy, AccelError> {
     })
 }
 
-/// `tunables` returns the tunables of a rule by its number in the map.
+/// Reads the rules in force. `tunables` returns the tunables of a rule by its number in the map.
 pub(crate) fn rules_in_force(
     pins: &Pins,
     tunables: impl Fn(u32) -> Result<Tunables, AccelError>,
@@ -399,7 +399,7 @@ pub(crate) fn write_rules(
     store(pins, pins::ACTIVE, 0, &active)
 }
 
-/// `struct active` of bpf/rules.h.
+/// Reads `struct active` of bpf/rules.h.
 fn active(pins: &Pins) -> Result<(u32, u32), AccelError> {
     let bytes: [u8; 8] = read(pins, pins::ACTIVE, 0)?;
     let word =

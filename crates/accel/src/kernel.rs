@@ -29,12 +29,13 @@ pub struct Interface {
     pub rack_is_optional: bool,
 }
 
-/// The interface of the running kernel; an error if the kernel cannot load the programs.
+/// Detects the interface of the running kernel; an error if the kernel cannot load the programs.
 pub fn interface() -> Result<Interface, AccelError> {
     interface_of(Path::new(VMLINUX))
 }
 
-/// As [`interface`], with the description of the kernel's types at another path.
+/// Detects the interface as [`interface`] does, with the description of the kernel's types at
+/// another path.
 pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
     if !types.exists() {
         return Err(AccelError::NotSupported {
@@ -79,7 +80,7 @@ pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
         .type_by_name::<Struct<'_>>("inet_connection_sock")
         .is_some_and(|sock| sock.iter().any(|member| is(member.name, "icsk_rto_max")));
     let interface_links = btf.type_by_name::<Struct<'_>>("tcx_link").is_some();
-    // The field that only loss detection without RACK used is gone since then
+    // Only loss detection without RACK used this field, so newer kernels lack it
     // (include/linux/tcp.h).
     let rack_is_optional = btf
         .type_by_name::<Struct<'_>>("tcp_sock")

@@ -38,7 +38,7 @@ impl KernelAlgorithm {
         }
     }
 
-    /// An algorithm that a rule in the kernel names, which may have been unloaded since then.
+    /// Returns the algorithm that a rule in the kernel names; it may have been unloaded since then.
     pub(crate) fn in_force(name: &str) -> Option<Self> {
         (!name.is_empty() && name != NAME).then(|| Self(name.to_owned()))
     }
@@ -47,7 +47,7 @@ impl KernelAlgorithm {
 impl FromStr for KernelAlgorithm {
     type Err = AccelError;
 
-    /// Refuses names that neither the kernel nor a module of it has.
+    /// Accepts the name of an algorithm that the kernel or one of its modules provides.
     fn from_str(name: &str) -> Result<Self, AccelError> {
         if name == NOT_FOR_PROGRAMS {
             return Err(AccelError::Usage(format!(

@@ -67,7 +67,7 @@ pub(crate) fn give(pins: &Pins, kept: &[(Vec<u8>, Vec<u8>)]) -> Result<(), Accel
     Ok(())
 }
 
-/// The memories as text.
+/// Formats the memories as text.
 pub fn to_text(memories: &[Memory]) -> String {
     if memories.is_empty() {
         return "no path is remembered\n".to_owned();
@@ -86,7 +86,7 @@ pub fn to_text(memories: &[Memory]) -> String {
     text
 }
 
-/// The memories as JSON.
+/// Formats the memories as JSON.
 pub fn to_json(memories: &[Memory]) -> Value {
     memories.iter().map(Memory::to_json).collect()
 }
@@ -101,7 +101,7 @@ impl Memory {
         })
     }
 
-    /// `struct place` and `struct memory` of bpf/flow.h.
+    /// Parses `struct place` and `struct memory` of bpf/flow.h.
     fn from_bytes(key: &[u8], memory: &[u8], now: u64) -> Option<Self> {
         let octets: [u8; 16] = key.try_into().ok()?;
         let wide = |at: usize| Some(u64::from_ne_bytes(memory.get(at..at + 8)?.try_into().ok()?));

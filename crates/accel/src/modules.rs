@@ -29,8 +29,8 @@ pub enum Counter {
     Rate(Rate),
 }
 
-/// The modules in the order of the report's figure: data comes from above, and acknowledgements
-/// from below.
+/// Lists the modules in the order of the report's figure: data comes from above, and
+/// acknowledgements from below.
 pub(crate) fn modules(policy: &Policy, work: &Work, pacing: Option<Rate>) -> Vec<Module> {
     let count = |name, value| (name, Counter::Count(value));
     let state = SwitchState::of(policy);
@@ -108,14 +108,14 @@ impl<'a> SwitchState<'a> {
         Self { policy, tunables }
     }
 
-    /// The value in each rule, as `1/2` if rules differ.
+    /// Returns the value in each rule, as `1/2` if rules differ.
     fn each(&self, shown: impl Fn(&Tunables) -> String) -> String {
         let mut values: Vec<_> = self.tunables.iter().map(shown).collect();
         values.dedup();
         values.join("/")
     }
 
-    /// The value of a setting by its key; `None` if the kernel lacks the setting.
+    /// Returns the value of a setting by its key; `None` if the kernel lacks the setting.
     fn of_key(&self, key: &str) -> Option<String> {
         if let Some(switch) = KernelSwitch::named(key) {
             let wanted = self.policy.system.switches.get(switch.key);

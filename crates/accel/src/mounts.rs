@@ -5,7 +5,7 @@ use crate::{AccelError, namespaces};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// `/proc/PID/mountinfo` (proc(5)).
+/// The content of `/proc/PID/mountinfo` (proc(5)).
 #[derive(Debug)]
 pub(crate) struct MountTable {
     mounts: Vec<Mount>,
@@ -24,12 +24,12 @@ impl MountTable {
         Self::of("self")
     }
 
-    /// The mount point of this kind of file system; the last mount hides earlier ones.
+    /// Returns the mount point of this type of file system; the last mount hides earlier ones.
     pub(crate) fn point_of(&self, kind: &str) -> Option<&Path> {
         self.mounts.iter().rfind(|mount| mount.kind == kind).map(|mount| mount.point.as_path())
     }
 
-    /// The mounts of a process; none if its table is unreadable.
+    /// Reads the mounts of a process; none if its table is unreadable.
     fn of(process: &str) -> Self {
         let text = fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default();
         Self::parse(&text)
@@ -70,13 +70,15 @@ impl MountTable {
     }
 }
 
-/// The error for a BPF file system that is missing here, if the first process has one at that path.
+/// Returns the error for a BPF file system that is missing here, if the first process has one at
+/// that path.
 pub(crate) fn hidden_bpf(path: &str) -> Option<AccelError> {
     let what = "the BPF file system";
     is_hidden("bpf", path).then(|| hidden(what, "cannot tell whether it is on"))
 }
 
-/// The error for control groups of version 2 that are missing here, if the first process has them.
+/// Returns the error for control groups of version 2 that are missing here, if the first process
+/// has them.
 pub(crate) fn hidden_cgroups() -> Option<AccelError> {
     let what = "the control groups of version 2";
     is_hidden("cgroup2", SYS).then(|| hidden(what, "cannot select connections"))

@@ -101,7 +101,7 @@ pub(crate) fn in_own_words(text: &str) -> (Cow<'_, str>, Option<&'static str>) {
         let switch = SWITCHES.iter().find(|s| s.sysctl == name || short(s.sysctl) == name);
         return match switch {
             Some(switch) => {
-                // The kernel's own numbers.
+                // Converts the kernel's own numbers.
                 let shown = value.parse().ok().and_then(|number| switch.of_kernel(number));
                 let value = shown.unwrap_or_else(|| value.to_owned());
                 (format!("{}={value}", switch.key).into(), Some(switch.sysctl))
@@ -114,7 +114,7 @@ pub(crate) fn in_own_words(text: &str) -> (Cow<'_, str>, Option<&'static str>) {
     (format!("{}={value}{unit}", known.key).into(), Some(known.name))
 }
 
-/// The error text for an unknown name.
+/// Builds the error text for an unknown name.
 pub(crate) fn unknown(name: &str) -> String {
     let rules = REPORT.iter().map(|known| known.key).chain(OF_RULES.map(|(key, _)| key));
     let all: Vec<_> = rules.chain(SWITCHES.map(|switch| switch.key)).collect();
@@ -177,7 +177,7 @@ impl TunableState {
     }
 }
 
-/// All tunables of tcpa and of the kernel below it: the report's first.
+/// Lists all tunables of tcpa and of the kernel below it: the report's first.
 pub fn list() -> Result<Vec<ListedTunable>, AccelError> {
     let interface = kernel::interface()?;
     let pins = Pins::open_if_any()?;
@@ -196,7 +196,7 @@ pub fn list() -> Result<Vec<ListedTunable>, AccelError> {
     Ok(report.chain(rules).chain(switches).map(one).collect())
 }
 
-/// The tunables as a table.
+/// Formats the tunables as a table.
 pub fn to_text(listed: &[ListedTunable], width: usize) -> String {
     let heads = ["name in the report", "key", "value", "state", "how"].map(str::to_owned);
     let mut rows = vec![heads];
@@ -267,7 +267,7 @@ fn state_of_setting(sysctl: &str, is_set: bool) -> TunableState {
 }
 
 impl Tunables {
-    /// The value of a tunable, as `set` takes it.
+    /// Returns the value of a tunable, as `set` takes it.
     fn value_of(&self, key: &str) -> String {
         let kernels =
             |bound: Option<units::Span>| bound.map_or("kernel's".to_owned(), |b| b.to_string());
@@ -287,7 +287,7 @@ impl Tunables {
 }
 
 impl System {
-    /// The kernel's name of a setting, and whether this policy sets it.
+    /// Returns the kernel's name of a setting, and whether this policy sets it.
     fn setting(&self, key: &str) -> Option<(&'static str, bool)> {
         match key {
             "wmem" => Some((crate::system::WMEM, self.wmem.is_some())),

@@ -41,7 +41,8 @@ pub(crate) fn numbered(wanted: u64) -> Option<Namespace> {
     Namespace::named(&path.display().to_string()).ok()
 }
 
-/// The path of this network namespace under its name of `ip netns`, or a path with a placeholder.
+/// Returns the path of this network namespace under its name of `ip netns`, or a path with a
+/// placeholder.
 pub(crate) fn path_here() -> PathBuf {
     let here = number(&PathBuf::from(HERE));
     let mut paths = names(NAMED).into_iter().map(|name| PathBuf::from(NAMED).join(name));
@@ -69,7 +70,7 @@ fn others() -> Vec<(NamespaceId, PathBuf)> {
     found
 }
 
-/// The identity of a namespace's file: a namespace is one file under any number of paths.
+/// Identifies a namespace's file: a namespace is one file under any number of paths.
 fn number(path: &PathBuf) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;
     fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))

@@ -24,7 +24,7 @@ pub struct Loaded {
 }
 
 impl Spec {
-    /// `what` is for messages.
+    /// Opens a compiled object; `what` names it in messages.
     pub fn open(what: &'static str, elf: &[u8]) -> Result<Self, AccelError> {
         let open = with_libbpf_log(what, || ObjectBuilder::default().open_memory(elf))?;
         Ok(Self { what, open })
@@ -42,7 +42,7 @@ impl Spec {
         Ok(())
     }
 
-    /// Does not load a program.
+    /// Excludes a program from loading.
     pub(crate) fn leave_out(&mut self, program: &str) -> Result<(), AccelError> {
         let what = self.what;
         let found = self.open.progs_mut().find(|found| found.name() == program);

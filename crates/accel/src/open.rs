@@ -74,7 +74,7 @@ impl Open {
         self.run("adopt")
     }
 
-    /// Takes the algorithm from all connections.
+    /// Returns all connections to their earlier algorithm.
     pub(crate) fn put_back(&self) -> Result<SwitchedConnections, AccelError> {
         self.run("abandon")
     }
@@ -84,7 +84,7 @@ impl Open {
         Ok(each.into_iter().fold(SwitchedConnections::default(), Add::add))
     }
 
-    /// Runs in the calling thread's namespace.
+    /// Runs the program in the calling thread's namespace.
     fn run_here(&self, program: &str) -> Result<SwitchedConnections, AccelError> {
         let first = 0_u32.to_ne_bytes();
         let (order, switched) = (self.loaded.map("order")?, self.loaded.map("turned")?);
@@ -99,7 +99,7 @@ impl Open {
             .ok_or(AccelError::OtherVersion)
     }
 
-    /// `struct order` of bpf/open.h.
+    /// Encodes `struct order` of bpf/open.h.
     fn order(&self) -> [u8; ORDER_BYTES] {
         let usual = read_sysctl("net.ipv4.tcp_congestion_control");
         let usual = usual.filter(|name| name != NAME && name.len() < 16);
@@ -112,7 +112,7 @@ impl Open {
 }
 
 impl SwitchedConnections {
-    /// `struct turned` of bpf/open.h.
+    /// Parses `struct turned` of bpf/open.h.
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let number = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
         Some(Self {

@@ -95,7 +95,7 @@ impl Pins {
         self.holds(POLICY)
     }
 
-    /// Another user's entries with Weir's names: Weir neither uses nor removes them.
+    /// Lists another user's entries with Weir's names: Weir neither uses nor removes them.
     pub fn foreign(&self) -> Result<Vec<PathBuf>, AccelError> {
         let mut found = Vec::new();
         for name in [self.layout.folder, self.layout.staging] {
@@ -111,13 +111,13 @@ impl Pins {
         Ok(found)
     }
 
-    /// The pins of CAQM, under the same lock.
+    /// Returns the pins of CAQM, under the same lock.
     pub(crate) fn of_caqm(&self) -> Self {
         let root = Arc::clone(&self.root);
         Self { layout: &CAQM, root, folder: CAQM.folder, _lock: None }
     }
 
-    /// The pins of a replacement in progress, in a separate directory.
+    /// Returns the pins of a replacement in progress, in a separate directory.
     pub(crate) fn staging(&self) -> Self {
         let root = Arc::clone(&self.root);
         Self { layout: self.layout, root, folder: self.layout.staging, _lock: None }
@@ -131,12 +131,13 @@ impl Pins {
         newer.remove_folder()
     }
 
-    /// The path for a new pin.
+    /// Returns the path for a new pin.
     pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.root.path().join(self.folder).join(name)
     }
 
-    /// The path of an existing pin. Only root can change the directory, so the path stays valid.
+    /// Returns the path of an existing pin. Only root can change the directory, so the path stays
+    /// valid.
     pub(crate) fn pinned(&self, name: &str) -> Result<PathBuf, AccelError> {
         let path = self.at(name);
         match self.holds(name) {
@@ -195,8 +196,8 @@ impl Pins {
     }
 
     /// Ends a link; false if the kernel could not detach it. The kernel releases such a link some
-    /// time after its pin is removed (kernel/bpf/inode.c); until then new connections would still
-    /// get the algorithm, and its name would be taken.
+    /// time after its pin is removed (kernel/bpf/inode.c). Until then new connections still get the
+    /// algorithm, and its name stays taken.
     pub(crate) fn end(&self, name: &str) -> Result<bool, AccelError> {
         let Some(folder) = self.folder()?.filter(|folder| folder.holds(name)) else {
             return Ok(true);
@@ -207,7 +208,7 @@ impl Pins {
         Ok(link.and_then(|link| with_libbpf_log(LINK, || link.detach())).is_ok())
     }
 
-    /// Links whose names depend on the interfaces.
+    /// Lists the links whose names depend on the interfaces.
     pub(crate) fn others(&self) -> Vec<String> {
         let entries = self.folder().ok().flatten().and_then(|folder| folder.entries().ok());
         let known = |name: &str| {
@@ -216,7 +217,7 @@ impl Pins {
         entries.unwrap_or_default().ours.into_iter().filter(|name| !known(name)).collect()
     }
 
-    /// `None` if the directory does not exist, or is not Weir's.
+    /// Opens the directory; `None` if it does not exist, or is not Weir's.
     fn folder(&self) -> Result<Option<Folder>, AccelError> {
         Ok(match self.root.inner(self.folder)? {
             FolderEntry::Ours(folder) => Some(folder),

@@ -14,7 +14,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The kernel's algorithms that rules give, without repeats.
+    /// Returns the kernel's algorithms that rules give, without repeats.
     pub fn kernel_algorithms(&self) -> Vec<&KernelAlgorithm> {
         let mut all: Vec<&KernelAlgorithm> = Vec::new();
         for algorithm in self.rules.iter().filter_map(|rule| rule.algorithm.as_ref()) {

@@ -410,7 +410,7 @@ struct CaqmTable {
 }
 
 impl CaqmTable {
-    /// Parameters that are not named have their defaults.
+    /// Builds the parameters of the network; parameters that are not named have their defaults.
     fn network(&self) -> Result<Network, AccelError> {
         let mut network = Network::default();
         let numbers = [
@@ -448,7 +448,7 @@ impl Values {
         *self == Self::default()
     }
 
-    /// Whether only the bounds of the timeout are set.
+    /// Whether only the bounds of the timeout are set, which apply to any algorithm.
     fn is_of_any_algorithm(&self) -> bool {
         *self == Self { rto_min: self.rto_min, rto_max: self.rto_max, ..Self::default() }
     }
@@ -521,8 +521,8 @@ impl RuleTable {
     }
 }
 
-/// The unquoted word at a mistake, for a better message: TOML's own message about `init_cwnd =
-/// ninety` asks for a literal.
+/// Returns the unquoted word at a mistake, for a better message: TOML's own message about
+/// `init_cwnd = ninety` asks for a literal.
 fn bare_word(text: &str, at: usize) -> Option<String> {
     let start = text[..at.min(text.len())].rfind('\n').map_or(0, |end| end + 1);
     let (key, value) = text[start..].lines().next()?.split_once('=')?;

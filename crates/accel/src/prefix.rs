@@ -11,7 +11,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The address in IPv6 form, with IPv4 as `::ffff:a.b.c.d`, and the number of significant bits.
+    /// Returns the address in IPv6 form, with IPv4 as `::ffff:a.b.c.d`, and the number of
+    /// significant bits.
     pub(crate) fn mapped(self) -> ([u8; 16], u32) {
         match self.address {
             IpAddr::V4(address) => (address.to_ipv6_mapped().octets(), u32::from(self.bits) + 96),

@@ -38,13 +38,13 @@ pub struct Tunables {
     pub probe: bool,
     /// A connection that delivered fewer bytes leaves no memory of its path.
     pub file_threshold: Bytes,
-    /// The bounds of the retransmission timeout; `None` leaves the kernel's.
+    /// The bounds of the retransmission timeout; `None` leaves the kernel's bound.
     pub rto_min: Option<Span>,
     pub rto_max: Option<Span>,
 }
 
 impl Default for Tunables {
-    /// The defaults of `cc`.
+    /// Returns the defaults of `cc`.
     fn default() -> Self {
         Self {
             init_cwnd: 48,
@@ -60,7 +60,7 @@ impl Default for Tunables {
 }
 
 impl Rule {
-    /// The algorithm that a matching connection gets.
+    /// Returns the algorithm that a matching connection gets.
     pub fn gives(&self) -> Option<&str> {
         self.tunables.map(|_| self.algorithm.as_ref().map_or(NAME, KernelAlgorithm::name))
     }
@@ -274,10 +274,10 @@ pub(crate) const MOST_RULES: usize = 64;
 pub(crate) const RULE_BYTES: usize = 72;
 /// `struct tunables` of bpf/flow.h.
 pub(crate) const TUNABLES_BYTES: usize = 32;
-/// Largest `memory_age`: a week.
+/// Maximum `memory_age`: a week.
 const MOST_AGE: u64 = 7 * 24 * 3600;
 const MOST_SEGMENTS: u32 = 10_000;
-/// Largest `min_window` in segments: a larger one would flood a path that loses packets.
+/// Maximum `min_window` in segments: a larger one would flood a path that loses packets.
 const MOST_LEAST: u32 = 100;
 const MOST_THRESHOLD: u64 = 1 << 30;
 

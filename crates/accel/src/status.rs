@@ -113,13 +113,13 @@ impl Status {
         Ok(Self { presence, gives, policy, flows, hidden, ended })
     }
 
-    /// The work of all connections that had tcpa since it was installed.
+    /// Sums the work of all connections that had tcpa since it was installed.
     pub fn work(&self) -> Work {
         let open = self.flows.iter().filter_map(|flow| Some(flow.core.as_ref()?.work));
         open.chain([self.ended]).sum()
     }
 
-    /// The nine modules of TCPA, while it is on.
+    /// Returns the nine modules of TCPA, while it is on.
     pub fn modules(&self) -> Vec<Module> {
         if self.presence != Presence::Whole {
             return Vec::new();
@@ -133,7 +133,7 @@ impl Status {
     }
 }
 
-/// Connections in the calling thread's namespace.
+/// Lists the connections in the calling thread's namespace.
 fn flows_here(inside: Option<&NamespaceId>, policy: &Policy) -> Result<Vec<Flow>, AccelError> {
     let sockets = probe::tcp::sockets(&Filter::established())?;
     let given = policy.kernel_algorithms();

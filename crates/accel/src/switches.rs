@@ -93,7 +93,7 @@ impl KernelSwitch {
         SWITCHES.iter().find(|switch| switch.key == key)
     }
 
-    /// The kernel's value of a text.
+    /// Parses a text into the kernel's value.
     pub(crate) fn parse(&self, text: &str) -> Result<u64, AccelError> {
         let wrong =
             |form: String| Err(AccelError::Usage(format!("{}={text}: write {form}", self.key)));
@@ -118,13 +118,13 @@ impl KernelSwitch {
         }
     }
 
-    /// The text of a value of the kernel; `None` if there is no text for the value.
+    /// Returns the text for a value of the kernel; `None` if there is none.
     pub(crate) fn of_kernel(&self, value: u64) -> Option<String> {
         let shown = self.shown(value);
         (self.parse(&shown).ok() == Some(value)).then_some(shown)
     }
 
-    /// The text of a value of the kernel.
+    /// Formats a value of the kernel as text.
     pub(crate) fn shown(&self, value: u64) -> String {
         match self.values {
             SwitchValues::OnOff(_) => Switch(value != 0).to_string(),
@@ -133,7 +133,7 @@ impl KernelSwitch {
         }
     }
 
-    /// The value in this network namespace; `None` if the kernel lacks the setting.
+    /// Reads the value in this network namespace; `None` if the kernel lacks the setting.
     pub(crate) fn now(&self) -> Option<String> {
         let value = read_sysctl(self.sysctl)?.split(' ').next()?.parse().ok()?;
         Some(self.shown(value))

@@ -1,9 +1,9 @@
 //! Settings of the whole network namespace: raised while the algorithm is on, and restored
 //! afterwards.
 //!
-//! Weir writes the earlier value of a setting to a file before it changes the setting, so that the
-//! next command can restore the value if this command is killed. Files in /run last until the
-//! machine reboots, as the settings do.
+//! Weir writes the earlier value of a setting to a file before it changes the setting. If this
+//! command is killed, the next command can restore the value. Files in /run last until the machine
+//! reboots, as the settings do.
 
 use crate::pins::is_there;
 use crate::switches::{KernelSwitch, SWITCHES};
@@ -45,8 +45,8 @@ struct Entry {
 }
 
 impl System {
-    /// Buffers for 4.5 bandwidth-delay products of a lossy path of 100 Mbit/s and 200 ms, unless
-    /// the system's are larger.
+    /// Returns settings with buffers for 4.5 bandwidth-delay products of a lossy path of 100 Mbit/s
+    /// and 200 ms, unless the system's are larger.
     pub fn roomy() -> Self {
         let now = words(&read_sysctl(WMEM).unwrap_or_default());
         match now[..] {
@@ -73,7 +73,7 @@ impl System {
         Ok(())
     }
 
-    /// An error if this network namespace lacks a setting or does not let it be changed.
+    /// Checks that this network namespace has all these settings and lets them be changed.
     pub(crate) fn check_here(&self) -> Result<(), AccelError> {
         self.sysctls().into_iter().try_for_each(|(name, _)| check_sysctl(name))
     }
@@ -113,7 +113,7 @@ impl System {
         Ok(true)
     }
 
-    /// Values by the kernel's names.
+    /// Returns the values by the kernel's names.
     fn sysctls(&self) -> Vec<(&'static str, String)> {
         let three = |values: [u64; 3]| values.map(|value| value.to_string()).join(" ");
         let mut sysctls = Vec::new();
@@ -140,7 +140,7 @@ impl Journal {
         }
     }
 
-    /// The settings that Weir has set.
+    /// Returns the settings that Weir has set.
     pub(crate) fn system(&self) -> System {
         let set = |name: &str| self.settings.get(name).map(|entry| words(&entry.set));
         let three = |name| set(name).and_then(|words| words.try_into().ok());
@@ -276,9 +276,8 @@ pub(crate) fn read_sysctl(name: &str) -> Option<String> {
     Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// An error if this namespace cannot write the setting: in other network namespaces than the
-/// initial one some settings are read-only, even for root (net_core_table of
-/// net/core/sysctl_net_core.c).
+/// Checks that this namespace can write the setting. Outside the initial network namespace some
+/// settings are read-only, even for root (net_core_table of net/core/sysctl_net_core.c).
 pub(crate) fn check_sysctl(name: &str) -> Result<(), AccelError> {
     let path = path_of(name);
     match File::options().write(true).open(&path) {

@@ -1,5 +1,5 @@
-/// Formats columns as wide as their contents: aligns the first and the last column to the left, and
-/// the columns of numbers between them to the right. Columns of `spare` are left out, in this
+/// Formats columns as wide as their contents. Aligns the first and the last column to the left; the
+/// columns between them are numbers, aligned to the right. Columns of `spare` are left out, in this
 /// order, until a line has at most `width` characters.
 pub(crate) fn table<const N: usize>(rows: &[[String; N]], width: usize, spare: &[usize]) -> String {
     let widest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();

@@ -57,7 +57,7 @@ impl Work {
         }
     }
 
-    /// The work of the connections that have ended since the algorithm was installed.
+    /// Reads the work of the connections that have ended since the algorithm was installed.
     pub(crate) fn of_ended(pins: &Pins) -> Result<Self, AccelError> {
         let map = pins.map(pins::ENDED)?;
         let cpus = with_libbpf_log(pins::ENDED, || {

@@ -1,10 +1,10 @@
-//! Which tags the programs accept for a connection (bpf/caqm_window.h), by the numbers of their
-//! segments.
+//! Tests which tags the programs accept for a connection (bpf/caqm_window.h), by the sequence and
+//! acknowledgement numbers of the tagged segments.
 #![allow(clippy::unwrap_used, unsafe_code)]
 
 use proptest::prelude::*;
 
-/// `struct caqm_window`.
+/// `struct caqm_window` of bpf/caqm_window.h.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct Window {
@@ -22,7 +22,7 @@ unsafe extern "C" {
 }
 
 impl Window {
-    /// The same connection with other initial sequence numbers.
+    /// Builds the same connection with other initial sequence numbers.
     fn at(received: u32, acked: u32) -> Self {
         let written = acked.wrapping_add(UNACKED);
         Self { received, offered: OFFERED, overtaken: OVERTAKEN, acked, written, granted: GRANTED }
@@ -88,7 +88,7 @@ fn tag_windows_end_at_the_same_byte_when_sequence_numbers_wrap() {
 }
 
 #[test]
-fn a_handshake_ends_with_the_only_possible_acknowledgement() {
+fn only_an_acknowledgement_of_the_syn_ack_may_end_a_handshake() {
     for received in STARTS {
         for acked in STARTS {
             let window = Window::at(received, acked);

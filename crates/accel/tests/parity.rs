@@ -1,5 +1,5 @@
-//! A core makes the same decisions in the kernel as in the tunnel and the simulator: both builds
-//! take the same steps, and the test compares every decision and every byte of state.
+//! A core makes the same decisions in the kernel as in the tunnel and the simulator. Both builds
+//! take the same steps; the test compares every decision and every byte of state.
 #![allow(clippy::unwrap_used)]
 
 #[path = "parity/caqm.rs"]
@@ -67,7 +67,7 @@ fn every_c_function_of_tcpa_and_caqm_is_compared() {
     }
 }
 
-/// The number of times each call was recorded.
+/// Counts how often each call was recorded.
 fn count<C: Core, const CALLS: usize>(recorded: &[Step<C>]) -> [usize; CALLS] {
     let mut calls = [0; CALLS];
     recorded.iter().for_each(|step| calls[step.call()] += 1);

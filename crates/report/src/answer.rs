@@ -5,14 +5,14 @@ use crate::{axis, comparison, method, missing, number, overall, pivot, queue_and
 use results::{Axes, Cell, Comparison, Metric, Results, metrics};
 use stats::{Direction, Verdict};
 
-/// The first line of a report: the lab's own answer in one line, or else the first sentence of
-/// [`sentences`].
+/// Returns the first line of a report: the lab's own answer in one line, or else the first sentence
+/// of [`sentences`].
 pub(crate) fn headline(results: &Results) -> String {
     let first = || sentences(results).into_iter().next().unwrap_or_default();
     results.headline.clone().unwrap_or_else(first)
 }
 
-/// The sentences that follow the headline.
+/// Returns the sentences that follow the headline.
 pub(crate) fn details(results: &Results) -> Vec<String> {
     let mut all = sentences(results);
     if results.headline.is_none() && !all.is_empty() {
@@ -21,8 +21,8 @@ pub(crate) fn details(results: &Results) -> Vec<String> {
     all
 }
 
-/// The lab's own answer, or sentences about comparisons of the main metric, and about missing
-/// values.
+/// Returns the lab's own answer, or sentences about comparisons of the main metric, and about
+/// missing values.
 pub(crate) fn sentences(results: &Results) -> Vec<String> {
     let mut sentences = match results.answer.is_empty() {
         true => derived(results),
@@ -56,7 +56,7 @@ fn derived(results: &Results) -> Vec<String> {
     sentences
 }
 
-/// A sentence about the bounds of the lab file, which names each bound that does not hold.
+/// Builds a sentence about the bounds of the lab file, which names each bound that does not hold.
 fn bounds(results: &Results) -> Option<String> {
     let all = counted(results.bounds.len(), "bound");
     let missed: Vec<_> = results.bounds.iter().filter(|bound| !bound.holds).collect();
@@ -76,7 +76,7 @@ fn bounds(results: &Results) -> Option<String> {
     Some(format!("{} of {all} missed: {}.", missed.len(), clauses.join("; ")))
 }
 
-/// "12 cells measured, 1 failed, 3 incomplete, 2 short of CPU"
+/// Counts the cells by state: "12 cells measured, 1 failed, 3 incomplete, 2 short of CPU".
 pub(crate) fn tally(results: &Results) -> String {
     let count = |test: fn(&Cell) -> bool| results.cells.iter().filter(|c| test(c)).count();
     let mut parts = vec![format!("{} measured", counted(count(Cell::is_measured), "cell"))];
@@ -115,9 +115,9 @@ fn pairs(results: &Results) -> Vec<Pair<'_>> {
     pairs
 }
 
-/// `Goodput at loss 1%, rtt 20ms: weir-tunnel 505, tcp-cubic 1.9 Mbit/s. weir-tunnel is better than
-/// tcp-cubic: 266× [250, 281] (96.9 % interval).` The verdicts at one point follow the values at
-/// that point.
+/// Builds sentences such as `Goodput at loss 1%, rtt 20ms: weir-tunnel 505, tcp-cubic 1.9 Mbit/s.
+/// weir-tunnel is better than tcp-cubic: 266× [250, 281] (96.9 % interval).` The verdicts at one
+/// point follow the values at that point.
 fn primary_sentences(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
     let mut places: Vec<(String, Vec<String>)> = Vec::new();
     for one in primaries {
@@ -142,7 +142,7 @@ fn sentence_at(results: &Results, metric: &str, axes: &Axes) -> String {
 }
 
 /// Names the points where another system has a better median than the system that the lab asks
-/// about: the primary comparisons show only a few points.
+/// about. The primary comparisons show only a few points.
 fn behind(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
     let Some(first) = primaries.first() else { return Vec::new() };
     let (subject, metric) = (&first.a, &first.metric);
@@ -192,7 +192,7 @@ fn behind(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
     systems.iter().filter(|system| *system != subject).filter_map(against).collect()
 }
 
-/// The CPU time at the axis values of the first primary comparison, if the lab names CPU time
+/// Names the CPU time at the axis values of the first primary comparison, if the lab names CPU time
 /// beside its main metric.
 fn costs(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
     let Some(first) = primaries.first() else { return Vec::new() };
@@ -227,8 +227,8 @@ fn verdict(results: &Results, one: &Comparison) -> String {
     }
 }
 
-/// `weir-tunnel 505, tcp-bbr 466, tcp-cubic 1.9 Mbit/s`: the values of all systems at the axis
-/// values of a comparison, the best first.
+/// Lists the values of all systems at the axis values of a comparison, the best first: `weir-tunnel
+/// 505, tcp-bbr 466, tcp-cubic 1.9 Mbit/s`.
 fn figures(results: &Results, metric: &str, axes: &Axes) -> String {
     let here = results.cells.iter().filter(|cell| cell.axes == *axes);
     let mut known: Vec<(&Cell, Option<&Metric>)> =
@@ -258,8 +258,8 @@ fn figures(results: &Results, metric: &str, axes: &Axes) -> String {
     measured.join(", ") + &with_unit(unit) + &failed
 }
 
-/// `loss 1%, rtt 20ms`, without the axes that have one value in the whole run, except the axis that
-/// the lab is about.
+/// Formats axis values as `loss 1%, rtt 20ms`. Leaves out axes that have one value in the whole
+/// run, except the axis that the lab is about.
 fn varied(results: &Results, axes: &Axes) -> String {
     let rows = results.view.as_ref().and_then(|view| view.rows.as_deref());
     let varies = |name: &str| axis::values(results, name).len() > 1 || rows == Some(name);
@@ -267,7 +267,7 @@ fn varied(results: &Results, axes: &Axes) -> String {
     parts.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
 }
 
-/// `4 of 12 comparisons are undecided; 3 more blocks would decide 2 of them.`
+/// Builds the sentence `4 of 12 comparisons are undecided; 3 more blocks would decide 2 of them.`
 fn undecided(results: &Results) -> Option<String> {
     let more = results.more_blocks()?;
     let all = results.comparisons.len();
@@ -286,8 +286,8 @@ fn undecided(results: &Results) -> Option<String> {
     Some(format!("{open}; {} would decide {decides}.", counted(more.blocks as usize, "more block")))
 }
 
-/// Whether one of the two systems failed and the comparison is undecided: the ratio then is no
-/// figure.
+/// Whether one of the two systems failed and the comparison is undecided: its ratio then means
+/// nothing.
 fn without_figures(results: &Results, one: &Comparison) -> bool {
     let compared = |cell: &Cell| {
         cell.axes == one.axes && [&one.a, &one.b].into_iter().any(|name| *name == cell.system)
@@ -341,7 +341,7 @@ fn clause(verdict: Verdict, comparisons: &[&Comparison]) -> Option<String> {
     Some(format!("{what}{count}{range}"))
 }
 
-/// The results of a lab with one system.
+/// Describes the results of a lab with one system.
 fn without_comparisons(results: &Results) -> String {
     let measured = tally(results);
     if !results.overall.is_empty() {
@@ -397,8 +397,8 @@ fn with_unit(unit: String) -> String {
 }
 
 const WITHIN: &str = "within";
-/// Closer medians do not count as different: the emulated link itself is accurate to 0.5 % of its
-/// rate.
+/// Relative difference below which medians count as equal: the emulated link itself is accurate to
+/// 0.5 % of its rate.
 const NEAR: f64 = 0.01;
 
 #[cfg(test)]
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_names_the_places_where_others_are_faster_and_the_cpu_time() {
+    fn the_answer_names_points_where_other_systems_are_faster_and_the_cpu_time() {
         let mut run = run();
         run.comparisons = vec![comparison("5%", "tunnel", true)];
         run.view = Some(results::View {
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_names_the_figures_of_the_primary_comparison() {
+    fn the_answer_names_the_values_of_the_primary_comparison() {
         assert_eq!(
             sentences(&run()),
             [
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_one_place_are_named_once() {
+    fn values_of_one_point_are_named_once() {
         let mut results = run();
         let mut second = comparison("5%", "tunnel", true);
         second.b = "bbr".to_owned();
@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn systems_without_a_comparison_are_named_from_the_largest_figure_down() {
+    fn systems_without_a_comparison_are_listed_by_descending_value() {
         let mut results = Results::new("x", Form::Smoke);
         results.cells = vec![cell("cubic", "1%", Some(70.0)), cell("bbr", "1%", Some(94.5))];
         assert_eq!(
@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_of_one_system_is_answered_by_its_figures() {
+    fn the_answer_of_a_lab_with_one_system_has_its_values() {
         let mut results = Results::new("x", Form::Full);
         results.cells = vec![cell("emu", "0%", Some(0.5)), cell("emu", "5%", Some(0.25))];
         assert_eq!(

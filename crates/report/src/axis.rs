@@ -4,7 +4,7 @@ use units::{Bytes, Rate, Share, Span};
 
 use results::{Axes, Results};
 
-/// The axes of a run, in the order of the cells' own axes.
+/// Returns the axes of a run, in the order of the cells' own axes.
 pub(crate) fn names(results: &Results) -> Vec<String> {
     let mut names = Vec::new();
     for name in results.cells.iter().flat_map(|cell| cell.axes.keys()) {
@@ -15,8 +15,8 @@ pub(crate) fn names(results: &Results) -> Vec<String> {
     names
 }
 
-/// The distinct values of one axis. Sorted by size if all are quantities of one kind, otherwise in
-/// the order of their first occurrence.
+/// Returns the distinct values of one axis. Sorted by size if all are quantities of one kind,
+/// otherwise in the order of their first occurrence.
 pub(crate) fn values(results: &Results, axis: &str) -> Vec<String> {
     let mut values: Vec<String> = Vec::new();
     for value in results.cells.iter().filter_map(|cell| cell.axes.get(axis)) {
@@ -32,7 +32,7 @@ pub(crate) fn values(results: &Results, axis: &str) -> Vec<String> {
     values
 }
 
-/// The value of each axis that most cells have.
+/// Returns the most frequent value of each axis.
 pub(crate) fn usual(results: &Results) -> Axes {
     let value = |name: String| {
         let values = values(results, &name).into_iter();
@@ -45,7 +45,7 @@ pub(crate) fn usual(results: &Results) -> Axes {
     names(results).into_iter().filter_map(value).collect()
 }
 
-/// The values as numbers, if all are quantities of one kind.
+/// Converts the values to numbers, if all are quantities of one kind.
 pub(crate) fn sizes(values: &[String]) -> Option<Vec<f64>> {
     let all = |size: fn(&str) -> Option<f64>| -> Option<Vec<f64>> {
         values.iter().map(|value| size(value)).collect()
@@ -59,7 +59,7 @@ pub(crate) fn sizes(values: &[String]) -> Option<Vec<f64>> {
         .or_else(|| all(|text| text.strip_suffix("bdp")?.parse().ok()))
 }
 
-/// A text that identifies a point, whatever the order of its axes.
+/// Returns a text that identifies a point, whatever the order of its axes.
 pub(crate) fn key(axes: &Axes) -> String {
     let mut parts: Vec<String> =
         axes.iter().map(|(name, value)| format!("{name}\u{1f}{value}")).collect();
@@ -67,7 +67,7 @@ pub(crate) fn key(axes: &Axes) -> String {
     parts.join("\u{1e}")
 }
 
-/// `loss 1% · rtt 20ms`
+/// Formats axis values as `loss 1% · rtt 20ms`.
 pub(crate) fn describe(axes: &Axes) -> String {
     let parts: Vec<String> = axes.iter().map(|(name, value)| format!("{name} {value}")).collect();
     parts.join(" · ")

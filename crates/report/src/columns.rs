@@ -1,5 +1,5 @@
-//! The values in the columns of the report that a lab repeats: a row for each round of that report,
-//! then a row with their mean.
+//! The values in the columns of the report that a lab repeats. Each round of that report has a row,
+//! and their mean follows.
 
 use crate::{axis, method, missing, number, pivot};
 use results::{Axes, Cell, Reference, Results, metrics};
@@ -11,7 +11,8 @@ pub(crate) struct ColumnsTable {
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// The tables; empty if the lab repeats no report, or if the run measured none of its columns.
+/// Builds the tables; empty if the lab repeats no report, or if the run measured none of its
+/// columns.
 pub(crate) fn tables(results: &Results) -> Vec<ColumnsTable> {
     let columns = measured(results);
     if columns.is_empty() {
@@ -50,8 +51,8 @@ pub(crate) fn tables(results: &Results) -> Vec<ColumnsTable> {
     points.into_iter().map(table).collect()
 }
 
-/// The columns of the report that the lab repeats, in the report's order, without the columns that
-/// are no metrics of this run.
+/// Returns the columns of the report that the lab repeats, in the report's order, without the
+/// columns that are no metrics of this run.
 pub(crate) fn measured(results: &Results) -> Vec<&str> {
     let Some(view) = &results.view else { return Vec::new() };
     let known = |name: &&str| {
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_figure_differs_from_an_unmeasured_metric() {
+    fn a_missing_value_differs_from_an_unmeasured_metric() {
         let mut run = run(0);
         run.cells[0].missing.push(Missing {
             metrics: vec!["cpu_percent.client".to_owned()],

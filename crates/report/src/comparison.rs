@@ -5,12 +5,12 @@ use crate::{method, missing, number};
 use results::{Comparison, Results};
 use stats::Verdict;
 
-/// `tcp-bbr * / tcp-cubic`: the systems with the marks of their cells.
+/// Names both systems with the marks of their cells: `tcp-bbr * / tcp-cubic`.
 pub(crate) fn systems(results: &Results, one: &Comparison) -> String {
     format!("{} / {}", side(results, one, &one.a), side(results, one, &one.b))
 }
 
-/// The mark and the verdict, or the reason why there is none.
+/// Returns the mark and the verdict, or the reason why there is none.
 pub(crate) fn verdict(one: &Comparison) -> String {
     let words = match (one.verdict, one.more_blocks) {
         (Verdict::Undecided, _) if one.ratio.one_start => "one start".to_owned(),
@@ -22,12 +22,13 @@ pub(crate) fn verdict(one: &Comparison) -> String {
     if one.primary { format!("{text} (primary)") } else { text }
 }
 
-/// `▲ 1.05×`: the mark and the ratio.
+/// Formats the mark and the ratio: `▲ 1.05×`.
 pub(crate) fn short(one: &Comparison) -> String {
     format!("{} {}", one.verdict.mark(), number::ratio(one.ratio.median))
 }
 
-/// ` within 5 %`: the smallest difference that matters. Older writers stated none.
+/// Formats the smallest difference that matters: ` within 5 %`. Empty for results of older writers,
+/// which stated none.
 pub(crate) fn within(one: &Comparison) -> String {
     // Rounds, because a share of 0.07 would give 7.000000000000001 %.
     let percent = |share: f64| format!(" within {} %", (share * 1e8).round() / 1e6);
@@ -38,7 +39,7 @@ pub(crate) fn intervals(results: &Results) -> impl Iterator<Item = Around> {
     results.comparisons.iter().filter_map(|one| Around::ratio(&one.ratio))
 }
 
-/// The explanation below the table of comparisons.
+/// Returns the explanation below the table of comparisons.
 pub(crate) fn note(results: &Results) -> String {
     let mut text = "Ratio: the median over pairs of repeats of the same block.".to_owned();
     if results.comparisons.iter().any(|one| one.ratio.ci95.is_some()) {

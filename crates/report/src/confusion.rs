@@ -5,7 +5,7 @@ use units::Share;
 
 pub(crate) const TITLE: &str = "Verdicts by case";
 
-/// One row for each case, with its verdicts as text.
+/// Builds one row for each case, with its verdicts as text.
 pub(crate) fn lines(confusion: &Confusion) -> (Vec<String>, Vec<Vec<String>>) {
     let heads = [confusion.axis.as_str(), "expected", "right", INTERVAL, "first verdicts"];
     let rows = confusion.rows.iter().map(|row| {
@@ -17,7 +17,7 @@ pub(crate) fn lines(confusion: &Confusion) -> (Vec<String>, Vec<Vec<String>>) {
     (heads.map(str::to_owned).to_vec(), rows.collect())
 }
 
-/// One column for each verdict. An empty entry is zero.
+/// Builds the matrix, with one column for each verdict. An empty entry is zero.
 pub(crate) fn matrix(confusion: &Confusion) -> (Vec<String>, Vec<Vec<String>>) {
     let own = [confusion.axis.as_str(), "expected", "right", INTERVAL].map(str::to_owned);
     let heads = own.into_iter().chain(confusion.verdicts.iter().cloned()).collect();
@@ -41,7 +41,7 @@ fn right(row: &ConfusionRow) -> String {
     format!("{}/{}", row.right, row.turns)
 }
 
-/// The Clopper-Pearson interval of the share of right verdicts.
+/// Computes the Clopper-Pearson interval of the share of right verdicts.
 fn interval(row: &ConfusionRow) -> String {
     let level = Share::from_percent(95.0).unwrap_or_default();
     let bounds = stats::binomial::clopper_pearson(row.right, row.turns, level);

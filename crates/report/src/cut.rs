@@ -13,7 +13,7 @@ pub(crate) fn cut(text: &str, width: usize, tail: usize) -> String {
     text.chars().take(head).chain(['…']).chain(ends).collect()
 }
 
-/// The fewest last letters that texts have to keep so that they differ when they are cut to
+/// Returns the minimum number of last letters that texts must keep to differ when they are cut to
 /// `width`. `None` if no number suffices.
 pub(crate) fn distinct(texts: &[&str], width: usize) -> Option<usize> {
     let texts: HashSet<&str> = texts.iter().copied().collect();

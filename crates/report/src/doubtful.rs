@@ -5,7 +5,7 @@ use crate::answer::counted;
 use crate::axis;
 use results::{Cell, CpuLimit, Results};
 
-/// Each invalid cell with its reasons.
+/// Lists each invalid cell with its reasons.
 pub(crate) fn invalid(results: &Results) -> Vec<(String, String)> {
     let cells = results.cells.iter().filter(|cell| !cell.valid && cell.is_measured());
     cells.map(|cell| (place(cell), reasons(cell))).collect()
@@ -16,7 +16,7 @@ fn reasons(cell: &Cell) -> String {
     if reasons.is_empty() { "no reason is recorded".to_owned() } else { reasons.join("; ") }
 }
 
-/// Advice on each kind of flaw of the run.
+/// Returns advice on each type of flaw of the run.
 pub(crate) fn mends(results: &Results) -> Vec<String> {
     let mut mends: Vec<String> = Vec::new();
     for reason in results.cells.iter().flat_map(|cell| &cell.invalid_reasons) {
@@ -30,7 +30,7 @@ pub(crate) fn mends(results: &Results) -> Vec<String> {
     mends
 }
 
-/// The users of the CPU that cells were short of, the user of most cells first.
+/// Names the users of the CPU that cells were short of, the user of most cells first.
 pub(crate) fn cpu_users(results: &Results) -> Option<String> {
     let mut users: Vec<(&CpuLimit, Vec<&Cell>)> = Vec::new();
     for cell in results.cells.iter().filter(|cell| cell.cpu_limited && cell.is_measured()) {
@@ -75,7 +75,7 @@ fn sentence(limit: &CpuLimit, cells: &[&Cell]) -> String {
     )
 }
 
-/// `tcp-cubic at loss 1%`.
+/// Formats a cell as `tcp-cubic at loss 1%`.
 pub(crate) fn place(cell: &Cell) -> String {
     match axis::describe(&cell.axes) {
         place if place.is_empty() => cell.system.clone(),

@@ -4,7 +4,7 @@ use crate::charts::svg::NARROW_ID;
 use crate::{html, missing};
 use results::{Axes, Results, Samples};
 
-/// The files by name, with their texts.
+/// Returns the files by name, with their contents.
 pub fn export(results: &Results, samples: &Samples) -> Vec<(String, String)> {
     let mut files = vec![
         ("results.csv".to_owned(), cells(results)),
@@ -88,7 +88,7 @@ fn places<'a>(at: &'a Axes, axes: &'a [String]) -> Vec<&'a str> {
     axes.iter().map(|axis| at.get(axis).map_or("", String::as_str)).collect()
 }
 
-/// A line of CSV (RFC 4180), ended by LF alone.
+/// Formats a line of CSV (RFC 4180), ended by LF alone.
 fn line<'a>(fields: impl Iterator<Item = &'a str>) -> String {
     let quoted = |field: &str| match field.contains(['"', ',', '\n', '\r']) {
         true => format!("\"{}\"", field.replace('"', "\"\"")),
@@ -97,7 +97,7 @@ fn line<'a>(fields: impl Iterator<Item = &'a str>) -> String {
     fields.map(quoted).collect::<Vec<_>>().join(",") + "\n"
 }
 
-/// The drawings of the page, each with the part of the style sheet that it needs.
+/// Extracts the drawings of the page, each with the part of the style sheet that it needs.
 fn drawings(page: &str) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
     for part in page.split("<svg ").skip(1) {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_figure_has_a_row_with_its_reason() {
+    fn a_missing_value_has_a_row_with_its_reason() {
         let mut results = Results::new("x", Form::Full);
         let mut cell = Cell::new("a", Axes::new());
         cell.metrics.insert("capacity_pps".to_owned(), Metric::single(2.0, "packets/s"));

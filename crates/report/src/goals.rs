@@ -4,7 +4,7 @@ use crate::{axis, number};
 use results::{Comparison, Goal, Results, metrics};
 use std::fmt::Write as _;
 
-/// Heads and rows of the table. `None` if no ratio has a goal.
+/// Returns heads and rows of the table. `None` if no ratio has a goal.
 pub(crate) fn table(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)> {
     // The table of states shows the reference's differences beside the measured differences.
     if results.states.is_some() {
@@ -64,7 +64,7 @@ pub(crate) fn is_missed(text: &str) -> bool {
     [Answer::Missed, Answer::OutOfReach].iter().any(|answer| answer.word() == text)
 }
 
-/// The answer to the ratio that one of the ideals asks for.
+/// Whether a measured ratio meets the ratio that an ideal requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
     /// The worse end of the interval reaches the required ratio.
@@ -99,7 +99,7 @@ fn answer(one: &Comparison, goal: &Goal, ideal: &str) -> Option<Answer> {
     })
 }
 
-/// The lab's ideals, in its order.
+/// Returns the lab's ideals, in its order.
 fn ideals(results: &Results) -> Vec<&str> {
     let mut ideals: Vec<&str> = Vec::new();
     let goals = results.comparisons.iter().filter_map(|one| one.goal.as_ref());
@@ -111,7 +111,7 @@ fn ideals(results: &Results) -> Vec<&str> {
     ideals
 }
 
-/// The metrics of the table, in its order.
+/// Returns the metrics of the table, in its order.
 fn metrics_of(results: &Results) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for one in results.comparisons.iter().filter(|one| one.goal.is_some()) {
@@ -180,7 +180,7 @@ pub(crate) fn note(results: &Results) -> String {
     text
 }
 
-/// A ratio; near 1 with two more decimals than the usual three digits.
+/// Formats a ratio; near 1 with two more decimals than the usual three digits.
 fn as_ratio(value: f64) -> String {
     match value.is_finite() && value < 100.0 {
         true => format!("{value:.3}"),

@@ -1,6 +1,6 @@
 //! The metrics that a report shows first.
 
-/// The main metric of a report whose lab does not name one.
+/// Returns the main metric of a report whose lab does not name one.
 pub fn of<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     HEADLINES
         .iter()
@@ -8,7 +8,7 @@ pub fn of<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
         .or_else(|| names.clone().next())
 }
 
-/// Metrics worth a column beside the headline, most important first.
+/// Returns the metrics worth a column beside the headline, most important first.
 pub(crate) fn beside<'a>(
     names: impl Iterator<Item = &'a str> + Clone,
     headline: &str,
@@ -31,7 +31,7 @@ const HEADLINES: &[&str] = &[
     "message_ms.p50",
 ];
 
-/// Metrics of a special kind of lab come first, because only that lab measures them.
+/// Metrics of a special kind of lab come first, because no other lab measures them.
 const BESIDE: &[&str] = &[
     "delay_error_us.p50",
     "delay_error_us.p99",

@@ -24,12 +24,12 @@ use crate::profile::Profile;
 use crate::{answer, axis, doubtful, method, missing, number, pivot, prose};
 use results::{Cell, Form, Results, Samples, Series};
 
-/// The whole page.
+/// Renders the whole page.
 pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file: &str) -> String {
     render_run(results, samples, series, lab_file, None)
 }
 
-/// The whole page of a run with or without a profile.
+/// Renders the whole page of a run with or without a profile.
 pub(crate) fn render_run(
     results: &Results,
     samples: &Samples,
@@ -86,7 +86,7 @@ pub(crate) fn render_run(
     document::page(&format!("{} · weir lab", title(results)), &body, &drawn)
 }
 
-/// The name of the lab, and the answer below it.
+/// Renders the name of the lab, and the answer below it.
 fn masthead(results: &Results) -> Markup {
     html! {
         header class="first" {
@@ -108,7 +108,7 @@ fn masthead(results: &Results) -> Markup {
     }
 }
 
-/// The question and the sentences that follow the answer.
+/// Renders the question and the sentences that follow the answer.
 fn in_more_words(results: &Results) -> Markup {
     let details = answer::details(results);
     let question = &results.question;
@@ -123,7 +123,7 @@ fn in_more_words(results: &Results) -> Markup {
     }
 }
 
-/// The first reasons to doubt the results, a line each.
+/// Renders the first reasons to doubt the results, a line each.
 fn cautions(results: &Results) -> Markup {
     let mut lines: Vec<String> = Vec::new();
     if !results.valid {

@@ -56,7 +56,7 @@ impl Around {
         Some(Self { ends: number::interval(median, ci95.or(range)?), label, short })
     }
 
-    /// `[55.0, 58.9] (range of 3)`
+    /// Formats ends and label: `[55.0, 58.9] (range of 3)`.
     pub(crate) fn labelled(&self) -> String {
         format!("{} ({})", self.ends, self.label)
     }
@@ -80,7 +80,7 @@ impl Column {
         Self { head: most.map_or_else(|| "interval".to_owned(), |(label, _)| label) }
     }
 
-    /// `–` for a value that has neither interval nor range.
+    /// Formats an interval for the column; `–` for a value that has neither interval nor range.
     pub(crate) fn text(&self, around: Option<Around>) -> String {
         match around {
             None => "–".to_owned(),
@@ -89,8 +89,8 @@ impl Column {
         }
     }
 
-    /// The text for a terminal, where another label than the head's takes few columns: `[55.0,
-    /// 58.9] n=3`.
+    /// Formats an interval for a terminal, where a label other than the head's takes few columns:
+    /// `[55.0, 58.9] n=3`.
     pub(crate) fn short(&self, around: Around) -> String {
         match around.label == self.head {
             true => around.ends,
@@ -99,7 +99,7 @@ impl Column {
     }
 }
 
-/// `Median, with its 96.9 % interval in brackets.`
+/// Builds the note: `Median, with its 96.9 % interval in brackets.`
 pub(crate) fn note(all: impl Iterator<Item = Around>, place: &str) -> String {
     let mut labels = labels(all);
     match (labels.pop(), labels.pop()) {
@@ -118,7 +118,7 @@ pub(crate) fn note(all: impl Iterator<Item = Around>, place: &str) -> String {
 
 const SHARE: &str = "95 % Clopper-Pearson interval of the share";
 
-/// The different labels.
+/// Returns the distinct labels.
 fn labels(all: impl Iterator<Item = Around>) -> Vec<String> {
     let mut labels: Vec<String> = Vec::new();
     for around in all {

@@ -40,7 +40,7 @@ pub(crate) fn question_and_answer(out: &mut String, results: &Results) {
     line(out, &format!("**Answer:** {}\n", escape(&answer::headline(results))));
 }
 
-/// The sentences that explain the answer, below the tables.
+/// Writes the sentences that explain the answer, below the tables.
 fn in_more_words(out: &mut String, results: &Results) {
     let details = answer::details(results);
     if !details.is_empty() {
@@ -49,7 +49,7 @@ fn in_more_words(out: &mut String, results: &Results) {
     }
 }
 
-/// The tables that compare the systems.
+/// Writes the tables that compare the systems.
 pub(crate) fn figures(out: &mut String, results: &Results) {
     if results.states.is_some() {
         before_and_after(out, results);
@@ -69,7 +69,7 @@ pub(crate) fn figures(out: &mut String, results: &Results) {
     in_more_words(out, results);
 }
 
-/// The first table, which follows the answer.
+/// Writes the first table, which follows the answer.
 fn summary(out: &mut String, results: &Results) {
     let Some(summary) = Summary::of(results) else { return };
     line(out, &format!("## {}\n", escape(&summary.title)));
@@ -170,7 +170,7 @@ fn headline_tables(out: &mut String, results: &Results) {
     line(out, &format!("{}\n", escape(&notes.join(" "))));
 }
 
-/// The measured value and the reference report's value; the main metric with its interval.
+/// Formats the measured value and the reference report's value; the main metric with its interval.
 fn entry(entry: &Entry<'_>, main: bool) -> String {
     let published = entry.published.map(|(_, value)| number::format(value));
     match (entry.cell, entry.metric) {

@@ -123,12 +123,12 @@ impl Measurement {
         Ok(files)
     }
 
-    /// The text of `report.html`.
+    /// Renders the text of `report.html`.
     pub fn html(&self) -> String {
         html::render_measurement(self)
     }
 
-    /// The text of `report.md`.
+    /// Renders the text of `report.md`.
     pub fn markdown(&self) -> String {
         markdown::render(self)
     }

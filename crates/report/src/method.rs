@@ -54,7 +54,7 @@ fn is_measured_once(results: &Results) -> bool {
 const ONCE: &str = "Each cell was measured once: its figures have no interval, and they decide no \
      comparison.";
 
-/// The sources of the published numbers.
+/// Names the sources of the published numbers.
 pub(crate) fn sources(results: &Results) -> String {
     let mut sources: Vec<&str> = Vec::new();
     for row in &results.reference {
@@ -119,7 +119,7 @@ pub(crate) fn marks(results: &Results) -> Vec<String> {
     marks
 }
 
-/// The run's warnings, then the cells'.
+/// Returns the run's warnings, then the cells'.
 pub(crate) fn warnings(results: &Results) -> Vec<String> {
     let cells = results.cells.iter().flat_map(|cell| {
         let place = crate::axis::describe(&cell.axes);
@@ -129,8 +129,8 @@ pub(crate) fn warnings(results: &Results) -> Vec<String> {
     results.warnings.iter().cloned().chain(cells).collect()
 }
 
-/// The warnings by cause: warnings that differ only in their cell and their numbers become one
-/// warning, with the first cell as the example.
+/// Groups the warnings by cause: warnings that differ only in their cell and their numbers become
+/// one warning, with the first cell as the example.
 pub(crate) fn warnings_by_cause(results: &Results) -> Vec<String> {
     let mut causes: IndexMap<String, Vec<(String, &str)>> = IndexMap::new();
     for cell in &results.cells {
@@ -150,8 +150,8 @@ pub(crate) fn warnings_by_cause(results: &Results) -> Vec<String> {
     results.warnings.iter().cloned().chain(grouped).collect()
 }
 
-/// The environment as pairs of name and text. Nested names are joined by dots. Leaves out the
-/// systems' commands, because the report contains the lab file.
+/// Returns the environment as pairs of name and text. Nested names are joined by dots. Leaves out
+/// the systems' commands, because the report contains the lab file.
 pub(crate) fn environment(results: &Results) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     for (name, value) in results.environment.iter().filter(|(name, _)| *name != SYSTEMS) {
@@ -160,8 +160,8 @@ pub(crate) fn environment(results: &Results) -> Vec<(String, String)> {
     rows
 }
 
-/// The command that repeats the run: the recorded command, or a command built from the lab's name
-/// and form.
+/// Returns the command that repeats the run: the recorded command, or a command built from the
+/// lab's name and form.
 pub(crate) fn command(results: &Results) -> String {
     if !results.command.is_empty() {
         return results.command.clone();

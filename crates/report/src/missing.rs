@@ -6,8 +6,8 @@ use results::{Cell, Missing, Results, metrics};
 
 pub(crate) const WORD: &str = "not measured";
 
-/// The text that a table shows for a cell that failed, or that this machine cannot measure. `None`
-/// for a measured cell.
+/// Returns the text that a table shows for a cell that failed, or that this machine cannot measure.
+/// `None` for a measured cell.
 pub(crate) const fn in_a_word(cell: &Cell) -> Option<&'static str> {
     match (&cell.failed, &cell.not_run) {
         (Some(_), _) => Some("failed"),
@@ -16,45 +16,46 @@ pub(crate) const fn in_a_word(cell: &Cell) -> Option<&'static str> {
     }
 }
 
-/// The reason why a cell has no values.
+/// Returns the reason why a cell has no values.
 pub(crate) fn reason(cell: &Cell) -> Option<&str> {
     cell.failed.as_deref().or(cell.not_run.as_deref())
 }
 
-/// The text that a table shows for a missing value: `not measured`, or a bound such as `≥ 3.88
-/// Mpps, generator-limited`.
+/// Returns the text that a table shows for a missing value: `not measured`, or a bound such as `≥
+/// 3.88 Mpps, generator-limited`.
 pub(crate) fn in_place(missing: &Missing) -> &str {
     if missing.reason.starts_with('≥') { &missing.reason } else { WORD }
 }
 
-/// The CSS class of this text in a page. Only a failure is red.
+/// Returns the CSS class of this text in a page. Only a failure is red.
 pub(crate) const fn class(cell: &Cell) -> &'static str {
     if cell.failed.is_some() { "failed" } else { "muted" }
 }
 
-/// [`in_a_word`] with the reason.
+/// Returns the text of [`in_a_word`] with the reason.
 pub(crate) fn explained(cell: &Cell) -> Option<String> {
     in_a_word(cell).zip(reason(cell)).map(|(word, reason)| format!("{word}: {reason}"))
 }
 
-/// The metrics that a cell lacks; none for a cell that failed or was not run, which has a reason
-/// itself.
+/// Returns the metrics that a cell lacks; none for a cell that failed or was not run, which has a
+/// reason itself.
 pub(crate) fn of(cell: &Cell) -> impl Iterator<Item = &Missing> {
     cell.missing.iter().filter(move |_| cell.is_measured())
 }
 
-/// Each cell with what it lacks, and the reason.
+/// Lists each cell with the metrics that it lacks, and the reason.
 pub(crate) fn each(results: &Results) -> Vec<(String, String)> {
     let lines = |cell| of(cell).map(move |missing| (place(cell), words(missing)));
     results.cells.iter().flat_map(lines).collect()
 }
 
-/// `Offered, Actual time not measured: the generator ended`
+/// Formats the metrics and the reason: `Offered, Actual time not measured: the generator ended`.
 pub(crate) fn words(missing: &Missing) -> String {
     format!("{} {WORD}: {}", labels(missing), missing.reason)
 }
 
-/// Sentences for the answer: one for each set of metrics, with the number of cells and a reason.
+/// Builds sentences for the answer: one for each set of metrics, with the number of cells and a
+/// reason.
 pub(crate) fn sentences(results: &Results) -> Vec<String> {
     let mut sets: Vec<(String, Vec<(&Cell, &Missing)>)> = Vec::new();
     for cell in &results.cells {

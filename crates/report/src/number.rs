@@ -2,8 +2,8 @@
 
 use results::Metric;
 
-/// `561`, `57.1`, `0.0571`, `12,345`, `12.3 M`. A dash for a value that is not a number, `∞` for an
-/// infinite value.
+/// Formats a number: `561`, `57.1`, `0.0571`, `12,345`, `12.3 M`. A dash stands for a value that is
+/// not a number, `∞` for an infinite value.
 pub fn format(value: f64) -> String {
     let size = value.abs();
     if value == f64::INFINITY {
@@ -21,8 +21,8 @@ pub fn format(value: f64) -> String {
     }
 }
 
-/// `57.1 [55.0, 58.9]`: the median and its interval or range. The ends have the median's decimals.
-/// A share of repeats has its count: `0.833 [0.359, 0.996] (5/6)`.
+/// Formats the median and its interval or range: `57.1 [55.0, 58.9]`. The ends have the median's
+/// decimals. A share of repeats has its count: `0.833 [0.359, 0.996] (5/6)`.
 pub fn with_interval(metric: &Metric) -> String {
     let count = metric.share.map(|share| format!(" ({}/{})", share.count, share.total));
     with_ends(metric) + &count.unwrap_or_default()
@@ -35,7 +35,7 @@ fn with_ends(metric: &Metric) -> String {
     }
 }
 
-/// `[55.0, 58.9]`, with as many decimals as the median beside it.
+/// Formats an interval with as many decimals as the median beside it: `[55.0, 58.9]`.
 pub fn interval(median: f64, [low, high]: [f64; 2]) -> String {
     let plain = |value: f64| value.is_finite() && value.abs() < 1e7;
     if plain(median) && plain(low) && plain(high) {
@@ -46,12 +46,12 @@ pub fn interval(median: f64, [low, high]: [f64; 2]) -> String {
     }
 }
 
-/// `9.80×`
+/// Formats a ratio: `9.80×`.
 pub fn ratio(value: f64) -> String {
     if value.is_nan() { "–".to_owned() } else { format!("{}×", format(value)) }
 }
 
-/// `4 min 10 s`
+/// Formats a duration: `4 min 10 s`.
 pub fn duration(seconds: f64) -> String {
     units::shown::seconds(seconds.max(0.0))
 }

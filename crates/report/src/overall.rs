@@ -24,7 +24,7 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    /// The text on one line.
+    /// Formats the text on one line.
     pub(crate) fn line(&self, counts: bool) -> String {
         let wins = self.wins.filter(|_| counts).map(|wins| format!(" ({wins})"));
         let mark = if self.ahead { " ◂" } else { "" };
@@ -36,7 +36,7 @@ impl Figure {
     }
 }
 
-/// The table with one row per metric.
+/// Builds the table with one row per metric.
 pub(crate) fn table(results: &Results) -> Option<OverallTable> {
     if results.overall.is_empty() {
         return None;
@@ -51,7 +51,7 @@ pub(crate) fn table(results: &Results) -> Option<OverallTable> {
     Some(OverallTable { names: 2, rows: rows.collect(), heads })
 }
 
-/// The table of one metric with one row per group of cells.
+/// Builds the table of one metric with one row per group of cells.
 pub(crate) fn by_group(results: &Results, metric: &str) -> Option<OverallTable> {
     let systems = pivot::systems(results);
     let mut heads = vec!["unusual".to_owned(), "cells".to_owned()];
@@ -69,7 +69,7 @@ pub(crate) fn by_group(results: &Results, metric: &str) -> Option<OverallTable> 
     (rows.len() > 1).then_some(OverallTable { names: 1, heads, rows })
 }
 
-/// The metrics that several groups have, in the order of the means over all cells.
+/// Returns the metrics that several groups have, in the order of the means over all cells.
 pub(crate) fn grouped_metrics(results: &Results) -> Vec<&Overall> {
     let known = |one: &&Overall| {
         let has = |group: &&results::Group| group.means.iter().any(|m| m.metric == one.metric);
@@ -95,8 +95,8 @@ pub(crate) fn note(counts: bool) -> &'static str {
     }
 }
 
-/// Sentences that compare the lab's system with other systems by their means: the metrics in which
-/// it is ahead, and those in which it is not.
+/// Builds sentences that compare the lab's system with other systems by their means: the metrics in
+/// which it is ahead, and those in which it is not.
 pub(crate) fn sentences(results: &Results) -> Vec<String> {
     let Some(view) = &results.view else { return Vec::new() };
     let against = view.system.iter().flat_map(|system| {
@@ -105,7 +105,8 @@ pub(crate) fn sentences(results: &Results) -> Vec<String> {
     winners(results, &view.metric).into_iter().chain(against).collect()
 }
 
-/// `Goodput: tcpa is the best, or within 1 % of it, in 24 of 60 cells, bbr in 20, cubic in 16.`
+/// Counts the cells in which each system is the best: `Goodput: tcpa is the best, or within 1 % of
+/// it, in 24 of 60 cells, bbr in 20, cubic in 16.`
 fn winners(results: &Results, metric: &str) -> Option<String> {
     let one = results.overall.iter().find(|one| one.metric == metric)?;
     let mut ahead: Vec<(&String, u64)> =

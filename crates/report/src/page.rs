@@ -40,7 +40,7 @@ pub struct Section {
 }
 
 impl Page {
-    /// The page as one self-contained HTML file.
+    /// Renders the page as one self-contained HTML file.
     pub fn html(&self) -> String {
         html::render_page(self)
     }

@@ -17,8 +17,8 @@ use results::{Axes, Sample, Samples, Series};
 
 use crate::{ReportError, axis};
 
-/// The bytes of `samples.parquet`: the samples, then every value of every series as a row with a
-/// time. Each axis also has its own column, `axis_loss` for example.
+/// Encodes `samples.parquet`: the samples, then every value of every series as a row with a time.
+/// Each axis also has its own column, `axis_loss` for example.
 pub fn encode_samples(samples: &Samples, series: &[Series]) -> Result<Vec<u8>, ReportError> {
     let rows = rows(samples, series);
     let axes = axis_names(&rows);

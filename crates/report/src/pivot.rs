@@ -66,24 +66,25 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Pivot<'a> {
-    /// The table of the lab's main metric; `None` if the metric is neither measured nor published.
+    /// Builds the table of the lab's main metric; `None` if the metric is neither measured nor
+    /// published.
     pub fn headline(results: &'a Results) -> Option<Self> {
         Some(Self::of(results, headline(results)?))
     }
 
-    /// The interval or range of each value in the table.
+    /// Returns the interval or range of each value in the table.
     pub(crate) fn intervals(&self) -> impl Iterator<Item = Around> {
         let rows = self.panels.iter().flat_map(|panel| &panel.rows);
         rows.flat_map(|row| &row.entries).filter_map(|entry| Around::metric(entry.metric?))
     }
 
-    /// The table of `metric`, with the lab's row axis in the rows, or else the axis with the most
-    /// values.
+    /// Builds the table of `metric`, with the lab's row axis in the rows, or else the axis with the
+    /// most values.
     pub fn of(results: &'a Results, metric: &'a str) -> Self {
         Self::along(results, metric, row_axis(results))
     }
 
-    /// The table with this axis in its rows.
+    /// Builds the table with this axis in its rows.
     pub(crate) fn along(results: &'a Results, metric: &'a str, row_axis: Option<String>) -> Self {
         let columns = columns(results);
         let cells = Cells::of(results);
@@ -141,7 +142,7 @@ impl Panel<'_> {
 }
 
 impl Column {
-    /// The name of the column's system.
+    /// Returns the name of the column's system.
     pub fn system(&self) -> &str {
         match self {
             Self::Measured(system) | Self::Published(system) => system,
@@ -150,7 +151,7 @@ impl Column {
 }
 
 impl Entry<'_> {
-    /// The measured value divided by the published value.
+    /// Returns the measured value divided by the published value.
     pub fn ratio(&self) -> Option<f64> {
         let (_, published) = self.published?;
         let ratio = self.metric?.value() / published;
@@ -158,7 +159,7 @@ impl Entry<'_> {
     }
 }
 
-/// The main metric of the run: the lab's choice, or the best-known metric.
+/// Returns the main metric of the run: the lab's choice, or the best-known metric.
 pub(crate) fn headline(results: &Results) -> Option<&str> {
     match &results.view {
         Some(view) => Some(&view.metric),
@@ -166,7 +167,7 @@ pub(crate) fn headline(results: &Results) -> Option<&str> {
     }
 }
 
-/// Every metric of the run, in the order of the cells, then the metrics that no cell has.
+/// Returns every metric of the run, in the order of the cells, then the metrics that no cell has.
 pub(crate) fn metric_names(results: &Results) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     let measured = results.cells.iter().flat_map(|cell| cell.metrics.keys());
@@ -191,7 +192,7 @@ pub(crate) fn varies(results: &Results, metric: &str) -> bool {
     missing || differs || cells().count() < 2
 }
 
-/// The labels of the metrics.
+/// Returns the labels of the metrics.
 pub(crate) fn labels(names: &[&str]) -> String {
     let labels: Vec<String> = names.iter().map(|name| metrics::meaning(name).label).collect();
     labels.join(", ")
@@ -209,14 +210,14 @@ pub(crate) fn systems(results: &Results) -> Vec<String> {
     systems
 }
 
-/// The unit that the cells state, or the unit that the metric's name implies.
+/// Returns the unit that the cells state, or the unit that the metric's name implies.
 pub(crate) fn unit(results: &Results, metric: &str) -> String {
     let mut stated = results.cells.iter().filter_map(|cell| cell.metrics.get(metric));
     let stated = stated.find(|metric| !metric.unit.is_empty());
     stated.map_or_else(|| metrics::meaning(metric).unit.to_owned(), |metric| metric.unit.clone())
 }
 
-/// The published number that belongs beside `cell`: the row that agrees on most axes.
+/// Finds the published number that belongs beside `cell`: the row that agrees on most axes.
 pub(crate) fn published<'a>(
     results: &'a Results,
     cell: &Cell,
@@ -295,7 +296,7 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// The value of a cell, and the published value beside it.
+/// Returns the value of a cell, and the published value beside it.
 pub(crate) fn measured<'a>(
     results: &'a Results,
     cell: Option<&'a Cell>,

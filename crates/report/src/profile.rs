@@ -72,12 +72,13 @@ impl SystemProfile {
         }
     }
 
-    /// The number of samples in all stacks.
+    /// Returns the number of samples in all stacks.
     pub fn samples(&self) -> u64 {
         self.stacks.values().sum()
     }
 
-    /// The stacks as text for flamegraph.pl: a line for each stack, with the number of its samples.
+    /// Formats the stacks as text for flamegraph.pl: a line for each stack, with the number of its
+    /// samples.
     pub fn folded(&self) -> String {
         let mut lines: Vec<String> = self
             .stacks
@@ -92,12 +93,12 @@ impl SystemProfile {
         lines.concat()
     }
 
-    /// The flame graph as an SVG document.
+    /// Renders the flame graph as an SVG document.
     pub fn flame_graph(&self) -> String {
         Flame::of(self).render().into_string()
     }
 
-    /// The functions with the most time of their own.
+    /// Returns the functions with the most time of their own.
     fn functions(&self, most: usize) -> Vec<Function<'_>> {
         let mut times: HashMap<&str, (u64, u64)> = HashMap::new();
         for (frames, count) in &self.stacks {
@@ -126,7 +127,7 @@ impl SystemProfile {
         functions
     }
 
-    /// The share of a CPU's time in percent.
+    /// Returns the share of a CPU's time in percent.
     fn share(&self, samples: u64) -> f64 {
         let observed = self.observed.secs_f64();
         if observed <= 0.0 {
@@ -135,7 +136,7 @@ impl SystemProfile {
         (samples as f64 * self.interval.secs_f64() / observed * 100.0).min(100.0)
     }
 
-    /// `CPU 0: 96 % busy, 31 % in softirqs`.
+    /// Formats the load of each CPU: `CPU 0: 96 % busy, 31 % in softirqs`.
     fn core_lines(&self) -> Vec<String> {
         let line = |(cpu, core): (&usize, &CoreSamples)| {
             let (busy, softirq) = (self.share(core.busy), self.share(core.softirq));
@@ -151,7 +152,7 @@ impl SystemProfile {
 }
 
 impl Profile {
-    /// The text for a terminal.
+    /// Formats the profile as text for a terminal.
     pub fn text(&self) -> String {
         let mut text = "CPU profile\n".to_owned();
         for one in &self.systems {
@@ -209,7 +210,7 @@ impl Profile {
         Ok(())
     }
 
-    /// The section of the report's page.
+    /// Renders the section of the report's page.
     pub(crate) fn section(&self) -> Markup {
         html! {
             h2 id="profile" { "Where the CPU time goes" }
@@ -255,9 +256,9 @@ fn is_softirq(frames: &[Arc<str>]) -> bool {
     frames.iter().any(|name| SOFTIRQS.contains(&name.as_ref()))
 }
 
-/// The folder of the profile's files in a run's directory.
+/// The folder of the profile's files within a run's directory.
 pub const FOLDER: &str = "profile";
-/// Columns of the text.
+/// Width of the text, in columns.
 const WIDTH: usize = 80;
 const MOST_LINES: usize = 12;
 const MOST_ROWS: usize = 30;

@@ -32,7 +32,7 @@ pub(crate) fn parts(text: &str) -> Vec<Part<'_>> {
     parts
 }
 
-/// The sentence in HTML.
+/// Renders the sentence as HTML.
 pub(crate) fn markup(text: &str) -> Markup {
     html! {
         @for part in parts(text) {
@@ -44,9 +44,9 @@ pub(crate) fn markup(text: &str) -> Markup {
     }
 }
 
-/// The code up to the next backtick; `None` for a text that Markdown would change: CommonMark
-/// strips spaces at the ends of code, a bar in code ends the column of a table on GitHub (GFM
-/// 4.10), and code has no escapes.
+/// Returns the code up to the next backtick; `None` for a text that Markdown would change:
+/// CommonMark strips spaces at the ends of code, a bar in code ends the column of a table on GitHub
+/// (GFM 4.10), and code has no escapes.
 fn code(behind: &str) -> Option<&str> {
     let (code, rest) = behind.split_once('`')?;
     let fits = !code.is_empty() && code.trim() == code && !code.contains(['|', '<', '&', '\n']);

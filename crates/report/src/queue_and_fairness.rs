@@ -6,8 +6,8 @@ use crate::{number, pivot};
 use results::{Results, metrics};
 use stats::Direction;
 
-/// `Queue delay p95 over 3 cells (worst): bbr 2.1, cubic 40 ms.` and the same for Jain's index.
-/// Empty for a run on a machine; leaves out the main metric.
+/// Builds sentences such as `Queue delay p95 over 3 cells (worst): bbr 2.1, cubic 40 ms.`, and the
+/// same for Jain's index. Empty for a run on a machine; leaves out the main metric.
 pub(crate) fn sentences(results: &Results) -> Vec<String> {
     if !results.environment.contains_key(OF_VIRTUAL_TIME) {
         return Vec::new();

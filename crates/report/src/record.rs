@@ -56,8 +56,8 @@ pub struct Archived<'a> {
 }
 
 impl Record<'_> {
-    /// The page in Markdown, for `docs/results/LAB.md`. A table longer than the page loses the rows
-    /// with the highest rank.
+    /// Renders the page in Markdown, for `docs/results/LAB.md`. A table longer than the page loses
+    /// the rows with the highest rank.
     pub fn page(&self) -> Result<String, Unfit> {
         let mut results = self.written.clone().shown();
         check(&results, self.is_disturbed)?;
@@ -153,7 +153,7 @@ impl Record<'_> {
     }
 }
 
-/// The command with the program that the checkout builds.
+/// Replaces the program of the command by the one that the checkout builds.
 fn of_build(command: &str) -> String {
     match command.strip_prefix("weir ") {
         Some(rest) => format!("target/release/weir {rest}"),
@@ -161,7 +161,7 @@ fn of_build(command: &str) -> String {
     }
 }
 
-/// The first `words` words of the text, without line breaks.
+/// Returns the first `words` words of the text, without line breaks.
 fn clip(text: &str, words: usize) -> String {
     let mut all = text.split_whitespace();
     let mut kept: Vec<&str> = all.by_ref().take(words).collect();
@@ -183,8 +183,8 @@ fn without_folders(results: &mut Results) {
     }
 }
 
-/// The chart of the main metric as an SVG file. `None` if the report draws none, or if a single
-/// cell was measured.
+/// Draws the chart of the main metric as an SVG file. `None` if the report draws none, or if a
+/// single cell was measured.
 pub fn chart(results: &Results, samples: &Samples) -> Option<String> {
     if results.cells.iter().filter(|cell| cell.is_measured()).count() < 2 {
         return None;
@@ -194,7 +194,7 @@ pub fn chart(results: &Results, samples: &Samples) -> Option<String> {
     drawings.find(|(_, text)| text.len() <= LARGEST_CHART).map(|(_, text)| text)
 }
 
-/// The path of a file of the lab in `folder`.
+/// Returns the path of a file of the lab in `folder`.
 pub fn file_in(folder: &Path, lab: &str, extension: &str) -> PathBuf {
     // The name may come from another user's file, and must not lead out of the folder.
     let plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
@@ -210,7 +210,7 @@ pub fn write(file: &Path, bytes: &[u8]) -> Result<(), ReportError> {
     replace(file, bytes)
 }
 
-/// An error unless the run is valid and its program is known.
+/// Checks that the run is valid and its program is known.
 fn check(results: &Results, is_disturbed: &dyn Fn(&Cell) -> bool) -> Result<(), Unfit> {
     if results.form == Form::Smoke {
         return Err(Unfit::Smoke);
@@ -241,7 +241,8 @@ fn check(results: &Results, is_disturbed: &dyn Fn(&Cell) -> bool) -> Result<(), 
     }
 }
 
-/// `rustfmt used 72 % of CPU 0 in tcpa at rate 500mbit`, if other programs used much CPU there.
+/// Names a program that used much CPU beside the cell: `rustfmt used 72 % of CPU 0 in tcpa at rate
+/// 500mbit`.
 fn others(cell: &Cell) -> Option<String> {
     let limit = cell.cpu_limit.iter().filter(|limit| cell.cpu_limited && limit.is_of_others());
     let users = cell.beside.iter().chain(limit);
@@ -305,8 +306,8 @@ fn disturbance(results: &Results, disturbed: usize) -> String {
     parts.join("; ")
 }
 
-/// A line with the settings of each external system, from the texts of the file, because shown
-/// texts are shortened.
+/// Builds a line with the settings of each external system. Uses the file's own texts, because
+/// shown texts are shortened.
 fn peers(written: &Results) -> Vec<(String, String)> {
     let Some(Value::Object(systems)) = written.environment.get("systems") else {
         return Vec::new();
@@ -373,7 +374,7 @@ const MOST_PEERS: usize = 8;
 /// Maximum size of a chart, in bytes.
 const LARGEST_CHART: usize = 200_000;
 
-/// Percent of one CPU. The record names the busiest other program if it used at least this much.
+/// Minimum CPU use of the busiest other program that the record names, in percent of one CPU.
 const MUCH_PERCENT: f64 = 20.0;
 
 #[cfg(test)]
@@ -488,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_beside_other_programs_is_no_record() {
+    fn a_run_beside_other_programs_is_not_recorded() {
         let user = |by: &str, percent| CpuLimit { by: by.to_owned(), cpus: vec![0], percent };
         let mut run = run();
         run.cells[0].beside = Some(user("cc1plus", 6.0));
@@ -514,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_unknown_origin_is_no_record() {
+    fn a_run_of_unknown_origin_is_not_recorded() {
         let unfit = |change: fn(&mut Results)| {
             let mut results = run();
             change(&mut results);

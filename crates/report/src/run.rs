@@ -21,7 +21,7 @@ pub struct RunFiles {
 }
 
 impl RunFiles {
-    /// The paths inside a run directory, whether or not the files exist.
+    /// Returns the paths inside a run directory, whether or not the files exist.
     pub fn in_directory(directory: &Path) -> Self {
         Self {
             results: directory.join("results.json"),
@@ -79,7 +79,8 @@ pub(crate) fn replace(file: &Path, bytes: &[u8]) -> Result<(), ReportError> {
     write().map_err(|source| ReportError::Write { file: file.to_owned(), source })
 }
 
-// Temporary files are private by default. A report is for other readers, within the umask.
+// Temporary files are private by default, but a report is for other readers. The umask still
+// applies.
 fn readable() -> std::fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o666)
 }

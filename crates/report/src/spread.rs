@@ -3,7 +3,7 @@
 use crate::{axis, number};
 use results::{Results, metrics};
 
-/// Heads and rows of the table. `None` if the lab has no spreads.
+/// Returns heads and rows of the table. `None` if the lab has no spreads.
 pub(crate) fn table(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)> {
     let heads = ["ratio", "of", "at", "paths", "median", "worst decile", "worst", "worst at"];
     let row = |one: &results::Spread| {

@@ -1,5 +1,5 @@
-//! The table of a lab with two states. For each end that had the change, the columns are the
-//! figures after and before, and the difference, as in the report that the lab repeats.
+//! The table of a lab with two states. Each end that had the change has three columns, as in the
+//! report that the lab repeats: the values after and before, and the difference.
 
 use crate::{missing, number, pivot};
 use results::{Axes, Cell, Comparison, Metric, Results, States, metrics};
@@ -34,7 +34,7 @@ impl Entry {
     }
 }
 
-/// The table; `None` if the lab has no states.
+/// Builds the table; `None` if the lab has no states.
 pub(crate) fn table(results: &Results) -> Option<StatesTable> {
     let states = results.states.as_ref()?;
     let end = states.end.as_deref();
@@ -148,7 +148,7 @@ fn of_end(results: &Results, axes: &Axes, metric: Option<&str>, references: bool
     row
 }
 
-/// The entries of a comparison: difference, interval and verdict.
+/// Returns the entries of a comparison: difference, interval and verdict.
 fn difference(compared: Option<&Comparison>) -> [Entry; 3] {
     let Some(one) = compared else { return [Entry::default(), Entry::default(), Entry::default()] };
     let verdict = Some(one.verdict);
@@ -168,7 +168,7 @@ fn difference(compared: Option<&Comparison>) -> [Entry; 3] {
     ]
 }
 
-/// The difference as a share, with the reference report's sign: positive is better.
+/// Returns the difference as a share, with the reference report's sign: positive is better.
 fn turned(ratio: f64, metric: Option<&str>) -> f64 {
     match metric.and_then(metrics::direction) {
         Some(Direction::LowerIsBetter) => 1.0 - ratio,
@@ -176,12 +176,12 @@ fn turned(ratio: f64, metric: Option<&str>) -> f64 {
     }
 }
 
-/// A share as `+1.25`, in percent.
+/// Formats a share in percent, with its sign: `+1.25`.
 fn signed(share: f64) -> String {
     format!("{:+.2}", share * 100.0)
 }
 
-/// The metric of the comparisons at `place`.
+/// Returns the metric of the comparisons at `place`.
 fn metric_of<'a>(results: &'a Results, place: &Axes, end: Option<&str>) -> Option<&'a str> {
     let mut here = results.comparisons.iter().filter(|one| without(&one.axes, end) == *place);
     here.next().map(|one| one.metric.as_str())

@@ -45,7 +45,7 @@ pub(crate) enum Field<'a> {
 }
 
 impl<'a> Summary<'a> {
-    /// The table; `None` if the main metric is neither measured nor published.
+    /// Builds the table; `None` if the main metric is neither measured nor published.
     pub(crate) fn of(results: &'a Results) -> Option<Self> {
         let pivot = Pivot::headline(results)?;
         let columns = columns::measured(results);
@@ -78,7 +78,7 @@ impl<'a> Summary<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// The comparison in a column of comparisons.
+    /// Returns the comparison in a column of comparisons.
     pub(crate) fn verdict(&self) -> Option<&'a Comparison> {
         match self {
             Self::Verdict(one) => *one,
@@ -87,7 +87,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// The baselines of comparisons by the main metric, the baselines of primary comparisons
+/// Returns the baselines of comparisons by the main metric, the baselines of primary comparisons
 /// first.
 pub(crate) fn baselines<'a>(results: &'a Results, metric: &str) -> Vec<&'a str> {
     let of = || results.comparisons.iter().filter(|one| one.metric == metric);
@@ -100,7 +100,7 @@ pub(crate) fn baselines<'a>(results: &'a Results, metric: &str) -> Vec<&'a str> 
     names
 }
 
-/// The comparison of one system with another at a point.
+/// Finds the comparison of one system with another at a point.
 pub(crate) fn comparison<'a>(
     results: &'a Results,
     metric: &str,
@@ -112,7 +112,7 @@ pub(crate) fn comparison<'a>(
     results.comparisons.iter().find(is_it)
 }
 
-/// A row for each cell, and the columns of the report that the lab repeats.
+/// Builds a row for each cell, with the columns of the report that the lab repeats.
 fn by_cell<'a>(results: &'a Results, pivot: &Pivot<'a>, columns: &[&'a str]) -> Summary<'a> {
     let places = Places::of(results);
     let main = pivot.metric;
@@ -163,7 +163,7 @@ fn by_cell<'a>(results: &'a Results, pivot: &Pivot<'a>, columns: &[&'a str]) -> 
     }
 }
 
-/// A row for each point of the axes, a column for each system.
+/// Builds a row for each point of the axes, and a column for each system.
 fn by_point<'a>(results: &'a Results, pivot: Pivot<'a>) -> Summary<'a> {
     let places = Places::of(results);
     let main = pivot.metric;
@@ -273,7 +273,7 @@ impl Places {
         vec![if unusual.is_empty() { "usual".to_owned() } else { axis::describe(&unusual) }]
     }
 
-    /// ` at rate 600mbit`: the first axes that have a single value in all rows.
+    /// Names the first axes that have a single value in all rows: ` at rate 600mbit`.
     fn fixed(&self) -> String {
         let few = (1..=MOST_AXES).contains(&self.fixed.len());
         if few { format!(" at {}", axis::describe(&self.fixed)) } else { String::new() }

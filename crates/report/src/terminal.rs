@@ -14,7 +14,7 @@ use crate::{
 use results::{Cell, Comparison, Metric, Reference, Results, metrics};
 use stats::Verdict;
 
-/// The output after a run: the answer, a table with the verdicts, then all other parts. The
+/// Renders the output after a run: the answer, a table with the verdicts, then all other parts. The
 /// caller passes the terminal's width and whether it shows colours.
 pub fn render(results: &Results, width: usize, colour: bool) -> String {
     let mut parts = vec![heading(results, width, colour)];
@@ -53,7 +53,7 @@ pub fn render(results: &Results, width: usize, colour: bool) -> String {
     parts.join("\n")
 }
 
-/// The verdicts of each case.
+/// Renders the verdicts of each case.
 fn verdicts(results: &Results, width: usize, colour: bool) -> String {
     let Some(told) = &results.confusion else { return String::new() };
     let (heads, rows) = confusion::lines(told);
@@ -69,7 +69,7 @@ fn verdicts(results: &Results, width: usize, colour: bool) -> String {
     format!("{title}\n{}", table.render(width, colour))
 }
 
-/// The table of a lab with two states.
+/// Renders the table of a lab with two states.
 fn before_and_after(results: &Results, width: usize, colour: bool) -> String {
     let Some(states) = states::table(results) else { return String::new() };
     let mut table = Table::default();
@@ -92,7 +92,7 @@ fn before_and_after(results: &Results, width: usize, colour: bool) -> String {
     format!("{title}\n{}{}\n", table.render(width, colour), wrapped(&states::note(results), width))
 }
 
-/// The table that compares ratios with the reference and the ideals.
+/// Renders the table that compares ratios with the reference and the ideals.
 fn held(results: &Results, width: usize, colour: bool) -> String {
     let Some((heads, rows)) = goals::table(results) else { return String::new() };
     let mut table = Table::default();
@@ -108,7 +108,7 @@ fn held(results: &Results, width: usize, colour: bool) -> String {
     format!("{title}\n{}{}\n", table.render(width, colour), wrapped(&goals::note(results), width))
 }
 
-/// The table of ratios over many paths.
+/// Renders the table of ratios over many paths.
 fn spreads(results: &Results, width: usize, colour: bool) -> String {
     let Some((heads, rows)) = spread::table(results) else { return String::new() };
     let mut table = Table::default();
@@ -127,7 +127,8 @@ fn spreads(results: &Results, width: usize, colour: bool) -> String {
     format!("{title}\n{}{}\n", table.render(width, colour), wrapped(spread::NOTE, width))
 }
 
-/// Means over all cells if the lab has them, and the main metric's means by groups of cells.
+/// Renders means over all cells if the lab has them, and the main metric's means by groups of
+/// cells.
 fn means(results: &Results, width: usize, colour: bool) -> String {
     // Show how often each system was the best if the width allows it.
     let drawn = |overall: &OverallTable| {
@@ -172,7 +173,7 @@ fn overall_table(overall: &OverallTable, counts: bool) -> Table {
     table
 }
 
-/// One line per system and point of the axes.
+/// Renders one line per system and point of the axes.
 pub fn lines(results: &Results, width: usize, colour: bool) -> String {
     let Some(headline) = pivot::headline(results) else {
         return failures(results, width, colour);
@@ -272,7 +273,7 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
     table.render(width, colour)
 }
 
-/// A line for each point of the axes, a column for each system.
+/// Renders a line for each point of the axes, a column for each system.
 fn points(results: &Results, width: usize, colour: bool) -> String {
     let Some(summary) = Summary::of(results) else { return String::new() };
     let mut table = Table::default();
@@ -367,7 +368,7 @@ fn closing(results: &Results, width: usize, colour: bool) -> String {
     out
 }
 
-/// A line for each invalid cell, then advice.
+/// Renders a line for each invalid cell, then advice.
 fn invalid_cells(results: &Results, width: usize) -> String {
     let cells = doubtful::invalid(results);
     let mut lines: Vec<String> = cells
@@ -400,7 +401,7 @@ fn legend(results: &Results) -> Vec<String> {
     legend
 }
 
-/// A sentence for each published system without a measured system in the same row.
+/// Builds a sentence for each published system without a measured system in the same row.
 fn published_alone(results: &Results) -> Vec<String> {
     let Some(pivot) = Pivot::headline(results) else { return Vec::new() };
     let alone = pivot.columns.iter().filter_map(|column| match column {
@@ -421,7 +422,7 @@ fn published_alone(results: &Results) -> Vec<String> {
     alone.filter_map(figures).collect()
 }
 
-/// A line for each cell without a number.
+/// Renders a line for each cell without a number.
 fn failed(results: &Results, width: usize, colour: bool) -> String {
     let cells = results.cells.iter().filter(|cell| !cell.is_measured()).cloned().collect();
     let failed = Results { cells, ..Results::new(&results.lab, results.form) };
@@ -443,7 +444,7 @@ fn failures(results: &Results, width: usize, colour: bool) -> String {
     table.render(width, colour)
 }
 
-/// A cell that this machine cannot measure is no failure.
+/// Dims a cell that this machine cannot measure, because such a cell has not failed.
 fn style(cell: &Cell) -> Style {
     if cell.not_run.is_some() { Style::Dim } else { Style::Bad }
 }

@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-/// The deliberate bug: a frame may end within the IPv4 header.
+/// Reads the time to live. The deliberate bug: a frame may end within the IPv4 header.
 fn time_to_live(frame: &[u8]) -> u8 {
     match frame.get(12..14) {
         Some([0x08, 0x00]) => frame[22],

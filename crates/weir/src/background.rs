@@ -36,7 +36,7 @@ pub(crate) fn detach() -> anyhow::Result<Option<Ending>> {
     if !said.is_empty() {
         output::note(said.trim_end());
     }
-    // If the new process could not begin, it has ended after this wait.
+    // Wait long enough that a new process that could not start has ended.
     std::thread::sleep(std::time::Duration::from_millis(20));
     let ended = child.try_wait().context("looking after the program in the background")?;
     Ok(Some(match ended {
@@ -83,7 +83,7 @@ fn opened(path: &Path) -> anyhow::Result<File> {
         .map_err(|cause| Unusable::path("write", path, &cause, "--logfile").into())
 }
 
-/// The mode of a new file, within the umask.
+/// Permission bits of a new file, before the umask applies.
 const READABLE: u32 = 0o666;
-/// The variable in the environment of the background process.
+/// Environment variable that marks the background process.
 const MARK: &str = "WEIR_IN_BACKGROUND";

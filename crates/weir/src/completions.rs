@@ -28,7 +28,7 @@ pub(crate) fn print(shell: Shell, command: &Command) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-/// A page for each command: `weir.1`, `weir-lab.1`, `weir-lab-run.1`, …
+/// Writes a page for each command: `weir.1`, `weir-lab.1`, `weir-lab-run.1`, …
 pub(crate) fn man(directory: &Path, command: &Command) -> anyhow::Result<Ending> {
     std::fs::create_dir_all(directory)
         .with_context(|| format!("creating {}", directory.display()))?;

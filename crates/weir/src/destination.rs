@@ -59,7 +59,7 @@ fn create_and_remove(path: &Path) -> io::Result<()> {
     std::fs::remove_file(path)
 }
 
-/// The mode of a new file, within the umask.
+/// Permission bits of a new file, before the umask applies.
 const READABLE: u32 = 0o666;
 
 #[cfg(test)]
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_is_refused_with_its_flag() {
+    fn the_error_for_an_unwritable_file_names_its_flag() {
         let folder = tempfile::tempdir().unwrap();
         for path in [folder.path().to_owned(), folder.path().join("none/seen.json")] {
             let error = check_file(&path, "--record").unwrap_err().to_string();

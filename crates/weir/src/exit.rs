@@ -25,8 +25,8 @@ pub(crate) enum Ending {
     Misused,
 }
 
-/// The exit status. 0: success. 1: the measured object failed. 2: wrong use. Prints the error to
-/// stderr.
+/// Returns the exit status (0: success; 1: the measured object failed; 2: wrong use) and prints an
+/// error to stderr.
 pub(crate) fn code(outcome: anyhow::Result<Ending>) -> ExitCode {
     match outcome {
         Ok(Ending::Fine) => ExitCode::SUCCESS,
@@ -45,17 +45,18 @@ pub(crate) fn code(outcome: anyhow::Result<Ending>) -> ExitCode {
 pub(crate) struct Unusable(String);
 
 impl Unusable {
-    /// `doing` is a verb, as in `write`, and `flag` the flag with which the user named the path.
+    /// Builds the error for a path. `doing` is a verb, as in `write`; `flag` is the flag with which
+    /// the user named the path.
     pub(crate) fn path(doing: &str, path: &Path, cause: &io::Error, flag: &str) -> Self {
         Self(format!("cannot {doing} {}: {cause}; name another with {flag}", path.display()))
     }
 
-    /// The error for a path that is an argument without a flag.
+    /// Builds the error for a path that is an argument without a flag.
     pub(crate) fn argument(doing: &str, path: &Path, cause: &io::Error) -> Self {
         Self(format!("cannot {doing} {}: {cause}; name another file", path.display()))
     }
 
-    /// The error for a directory that must be empty; `name` is an entry in it.
+    /// Builds the error for a directory that must be empty; `name` is an entry in it.
     pub(crate) fn held(directory: &Path, name: &OsStr, flag: &str) -> Self {
         let (directory, name) = (directory.display(), name.display());
         Self(format!(
@@ -76,7 +77,7 @@ impl fmt::Display for Unusable {
     }
 }
 
-/// The error and its causes without repetition: most messages already contain their cause.
+/// Formats the error and its causes without repetition: most messages already contain their cause.
 fn error_text(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |text, cause| match cause.to_string() {
         cause if text.contains(&cause) => text,

@@ -5,8 +5,8 @@
 
 use clap::Command;
 
-/// The command and its subcommands, with each paragraph of their last texts (`after_help`) on one
-/// line.
+/// Joins each paragraph of the last help text (`after_help`) into one line, for the command and its
+/// subcommands.
 pub(crate) fn with_flowing_paragraphs(command: Command) -> Command {
     let text = command.get_after_help().map(|text| flowing(&text.to_string()));
     let command = match text {
@@ -109,7 +109,7 @@ mod tests {
 
     /// The exceptions print a file, or run until they are stopped or until their command ends.
     #[test]
-    fn every_other_verb_has_json() {
+    fn every_verb_but_the_exceptions_has_a_json_flag() {
         let without = [
             "weir completions",
             "weir accel unit",

@@ -20,7 +20,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 use units::foreign;
 
-/// The form of the log's lines.
+/// The format of the log's lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum LogFormat {
     #[default]
@@ -33,7 +33,7 @@ pub(crate) enum LogFormat {
 pub(crate) enum Logger {
     /// A command that a user runs: logs warnings, without the time.
     Command,
-    /// An end of a tunnel: also logs who connects, with the time.
+    /// A tunnel process: also logs who connects, with the time.
     Daemon,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct LogTo {
 }
 
 /// Logs to stderr unless `to` names other destinations. `WEIR_LOG` sets the level, and
-/// `WEIR_LOG_FORMAT` the form unless a flag sets it.
+/// `WEIR_LOG_FORMAT` the format unless a flag sets it.
 pub(crate) fn start(logger: Logger, format: Option<LogFormat>, to: &LogTo) -> anyhow::Result<()> {
     let usual = to.level.unwrap_or(match logger {
         Logger::Command => "warn",
@@ -55,8 +55,8 @@ pub(crate) fn start(logger: Logger, format: Option<LogFormat>, to: &LogTo) -> an
     let filter = EnvFilter::try_from_env(LEVEL).unwrap_or_else(|_| usual.into());
     let (filter, level) = reload::Layer::new(filter);
     let set = move |wanted: &str| {
-        // The levels that this program passes are valid, and the subscriber exists until the
-        // program ends.
+        // Cannot fail: the levels that this program passes are valid, and the subscriber exists
+        // until the program ends.
         let _ = level.reload(EnvFilter::new(wanted));
     };
     let _ = SET_LEVEL.set(Box::new(set));
@@ -151,8 +151,8 @@ pub(crate) fn set_level(level: &str) {
 type SetLevel = Box<dyn Fn(&str) + Send + Sync>;
 static SET_LEVEL: OnceLock<SetLevel> = OnceLock::new();
 
-/// Formats each field as part of one line. The crates below escape texts from outside themselves;
-/// the subscriber escapes texts that a crate missed.
+/// Builds the subscriber, which writes each event as one line. The crates below escape texts from
+/// outside; the subscriber escapes texts that a crate missed.
 fn subscriber(
     out: impl for<'a> MakeWriter<'a> + Send + Sync + 'static,
     filter: impl Layer<Registry> + Send + Sync,
@@ -211,7 +211,7 @@ fn json(mut writer: Writer<'_>, level: Level, event: &Event<'_>) -> fmt::Result 
     writeln!(writer, "{}", Value::Object(object.0))
 }
 
-/// syslog(3)
+/// Returns the level's priority in the journal (syslog(3)).
 fn priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_one_line_whatever_is_in_it() {
+    fn an_event_with_any_text_is_one_log_line() {
         let text = logged(Lines::Plain, || {
             let why = "no\n WARN forged\x1b[2J\u{202e}";
             tracing::warn!(%why, peer = ?"laptop", count = 3, "refused by {why}");
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_an_object_per_line_and_the_journal_a_priority() {
+    fn json_logs_have_an_object_per_line_and_journal_lines_a_priority() {
         let log = || {
             let reason = "no\nsuch key";
             tracing::warn!(address = %"192.0.2.7", port = 5, reason, omitted = 0_u64, "refused");

@@ -115,8 +115,8 @@ fn parse(words: Vec<std::ffi::OsString>) -> Result<Arguments, clap::Error> {
     Arguments::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command()))
 }
 
-/// clap advises to write `--` in front of every option that it does not know, where a misspelt
-/// option is far more likely.
+/// Removes clap's advice to write `--` in front of an unknown option: a misspelt option is far more
+/// likely.
 fn without_dashes_advice(mut error: clap::Error) -> clap::Error {
     if error.kind() == ErrorKind::UnknownArgument {
         error.remove(ContextKind::Suggested);

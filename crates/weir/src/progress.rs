@@ -136,7 +136,7 @@ struct Steps {
     begun: Instant,
     left: usize,
     finished: usize,
-    /// The time of one step by the estimate.
+    /// The estimated time of one step.
     estimated: Duration,
     /// The end of the last finished step.
     last: Instant,
@@ -155,8 +155,8 @@ impl Remaining {
         }
     }
 
-    /// The remaining time; `None` without steps. The estimate counts as one measured step, so that
-    /// its weight decreases.
+    /// Returns the remaining time; `None` without steps. The estimate counts as one measured step,
+    /// so that its weight decreases.
     fn left(&self, now: Instant) -> Option<Duration> {
         let steps = self.steps.as_ref().filter(|steps| steps.left > 0)?;
         let measured = steps.last.saturating_duration_since(steps.begun);
@@ -168,14 +168,14 @@ impl Remaining {
     fn words(&self, now: Instant) -> String {
         match self.left(now) {
             None => "finishing".to_owned(),
-            // The current step takes longer than the previous steps.
+            // The current step already takes longer than the previous steps.
             Some(left) if left < Duration::from_secs(1) => "a moment left".to_owned(),
             Some(left) => format!("{} left", shown::seconds(left.as_secs_f64().round())),
         }
     }
 }
 
-/// A note on a turn that was repeated, or that took much longer than estimated.
+/// Returns a note on a turn that was repeated, or that took much longer than estimated.
 fn delay(outcome: &Outcome, took: Duration, estimate: Duration) -> Option<String> {
     let place = place(&outcome.system, &outcome.axes);
     if let Verdict::Measured(measured) = &outcome.verdict
@@ -191,7 +191,7 @@ fn delay(outcome: &Outcome, took: Duration, estimate: Duration) -> Option<String
     })
 }
 
-/// `tcp-cubic at loss 1%`.
+/// Formats a cell as `tcp-cubic at loss 1%`.
 fn place(system: &str, axes: &Axes) -> String {
     let at: Vec<String> = axes.iter().map(|(axis, value)| format!("{axis} {value}")).collect();
     if at.is_empty() { system.to_owned() } else { format!("{system} at {}", at.join(", ")) }
@@ -211,7 +211,7 @@ mod tests {
     use lab::{Flaw, Measurement};
 
     #[test]
-    fn the_time_left_follows_the_steps_measured_so_far() {
+    fn the_remaining_time_follows_the_measured_steps() {
         let begun = Instant::now();
         let at = |seconds: u64| begun + Duration::from_secs(seconds);
         let mut remaining = Remaining::new(begun, 10, Duration::from_secs(20));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_took_much_longer_than_estimated_is_named_with_the_reason_if_one_is_known() {
+    fn a_note_names_a_turn_that_far_exceeded_its_estimate_and_the_known_reason() {
         let axes = Axes::from([("loss".to_owned(), "1%".to_owned())]);
         let outcome =
             |verdict| Outcome { system: "cubic".to_owned(), axes: axes.clone(), block: 0, verdict };

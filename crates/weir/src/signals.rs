@@ -3,15 +3,15 @@ use lab::Cancel;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-/// The first Ctrl-C, SIGTERM or SIGHUP requests an orderly end. A second signal ends the process at
-/// once, and the kernel cleans up.
+/// Handles signals: the first Ctrl-C, SIGTERM or SIGHUP requests an orderly end. A second signal
+/// ends the process at once, and the kernel cleans up.
 pub(crate) fn cancel_on_signals() -> anyhow::Result<Cancel> {
     let cancel = Cancel::default();
     let ignored = ignored_signals();
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         // Respect ignored signals, as nohup(1) sets them. Handle SIGINT even if it is ignored: a
-        // script's background jobs start with SIGINT ignored, and a user who sends SIGINT to such a
-        // job wants to end it.
+        // script's background jobs start with SIGINT ignored. A user who sends SIGINT to such a job
+        // wants to end it.
         if signal == SIGHUP && ignored & (1 << (signal - 1)) != 0 {
             continue;
         }
@@ -23,7 +23,7 @@ pub(crate) fn cancel_on_signals() -> anyhow::Result<Cancel> {
     Ok(cancel)
 }
 
-/// The mask from `proc_pid_status(5)`; none if it cannot be read.
+/// Reads the mask of ignored signals from `proc_pid_status(5)`; 0 if it cannot be read.
 fn ignored_signals() -> u64 {
     std::fs::read_to_string("/proc/self/status")
         .ok()

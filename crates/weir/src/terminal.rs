@@ -10,7 +10,8 @@ pub(crate) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// The columns of the terminal that shows standard output; `None` if no terminal does.
+/// Returns the number of columns of the terminal that shows standard output; `None` if no terminal
+/// does.
 pub(crate) fn columns() -> Option<usize> {
     let size = tcgetwinsize(io::stdout()).ok()?;
     // A terminal without a known size reports 0 columns.
@@ -22,7 +23,8 @@ pub(crate) fn shows_and_reads() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// The columns and lines of the terminal that shows standard output, if the terminal reports them.
+/// Returns the numbers of columns and lines of the terminal that shows standard output, if the
+/// terminal reports them.
 pub(crate) fn size() -> Option<(usize, usize)> {
     let size = tcgetwinsize(io::stdout()).ok()?;
     let size = (usize::from(size.ws_col), usize::from(size.ws_row));
@@ -52,7 +54,7 @@ impl Screen {
         show(&format!("\x1b[H{text}\x1b[J{foot}"))
     }
 
-    /// The key that is pressed within a tenth of a second.
+    /// Waits a tenth of a second for a key press and returns the key.
     pub(crate) fn key(&self) -> io::Result<Option<u8>> {
         if !is_readable()? {
             return Ok(None);
@@ -121,7 +123,7 @@ impl Drop for EchoOff {
     }
 }
 
-/// Waits a tenth of a second for a whole line.
+/// Waits up to a tenth of a second for a whole line of input.
 fn is_readable() -> io::Result<bool> {
     let stdin = io::stdin();
     let turn = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };

@@ -31,7 +31,7 @@ pub(crate) fn every_second(
     Ok(())
 }
 
-/// The document as text; with `compact` on one line.
+/// Formats the document; with `compact` on one line.
 pub(crate) fn document(document: &serde_json::Value, compact: bool) -> anyhow::Result<String> {
     let text = match compact {
         true => serde_json::to_string(document)?,

@@ -1,5 +1,5 @@
-//! The documents: every command in them exists with its options, every file in them is accepted,
-//! every variable of the environment is named, and JSON follows the schemas.
+//! Checks the documents. Every command exists with its options, every file is accepted, every
+//! variable of the environment is named, and JSON follows the schemas.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::Sandbox;
 
-/// The text of each document, by its path from the root of the project.
+/// Reads the text of each document, by its path from the root of the project.
 fn documents() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut folders = vec![root.join("docs")];
@@ -29,14 +29,14 @@ fn documents() -> Vec<(PathBuf, String)> {
     files.iter().map(|path| (path.clone(), text(path))).collect()
 }
 
-/// The fragments of one language.
+/// Returns the fenced blocks of one language.
 fn fragments<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
     let open = format!("```{language}\n");
     let parts = text.split(open.as_str()).skip(1);
     parts.filter_map(|part| part.split_once("\n```").map(|(fragment, _)| fragment)).collect()
 }
 
-/// The commands of `weir` in a console fragment, as the shell would pass them.
+/// Returns the commands of `weir` in a console block, as the shell would pass them.
 fn commands(fragment: &str) -> Vec<Vec<String>> {
     let joined = fragment.replace("\\\n", " ");
     let mut found = Vec::new();
@@ -57,7 +57,7 @@ fn commands(fragment: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Whether the words before the program only run it elsewhere.
+/// Whether the words before the program only start it, for example in another namespace.
 fn is_start(before: &str) -> bool {
     let before = before.trim();
     before.is_empty() || before.ends_with('=') || before.starts_with("ip netns exec")
@@ -121,7 +121,7 @@ fn every_command_exists_with_its_options() {
 
 /// Any user may put a socket into `/tmp`, and commands would connect to that user's process.
 #[test]
-fn no_document_and_no_help_puts_sockets_into_a_directory_of_everyone() {
+fn documents_and_help_put_no_socket_into_a_world_writable_directory() {
     let mut texts = documents();
     for words in [&["switch", "run"][..], &["switch", "call"], &["switch", "add-flow"], &["gen"]] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -172,8 +172,8 @@ fn every_lab_and_policy_file_in_the_documents_is_accepted() {
     assert!(labs > 0 && policies > 0, "{labs} labs, {policies} policies");
 }
 
-/// The command of a page on record builds its commit, names an existing lab in the form that the
-/// page shows, and has flags that exist.
+/// The command of a page on record must build the page's commit, name an existing lab in the page's
+/// form, and have only flags that exist.
 #[test]
 fn every_recorded_page_ends_with_the_command_that_made_it() {
     let (mut count, mut wrong) = (0, Vec::new());
@@ -370,7 +370,7 @@ fn follows(schema: &str, document: &str) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The part of JSON Schema that these schemas use.
+/// Validates `value` against the part of JSON Schema that these schemas use.
 fn check(schema: &Value, value: &Value, place: &str, wrong: &mut Vec<String>) {
     let kind = match value {
         Value::Null => "null",

@@ -225,7 +225,7 @@ fn no_command_waits_for_a_pipe() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// Users pass reports on.
+/// Users pass reports on to other people.
 #[test]
 fn a_secret_of_the_kernels_command_line_is_in_no_report() {
     let Some(sandbox) = Sandbox::new() else { return };

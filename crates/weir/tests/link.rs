@@ -6,7 +6,7 @@ mod support;
 use std::process::Command;
 use support::{CommandOutput, Running, Sandbox, await_some, is_installed};
 
-/// A name for a link that no other test uses.
+/// Returns a name for a link that no other test uses.
 fn name(what: &str) -> String {
     format!("test-{}-{what}", std::process::id())
 }
@@ -163,9 +163,9 @@ fn without_a_queue_a_link_holds_100_ms_of_its_rate_and_follows_changes() {
     assert!(orderly(&running.end()));
 }
 
-/// An address request would take the first round trip of the first connection.
+/// An ARP request would cost the first connection a round trip.
 #[test]
-fn both_sides_of_a_command_have_each_others_hardware_address() {
+fn both_namespaces_of_link_run_know_each_others_mac_address() {
     let Some(sandbox) = Sandbox::new() else { return };
     // On a busy machine the far side needs longer than its head start.
     let far = "ip neigh > far; touch done; sleep 600";
@@ -255,7 +255,7 @@ fn two_links_cannot_have_the_same_name_and_a_removed_interface_ends_its_link() {
 
 /// An existing interface must stay unchanged; the command warns about an address on it.
 #[test]
-fn existing_interfaces_are_attached_to_and_left_alone() {
+fn existing_interfaces_are_attached_and_stay_unchanged() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ip = |words: &str| {
         let mut command = Command::new("ip");
@@ -286,7 +286,7 @@ fn existing_interfaces_are_attached_to_and_left_alone() {
 }
 
 #[test]
-fn a_file_takes_the_same_settings_as_flags() {
+fn a_file_of_a_link_takes_the_same_settings_as_flags() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("wan.toml", "rate = \"5mbit\"\nspin = \"0us\"\n[ba]\nloss = \"3%\"\n");
     sandbox.write("bad.toml", "rate = \"5mbit\"\ndelai = \"1ms\"\n");

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use support::is_installed;
 
-/// Shared memory of both kinds outlives the program that made it.
+/// Shared memory, as a file or as a System V segment, outlives the program that made it.
 #[test]
 fn shared_memory_that_a_test_leaves_behind_is_found() {
     for program in ["ipcmk", "ipcrm"] {
@@ -63,9 +63,10 @@ with open(os.environ["file"], "r+b") as file:
     assert!(output.status.success(), "{output:?}");
 }
 
-/// The case's last check failed; it asks for tunnels and NSH elsewhere, which must not excuse it.
+/// The case failed at its last check. Its other lines ask for tunnels and NSH, which must not
+/// excuse the failure.
 #[test]
-fn a_case_of_open_vswitch_is_excused_by_the_lines_that_differ_alone() {
+fn only_the_lines_that_differ_excuse_a_failed_open_vswitch_case() {
     if !is_installed("python3") {
         return testing::skip(testing::Need::Program("python3"));
     }

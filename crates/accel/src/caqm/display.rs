@@ -16,8 +16,8 @@ impl CaqmStatus {
         self.presence == Presence::Nothing
     }
 
-    /// The status as text, in lines of at most `width` characters unless the required columns are
-    /// wider.
+    /// Formats the status as text, in lines of at most `width` characters unless the required
+    /// columns are wider.
     pub fn to_text(&self, width: usize) -> String {
         let mut text = self.answer() + "\n";
         if self.presence != Presence::Whole {
@@ -52,7 +52,7 @@ impl CaqmStatus {
         text
     }
 
-    /// The first line: the state, and how many ends use CAQM.
+    /// Returns the first line: the state, and how many ends use CAQM.
     fn answer(&self) -> String {
         match self.presence {
             Presence::Nothing => return "caqm is off".to_owned(),

@@ -61,7 +61,7 @@ pub fn change(
     Ok((change, found.into_iter().map(|found| found.name).collect()))
 }
 
-/// An error if an interface that [`change`] would use does not exist.
+/// Checks that every interface that [`change`] would use exists.
 pub(crate) fn check_interfaces(interfaces: &[InterfaceName]) -> Result<(), AccelError> {
     interfaces.iter().try_for_each(|name| name.find().map(drop))?;
     let present = Pins::open_of(&pins::CAQM)?.presence() == Presence::Whole;
@@ -128,7 +128,7 @@ pub fn remove() -> Result<Removed, AccelError> {
     Ok(Removed { there, switched: SwitchedConnections::default(), foreign: pins.foreign()? })
 }
 
-/// The plan as the kernel has it, which may differ from the last command's.
+/// Reads the plan in force from the kernel; it may differ from the last command's.
 pub(crate) fn in_force(pins: &Pins) -> Result<Plan, AccelError> {
     if pins.presence() != Presence::Whole {
         return Ok(Plan::default());
@@ -138,8 +138,8 @@ pub(crate) fn in_force(pins: &Pins) -> Result<Plan, AccelError> {
     Ok(Plan { rules, network: Network::from_bytes(&network) })
 }
 
-/// The interfaces with CAQM: the kernel's key of each, and the name of each interface that still
-/// exists.
+/// Reads the interfaces with CAQM: the kernel's key of each, and the name of each interface that
+/// still exists.
 pub(crate) fn interfaces(
     pins: &Pins,
 ) -> Result<Vec<(u64, u32, Option<InterfaceName>)>, AccelError> {

@@ -63,8 +63,8 @@ impl InterfaceName {
         }
     }
 
-    /// The Ethernet interfaces of this namespace whose numbers are set in the bitmap, as in the
-    /// reference's `filter_nics`.
+    /// Finds the Ethernet interfaces of this namespace whose numbers are set in the bitmap, as in
+    /// the reference's `filter_nics`.
     pub(crate) fn of_bitmap(bitmap: u64) -> Result<Vec<Self>, AccelError> {
         let all = kernel_calls::ethernet_interfaces().map_err(failed)?;
         let numbers = (0..u64::BITS).filter(|number| bitmap >> number & 1 == 1);
@@ -98,7 +98,7 @@ impl InterfaceName {
 }
 
 impl FoundInterface {
-    /// All Ethernet interfaces of this namespace.
+    /// Finds all Ethernet interfaces of this namespace.
     pub(crate) fn all_here() -> Result<Vec<Self>, AccelError> {
         let cookie = kernel_calls::namespace_cookie().map_err(failed)?;
         let interfaces = kernel_calls::ethernet_interfaces().map_err(failed)?;
@@ -110,7 +110,7 @@ impl FoundInterface {
         Ok(interfaces.into_iter().map(found).collect())
     }
 
-    /// All Ethernet interfaces of all namespaces in use, with a name for each namespace.
+    /// Finds all Ethernet interfaces of all namespaces in use, with a name for each namespace.
     pub(crate) fn everywhere() -> Result<Vec<Self>, AccelError> {
         let found = run_in_each(|inside| {
             let namespace = inside.map(|inside| match inside {
@@ -129,7 +129,7 @@ impl FoundInterface {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// `struct caqm_place` of bpf/caqm_flow.h.
+    /// Encodes the interface as `struct caqm_place` of bpf/caqm_flow.h.
     pub(crate) fn key(&self) -> [u8; KEY_BYTES] {
         let mut key = [0; KEY_BYTES];
         key[..8].copy_from_slice(&self.cookie.to_ne_bytes());
@@ -143,7 +143,7 @@ impl FoundInterface {
         Some((cookie, index))
     }
 
-    /// The names of the interface's links.
+    /// Returns the names of the links that attach both programs to the interface.
     pub(crate) fn links(&self) -> [String; 2] {
         links(self.cookie, self.index)
     }

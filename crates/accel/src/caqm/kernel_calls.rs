@@ -14,7 +14,7 @@ pub(crate) enum Side {
     Out,
 }
 
-/// Interfaces whose frames begin with two MAC addresses, by number and name.
+/// Lists the interfaces whose frames begin with two MAC addresses, by number and name.
 pub(super) fn ethernet_interfaces() -> io::Result<Vec<(u32, String)>> {
     let socket = any_socket()?;
     // SAFETY: takes no argument; the list is read up to its entry of zeroes and then freed.
@@ -43,7 +43,7 @@ pub(super) fn ethernet_interfaces() -> io::Result<Vec<(u32, String)>> {
     Ok(found)
 }
 
-/// The kernel's cookie of the calling thread's network namespace.
+/// Returns the kernel's cookie of the calling thread's network namespace.
 pub(super) fn namespace_cookie() -> io::Result<u64> {
     let socket = any_socket()?;
     let mut cookie = 0_u64;

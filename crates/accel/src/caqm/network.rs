@@ -29,7 +29,7 @@ pub enum Negotiation {
     Option,
     /// By two of TCP's reserved bits, as in the reference kernel. The ends do not ask the ports.
     Bits,
-    /// An end offers in both ways, and answers an option by an option.
+    /// By both: an end offers an option and bits, and answers an option by an option.
     Both,
 }
 
@@ -44,7 +44,7 @@ impl Negotiation {
         }
     }
 
-    /// NEGOTIATE_OPTION and NEGOTIATE_BITS of bpf/caqm_flow.h.
+    /// Encodes the negotiation as NEGOTIATE_OPTION and NEGOTIATE_BITS of bpf/caqm_flow.h.
     fn number(self) -> u32 {
         match self {
             Self::Option => 1,
@@ -146,7 +146,7 @@ impl Network {
         Ok(())
     }
 
-    /// Names and values in the order of display.
+    /// Returns names and values in the order of display.
     pub fn entries(&self) -> [(&'static str, String); NAMES.len()] {
         let mut settings = self.settings;
         NAMES.map(|name| {
@@ -166,7 +166,7 @@ impl Network {
         })
     }
 
-    /// `struct caqm_settings` of bpf/caqm_flow.h.
+    /// Encodes the parameters as `struct caqm_settings` of bpf/caqm_flow.h.
     pub(crate) fn to_bytes(self, algorithm: &str) -> [u8; NETWORK_BYTES] {
         let own =
             [self.tpid.into(), self.cc_type, self.trusts_path.into(), self.negotiation.number()];
@@ -198,7 +198,7 @@ impl Network {
     }
 }
 
-/// The values that would be accepted.
+/// Describes the accepted values, for an error message.
 fn advice(name: &str, bounds: &RangeInclusive<u32>) -> String {
     let (least, most) = (*bounds.start(), *bounds.end());
     let mut settings = CaqmSettings::default();
@@ -221,7 +221,7 @@ fn advice(name: &str, bounds: &RangeInclusive<u32>) -> String {
     format!("{least} to {most} {unit}; {usual} is usual{zero}")
 }
 
-/// Bytes: the reference kernel accepts no larger unit.
+/// Maximum `mtu_unit` in bytes: the reference kernel accepts no larger unit.
 const MOST_MTU_UNIT: u32 = 9000;
 const NAMES: [&str; 15] = [
     "alpha",

@@ -23,7 +23,7 @@ pub struct Programs {
     ops: &'static str,
 }
 
-/// CAQM until this value is dropped, under a separate name and without a pin.
+/// CAQM under a separate name and without a pin; ends when this value is dropped.
 #[derive(Debug)]
 pub struct Unpinned {
     programs: Programs,
@@ -112,7 +112,8 @@ impl Programs {
 }
 
 impl Unpinned {
-    /// Handles all connections through these interfaces; each name begins with its namespace.
+    /// Starts CAQM for all connections through these interfaces; each name begins with its
+    /// namespace.
     pub fn start(
         name: &str,
         network: &Network,
@@ -150,17 +151,17 @@ impl Unpinned {
         })
     }
 
-    /// The algorithm's name on sockets.
+    /// Returns the algorithm's name on sockets.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The traffic counters so far.
+    /// Reads the traffic counters so far.
     pub fn totals(&self) -> Result<super::status::Totals, AccelError> {
         super::status::Totals::read(&self.programs.algorithm.map(pins::TOTALS)?)
     }
 
-    /// The state of each connection, by socket cookie.
+    /// Reads the state of each connection, by socket cookie.
     pub fn views(&self) -> Result<std::collections::HashMap<u64, super::view::View>, AccelError> {
         super::view::read_of(|spec| spec.share(pins::RECORDS, &self.programs.algorithm))
     }

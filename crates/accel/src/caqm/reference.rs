@@ -62,7 +62,7 @@ const fn setting(
     ReferenceSetting { name, usual, key, how }
 }
 
-/// All settings with their values, as JSON.
+/// Formats all settings with their values as JSON.
 pub fn list_to_json(status: &CaqmStatus) -> Value {
     let row = |setting: &ReferenceSetting| {
         json!({
@@ -85,7 +85,7 @@ pub fn list_to_json(status: &CaqmStatus) -> Value {
     SETTINGS.iter().map(row).chain(more).collect()
 }
 
-/// All settings with their values, as a table.
+/// Formats all settings with their values as a table.
 pub fn list_to_text(status: &CaqmStatus) -> String {
     let known = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let heads = ["name in openEuler", "default there", "key", "value", "how"].map(str::to_owned);
@@ -167,7 +167,7 @@ pub(super) fn in_own_words(text: &str) -> Result<Cow<'_, str>, AccelError> {
     }
 }
 
-/// The interfaces of a bitmap, by their numbers.
+/// Returns advice that lists the interfaces of a bitmap by their numbers.
 fn filter_advice(value: &str) -> String {
     let digits = value.strip_prefix("0x").map(|hex| u64::from_str_radix(hex, 16));
     let bitmap = digits.unwrap_or_else(|| value.parse());
@@ -187,7 +187,7 @@ fn filter_advice(value: &str) -> String {
     }
 }
 
-/// The name without its prefix; `None` if the prefix is missing.
+/// Returns the name without its prefix; `None` if the prefix is missing.
 fn stripped(name: &str) -> Option<&str> {
     let name = name.strip_prefix("net.core.").unwrap_or(name);
     let name = name.strip_prefix("sysctl_").unwrap_or(name);

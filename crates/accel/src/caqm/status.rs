@@ -112,7 +112,7 @@ impl CaqmStatus {
     }
 }
 
-/// Connections in the calling thread's namespace.
+/// Lists the connections in the calling thread's namespace.
 fn flows_here(
     views: &HashMap<u64, View>,
     inside: Option<&NamespaceId>,
@@ -142,7 +142,7 @@ impl Totals {
         Ok(Self { cpus: cpus.iter().map(|bytes| CpuTotals::from_bytes(bytes)).collect() })
     }
 
-    /// The sum over all CPUs.
+    /// Sums the counters over all CPUs.
     pub fn sum(&self) -> CpuTotals {
         let sum = |of: fn(&CpuTotals) -> u64| self.cpus.iter().map(of).sum();
         CpuTotals {
@@ -165,7 +165,7 @@ impl Totals {
 }
 
 impl CpuTotals {
-    /// `struct caqm_totals` of bpf/caqm_flow.h.
+    /// Parses `struct caqm_totals` of bpf/caqm_flow.h.
     fn from_bytes(bytes: &[u8]) -> Self {
         let word = |index: usize| {
             let word = bytes.get(8 * index..).and_then(<[u8]>::first_chunk);
@@ -189,7 +189,7 @@ impl CpuTotals {
         }
     }
 
-    /// The counters by name.
+    /// Returns the counters by name.
     pub fn entries(&self) -> [(&'static str, u64); 14] {
         [
             ("sent_packets", self.sent_packets),

@@ -17,13 +17,13 @@ pub struct View {
     pub granted: Bytes,
     /// ... and decreases.
     pub refused: Bytes,
-    /// The part of the peer's requests that the ports granted, ......
+    /// The part of the peer's requests that the ports granted, ...
     pub approved: Bytes,
     /// ... and the decreases that the ports ordered.
     pub denied: Bytes,
     /// Increases and decreases that this end has not yet reported to the peer.
     pub owed: (Bytes, Bytes),
-    /// Segments.
+    /// The window, in segments.
     pub window: u32,
     /// The window doubles each round trip if every request is approved.
     pub start: bool,
@@ -67,7 +67,7 @@ pub(crate) fn read_of(
 }
 
 impl View {
-    /// `struct caqm_view` of bpf/caqm_view.h.
+    /// Parses `struct caqm_view` of bpf/caqm_view.h.
     fn from_bytes(bytes: &[u8; VIEW_BYTES]) -> (u64, Self) {
         let wide = |index: usize| {
             u64::from_ne_bytes(bytes[8 * index..].first_chunk().copied().unwrap_or_default())

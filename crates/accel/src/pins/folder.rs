@@ -144,7 +144,7 @@ impl Folder {
     }
 }
 
-/// The reason why other users can create entries there, if they can.
+/// Returns the reason why other users can create entries there, if they can.
 fn exposed(about: &Stat) -> Option<String> {
     let mode = Mode::from_raw_mode(about.st_mode);
     if about.st_uid != ROOT {

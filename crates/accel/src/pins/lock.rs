@@ -19,7 +19,8 @@ pub(super) struct CommandLock {
 }
 
 impl CommandLock {
-    /// Locks `bpf` itself if /run cannot be written: no other trace of a command is possible there.
+    /// Waits for the lock. Locks `bpf` itself if /run cannot be written: no other trace of a
+    /// command is possible there.
     pub(super) fn wait(bpf: &Folder) -> Result<Self, AccelError> {
         let run = Folder::of_system(Path::new(RUN))?;
         let mut timeout = LockTimeout::new();

@@ -41,7 +41,8 @@ impl Core for Caqm {
     }
 }
 
-/// The calls of simulated connections: over ports with CAQM and without, with loss and pauses.
+/// Records the calls of simulated connections: over ports with CAQM and without, with loss and
+/// pauses.
 pub(crate) fn from_worlds() -> Vec<Step<Caqm>> {
     RECORD.with_borrow_mut(|record| *record = Some(Vec::new()));
     for (number, (queue, loss, demand)) in [
@@ -90,7 +91,7 @@ fn run(queue: &str, loss: &str, demand: Demand, seed: u64) {
     World::new(&shape.topology, flows.collect(), config).unwrap().run();
 }
 
-/// A call for random sequences.
+/// Draws a call for random sequences.
 pub(crate) fn any_call(random: &mut Pcg64Mcg) -> u32 {
     match random.random_range(0..64) {
         0 => Caqm::INIT,

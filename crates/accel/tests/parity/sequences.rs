@@ -4,7 +4,7 @@ use crate::step::{Core, Step};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// Recorded sequences with some inputs of the calls changed.
+/// Returns recorded sequences in which some inputs of the calls are changed.
 pub(crate) fn changed<C: Core>(recorded: &[Step<C>], count: usize) -> Vec<Step<C>> {
     let mut random = Pcg64Mcg::seed_from_u64(1);
     let mut steps = Vec::with_capacity(count);
@@ -30,7 +30,8 @@ pub(crate) fn changed<C: Core>(recorded: &[Step<C>], count: usize) -> Vec<Step<C
     steps
 }
 
-/// Random sequences of calls: the first call sets up a state, and `call` draws the other calls.
+/// Builds random sequences of calls: the first call sets up a state, and `call` draws the other
+/// calls.
 pub(crate) fn senseless<C: Core>(
     count: usize,
     mut call: impl FnMut(&mut Pcg64Mcg) -> u32,
@@ -50,7 +51,7 @@ pub(crate) fn senseless<C: Core>(
     steps
 }
 
-/// Edge values that break programs, or any other number.
+/// Draws an edge value that breaks programs, or any other number.
 fn absurd(random: &mut Pcg64Mcg) -> u32 {
     const EDGES: [u32; 14] = [
         0,

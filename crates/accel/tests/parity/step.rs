@@ -14,13 +14,13 @@ pub(crate) trait Core: Debug + Clone + PartialEq {
     /// The first call of a sequence, which sets up a state.
     const INIT: u32;
 
-    /// The size of a step in bytes.
+    /// Returns the size of a step in bytes.
     fn size() -> usize;
 
-    /// The range of a step that holds the inputs of the call.
+    /// Returns the range of a step that holds the inputs of the call.
     fn input_words() -> Range<usize>;
 
-    /// The offset of the results: the state, which is also an input, and the decision.
+    /// Returns the offset of the results: the state, which is also an input, and the decision.
     fn result() -> usize;
 
     /// # Safety
@@ -72,14 +72,14 @@ impl<C: Core> Step<C> {
         &self.bytes()[C::result()..]
     }
 
-    /// Another step's call, from this step's final state.
+    /// Builds another step's call from this step's final state.
     pub(crate) fn follow(&self, next: &Self) -> Self {
         let mut step = next.clone();
         step.bytes_mut()[C::result()..].copy_from_slice(self.result());
         step
     }
 
-    /// This step after the native build has taken it.
+    /// Returns this step after the native build has taken it.
     pub(crate) fn taken(&self) -> Self {
         let mut step = self.clone();
         // SAFETY: the buffer has the size and the alignment of the struct; the core keeps no

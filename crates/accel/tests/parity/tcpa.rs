@@ -41,7 +41,7 @@ impl Core for Tcpa {
     }
 }
 
-/// All calls of tcpa connections in worlds that together have every kind of impairment.
+/// Records all calls of tcpa connections in worlds that together have every kind of impairment.
 pub(crate) fn from_worlds() -> Vec<Step<Tcpa>> {
     let mut steps = Vec::new();
     for (number, world) in WORLDS.iter().enumerate() {
@@ -50,7 +50,7 @@ pub(crate) fn from_worlds() -> Vec<Step<Tcpa>> {
     steps
 }
 
-/// A call for random sequences: mostly ACKs.
+/// Draws a call for random sequences: mostly ACKs.
 pub(crate) fn any_call(random: &mut Pcg64Mcg) -> u32 {
     let call = match random.random_range(0..64) {
         0 => Call::Init,

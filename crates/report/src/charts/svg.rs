@@ -1,5 +1,5 @@
 //! Inline SVG. Colours and type come from the page's style sheet through classes (`c0` … `c7`,
-//! `stroke`, `fill`, `line`, …), so one drawing serves the light and the dark theme.
+//! `stroke`, `fill`, `line`, …). One drawing therefore serves the light and the dark theme.
 //!
 //! Every chart has a title and a description for assistive technology. The points of lines can be
 //! focused, and a chart without such points is an image. The page puts a
@@ -27,7 +27,7 @@ pub use strip::{Strip, StripRow};
 /// The texts of every chart for assistive technology, and its id within the page.
 #[derive(Debug, Clone, Default)]
 pub struct Caption {
-    /// Unique within the page.
+    /// The SVG's id, unique within the page.
     pub id: String,
     /// The name of the chart (the SVG's `title`).
     pub title: String,

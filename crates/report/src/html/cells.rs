@@ -79,7 +79,7 @@ fn over_time(index: usize, mine: &[(usize, &Series)]) -> Markup {
     }
 }
 
-/// Each series as a chart. `mine` holds each series with its index in the page's data.
+/// Draws each series as a chart. `mine` holds each series with its index in the page's data.
 pub(super) fn charts(index: usize, mine: &[(usize, &Series)]) -> Markup {
     html! {
         div class="charts" {

@@ -24,7 +24,7 @@ pub(super) fn page(title: &str, body: &Markup, drawn: &[&Series]) -> String {
     page.into_string()
 }
 
-/// The document's head. Only this page's own script and style may run.
+/// Renders the document's head. Only this page's own script and style may run.
 fn head(title: &str) -> Markup {
     let policy = format!(
         "default-src 'none'; script-src '{SCRIPT_HASH}'; style-src '{STYLE_HASH}'; img-src data:; \

@@ -9,8 +9,8 @@ use crate::axis;
 use results::{Axes, Cell, Series, Shape};
 use units::foreign;
 
-/// The series that the page draws: the first repeat of each cell and name. The samples contain the
-/// other repeats.
+/// Chooses the series that the page draws: the first repeat of each cell and name. The samples
+/// contain the other repeats.
 pub(super) fn choose(series: &[Series]) -> Vec<&Series> {
     let mut chosen: IndexMap<(&str, &str, String), &Series> = IndexMap::new();
     for one in series {
@@ -54,12 +54,12 @@ pub(super) fn json(chosen: &[&Series]) -> String {
         .replace('&', "\\u0026")
 }
 
-/// The number of consecutive values that are averaged into one point of the drawing.
+/// Returns the number of consecutive values that are averaged into one point of the drawing.
 pub(super) fn stride(series: &Series) -> usize {
     series.time_s.len().div_ceil(MOST_POINTS).max(1)
 }
 
-/// A line's values, averaged for the drawing.
+/// Averages the values of a line for the drawing.
 pub(super) fn thinned(values: &[Option<f64>], stride: usize) -> Vec<Option<f64>> {
     let mean = |part: &[Option<f64>]| {
         let known: Vec<f64> = part.iter().flatten().copied().filter(|v| v.is_finite()).collect();
@@ -68,7 +68,7 @@ pub(super) fn thinned(values: &[Option<f64>], stride: usize) -> Vec<Option<f64>>
     values.chunks(stride).map(mean).collect()
 }
 
-/// The time axis, thinned for the drawing.
+/// Thins the time axis for the drawing.
 pub(super) fn thinned_time(series: &Series, stride: usize) -> Vec<f64> {
     series.time_s.chunks(stride).filter_map(|part| part.first().copied()).collect()
 }
@@ -105,7 +105,8 @@ fn encode(series: &Series) -> Value {
     json!({"name": shown(&series.name), "time": time, "lines": lines})
 }
 
-/// The indices before which samples are missing. A chart must not draw a line across these gaps.
+/// Finds the indices before which samples are missing. A chart must not draw a line across these
+/// gaps.
 fn holes(time: &[f64]) -> Vec<usize> {
     let mut steps: Vec<f64> = time.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let in_order = steps.clone();

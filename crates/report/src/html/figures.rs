@@ -13,7 +13,7 @@ use crate::interval::{self, Around};
 use crate::{Column, Panel, Pivot, answer, axis, comparison, method, number, pivot};
 use results::{Axes, Comparison, Results, Sample, Samples, metrics};
 
-/// The main metric along its axis, its distribution, and every repeat.
+/// Draws the main metric along its axis, its distribution, and every repeat.
 pub(super) fn charts(results: &Results, samples: &Samples) -> Markup {
     let Some(pivot) = Pivot::headline(results) else {
         return html! {};
@@ -69,7 +69,7 @@ pub(super) fn charts(results: &Results, samples: &Samples) -> Markup {
     }
 }
 
-/// Each ratio with its interval, as a chart and as a table.
+/// Draws each ratio with its interval, as a chart and as a table.
 pub(super) fn comparisons(results: &Results) -> Markup {
     let mut metrics: Vec<&str> = Vec::new();
     for comparison in &results.comparisons {
@@ -169,7 +169,7 @@ fn comparison_table(results: &Results) -> Markup {
     }
 }
 
-/// A panel of a table as a chart.
+/// Converts a panel of a table to a chart.
 pub(super) fn line_chart(pivot: &Pivot<'_>, panel: &Panel<'_>, id: &str) -> LineChart {
     let values: Vec<String> = panel.rows.iter().map(|row| row.value.clone()).collect();
     let mut lines: Vec<ChartLine> = Vec::new();
@@ -218,7 +218,7 @@ pub(super) fn line_chart(pivot: &Pivot<'_>, panel: &Panel<'_>, id: &str) -> Line
     }
 }
 
-/// The distributions of single events, such as a flow's completion or a request's latency.
+/// Builds the distributions of single events, such as a flow's completion or a request's latency.
 fn distributions(results: &Results, samples: &Samples) -> Vec<Cdf> {
     let systems = pivot::systems(results);
     let mut charts: Vec<(&str, &Axes, Cdf)> = Vec::new();

@@ -22,7 +22,8 @@ pub(super) fn section(results: &Results) -> Markup {
     }
 }
 
-/// The setting of the first primary comparison, or else the setting with the most values.
+/// Draws the main metric along an axis, in the setting of the first primary comparison, or else in
+/// the setting with the most values.
 fn along_an_axis(results: &Results) -> Option<LineChart> {
     let metric = pivot::headline(results)?;
     let place = results.comparisons.iter().find(|one| one.primary).map(|one| &one.axes);
@@ -42,8 +43,8 @@ fn along_an_axis(results: &Results) -> Option<LineChart> {
     })
 }
 
-/// The axes whose values are quantities: the axis that the lab names, then the axes with the most
-/// values.
+/// Returns the axes whose values are quantities: the axis that the lab names, then the axes with
+/// the most values.
 fn quantities(results: &Results) -> Vec<String> {
     let count = |name: &String| axis::values(results, name).len();
     let mut names = axis::names(results);
@@ -79,7 +80,7 @@ fn setting(results: &Results, fixed: &Axes) -> String {
     if named.is_empty() { String::new() } else { format!(" at {}", axis::describe(&named)) }
 }
 
-/// A dot for each cell. In a run with one point of the axes the systems stand side by side.
+/// Draws a dot for each cell. In a run with one point of the axes the systems stand side by side.
 fn dots(results: &Results) -> Option<LineChart> {
     let metric = pivot::headline(results)?;
     let places = Places::of(results);

@@ -64,7 +64,7 @@ fn row(row: &SummaryRow<'_>) -> Markup {
     }
 }
 
-/// The comparisons in the columns behind a value.
+/// Returns the comparisons in the columns that follow a value.
 fn behind<'a>(fields: &[Field<'a>]) -> Vec<&'a Comparison> {
     let verdicts = fields.iter().take_while(|field| matches!(field, Field::Verdict(_)));
     verdicts.filter_map(Field::verdict).collect()
@@ -110,7 +110,7 @@ fn value(
     }
 }
 
-/// `▲ 1.05×`; the tooltip shows the interval and the verdict as text.
+/// Renders a verdict as `▲ 1.05×`; the tooltip shows the interval and the verdict as text.
 fn verdict(one: &Comparison, named: bool) -> Markup {
     let class = match one.verdict {
         Verdict::Better => "verdict good",

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-/// Closed on a screen, open on paper.
+/// Renders a part that is closed on a screen and open on paper.
 pub(super) fn fold(id: &str, title: impl AsRef<str>, inside: &Markup) -> Markup {
     html! {
         details class="fold print" id=(id) {

@@ -8,7 +8,8 @@ use crate::overall::OverallTable;
 use crate::{axis, overall, pivot};
 use results::{Heat, Results, metrics};
 
-/// The table of means, and each metric's means by groups of cells. Empty if the lab has no means.
+/// Renders the table of means, and each metric's means by groups of cells. Empty if the lab has no
+/// means.
 pub(super) fn means(results: &Results) -> Markup {
     let Some(all) = overall::table(results) else { return html! {} };
     let headline = pivot::headline(results);

@@ -13,9 +13,9 @@ pub(super) struct Overlay {
     pub(super) charts: Vec<Series>,
 }
 
-/// For each point where more than one system has curves, a chart for each kind of curve, with the
-/// first line of every system. Empty if there are many points: the cells' own charts then show the
-/// curves.
+/// Builds the charts of each point at which more than one system has curves: one for each type of
+/// curve, with the first line of every system. Empty if there are many points, because the cells'
+/// own charts then show the curves.
 pub(super) fn overlays(series: &[Series], systems: &[String]) -> Vec<Overlay> {
     let mut places: Vec<(String, Axes, Vec<&Series>)> = Vec::new();
     for one in series.iter().filter(|one| one.shape == Shape::Lines && one.repeat == 0) {
@@ -46,8 +46,8 @@ pub(super) fn overlays(series: &[Series], systems: &[String]) -> Vec<Overlay> {
     places.into_iter().map(overlay).collect()
 }
 
-/// `first` is the index of the first chart in the page's data. `common` holds the axis values that
-/// most cells share.
+/// Renders the overlays. `first` is the index of the first chart in the page's data. `common` holds
+/// the axis values that most cells share.
 pub(super) fn section(overlays: &[Overlay], first: usize, common: &Axes) -> Markup {
     let first_of = |number: usize| {
         first + overlays[..number].iter().map(|overlay| overlay.charts.len()).sum::<usize>()
@@ -77,8 +77,8 @@ pub(super) fn section(overlays: &[Overlay], first: usize, common: &Axes) -> Mark
     }
 }
 
-/// A title with only the axes by which the point differs from most other points: among all axes
-/// they would be hard to find.
+/// Builds a title with only the axes by which the point differs from most other points: among all
+/// axes they would be hard to find.
 fn titled(axes: &Axes, common: &Axes) -> String {
     let own: Axes = axes
         .iter()
@@ -88,8 +88,8 @@ fn titled(axes: &Axes, common: &Axes) -> String {
     if own.is_empty() { "the usual path".to_owned() } else { axis::describe(&own) }
 }
 
-/// A series with a line for each system, over the times of all systems, so that each system has the
-/// same colour in every chart.
+/// Merges several systems' series into one, with a line for each system over the times of all, so
+/// that each system has the same colour in every chart.
 fn merged(name: &str, axes: &Axes, those: &[&Series], systems: &[String]) -> Series {
     let mut times: Vec<f64> = those.iter().flat_map(|one| one.time_s.iter().copied()).collect();
     times.sort_by(f64::total_cmp);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn systems_at_one_place_share_a_chart() {
+    fn systems_at_one_point_share_a_chart() {
         let series = [
             curve("a", "0%", &[0.0, 1.0, 2.0]),
             curve("b", "0%", &[1.0, 2.0, 3.0]),

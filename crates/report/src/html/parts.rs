@@ -7,7 +7,7 @@ use crate::axis;
 use crate::charts::svg::{BarRow, Bars, Caption};
 use results::{Cell, Results, metrics};
 
-/// The charts; empty if the lab names no metric with parts, or if no cell has the parts.
+/// Draws the charts; empty if the lab names no metric with parts, or if no cell has the parts.
 pub(super) fn charts(results: &Results) -> Markup {
     let family = results.view.as_ref().and_then(|view| view.parts.as_deref());
     let Some(family) = family else { return html! {} };
@@ -54,7 +54,7 @@ fn rows(results: &Results, system: &str, family: &str, parts: &[&str]) -> Vec<Ba
     own.map(row).filter(|row| !row.values.is_empty()).collect()
 }
 
-/// A value for each part; 0 for a part that this cell lacks. Empty if the cell has no part.
+/// Returns a value for each part; 0 for a part that this cell lacks. Empty if the cell has no part.
 fn values(cell: &Cell, family: &str, parts: &[&str]) -> Vec<f64> {
     let of = |part: &&str| cell.metrics.get(&format!("{family}.{part}")).map(|m| m.value());
     match parts.iter().any(|part| of(part).is_some()) {
@@ -63,7 +63,7 @@ fn values(cell: &Cell, family: &str, parts: &[&str]) -> Vec<f64> {
     }
 }
 
-/// The parts that any cell has, in the order in which they were measured.
+/// Returns the parts that any cell has, in the order in which they were measured.
 fn parts<'a>(results: &'a Results, family: &str) -> Vec<&'a str> {
     let mut parts: Vec<&str> = Vec::new();
     for name in results.cells.iter().flat_map(|cell| cell.metrics.keys()) {

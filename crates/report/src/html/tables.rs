@@ -12,7 +12,7 @@ use crate::{
 use results::{Axes, Results};
 use stats::Verdict;
 
-/// The tables of the main metric by system, if the first table has other columns.
+/// Renders the tables of the main metric by system, if the first table has other columns.
 pub(super) fn headline(results: &Results) -> Markup {
     let is_shown = results.confusion.is_some() || Summary::is_of_reference(results);
     let Some(pivot) = Pivot::headline(results).filter(|_| is_shown) else { return html! {} };
@@ -33,7 +33,7 @@ pub(super) fn headline(results: &Results) -> Markup {
     )
 }
 
-/// The matrix of cases and verdicts.
+/// Renders the matrix of cases and verdicts.
 pub(super) fn verdicts(results: &Results) -> Markup {
     let Some(told) = &results.confusion else { return html! {} };
     let (heads, rows) = confusion::matrix(told);
@@ -66,7 +66,7 @@ pub(super) fn verdicts(results: &Results) -> Markup {
     }
 }
 
-/// The table of a lab with two states.
+/// Renders the table of a lab with two states.
 pub(super) fn before_and_after(results: &Results) -> Markup {
     let Some(table) = states::table(results) else { return html! {} };
     html! {
@@ -99,7 +99,7 @@ pub(super) fn before_and_after(results: &Results) -> Markup {
     }
 }
 
-/// The columns of the report that the lab repeats, with a row for each round.
+/// Renders the columns of the report that the lab repeats, with a row for each round.
 pub(super) fn reference_columns(results: &Results) -> Markup {
     // Without rounds the page's first table has the same rows.
     let with_rounds = results.cells.iter().any(|cell| !cell.rounds.is_empty());
@@ -138,7 +138,7 @@ pub(super) fn reference_columns(results: &Results) -> Markup {
     }
 }
 
-/// The table that compares ratios with the reference and the ideals.
+/// Renders the table that compares ratios with the reference and the ideals.
 pub(super) fn held(results: &Results) -> Markup {
     let Some((heads, rows)) = goals::table(results) else { return html! {} };
     fold(
@@ -166,7 +166,7 @@ pub(super) fn held(results: &Results) -> Markup {
     )
 }
 
-/// The table of ratios over many paths.
+/// Renders the table of ratios over many paths.
 pub(super) fn spreads(results: &Results) -> Markup {
     let Some((heads, rows)) = spread::table(results) else { return html! {} };
     fold(
@@ -193,7 +193,7 @@ pub(super) fn spreads(results: &Results) -> Markup {
     )
 }
 
-/// The table of all other metrics, with a field that filters its rows.
+/// Renders the table of all other metrics, with a field that filters its rows.
 pub(super) fn other_metrics(results: &Results) -> Markup {
     let main = pivot::headline(results);
     let is_other = |name: &&str| Some(*name) != main && results.cells.len() <= super::MOST_CELLS;
@@ -259,7 +259,7 @@ pub(super) fn other_metrics(results: &Results) -> Markup {
     )
 }
 
-/// The axes of a row.
+/// Returns the axes of a row.
 fn point(pivot: &Pivot<'_>, panel: &Panel<'_>, row: &Row<'_>) -> Axes {
     let mut point = panel.fixed.clone();
     if let Some(axis) = &pivot.row_axis {
@@ -351,5 +351,5 @@ fn entry(entry: &Entry<'_>) -> Markup {
     }
 }
 
-/// A table with more rows scrolls below its head.
+/// Maximum number of rows of a table; a longer table scrolls below its head.
 pub(super) const TALL: usize = 24;

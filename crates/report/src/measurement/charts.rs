@@ -9,7 +9,7 @@ use super::Measurement;
 use super::words::{GIGABIT, mbit};
 use results::{Axes, Line, Series, Shape};
 
-/// The series, in order of interest: throughput, round-trip time, limits, cost.
+/// Returns the series, in order of interest: throughput, round-trip time, limits, cost.
 pub(crate) fn series(measurement: &Measurement) -> Vec<Series> {
     let observed = measurement.ended.observed.as_ref().map_or(&[][..], |seen| &seen.series);
     let named = |name: &'static str| observed.iter().filter(move |one| one.name == name);
@@ -122,7 +122,7 @@ fn across(lines: &[Line], name: String, fold: impl Fn(&[f64]) -> f64) -> Line {
     Line { name, unit, values: values.collect() }
 }
 
-/// The mean over several senders, whose samples have the same times.
+/// Averages the limits of several senders, whose samples have the same times.
 fn limited_by(seen: Vec<&observe::Series>) -> Option<Series> {
     let first = *seen.first()?;
     let title = match seen.len() {
@@ -144,7 +144,7 @@ fn limited_by(seen: Vec<&observe::Series>) -> Option<Series> {
     Some(chart)
 }
 
-/// The CPU use of the test and of each core. With many cores, only the busiest.
+/// Returns the CPU use of the test and of each core; with many cores, only of the busiest.
 fn cores(seen: &observe::Series) -> Vec<Series> {
     let whole = chart("", seen);
     let (cores, own): (Vec<Line>, Vec<Line>) =
@@ -184,7 +184,7 @@ fn cores(seen: &observe::Series) -> Vec<Series> {
     charts
 }
 
-/// The throughput of each interval, for a test without samples between the intervals.
+/// Returns the throughput of each interval, for a test without samples between the intervals.
 fn throughput_by_interval(measurement: &Measurement) -> Option<Series> {
     let of = |sends: bool, streams: &[StreamInterval]| {
         let direction = directions(measurement.started.role, streams)
@@ -236,8 +236,8 @@ fn datagrams_by_interval(measurement: &Measurement) -> Vec<Series> {
     .collect()
 }
 
-/// A series of the intervals on one time axis, although the intervals' own times restart after the
-/// omitted time.
+/// Builds a series of the intervals on one time axis, although the intervals' own times restart
+/// after the omitted time.
 fn by_interval(measurement: &Measurement, title: &str, lines: Vec<Line>) -> Option<Series> {
     let mut time_s = Vec::new();
     for interval in &measurement.intervals {
@@ -270,7 +270,7 @@ fn chart(title: &str, seen: &observe::Series) -> Series {
     }
 }
 
-/// An empty series: a measurement has one system, one point and one repeat.
+/// Builds an empty series: a measurement has one system, one point and one repeat.
 fn blank() -> Series {
     Series {
         name: String::new(),

@@ -7,7 +7,7 @@ use units::{Bytes, Span};
 use super::Measurement;
 use crate::number;
 
-/// Options, ends and versions, as pairs of name and text.
+/// Returns options, ends and versions, as pairs of name and text.
 pub(crate) fn how(measurement: &Measurement) -> Vec<(String, String)> {
     let Measurement { started, ended, .. } = measurement;
     let options = &started.options;
@@ -52,7 +52,7 @@ pub(crate) fn how(measurement: &Measurement) -> Vec<(String, String)> {
     rows.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?))).collect()
 }
 
-/// The machine of this end, as pairs of name and text.
+/// Returns the machine of this end, as pairs of name and text.
 pub(crate) fn environment(measurement: &Measurement) -> Vec<(String, String)> {
     let machine = measurement.machine.as_ref();
     let Some(serde_json::Value::Object(facts)) =
@@ -94,7 +94,7 @@ fn far_end(measurement: &Measurement) -> String {
     }
 }
 
-/// The JSON document contains the same text.
+/// Formats the date with the same text as in the JSON document.
 fn http_date(measurement: &Measurement) -> String {
     httpdate::fmt_http_date(measurement.started.at)
 }

@@ -17,7 +17,7 @@ pub(crate) struct Table {
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// The counts of both ends: each stream, and the sum of each direction.
+/// Builds the table of the counts of both ends: each stream, and the sum of each direction.
 pub(crate) fn outcome(measurement: &Measurement) -> Table {
     let options = &measurement.started.options;
     let mut table = Table::with(&["stream", "sent, Mbit/s", "received, Mbit/s", "received"]);
@@ -40,7 +40,7 @@ pub(crate) fn outcome(measurement: &Measurement) -> Table {
     table
 }
 
-/// The limits on each TCP sender.
+/// Builds the table of the limits on each TCP sender.
 pub(crate) fn limits(measurement: &Measurement) -> Table {
     let mut table = Table::with(&[
         "stream",
@@ -89,7 +89,7 @@ pub(crate) fn latency(measurement: &Measurement) -> Table {
     table
 }
 
-/// CPU use of the test at both ends, then of each core.
+/// Builds the table of CPU use: of the test at both ends, then of each core.
 pub(crate) fn cpu(measurement: &Measurement) -> Table {
     let mut table = Table::with(&["CPU, % of a core", "user", "system", "both", "of it softirq"]);
     let ended = &measurement.ended;

@@ -9,7 +9,7 @@ use units::{Bytes, Span};
 use super::Measurement;
 use crate::number;
 
-/// "TCP to far.example"
+/// Returns the title: "TCP to far.example".
 pub(crate) fn title(started: &Started) -> String {
     let protocol = match started.options.protocol {
         Protocol::Tcp => "TCP",
@@ -27,7 +27,7 @@ pub(crate) fn title(started: &Started) -> String {
     }
 }
 
-/// The requested value first, then its explanation.
+/// Builds the answer: the requested value first, then its explanation.
 pub(crate) fn answer(measurement: &Measurement) -> Vec<String> {
     let Measurement { started, ended, .. } = measurement;
     let mut sentences = Vec::new();
@@ -61,7 +61,7 @@ pub(crate) fn millis(span: Span) -> String {
     format!("{}\u{a0}ms", number::format(span.millis_f64()))
 }
 
-/// "938 Mbit/s"
+/// Formats a rate: "938 Mbit/s".
 pub(crate) fn rate(bytes: Bytes, elapsed: Span) -> String {
     let mbit = mbit(bytes, elapsed);
     match mbit {

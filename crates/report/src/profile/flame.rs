@@ -88,7 +88,7 @@ impl Node {
     }
 }
 
-/// The name as far as it fits.
+/// Cuts the name to the width of its rectangle; `None` if too few letters fit.
 fn fitted(one: &Drawn<'_>) -> Option<String> {
     let room = ((one.width - 6.0) / LETTER) as usize;
     let name = clean(one.name);
@@ -99,7 +99,7 @@ fn fitted(one: &Drawn<'_>) -> Option<String> {
     }
 }
 
-/// The colour of a function: threads, user code and the kernel have different colours.
+/// Returns the colour of a function: threads, user code and the kernel have different colours.
 fn colour(one: &Drawn<'_>) -> &'static str {
     let shade = one.name.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31) + byte as usize);
     let of = |colours: [&'static str; 4]| colours[shade % 4];
@@ -117,7 +117,7 @@ fn n(value: f64) -> String {
 const WIDTH: f64 = 1200.0;
 const ROW: f64 = 16.0;
 const LETTER: f64 = 6.7;
-/// Narrowest drawn function: a narrower one would be invisible.
+/// Minimum width of a drawn function: a narrower one would be invisible.
 const NARROWEST: f64 = 0.6;
 /// Maximum number of levels, to bound the height of the drawing and the depth of the recursion.
 const DEEPEST: usize = 90;

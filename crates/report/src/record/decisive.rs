@@ -25,8 +25,8 @@ pub(crate) enum Rank {
 }
 
 impl Decisive {
-    /// The first of these tables that the run has: verdicts by case, columns of the reference
-    /// report, the means of a run with more points than a page has rows, the main metric.
+    /// Builds the first of these tables that the run has: verdicts by case, columns of the
+    /// reference report, the means of a run with more points than a page has rows, the main metric.
     pub(crate) fn of(results: &Results) -> Option<Self> {
         if let Some(told) = &results.confusion {
             let (heads, rows) = confusion::lines(told);
@@ -50,7 +50,7 @@ impl Decisive {
         }
     }
 
-    /// The rows to show, in the order of the whole table.
+    /// Returns the rows to show, in the order of the whole table.
     pub(crate) fn first(&self, count: usize) -> Vec<Vec<String>> {
         let mut order: Vec<usize> = (0..self.rows.len()).collect();
         order.sort_by_key(|place| self.rows[*place].0);
@@ -59,7 +59,7 @@ impl Decisive {
         order.into_iter().map(|place| self.rows[place].1.clone()).collect()
     }
 
-    /// A row for each cell, with the reference report's value beside the measured value.
+    /// Builds a row for each cell, with the reference report's value beside the measured value.
     fn of_the_reference(results: &Results) -> Option<Self> {
         let view = results.view.as_ref()?;
         let is_measured =
@@ -211,8 +211,8 @@ fn rank(results: &Results, at: &Axes, system: Option<&String>) -> Rank {
     here.map(of).min().unwrap_or(Rank::Other)
 }
 
-/// The value of the metric `name` in a cell: the mean over the rounds, as in a reference report,
-/// or, in a cell without rounds, the median over the repeats.
+/// Returns the value of the metric `name` in a cell: the mean over the rounds, as in a reference
+/// report, or, in a cell without rounds, the median over the repeats.
 fn figure(cell: &Cell, name: &str) -> Option<f64> {
     if !cell.is_measured() {
         return None;

@@ -63,7 +63,8 @@ impl Table {
         self.heads.push(Head { title: plain(title), right: true, drop, cut: false });
     }
 
-    /// A column on the right that always stays, and that is cut if the width does not suffice.
+    /// Adds a right-aligned column that always stays, and that is cut if the width does not
+    /// suffice.
     pub(super) fn cuttable(&mut self, title: &str) {
         self.heads.push(Head { title: plain(title), right: true, drop: 0, cut: true });
     }
@@ -76,7 +77,7 @@ impl Table {
         self.rows.push(Row { texts, spanning: true });
     }
 
-    /// The width of the columns that cannot be dropped.
+    /// Returns the width of the columns that cannot be dropped.
     pub(super) fn width(&self) -> usize {
         let widths: Vec<usize> = (0..self.heads.len()).map(|i| self.natural(i)).collect();
         let needed = |i: &usize| widths[*i] > 0 && self.heads[*i].drop == 0;
@@ -128,7 +129,7 @@ impl Table {
         }
     }
 
-    /// The different texts of a column.
+    /// Returns the distinct texts of a column.
     fn texts_of(&self, index: usize) -> Vec<&str> {
         let mut texts: Vec<&str> = self
             .rows

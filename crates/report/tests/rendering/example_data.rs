@@ -4,13 +4,14 @@ use std::path::Path;
 
 use results::{Axes, Line, Results, Sample, Samples, Series, Shape};
 
-/// A run with three systems, two round-trip times, a failed, an invalid and a CPU-limited cell.
+/// Returns a run with three systems, two round-trip times, a failed, an invalid and a CPU-limited
+/// cell.
 pub(crate) fn results() -> Results {
     Results::from_json(include_str!("example-results.json"), Path::new("example-results.json"))
         .expect("the example is well formed")
 }
 
-/// A run in which every text tries to escape from its context.
+/// Returns a run in which every text tries to escape from its context.
 pub(crate) fn hostile() -> Results {
     let mut results = results();
     results.cells.truncate(3);

@@ -44,7 +44,7 @@ fn the_page_loads_nothing_from_the_network() {
 }
 
 #[test]
-fn embedded_series_read_back() {
+fn embedded_series_can_be_read_back() {
     let page = html::render(&results(), &samples(), &series(), LAB_FILE);
     let start = page.find("id=\"series-data\">").unwrap() + "id=\"series-data\">".len();
     let end = start + page[start..].find("</script>").unwrap();
@@ -84,7 +84,7 @@ fn the_page_of_an_invalid_run_begins_with_that_fact() {
     assert!(page.contains("the link was late"));
 }
 
-/// Fails unless every element is closed, in order.
+/// Checks that every element is closed, in order.
 pub(crate) fn balanced(page: &str) {
     let mut open: Vec<&str> = Vec::new();
     let mut rest = page;
@@ -108,7 +108,7 @@ pub(crate) fn balanced(page: &str) {
     assert!(open.is_empty(), "{open:?}");
 }
 
-/// Every attribute of every tag. Skips scripts and styles.
+/// Returns every attribute of every tag. Skips scripts and styles.
 pub(crate) fn attributes(page: &str) -> Vec<(&str, &str)> {
     let mut all = Vec::new();
     let mut rest = page;

@@ -84,7 +84,7 @@ fn escape_sequences_of_a_process_never_reach_a_terminal() {
 }
 
 #[test]
-fn a_run_without_figures_is_still_shown() {
+fn a_run_without_values_is_still_shown() {
     let mut results = Results::new("empty", Form::Smoke);
     assert!(terminal::render(&results, 80, false).contains("0 cells measured"));
     let mut cell = results::Cell::new("a", results::Axes::new());
@@ -115,7 +115,7 @@ fn hostile_text_does_not_break_markdown() {
 /// The run's cells have other metrics, so only the answer and the tables can show the missing
 /// metric.
 #[test]
-fn a_figure_that_was_not_measured_is_in_the_answer_and_in_the_tables() {
+fn an_unmeasured_metric_is_named_in_the_answer_and_in_the_tables() {
     let mut results = results();
     let cell = results.cells.iter_mut().find(|cell| cell.failed.is_none()).unwrap();
     let place = cell.system.clone();

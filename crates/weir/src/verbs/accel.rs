@@ -281,7 +281,7 @@ impl StatusAfterwards {
     }
 }
 
-/// `compact`: a JSON document takes one line.
+/// Reads the status as text or JSON. `compact`: a JSON document takes one line.
 fn status(json: bool, compact: bool) -> anyhow::Result<String> {
     let (tcpa, caqm) = (Status::read()?, CaqmStatus::read()?);
     if json {
@@ -293,7 +293,7 @@ fn status(json: bool, compact: bool) -> anyhow::Result<String> {
     let (tcpa_text, caqm_text) = (tcpa.to_text(width), caqm.to_text(width));
     Ok(match (tcpa.presence, caqm.is_off()) {
         (_, true) => tcpa_text,
-        // The first line is about the algorithm that is on.
+        // Begin with the algorithm that is on.
         (Presence::Nothing, false) => format!("{caqm_text}\n{tcpa_text}"),
         (_, false) => format!("{tcpa_text}\n{caqm_text}"),
     })
@@ -343,7 +343,7 @@ fn disable(algorithm: Option<&str>, reach: Reach) -> anyhow::Result<()> {
     }
     if let Some(name) = algorithm.filter(|name| *name != CAQM) {
         let removed = installation::withdraw(name, reach)?;
-        // A name that no kernel has is a mistake.
+        // Report a name that no kernel has as a mistake.
         if !removed.there && name != TCPA {
             name.parse::<KernelAlgorithm>()?;
         }

@@ -194,7 +194,8 @@ impl Doctor {
     fn plan(&self) -> Result<Plan, DoctorError> {
         let focus = self.focus()?;
         let time = self.time.map_or(observe::TIME, |seconds| Span::from_secs(seconds.into()));
-        // Starting this program and searching for a port count as cost of the observation.
+        // The CPU time for starting this program and searching for a port counts as cost of the
+        // observation.
         let drops = Some(Arc::new(DropWatch::begin()));
         Ok(Plan { time, focus, spent: observe::own_cpu_time(), drops, ..Plan::default() })
     }
@@ -277,7 +278,7 @@ fn cpus(text: &str) -> Result<BTreeSet<usize>, String> {
     units::parse_cpus(text).map(BTreeSet::from_iter)
 }
 
-/// The terminal's width, or a page's width without a terminal.
+/// Returns the terminal's width; without a terminal, the usual width of a page.
 fn columns() -> usize {
     rustix::termios::tcgetwinsize(std::io::stdout())
         .ok()
@@ -310,6 +311,6 @@ Examples:
   weir doctor trace.pcap --flow port:443
   weir doctor --capture eth0 --time 10";
 
-/// The share of a core that all observations of `--watch` together may take.
+/// Maximum share of a core for all observations of `--watch` together.
 const WATCHING_SHARE: f64 = 0.018;
 const REST: Duration = Duration::from_millis(50);

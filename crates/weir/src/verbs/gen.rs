@@ -176,7 +176,7 @@ fn listed(names: &[String], json: bool) -> anyhow::Result<Ending> {
 }
 
 impl Gen {
-    /// The ports of the command line, or the ports of the platform file.
+    /// Returns the ports of the command line, or the ports of the platform file.
     fn port_texts(&self) -> anyhow::Result<Vec<String>> {
         let file = match &self.cfg {
             Some(file) => file.clone(),
@@ -198,7 +198,7 @@ fn time(text: &str) -> anyhow::Result<Span> {
     }
 }
 
-/// The wait for the other ends of the ports to become ready.
+/// Returns how long to wait until the peers of the ports are ready.
 fn settling(asked: Option<&str>, specs: &[PortSpec]) -> anyhow::Result<Span> {
     match asked {
         Some(text) => match time(text)? {
@@ -291,11 +291,11 @@ impl Screen {
 }
 
 const PLATFORM: &str = "/etc/trex_cfg.yaml";
-/// The time to wait for packets in flight.
+/// Time to wait for packets in flight at the end.
 const DRAIN: Span = Span::from_millis(500);
 const LONGEST: Span = Span::from_secs(7 * 86_400);
-/// The time that TRex waits. Open vSwitch took 0.7 s to set up memory for a port whose first driver
-/// connected, and lost packets for that port until then.
+/// The default wait, the same as TRex's. Open vSwitch took 0.7 s to set up memory for a port whose
+/// first driver connected, and lost packets for that port until then.
 const USUAL_WAIT: Span = Span::from_secs(1);
 const LONGEST_WAIT: Span = Span::from_secs(3600);
 

@@ -398,8 +398,8 @@ impl Run {
         }
     }
 
-    /// A lab file is a script: its commands have the rights of the user who runs the lab. On a
-    /// terminal this method shows the commands, with the values of the axes, and asks the user.
+    /// Asks the user to agree to the commands of a lab file, which run with the rights of the user
+    /// who runs the lab. On a terminal this method shows the commands, with the values of the axes.
     /// Without a terminal nobody can answer, so --trust is required.
     fn agree_to_commands(&self, lab: &LabFile, form: Form) -> anyhow::Result<()> {
         if self.trust || lab.is_builtin() {
@@ -460,14 +460,14 @@ fn location(arguments: &Run, lab: &LabFile, form: Form) -> Result<Location, LabE
     })
 }
 
-/// The number of repeats that would decide comparisons. `None` if none is undecided, or if no
-/// number would decide them.
+/// Returns the number of repeats that would decide the undecided comparisons. `None` if all are
+/// decided, or if no number of repeats would decide them.
 fn repeats_to_decide(results: &Results) -> Option<u32> {
     let so_far = results.cells.iter().map(|cell| cell.repeats).max()?;
     u32::try_from(so_far + results.more_blocks()?.blocks).ok()
 }
 
-/// The command line that continues this run.
+/// Builds the command line that continues this run.
 fn continuation(verb: &str, arguments: &Run, repeats: Option<u32>, directory: &Path) -> String {
     let mut words = vec![verb.to_owned()];
     words.extend(arguments.lab.as_deref().map(quoted));
@@ -598,7 +598,7 @@ fn record(arguments: &Record) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-/// The command that repeats this run. A fresh seed appears as the number that was drawn.
+/// Builds the command that repeats this run. A fresh seed appears as the number that was drawn.
 pub(super) fn command_line(seed: Option<u64>) -> String {
     command_of(std::env::args().skip(1).collect(), seed)
 }
@@ -620,7 +620,7 @@ fn command_of(mut words: Vec<String>, seed: Option<u64>) -> String {
     format!("weir {}", words.join(" "))
 }
 
-/// A random seed: the standard library takes the keys of a new hasher from the kernel.
+/// Draws a random seed: the standard library takes the keys of a new hasher from the kernel.
 fn fresh_seed() -> u64 {
     RandomState::new().build_hasher().finish() >> 32
 }
@@ -637,7 +637,7 @@ fn seed(text: &str) -> Result<u64, String> {
     Ok(number)
 }
 
-/// The source that build.rs recorded.
+/// Returns the source that build.rs recorded.
 fn own_build() -> Build {
     let known = |text: Option<&str>| text.map(str::to_owned);
     Build {
@@ -652,7 +652,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// The columns for a table; a usual width without a terminal.
+/// Returns the columns for a table; a usual width without a terminal.
 pub(crate) fn width() -> usize {
     terminal::columns().unwrap_or(WITHOUT_TERMINAL)
 }

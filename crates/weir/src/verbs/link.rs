@@ -256,7 +256,7 @@ fn refuse_ends_of_others(directory: &Directory, plan: &LinkPlan) -> anyhow::Resu
     let ends: Vec<String> = plan.ends.iter().map(ToString::to_string).collect();
     for name in directory.names()? {
         let shown = Client::connect(directory, &name).and_then(|mut client| client.show());
-        // The link may have ended since it was listed.
+        // The link may have ended since the list was read.
         let Ok(report) = shown else { continue };
         // A name without a namespace means an interface in the namespace of the link's process.
         let own = || network(report.pid).is_some_and(|theirs| Some(theirs) == network(id()));
@@ -360,7 +360,7 @@ fn set(arguments: &Set) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-/// Shows links. `all`: the user asked for all links, of which one may end during the command.
+/// Shows links. `all`: the user named none, so a link that does not reply is noted and left out.
 fn show(names: &[String], json: bool, all: bool) -> anyhow::Result<Ending> {
     let directory = Directory::of_user();
     let mut reports = Vec::new();

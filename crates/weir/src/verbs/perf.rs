@@ -41,8 +41,8 @@ pub(crate) enum Verb {
     PlainServer(plain::Server),
 }
 
-/// iperf3's own spelling: `perf -c HOST …` is `perf client HOST …`, and `perf -s …` is
-/// `perf server …`. Other command lines stay as they are.
+/// Translates iperf3's command lines: `perf -c HOST …` becomes `perf client HOST …`, and `perf -s
+/// …` becomes `perf server …`. Other command lines stay as they are.
 pub(crate) fn as_iperf3(words: Vec<OsString>) -> Vec<OsString> {
     let text = |at: usize| words.get(at).and_then(|word| word.to_str());
     let is_option = text(2).is_some_and(|word| word.starts_with('-'));

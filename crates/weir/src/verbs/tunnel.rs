@@ -64,7 +64,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// The logger and its settings: an end logs who connects.
+    /// Returns the logger and its settings: an end logs who connects.
     pub(crate) fn logger(&self) -> (Logger, Option<LogFormat>, LogTo) {
         match self {
             Self::Server(server) => (Logger::Daemon, server.log_format(), LogTo::default()),

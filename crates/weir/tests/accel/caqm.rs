@@ -42,7 +42,7 @@ fn both_ends_agree_and_every_data_packet_carries_a_tag() {
 }
 
 #[test]
-fn a_caqm_port_answers_the_question_of_a_handshake() {
+fn a_caqm_port_answers_the_query_in_a_handshake() {
     let Some(machine) = TestMachine::new() else { return };
     let link = ["--rate", "200mbit", "--delay", "2ms", "--queue", "caqm:60KB"];
     let pair = Pair::over(&machine, &link);
@@ -68,7 +68,8 @@ fn without_a_caqm_port_a_connection_uses_reno_and_carries_no_tags() {
     let totals = totals(&machine);
     println!("{totals}");
     assert_eq!(count(&totals, "negotiated"), 0, "{totals}");
-    // The control connection and the transfer; no port answered on the path of either end's data.
+    // Two connections, the control connection and the transfer: no port answered on the path of
+    // either end's data.
     assert_eq!((count(&totals, "gave_up"), count(&totals, "declined")), (2, 2), "{totals}");
     let passed = ["sent_segments", "sent_answers", "heard_segments", "heard_answers"];
     assert_eq!(passed.map(|name| count(&totals, name)), [0; 4], "{totals}");
@@ -92,7 +93,7 @@ fn each_direction_negotiates_separately() {
             assert_eq!(used, if asks { "caqm" } else { "reno" }, "{out} {back} {reverse}");
             let totals = totals(&machine);
             let came = count(&totals, "heard_segments") - count(&before, "heard_segments");
-            // The control connection sends some tens of segments.
+            // The control connection alone sends only some tens of segments.
             assert!(if asks { came > 1000 } else { came < 100 }, "{came}: {totals}");
         }
         accel(&machine, &["disable"]);
@@ -103,7 +104,7 @@ fn each_direction_negotiates_separately() {
     }
 }
 
-/// The lines of `weir link show-tags` at the far end during `work`.
+/// Returns the lines that `weir link show-tags` prints at the far end during `work`.
 fn tags_during(machine: &TestMachine, work: impl FnOnce()) -> Vec<String> {
     let weir = env!("CARGO_BIN_EXE_weir");
     let mut look = machine.start(weir, &["link", "show-tags", "far:eth0"]);
@@ -200,8 +201,8 @@ fn only_connections_of_a_rule_negotiate() {
     assert_ne!(machine.transfer(5832, &[]).0, "caqm");
 }
 
-/// The kernel cuts segments after the program that adds tags, merges them before the program that
-/// removes tags, and spreads the work over CPUs (GSO, GRO, RPS).
+/// The kernel cuts segments after the program that adds tags, and merges them before the program
+/// that removes tags (GSO, GRO). It also spreads the work over CPUs (RPS).
 #[test]
 fn tagged_segments_are_cut_merged_and_steered_like_untagged_ones() {
     let Some(machine) = TestMachine::new() else { return };
@@ -226,7 +227,7 @@ fn tagged_segments_are_cut_merged_and_steered_like_untagged_ones() {
     assert!(count(totals, "heard_super") > 20, "{totals}");
     // Losses, retransmissions and other CPUs never assign a segment to another connection.
     assert_eq!(count(totals, "implausible"), 0, "{totals}");
-    // Retransmitted segments count twice.
+    // The sender counts retransmitted segments again, so it may count more than the receiver.
     assert!(count(totals, "heard_segments") <= count(totals, "sent_segments"), "{totals}");
     assert!(4 * count(totals, "heard_packets") < count(totals, "heard_segments"), "{totals}");
     let cpus = status["caqm"]["cpus"].as_array().unwrap();

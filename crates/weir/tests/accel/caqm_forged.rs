@@ -19,7 +19,7 @@ const ENABLE: [&str; 8] = [
     "far:eth0",
 ];
 
-/// The ports of the transfer: the connection that requested most.
+/// Returns the ports of the transfer, the connection that requested most.
 fn ports(machine: &TestMachine) -> (u16, u16) {
     let status = machine.status();
     let flow = flow(&status, "10.0.0.1:");
@@ -27,7 +27,7 @@ fn ports(machine: &TestMachine) -> (u16, u16) {
     (number("local").unwrap(), number("remote").unwrap())
 }
 
-/// The transfer instead of the control connection, seen from the end with this address.
+/// Returns the status of the transfer (not of the control connection) at the end with this address.
 fn flow<'a>(status: &'a Value, local: &str) -> &'a Value {
     let flows = status["caqm"]["flows"].as_array().unwrap().iter();
     let mine = flows.filter(|flow| flow["local"].as_str().unwrap().starts_with(local));
@@ -62,8 +62,8 @@ fn a_forged_tag_outside_the_windows_changes_nothing_and_is_counted() {
                 acknowledgement: segment.acknowledgement.wrapping_add(acknowledgement),
                 ..segment
             };
-            // The forged tags grant the sender fewer bytes and none. They show the receiver a
-            // refusal and the largest hint.
+            // The forged answers grant the sender fewer bytes, or none. The forged requests show
+            // the receiver a refusal, or the largest hint.
             let answers = [0x02ff, 0x0000].map(|info| moved(data.answered()).tagged(to_near, info));
             let requests = [0x0600, 0x05ff].map(|info| {
                 let segment = Segment { payload: 100, ..moved(data) };

@@ -36,12 +36,12 @@ fn framed(to: [u8; 6], tags: &[(u16, u16)], body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A SYN to a listening port, with these raw options, whose bytes only the header length includes.
+/// Builds a SYN to a listening port, with at most 40 bytes of these raw options.
 fn syn(port: u16, flags: u8, options: &[u8]) -> Vec<u8> {
     syn_with(port, flags, 0, options)
 }
 
-/// A SYN with these reserved bits.
+/// Builds a SYN with these flags, reserved bits and options.
 fn syn_with(port: u16, flags: u8, reserved: u8, options: &[u8]) -> Vec<u8> {
     let mut bytes = tcp_over_ipv4((40_000, port), [10, 0, 0, 1], [10, 0, 0, 2], 0);
     let header_len = 20 + options.len().next_multiple_of(4).min(40);
@@ -67,7 +67,8 @@ fn syn_with(port: u16, flags: u8, reserved: u8, options: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Malformed offers and offers with invalid values, in SYNs and in segments that resemble one.
+/// Builds malformed offers and offers with invalid values, in SYNs and in segments that resemble
+/// one.
 fn offers(to: [u8; 6], port: u16) -> Vec<Vec<u8>> {
     let whole = [254, 10, b'C', b'A', b'Q', b'M', 0x88, 0xa8, 0x07, 0x00];
     let mut frames = Vec::new();
@@ -102,7 +103,8 @@ fn offers(to: [u8; 6], port: u16) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Every combination of tags, with every kind of content, and truncated at every byte.
+/// Builds frames with every combination of tags and every kind of content, each truncated at every
+/// byte.
 fn senseless(to: [u8; 6]) -> Vec<Vec<u8>> {
     let tcp = tcp_over_ipv4((1, 2), [10, 0, 0, 1], [10, 0, 0, 2], 20);
     let mut ipv6 = vec![0x86, 0xdd, 0x60, 0, 0, 0, 0, 20, 6, 64];
@@ -137,7 +139,7 @@ fn senseless(to: [u8; 6]) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The number of complaints in the kernel log.
+/// Counts the complaints in the kernel log.
 fn complaints() -> usize {
     let log = Command::new("dmesg").output().unwrap();
     let log = String::from_utf8_lossy(&log.stdout).into_owned();

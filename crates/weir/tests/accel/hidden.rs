@@ -7,14 +7,15 @@ use crate::test_machine::{CommandOutput, TestMachine, available};
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const REMEDY: &str = "`nsenter --net=/run/netns/near weir accel status`";
 
-/// A machine with a named network namespace.
+/// Makes a test machine with a named network namespace.
 fn machine() -> Option<TestMachine> {
     let machine = TestMachine::new()?;
     assert_eq!(machine.run("ip", &["netns", "add", "near"]).code, Some(0));
     Some(machine)
 }
 
-/// Runs a command in the namespace, while the first process has the machine's mounts.
+/// Runs `weir accel` under `ip netns exec` in the namespace. The first process keeps the machine's
+/// mounts.
 fn inside(machine: &TestMachine, words: &[&str]) -> CommandOutput {
     let script = "timeout 60 ip netns exec near \"$0\" accel \"$@\"; exit $?";
     let first = ["--pid", "--fork", "--mount-proc", "sh", "-c", script, WEIR];
@@ -31,7 +32,7 @@ fn refused(machine: &TestMachine, words: &[&str], problem: &str) {
 }
 
 #[test]
-fn no_command_takes_hidden_pins_for_missing_pins() {
+fn commands_distinguish_hidden_pins_from_missing_pins() {
     let Some(machine) = machine() else { return };
     let file = machine.write("policy.toml", "[[rule]]\nport = 22\nalgorithm = \"none\"\n");
     let unseen = "cannot tell whether it is on";
@@ -60,7 +61,7 @@ fn no_command_takes_hidden_pins_for_missing_pins() {
     }
     assert_eq!(machine.status(), before);
 
-    // The remedy keeps the mounts, and enters the same namespace.
+    // The remedy, nsenter, keeps the mounts and enters the same namespace.
     let output = machine.run("nsenter", &["--net=/run/netns/near", WEIR, "accel", "disable"]);
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     assert_eq!((machine.pinned(), available().contains("tcpa")), (String::new(), false));

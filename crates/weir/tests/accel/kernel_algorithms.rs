@@ -3,7 +3,7 @@
 use crate::test_machine::transfer::{Transfer, accel, algorithms, goes_on};
 use crate::test_machine::{TestMachine, available};
 
-/// An algorithm of this kernel that is not the default of the tests' networks, which is reno.
+/// Returns an algorithm of this kernel other than reno, the default of the tests' networks.
 fn other() -> Option<&'static str> {
     let found = ["bbr", "cubic"].into_iter().find(|name| available().contains(name));
     if found.is_none() {
@@ -61,7 +61,7 @@ fn a_rule_gives_an_algorithm_of_the_kernel() {
 }
 
 #[test]
-fn open_connections_get_an_algorithm_of_the_kernel_and_lose_it() {
+fn open_connections_get_a_kernel_algorithm_and_their_former_algorithm_back() {
     let (Some(machine), Some(name)) = (TestMachine::new(), other()) else { return };
     let _transfer = Transfer::start(&machine, 5975);
     let all = |algorithm: &str| {
@@ -70,7 +70,7 @@ fn open_connections_get_an_algorithm_of_the_kernel_and_lose_it() {
     };
     all("reno");
     let message = accel(&machine, &["enable", name, "--all", "--open"]);
-    // Both ends of two connections, and those of probes that have just begun.
+    // At least four sockets: both ends of two connections. Probes that have just begun count too.
     assert!(counted(&message, "now use it") >= 4, "{message}");
     all(name);
     let flows = machine.status()["flows"].clone();
@@ -84,21 +84,21 @@ fn open_connections_get_an_algorithm_of_the_kernel_and_lose_it() {
     accel(&machine, &["enable", name, "--all", "--open"]);
     all(name);
     goes_on(&machine);
-    // The algorithm from before the first rule returns.
+    // The connections get back the algorithm that they had before the first rule.
     let message = accel(&machine, &["disable", name, "--open"]);
     assert!(counted(&message, "use their former algorithm") >= 4, "{message}");
     all("reno");
     goes_on(&machine);
 }
 
-/// The number before `words` in the message.
+/// Returns the number before `words` in the message.
 fn counted(message: &str, words: &str) -> u64 {
     let before = message.split(words).next().unwrap().trim_end();
     before.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
 #[test]
-fn a_policy_names_algorithms_of_the_kernel() {
+fn a_policy_may_name_kernel_algorithms() {
     let (Some(machine), Some(name)) = (TestMachine::new(), other()) else { return };
     reno_by_default(&machine);
     let text = format!("[[rule]]\nport = 5977\nalgorithm = \"{name}\"\n\n[[rule]]\nport = 5978\n");
@@ -116,7 +116,7 @@ fn a_policy_names_algorithms_of_the_kernel() {
 }
 
 #[test]
-fn an_algorithm_that_the_kernel_lacks_is_refused_with_those_it_has() {
+fn an_unavailable_algorithm_is_refused_with_the_available_ones() {
     let Some(machine) = TestMachine::new() else { return };
     let file = machine.write("policy.toml", "[[rule]]\nalgorithm = \"bbrr\"\n");
     for words in [

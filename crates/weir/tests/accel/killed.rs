@@ -80,7 +80,7 @@ fn the_next_test_removes_the_cgroup_of_a_killed_test() {
 }
 
 #[test]
-fn after_a_kill_at_any_moment_status_is_true_and_disable_cleans_up() {
+fn status_is_correct_and_disable_cleans_up_after_a_kill_at_any_moment() {
     let Some(machine) = TestMachine::new() else { return };
     let rounds = std::env::var("WEIR_KILLS").map_or(40, |kills| kills.parse().unwrap());
     let seed = std::env::var("WEIR_SEED").map_or(std::process::id().into(), |s| s.parse().unwrap());

@@ -19,7 +19,7 @@ fn root(machine: &TestMachine, script: &str) {
     assert_eq!(output.code, Some(0), "{script}: {}", output.stderr);
 }
 
-/// A process that prints one line once it holds its lock.
+/// Starts a process that prints one line once it holds its lock.
 fn holder(machine: &TestMachine, program: &str, words: &[&str]) -> Child {
     let mut child = machine.start(program, words);
     let mut line = String::new();
@@ -79,7 +79,7 @@ fn settings_are_not_written_through_the_link_of_another_user() {
 }
 
 #[test]
-fn a_lock_of_another_user_stops_no_command() {
+fn a_lock_held_by_another_user_blocks_no_command() {
     let Some(machine) = TestMachine::new() else { return };
     root(&machine, "chmod 0755 /sys/fs/bpf");
     let lock = ["flock", "--no-fork", BPF, "sh", "-c", "echo held; exec sleep 600"];
@@ -116,7 +116,7 @@ fn the_lock_file_of_another_user_is_not_used() {
 }
 
 #[test]
-fn a_command_that_keeps_the_lock_is_named() {
+fn an_error_names_the_process_that_holds_the_lock() {
     let Some(machine) = TestMachine::new() else { return };
     let script = "umask 077; exec 9>>/run/weir-accel.lock; flock 9; echo $$ >&9; echo held; \
                   exec sleep 600";

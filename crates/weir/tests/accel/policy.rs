@@ -45,7 +45,7 @@ fn a_wrong_policy_file_changes_nothing() {
         ("[[rule]]\nprot = 1\n", "did you mean `port`?"),
         ("[[rule]]\ninit_cwnd = 1000000\n", "init_cwnd"),
         ("[[rule]]\n\n[[rule]]\nport = 4\nalgorithm = \"none\"\n", "rule 2 never decides"),
-        // The command writes no setting if one setting of the file cannot be changed here.
+        // If one setting of the file cannot be changed here, the command writes no setting at all.
         (
             "[system]\ntimestamps = false\nwmem_max = 3276800\nwmem = [1, 2, 3]\n",
             "net.core.wmem_max cannot be changed in this network namespace",
@@ -94,7 +94,7 @@ fn a_setting_that_cannot_be_restored_is_reported() {
     let wmem = sysctl(&machine, "net/ipv4/tcp_wmem");
     assert_eq!(machine.weir(&["accel", "enable", "tcpa", "--all"]).code, Some(0));
     let (status, raised) = (machine.status(), sysctl(&machine, "net/ipv4/tcp_wmem"));
-    // From here on nobody can change the rules in force.
+    // A frozen map: from here on nobody can change the rules in force.
     machine.map("weir-accel/active").freeze().unwrap();
     let file = machine
         .write("policy.toml", "[[rule]]\nport = 5403\n[system]\nwmem = [4096, 16384, 9000000]\n");
@@ -232,8 +232,8 @@ fn tunables_change_while_tcpa_is_enabled() {
     assert_eq!(machine.transfer(5411, &[]).0, "tcpa");
 }
 
-/// Sets the report's list line by line, as `sysctl` prints it. This network namespace lacks
-/// `wmem_max` and `mem`.
+/// Sets every line of the report's list of tunables, as `sysctl` prints it. This network namespace
+/// lacks `wmem_max` and `mem`.
 #[test]
 fn every_tunable_of_the_report_is_applied_mapped_or_refused_with_the_reason() {
     let Some(machine) = TestMachine::new() else { return };

@@ -29,7 +29,7 @@ fn a_policy_file_chooses_between_tcpa_and_caqm() {
     let status = machine.status();
     assert_eq!(status["rules"].as_array().unwrap().len(), 2, "{status}");
     assert_eq!(status["caqm"]["rules"].as_array().unwrap().len(), 2, "{status}");
-    // A file without rules for CAQM.
+    // The next file has no rules for CAQM.
     put(&machine, "[[rule]]\n");
     assert_eq!(pair.transfer(5863, &[]), "tcpa");
     assert_eq!(machine.status()["caqm"]["rules"].as_array().unwrap().len(), 0);

@@ -3,7 +3,8 @@
 use crate::test_machine::TestMachine;
 use crate::test_machine::transfer::accel;
 
-/// The kernel's description of a connection to another namespace: algorithm, timeout and window.
+/// Opens a connection to another namespace, and returns the kernel's data about it: algorithm,
+/// timeout and window.
 fn connection(machine: &TestMachine) -> Vec<String> {
     let look = "exec 3<>/dev/tcp/10.0.0.2/5901 && ss -tniH state established dport = :5901";
     let output = machine.run("ip", &["netns", "exec", "near", "bash", "-c", look]);
@@ -11,8 +12,8 @@ fn connection(machine: &TestMachine) -> Vec<String> {
     output.stdout.split_whitespace().map(str::to_owned).collect()
 }
 
-/// As [`connection`]. A stall during the handshake lengthens the timeout, so there are three
-/// attempts.
+/// Returns the data of [`connection`]. A stall during the handshake lengthens the timeout, so there
+/// are three attempts.
 fn prompt_connection(machine: &TestMachine) -> Vec<String> {
     let mut words = connection(machine);
     for _ in 0..2 {
@@ -24,7 +25,7 @@ fn prompt_connection(machine: &TestMachine) -> Vec<String> {
     words
 }
 
-/// Whether the timeout is 400 ms, with the granularity of timers.
+/// Whether the retransmission timeout is 400 ms, within the granularity of the kernel's timers.
 fn waits(words: &[String]) -> bool {
     words.iter().any(|word| word.starts_with("rto:4"))
 }

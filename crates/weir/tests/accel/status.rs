@@ -4,7 +4,7 @@ use crate::test_machine::TestMachine;
 use crate::test_machine::transfer::{Transfer, accel, goes_on, with_tcpa};
 use serde_json::Value;
 
-/// The connections that send to this port.
+/// Lists the connections that send to this port.
 fn senders(machine: &TestMachine, port: u16) -> Vec<Value> {
     let status = machine.status();
     let to = format!("127.0.0.1:{port}");
@@ -31,8 +31,8 @@ fn status_shows_the_state_of_tcpa() {
         assert!(text.contains(word), "{word}: {text}");
     }
 
-    // The status shows connections with the program of before an update, without the figures that
-    // only the newer program keeps.
+    // Connections from before the update keep the former program: the status shows them without the
+    // counters that only the newer program has.
     accel(&machine, &["update"]);
     let flows = senders(&machine, 5702);
     assert_eq!(flows.len(), 2);
@@ -45,7 +45,7 @@ fn status_shows_the_state_of_tcpa() {
 }
 
 #[test]
-fn status_lists_the_nine_modules_with_counters_that_count() {
+fn status_lists_the_nine_modules_with_increasing_counters() {
     let Some(machine) = TestMachine::new() else { return };
     assert!(machine.weir(&["accel", "status"]).stdout.starts_with("tcpa is off\n"));
     assert_eq!(machine.status()["modules"].as_array().unwrap().len(), 0);

@@ -46,7 +46,7 @@ fn rules_choose_by_port_destination_and_control_group() {
     assert_eq!(status["rules"].as_array().unwrap().len(), 3, "{status}");
     assert_eq!(status["rules"][0]["tunables"]["loss_init_cwnd"], 2);
     assert_eq!(status["rules"][2]["cgroup"], "/sys/fs/cgroup/inner");
-    // The client's own port differs.
+    // The client's own port is not the rule's, so the rule does not match its end.
     let (sender, receiver) = machine.transfer(5311, &[]);
     assert!(sender != "tcpa" && receiver == "tcpa", "{sender} {receiver}");
     let (sender, receiver) = machine.transfer(5312, &["--bind", "127.0.0.9"]);
@@ -167,7 +167,7 @@ fn open_connections_continue_through_disable_and_enable() {
     let words = ["perf", "client", "127.0.0.1", "--port", "5351", "--time", "5", "--json"];
     let client = machine.start(weir, &words);
     let flows = || machine.status()["flows"].as_array().unwrap().len();
-    // Both ends of the control connection and of the transfer.
+    // Four sockets: both ends of the control connection and of the transfer.
     await_some("four connections", || (flows() >= 4).then_some(()));
     for words in [&["update"][..], &["disable"], &["enable", "tcpa", "--port", "1"], &["disable"]] {
         let mut all = vec!["accel"];
@@ -202,7 +202,7 @@ fn an_update_keeps_rules_and_memory() {
     assert_eq!(machine.status()["rules"], before["rules"]);
     assert!(machine.weir(&["accel", "memory"]).stdout.contains("10.0.0.0/24"));
     assert_eq!(machine.transfer(5362, &[]).0, "tcpa");
-    // The changed rules are those in force.
+    // A policy that is set after the update takes effect.
     let file = machine.write("none.toml", "[[rule]]\nalgorithm = \"none\"\n");
     assert_eq!(machine.weir(&["accel", "policy", &file]).code, Some(0));
     assert_ne!(machine.transfer(5363, &[]).0, "tcpa");
@@ -262,7 +262,7 @@ fn a_program_in_a_namespace_chooses_tcpa_and_status_shows_it() {
 }
 
 #[test]
-fn a_read_only_file_system_leaves_no_change_half_done() {
+fn an_enable_that_fails_on_a_read_only_file_system_leaves_tcpa_off() {
     let Some(machine) = TestMachine::new() else { return };
     let turned = |place: &str, how: &str| {
         let output = machine.run("mount", &["-o", &format!("remount,{how}"), place]);

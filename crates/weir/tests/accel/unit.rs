@@ -7,7 +7,7 @@ use crate::test_machine::transfer::accel;
 use std::path::Path;
 use std::process::Command;
 
-/// The unit that `weir accel unit` prints for this file.
+/// Returns the unit that `weir accel unit` prints for this file.
 fn unit(policy: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     let output = command.args(["accel", "unit", policy]).output().unwrap();
@@ -15,7 +15,7 @@ fn unit(policy: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The values of a setting, one for each word.
+/// Returns the words of a setting's value.
 fn words<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
     let lines = unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
     lines.flat_map(str::split_whitespace).collect()
@@ -60,7 +60,7 @@ fn the_packaged_unit_equals_the_printed_unit() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/weir-accel.service");
     let packaged = std::fs::read_to_string(path).unwrap();
     let without = packaged.replace("Documentation=man:weir-accel(1)\n", "");
-    // This test's own program may be in a home directory.
+    // The path of this test's own program may lie in a home directory.
     let printed = printed.replace("ProtectHome=read-only", "ProtectHome=yes");
     assert_eq!(without, printed);
 }
@@ -136,7 +136,8 @@ fn the_command_works_under_the_confinement_of_its_unit() {
     assert_eq!(wmem(), before);
 }
 
-/// A folder for a unit; `None`, with a note, without the program that judges units.
+/// Makes a folder for a unit; `None`, with a note, if the program that judges units is not
+/// installed.
 fn installed(program: &'static str) -> Option<tempfile::TempDir> {
     if !is_installed(program) {
         testing::skip(testing::Need::Program(program));

@@ -27,7 +27,7 @@ const fn of_tcp(kind: Kind) -> Kind {
 }
 
 impl Kind {
-    /// The entry of the report with drops of this kind.
+    /// Returns the report's entry for drops of this kind.
     fn place_of<'a>(&self, drops: &'a Value) -> Option<&'a Value> {
         let port = format!(":{}", self.port);
         let is_right = |place: &&Value| {
@@ -116,8 +116,7 @@ fn socket_at(namespace: &Namespace, at: &str) -> UdpSocket {
     socket
 }
 
-/// Sends the first packet of a handshake, always from the same port: the drops of a port are one
-/// entry of the report.
+/// Sends a SYN, always from the same port: the drops of a port are one entry of the report.
 fn knock(namespace: &Namespace, to: &str) {
     let to: SocketAddr = to.parse().unwrap();
     let from = SocketAddr::from(([0, 0, 0, 0], 7100));
@@ -188,7 +187,7 @@ fn doctor(near: &Namespace, far: &Namespace) -> Output {
 }
 
 #[test]
-fn twenty_kinds_of_drops_have_their_reason_interface_and_connection() {
+fn twenty_kinds_of_drops_are_reported_with_reason_interface_and_connection() {
     for program in ["ip", "tc", "nft", "ethtool"] {
         if !is_installed(program) {
             return testing::skip(testing::Need::Program(program));

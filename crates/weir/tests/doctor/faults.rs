@@ -1,5 +1,5 @@
-//! Known faults in a namespace, and the verdicts about them. The machine of the tests may be busy,
-//! and a cause about its CPU may come first, so the fault must be among the first two causes.
+//! Known faults in a namespace, and the verdicts about them. On a busy machine a cause about its
+//! CPU may come first, so the fault must be among the first two causes.
 
 use crate::peer::{PORT, Pair};
 use crate::support::{Sandbox, is_installed};
@@ -84,8 +84,8 @@ fn judged_flow(sandbox: &Sandbox, cause: &str) -> Value {
     judged(sandbox, &["--flow", &flow], cause)
 }
 
-/// The diagnosis that names the cause first or second. On a stalled machine other causes may come
-/// first.
+/// Returns the diagnosis, which must name the cause first or second. On a stalled machine other
+/// causes may come first.
 fn judged(sandbox: &Sandbox, words: &[&str], cause: &str) -> Value {
     let diagnosis = testing::undisturbed(DIAGNOSIS, |_| {
         let ended = sandbox.weir(&[&["doctor", "--json"], words].concat());

@@ -38,7 +38,8 @@ fn observe(sandbox: &Sandbox, seconds: u64, words: &str) -> Running {
     sandbox.start_command(shell)
 }
 
-/// User and system time of the shell's children: the second line of `times`, `0m0.012s 0m0.034s`.
+/// Parses the user and system time of the shell's children, the second line of `times`: `0m0.012s
+/// 0m0.034s`.
 fn children(printed: &str) -> Option<f64> {
     let words = printed.lines().nth(1)?.split_whitespace();
     let seconds = words.map(|word| {

@@ -22,7 +22,7 @@ fn a_recording_gives_the_same_diagnosis_as_the_live_run() {
 }
 
 #[test]
-fn the_text_has_evidence_and_what_was_ruled_out() {
+fn the_text_shows_evidence_and_excluded_causes() {
     let Some(sandbox) = Sandbox::new() else { return };
     let _pair = Pair::start(&sandbox, "20000,20", "65536,0");
     // A stalled machine may retransmit packets, and doctor then cannot rule out loss.

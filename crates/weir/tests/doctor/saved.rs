@@ -22,7 +22,7 @@ fn a_report_of_perf_is_judged() {
     assert!(text.stdout.contains("interfaces and queueing disciplines"), "{}", text.stdout);
 }
 
-/// The diagnosis of a transfer at 20 Mbit/s, whose report is in this directory.
+/// Makes a transfer at 20 Mbit/s with its report in this directory, and returns doctor's diagnosis.
 fn judged_transfer(sandbox: &Sandbox, run: &str) -> Value {
     let mut server = sandbox.start(&["perf", "server", "-p", "5301", "--one-off"]);
     await_some("the server", || server.listens(5301).then_some(()));

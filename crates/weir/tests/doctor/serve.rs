@@ -28,7 +28,7 @@ fn served(sandbox: &Sandbox) -> Running {
     sandbox.start(&["doctor", "--serve", SERVE, "--time", "1"])
 }
 
-/// A transfer over loopback whose reader takes 4 KB each 2 ms, while `work` runs.
+/// Runs `work` during a transfer over loopback whose reader takes 4 KB each 2 ms.
 fn with_a_slow_reader<T: Send>(sandbox: &Sandbox, work: impl FnOnce() -> T + Send) -> T {
     let end = AtomicBool::new(false);
     let (mut sender, mut reader) = sandbox.inside(|| {
@@ -55,7 +55,7 @@ fn with_a_slow_reader<T: Send>(sandbox: &Sandbox, work: impl FnOnce() -> T + Sen
 }
 
 #[test]
-fn seconds_of_verdicts_are_served_and_events_begin_and_stop() {
+fn verdict_seconds_are_served_and_events_report_begin_and_end() {
     let Some(sandbox) = Sandbox::new() else { return };
     let doctor = served(&sandbox);
     let (text, health) = with_a_slow_reader(&sandbox, || {
@@ -102,7 +102,7 @@ fn packaged(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/grafana").join(name)
 }
 
-/// The queries of the panels, with every variable set to all of its values.
+/// Returns the queries of the panels, with every variable set to all of its values.
 fn queries(dashboard: &str) -> Vec<String> {
     let text = std::fs::read_to_string(packaged(dashboard)).unwrap();
     let document: Value = serde_json::from_str(&text).unwrap();

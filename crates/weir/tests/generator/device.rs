@@ -10,14 +10,14 @@ pub fn ip(sandbox: &Sandbox, words: &str) {
     assert!(output.status.success(), "ip {words}: {}", output.stderr);
 }
 
-/// A veth pair whose ends are both up.
+/// Creates a veth pair and sets both ends up.
 pub fn cable(sandbox: &Sandbox, a: &str, b: &str) {
     ip(sandbox, &format!("link add {a} type veth peer name {b}"));
     ip(sandbox, &format!("link set {a} up"));
     ip(sandbox, &format!("link set {b} up"));
 }
 
-/// An emulated link between `dev0` and `dev1`, whose cables lead to `gen0` and `gen1`.
+/// Starts an emulated link between `dev0` and `dev1`, whose veth peers are `gen0` and `gen1`.
 pub fn link(sandbox: &Sandbox, settings: &[&str]) -> Running {
     cable(sandbox, "gen0", "dev0");
     cable(sandbox, "gen1", "dev1");
@@ -33,8 +33,8 @@ pub fn link(sandbox: &Sandbox, settings: &[&str]) -> Running {
     running
 }
 
-/// A switch between `dev0` (port 1) and `dev1` (port 2), whose cables lead to `gen0` and `gen1`.
-/// `options` are those of the port behind `dev1`, such as `,rate=100mbit`.
+/// Starts a switch between `dev0` (port 1) and `dev1` (port 2), whose veth peers are `gen0` and
+/// `gen1`. `options` are those of the port behind `dev1`, such as `,rate=100mbit`.
 pub fn start_switch(sandbox: &Sandbox, rules: &str, options: &str) -> Running {
     cable(sandbox, "gen0", "dev0");
     cable(sandbox, "gen1", "dev1");

@@ -14,7 +14,7 @@ fn send(sandbox: &Sandbox) -> (Option<i32>, Value) {
     (output.status.code(), document)
 }
 
-/// The sum over both streams.
+/// Sums a counter over both streams.
 fn of_streams(document: &Value, what: &str) -> u64 {
     let streams = document["streams"].as_array().unwrap();
     streams.iter().map(|stream| stream[what].as_u64().unwrap()).sum()
@@ -24,7 +24,7 @@ fn received(document: &Value, port: usize) -> u64 {
     document["ports"][port]["ipackets"].as_u64().unwrap()
 }
 
-/// The statement about the rate must agree with the seconds and with the exit status.
+/// Checks that the statement about the rate agrees with the seconds and with the exit status.
 fn rate_is_told(status: Option<i32>, document: &Value) {
     let seconds = document["seconds"].as_array().unwrap();
     let is_kept = seconds.iter().all(|second| {
@@ -49,7 +49,7 @@ fn take_down(sandbox: &Sandbox, devices: Vec<crate::support::Running>) {
 
 /// A device that returns every packet three times, and forwards it four times.
 #[test]
-fn a_device_that_floods_back_is_counted() {
+fn packets_that_a_device_multiplies_are_counted() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let rules = "in_port=1 actions=in_port,in_port,in_port,output:2,output:2,output:2,output:2\n\
                  in_port=2 actions=output:1\n";
@@ -74,7 +74,7 @@ fn a_device_that_floods_back_is_counted() {
 }
 
 #[test]
-fn a_flood_of_other_frames_is_not_counted_as_the_generator_s() {
+fn frames_of_another_sender_do_not_count_as_the_generators() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let device = start_switch(&sandbox, "in_port=1 actions=output:2\n", "");
     cable(&sandbox, "flood0", "dev2");
@@ -98,7 +98,7 @@ fn a_flood_of_other_frames_is_not_counted_as_the_generator_s() {
     await_some("the flood", || {
         let shown = sandbox.inside(|| std::fs::read_to_string("/proc/thread-self/net/dev")).ok()?;
         let of_port = shown.lines().find_map(|line| line.trim_start().strip_prefix("flood0:"))?;
-        // Packets sent.
+        // The number of packets sent.
         let sent: u64 = of_port.split_whitespace().nth(9)?.parse().ok()?;
         (sent > 1000).then_some(())
     });
@@ -153,7 +153,7 @@ fn reordered_and_repeated_packets_are_counted_separately() {
     take_down(&sandbox, vec![device]);
 }
 
-/// Flipped bits anywhere: in addresses, lengths, marks, numbers and times.
+/// The device flips bits anywhere: in addresses, lengths, marks, numbers and times.
 #[test]
 fn corrupted_packets_are_counted() {
     let Some(sandbox) = Sandbox::quiet() else { return };

@@ -26,7 +26,7 @@ fn take_down(sandbox: &Sandbox, device: crate::support::Running) {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// The goals of the only size, or the reason why the search is invalid.
+/// Returns the goals of the only packet size, or the reason why the search is invalid.
 fn goals(output: &CommandOutput) -> Result<Vec<Value>, String> {
     let document = json(&output.stdout);
     if document["valid"] != true {
@@ -39,8 +39,8 @@ fn goals(output: &CommandOutput) -> Result<Vec<Value>, String> {
     Ok(document["sizes"][0]["goals"].as_array().unwrap().clone())
 }
 
-/// Whether a search was valid; a valid search's goals must be right. On a stalled machine the
-/// device may deliver too late, so a disturbed search is repeated.
+/// Runs a search, and returns whether it was valid. A valid search's goals must be right. On a
+/// stalled machine the device may deliver too late, so a disturbed search is repeated.
 fn finds(sandbox: &Sandbox, words: &[&str], is_right: impl Fn(&[Value]) -> bool) -> bool {
     let found = testing::undisturbed("search for the highest lossless rate", |_| {
         match goals(&sandbox.weir(&[&QUICK[..], words].concat())) {
@@ -52,7 +52,7 @@ fn finds(sandbox: &Sandbox, words: &[&str], is_right: impl Fn(&[Value]) -> bool)
     found.is_some()
 }
 
-/// Whether the goal's rate is the link's capacity, up to this share.
+/// Whether the goal's rate is the link's capacity, within this relative error.
 fn is_capacity(goal: &Value, off: f64) -> bool {
     let found = goal["ndr_pps"].as_f64();
     found.is_some_and(|found| (found / 12_345.0 - 1.0).abs() < off)
@@ -71,8 +71,8 @@ fn the_capacity_of_a_link_is_found_within_one_percent() {
 }
 
 /// A port of a switch at 100 Mbit/s: 8,256 frames of 1514 bytes a second. Beside other tests the
-/// switch's thread may wait for a CPU and lose frames at that rate, so this test checks only the
-/// upper bound; `twenty_of_twenty_searches_find_a_switch_port_s_capacity` checks both bounds.
+/// switch's thread may wait for a CPU and lose frames at that rate. This test therefore checks only
+/// the upper bound; `twenty_of_twenty_searches_find_a_switch_port_s_capacity` checks both bounds.
 #[test]
 fn no_search_finds_more_than_a_switch_port_carries() {
     let Some(sandbox) = Sandbox::quiet() else { return };
@@ -119,7 +119,7 @@ fn twenty_of_twenty_searches_find_a_switch_port_s_capacity() {
 }
 
 #[test]
-fn a_deep_queue_does_not_raise_the_result() {
+fn a_deep_queue_does_not_raise_the_lossless_rate() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let device = link(&sandbox, &["--rate", "5925600bit", "--queue", "droptail:4000p"]);
     let words = ["--no-back-to-back", "--max-rate", "20k", "--goal", "0"];

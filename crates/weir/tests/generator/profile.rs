@@ -154,7 +154,7 @@ fn loss_reordering_and_duplicates_of_a_device_are_counted() {
 }
 
 #[test]
-fn a_run_ends_in_order_when_cancelled_and_when_its_port_vanishes() {
+fn a_run_shuts_down_cleanly_when_cancelled_or_when_its_port_vanishes() {
     let Some(sandbox) = Sandbox::new() else { return };
     cable(&sandbox, "gen0", "gen1");
     write_profile(&sandbox, "one.yaml", "udp_64B.pcap", 1000.0, 4);

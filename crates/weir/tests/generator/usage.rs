@@ -79,7 +79,7 @@ fn a_tap_device_is_up_during_the_run() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// Packets without a tag must not use the room for a tag.
+/// A packet without a VLAN tag must not use the room that a link has for a tag.
 #[test]
 fn a_frame_one_byte_longer_than_the_mtu_is_refused() {
     let Some(sandbox) = Sandbox::new() else { return };

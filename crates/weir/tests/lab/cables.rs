@@ -77,7 +77,7 @@ fn a_lab_with_one_host_needs_no_link() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// `weir lab ab` builds its network in a different way.
+/// `weir lab ab` builds its network in another way than `weir lab run`.
 #[test]
 fn ab_alternates_over_a_cable() {
     let Some(sandbox) = Sandbox::quiet() else { return };

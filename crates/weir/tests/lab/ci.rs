@@ -5,9 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// A false curl: prints the rate of a download through the old proxy, or through a new proxy that
-/// is slower by a share, with 1 % of noise. A file counts the turns, so that the values are the
-/// same each time.
+/// A script in place of curl: prints the rate of a download through the old proxy, or through a new
+/// proxy that is slower by a share, with 1 % of noise. A file counts the turns, so that the values
+/// are the same each time.
 const CURL: &str = r#"#!/bin/sh
 turn=$(cat turn 2>/dev/null || echo 0)
 echo $((turn + 1)) > turn
@@ -30,7 +30,7 @@ fn compared(sandbox: &Sandbox, share: &str) -> CommandOutput {
 }
 
 #[test]
-fn the_guides_script_fails_for_a_fall_of_6_percent_and_passes_for_2() {
+fn the_guides_script_fails_if_the_rate_falls_by_6_percent_and_passes_at_2() {
     let Some(sandbox) = Sandbox::new() else { return };
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/ci.md");
     let guide = std::fs::read_to_string(guide).unwrap();
@@ -73,7 +73,7 @@ fn the_guides_script_fails_for_a_fall_of_6_percent_and_passes_for_2() {
 }
 
 #[test]
-fn the_bounds_of_a_run_become_cases_and_rows() {
+fn the_bounds_of_a_run_become_junit_cases_and_summary_rows() {
     let Some(sandbox) = Sandbox::new() else { return };
     let output = sandbox.weir(&["sim", "run", "incast", "--smoke", "--out", "run"]);
     assert!(output.status.success(), "{output:?}");

@@ -14,7 +14,7 @@ fn run(sandbox: &Sandbox, workload: &str) -> (CommandOutput, Value) {
     (output, results["cells"][0].clone())
 }
 
-/// The reason of a cell that failed.
+/// Runs a lab with this workload, and returns the reason why its cell failed.
 #[track_caller]
 fn reason(sandbox: &Sandbox, workload: &str) -> String {
     let (output, cell) = run(sandbox, workload);
@@ -79,7 +79,7 @@ fn a_command_that_fails_or_hangs_is_a_failed_repeat_with_its_last_lines() {
 }
 
 #[test]
-fn the_end_of_a_gigabyte_of_output_is_kept() {
+fn the_last_lines_of_a_gigabyte_of_output_are_kept() {
     let Some(sandbox) = Sandbox::new() else { return };
     let (_, cell) = run(
         &sandbox,
@@ -93,7 +93,7 @@ fn the_end_of_a_gigabyte_of_output_is_kept() {
 }
 
 #[test]
-fn a_placeholder_is_one_word_and_the_commands_are_shown_first() {
+fn a_placeholder_becomes_one_word_and_commands_are_shown_before_they_run() {
     let Some(sandbox) = Sandbox::new() else { return };
     let axis = "[axes]\nword = [\"a b; touch hit\"]\n";
     sandbox.write("words.toml", lab("client = \"test {word} = 'a b; touch hit'\"", axis));
@@ -114,7 +114,7 @@ fn a_placeholder_is_one_word_and_the_commands_are_shown_first() {
 }
 
 #[test]
-fn changes_and_settings_of_a_system_are_made_and_taken_back() {
+fn changes_and_settings_of_a_system_are_applied_and_undone() {
     let Some(sandbox) = Sandbox::new() else { return };
     let mark = sandbox.path("mark");
     let changes = format!(

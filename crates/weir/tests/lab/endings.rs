@@ -4,8 +4,8 @@ use crate::support::{Sandbox, await_some, relay};
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-/// A transfer by the kernel, and a transfer through programs, of which one starts a daemon in a
-/// separate session, forked twice.
+/// Returns a lab with a transfer by the kernel and a transfer through programs. One of the programs
+/// starts a daemon in a separate session, forked twice.
 fn lab() -> String {
     LAB.replace("RELAY", &relay())
 }
@@ -51,7 +51,7 @@ enum Moment {
     After(Duration),
 }
 
-/// Starts the lab and sends it `signals` at the moment.
+/// Starts the lab and sends it `signals` at the given moment.
 fn ended_at(
     sandbox: &Sandbox,
     moment: Moment,
@@ -138,9 +138,10 @@ fn a_second_signal_ends_a_lab_at_once_and_leaves_nothing() {
     }
 }
 
-/// Folders that only resemble a run's folder, and folders that another run uses, must stay.
+/// A cleanup must keep folders that only resemble a run's folder, and folders that another run
+/// uses.
 #[test]
-fn folders_of_others_and_of_running_labs_stay() {
+fn unrelated_folders_and_folders_of_running_labs_are_not_removed() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("endings.toml", lab());
     let mine = ["weir-lab-4194305", "weir-lab-mine", "weir-lab-"];

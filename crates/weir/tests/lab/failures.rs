@@ -4,7 +4,7 @@
 use crate::support::{Sandbox, await_some, floor, judge, relay};
 use serde_json::Value;
 
-/// A lab with one cell per system, each measured once for a second.
+/// Returns a lab with one cell per system, each measured once for a second.
 fn lab(link: &str, seconds: u32, systems: &str) -> String {
     let systems = systems.replace("RELAY", &relay());
     format!(

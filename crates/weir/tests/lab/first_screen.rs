@@ -28,7 +28,7 @@ fn answer_chart_and_table_begin_on_the_first_screen() {
 }
 
 #[test]
-fn a_keyboard_reads_the_points_and_a_field_filters_the_rows() {
+fn points_are_read_by_keyboard_and_a_field_filters_the_rows() {
     if !is_installed(CHROMIUM) {
         return skip(Need::Program(CHROMIUM));
     }
@@ -40,7 +40,8 @@ fn a_keyboard_reads_the_points_and_a_field_filters_the_rows() {
     assert!(shown > 0 && shown < all, "{page}");
 }
 
-/// The page with a script that measures positions, and without the policy that refuses scripts.
+/// Returns the page with a script that measures positions, and without the policy that refuses
+/// scripts.
 fn with_probe(page: &str) -> String {
     let policy = page.find("<meta http-equiv=\"Content-Security-Policy\"").unwrap();
     let end = policy + page[policy..].find('>').unwrap() + 1;

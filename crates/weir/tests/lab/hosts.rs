@@ -23,7 +23,8 @@ struct Machine {
 }
 
 impl Hosts {
-    /// `None`, with a note, if this machine has no sshd or the tests do not run as root.
+    /// Starts both hosts; `None`, with a note, if this machine has no sshd or the tests do not run
+    /// as root.
     fn new() -> Option<Self> {
         let sandbox = Sandbox::new()?;
         if !rustix::process::geteuid().is_root() {
@@ -58,7 +59,7 @@ impl Hosts {
         let mut all = Self { sandbox, hosts };
         all.write_client_configuration("host", "user");
         (0..2).for_each(|number| all.start(number));
-        // Most tests do not copy the program.
+        // Link to the program: most tests need no copy of it.
         all.place(|weir, at| std::os::unix::fs::symlink(weir, at).unwrap());
         Some(all)
     }
@@ -143,7 +144,7 @@ impl Hosts {
         self.hosts[number].inside.run(|| Ok(host::read_sysctl(SACK))).unwrap().unwrap()
     }
 
-    /// The agents and the programs of labs that run on the hosts, by their command lines.
+    /// Lists the agents and the programs of labs that run on the hosts, by their command lines.
     fn programs(&self) -> Vec<(u32, String)> {
         let space = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
         let of_host = |machine: &Machine| machine.inside.run(|| Ok(space("thread-self"))).unwrap();
@@ -307,7 +308,7 @@ fn benchmarks_and_downloads_run_between_two_machines() {
             let figures = names.map(|name| cell["metrics"][name]["median"].as_f64());
             assert!(figures.iter().flatten().any(|figure| *figure > 0.0), "{cell}");
         }
-        // Both machines have the clock of this machine.
+        // Both hosts are namespaces of this machine, and so have its clock.
         let clock = &results["environment"]["clocks_of_turns"]["server"];
         let of = |name: &str| clock[name].as_f64().unwrap();
         assert!(of("ahead_ms_most").abs() <= of("error_ms_most") + 1.0, "{clock}");
@@ -519,7 +520,7 @@ fn an_emulated_link_is_refused_between_machines() {
     assert!(output.stderr.contains("`server` is a namespace"), "{output:?}");
 }
 
-/// A client that sleeps until the file `gate` exists.
+/// Returns the line of a lab file with a client that sleeps unless the file `gate` exists.
 fn slow(hosts: &Hosts) -> String {
     let gate = hosts.sandbox.path("gate");
     format!("client = \"sh -c 'test -e {} || sleep 4242'\"", gate.display())
@@ -553,7 +554,7 @@ fn kill_tree(pid: u32) {
     kill(pid);
 }
 
-/// The parent of a process: for an agent, the sshd process of its session.
+/// Returns the parent of a process: for an agent, the sshd process of its session.
 fn parent(pid: u32) -> u32 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let rest = stat.rsplit_once(')').unwrap().1;

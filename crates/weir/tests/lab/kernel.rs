@@ -23,7 +23,7 @@ fn has_nginx() -> bool {
     found
 }
 
-/// True if the cell states that it was not measured because the kernel lacks BPF.
+/// Whether the cell states that it was not measured because the kernel lacks BPF.
 fn is_without_bpf(cell: &Value) -> bool {
     let Some(reason) = cell["failed"].as_str() else { return false };
     let of_ours = cell["system"].as_str().unwrap().starts_with("tcpa");
@@ -34,7 +34,7 @@ fn is_without_bpf(cell: &Value) -> bool {
     is_without
 }
 
-/// A cell that failed for another reason: on a stalled machine a turn may fail.
+/// Returns a cell that failed for another reason: on a stalled machine a turn may fail.
 fn failed(results: &Value) -> Option<String> {
     let cells = cells(results);
     let failed = |cell: &&Value| cell["failed"].is_string() && !is_without_bpf(cell);
@@ -112,7 +112,7 @@ fn the_lab_tcpa_runs_in_its_smoke_form() {
 }
 
 #[test]
-fn paths_measured_at_once_have_separate_results() {
+fn concurrently_measured_paths_have_separate_results() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     if !has_nginx() {
         return;
@@ -189,7 +189,7 @@ fn running_ended(sandbox: &Sandbox) -> bool {
     sandbox.path("run/results.json").exists()
 }
 
-/// The algorithms that labs have registered at this moment.
+/// Lists the algorithms that labs have registered at this moment.
 fn algorithms() -> Vec<String> {
     let all = "/proc/sys/net/ipv4/tcp_available_congestion_control";
     let all = std::fs::read_to_string(all).unwrap_or_default();

@@ -9,7 +9,8 @@ use testing::Attempt;
 const NOBODY: &[&str] = &["--reuid", "65534", "--regid", "65534", "--clear-groups"];
 const RUN: &[&str] = &["lab", "run", "easy.toml", "--out", "run"];
 
-/// Without root a socket has room for few datagrams: at this rate for those of a tenth of a second.
+/// Without root a socket's buffer is small: at this rate it holds the datagrams of a tenth of a
+/// second.
 const LAB: &str = r#"
 name = "easy"
 hosts = ["left", "right"]
@@ -29,8 +30,8 @@ kind = "link"
 duration = "300ms"
 "#;
 
-/// A sandbox that an unprivileged user may write to, with a copy of the program that this user may
-/// read.
+/// Makes a sandbox that an unprivileged user may write to, with a copy of the program that this
+/// user may read.
 fn sandbox() -> Option<Sandbox> {
     let sandbox = Sandbox::quiet()?;
     for program in ["setpriv", "unshare"] {

@@ -97,7 +97,7 @@ fn a_resumed_run_keeps_its_seed_and_its_time() {
     sandbox.weir(&["lab", "run", "--trust", "--resume", "run"]);
     let results = sandbox.results("run");
     assert_eq!(results["environment"]["seed"], 77);
-    // The command line of the last part names neither the seed nor the lab.
+    // The command that continued the run names neither the seed nor the lab.
     assert_eq!(results["command"], "weir lab run named.toml --seed 77");
     assert_eq!(results["started"], of_first("started"));
     let earlier: f64 = of_first("measured_s").parse().unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use testing::Attempt;
 
-/// The file and the script of the guides, with shorter turns.
+/// Runs the file and the script of the guides, with shorter turns.
 #[test]
 fn the_script_of_the_guides_runs_in_ci_and_keeps_the_run() {
     let Some(sandbox) = Sandbox::quiet() else { return };
@@ -110,7 +110,7 @@ const METRICS: &[&str] = &[
     "queue_kbyte.max",
 ];
 
-/// Slow enough for both labs to get the CPU time that they need.
+/// A lab with a rate so low that two concurrent labs get the CPU time that they need.
 const SLOW: &str = r#"
 name = "slow"
 hosts = ["near", "far"]
@@ -177,8 +177,8 @@ fn many_turns_use_no_more_memory_and_descriptors_than_few() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// The lowest numbers of descriptors and threads and memory in kB, after some turns of a run, and
-/// after more turns.
+/// Reads the lowest numbers of descriptors and threads, and the lowest memory in kB: after some
+/// turns of a run, and after more turns.
 fn early_and_late(sandbox: &Sandbox, run: &str) -> ((u64, u64, u64), (u64, u64, u64)) {
     // Makes the C library return freed memory at once: otherwise it may keep the memory of a turn's
     // frames for the next turn.

@@ -155,7 +155,7 @@ fn another_lab_file_or_form_is_refused() {
     sandbox.write("steps.toml", &lab);
     let begun = sandbox.start(&["lab", "run", "steps.toml", "--out", "begun"]);
     await_some("a finished turn", || (!sandbox.journal("begun").is_empty()).then_some(()));
-    // A second run in the same directory, while the first continues.
+    // Starts a second run in the same directory while the first continues.
     let output = sandbox.weir(&["lab", "run", "steps.toml", "--out", "begun"]);
     assert_ne!(output.status.code(), Some(0));
     assert!(output.stderr.contains("another weir is running here"), "{output:?}");

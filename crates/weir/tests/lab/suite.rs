@@ -115,7 +115,7 @@ fn a_case_that_is_gone_after_the_change_is_a_regression() {
 }
 
 #[test]
-fn a_suite_that_never_ends_is_ended_and_its_cases_count() {
+fn a_suite_that_exceeds_its_limit_is_killed_and_its_cases_count() {
     let Some(sandbox) = Sandbox::new() else { return };
     let script = "echo ok - a; [ -e changed ] && { setsid sleep 1000 & sleep 1000; }; echo ok - b";
     let options = ["--parser", "tap", "--json", "--limit", "2s", "--retries", "0"];
@@ -139,7 +139,7 @@ fn a_suite_that_never_ends_is_ended_and_its_cases_count() {
 }
 
 #[test]
-fn a_suite_that_prints_without_end_is_ended() {
+fn a_suite_that_prints_without_end_is_killed() {
     let Some(sandbox) = Sandbox::new() else { return };
     let options = ["--parser", "tap", "--json", "--most-output", "1MiB", "--retries", "0"];
     let output = suite(&sandbox, &options, "echo ok - a; exec yes");
@@ -160,7 +160,7 @@ fn a_run_whose_suite_was_killed_is_incomplete() {
 }
 
 #[test]
-fn names_that_change_with_each_run_are_reported() {
+fn case_names_that_change_with_each_run_are_reported() {
     let Some(sandbox) = Sandbox::new() else { return };
     let script = "for n in 1 2 3; do echo ok - case $n of $$; done";
     let output = suite(&sandbox, &["--parser", "tap"], script);

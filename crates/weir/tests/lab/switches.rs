@@ -54,8 +54,8 @@ fn the_lab_flow_rules_runs_in_its_smoke_form() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let (output, results) = measured(&sandbox, "flow-rules", |results| {
         let cell = cell(results, "weir-switch", "256");
-        // If the switch stalls while its counters are read, it has forwarded fewer packets than it
-        // received.
+        // If the switch stalls while its counters are read, the counters show fewer packets
+        // forwarded than received.
         figure(cell, "capacity_pps") > 1e5 && figure(cell, "drops") == 0.0
     });
     is_valid(&output, &results);
@@ -89,7 +89,7 @@ fn measured(
     measured.unwrap()
 }
 
-/// The systems that can run on this machine.
+/// Returns the systems that can run on this machine.
 fn systems() -> Vec<&'static str> {
     match is_installed(OVS_DPDK) {
         true => vec!["weir-switch", "ovs-dpdk"],

@@ -9,7 +9,7 @@ use testing::Attempt;
 
 const MAKERS: [&str; 4] = ["perf", "perf-bare", "iperf3", "sockets"];
 
-/// A lab with one system for each of these programs.
+/// Returns a lab with one system for each of these programs.
 fn lab(makers: &[&str], link: &str, duration: &str) -> String {
     let systems: String = makers
         .iter()
@@ -74,7 +74,7 @@ fn perf_overhead_compares_all_programs() {
 
 /// Over a link that is the bottleneck all programs must report the same rate.
 #[test]
-fn all_four_programs_fill_a_slow_link_alike() {
+fn all_four_programs_report_the_same_rate_on_a_slow_link() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let link = "rate = \"20mbit\"\ndelay = \"1ms\"\nqueue = \"droptail:4bdp\"";
     sandbox.write("traffic.toml", lab(&MAKERS, link, "2s"));
@@ -102,7 +102,7 @@ fn is_valid(results: &Value, system: &str) -> bool {
     cells.iter().any(|cell| cell["system"] == system && cell["valid"] == true)
 }
 
-/// The rate that a system counted on a link of 20 Mbit/s, if it is not near that rate.
+/// Returns the rate that a system reported on a link of 20 Mbit/s, if it is not near that rate.
 fn wrong_of(results: &Value, system: &str) -> Option<String> {
     if system == "iperf3" && !is_installed("iperf3") {
         testing::skip_part(testing::Need::Program("iperf3"));
@@ -141,7 +141,7 @@ fn a_turn_may_last_a_fraction_of_a_second() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// Seconds from the first data to the last reading of the connection.
+/// Returns the seconds from the first data to the last reading of the connection.
 fn looked_at(turn: &Value) -> f64 {
     let series = turn["measured"]["series"].as_array().unwrap();
     let limited = series.iter().find(|one| one["name"] == "limited_by").unwrap();
@@ -254,8 +254,8 @@ fn ab_alternates_programs_that_make_traffic() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// A lab that reads too late finds no data connection of the client, and at most its control
-/// connection.
+/// A lab that reads the client's connections too late finds no data connection, and at most the
+/// control connection.
 #[test]
 fn ab_measures_a_turn_again_that_the_lab_read_too_late() {
     let Some(sandbox) = Sandbox::quiet() else { return };

@@ -7,7 +7,7 @@ use std::os::unix::fs::{chown, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// A lab whose commands leave a trace, and are no tunnel.
+/// Returns a lab whose commands leave a file when they run, and provide no tunnel.
 fn lab(sandbox: &Sandbox) -> String {
     let ran = sandbox.path("ran");
     format!(
@@ -75,7 +75,8 @@ fn the_flag_trust_skips_the_question() {
     assert!(!shown.contains("[y/N]"), "{shown}");
 }
 
-/// Without a terminal nobody can answer: a script that runs another user's file needs `--trust`.
+/// Without a terminal nobody can answer the question, so a script that runs another user's file
+/// needs `--trust`.
 #[test]
 fn without_a_terminal_no_command_runs_without_the_flag_trust() {
     let Some(sandbox) = Sandbox::new() else { return };

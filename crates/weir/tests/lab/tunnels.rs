@@ -21,7 +21,7 @@ fn the_latency_of_a_tunnel_is_measured_beside_the_direct_path() {
 }
 
 #[test]
-fn idle_and_busy_tunnels_are_counted_and_cost_memory() {
+fn the_memory_of_idle_and_busy_tunnels_is_measured() {
     let metrics = ["setups_s", "goodput_mbit_s", "jain"];
     let Some(results) = smoke("tunnel-scale", &metrics) else { return };
     for system in ["tcp-cubic", "weir-tunnel"] {
@@ -37,8 +37,8 @@ fn idle_and_busy_tunnels_are_counted_and_cost_memory() {
     }
 }
 
-/// Neither keys nor other files must stay, except in the run directory, whose files end with the
-/// directory or the next run there.
+/// Neither keys nor other files may be left behind. The only exception is the run directory, whose
+/// files are removed with the directory or by the next run in it.
 #[test]
 fn a_lab_with_a_tunnel_killed_midway_leaves_nothing() {
     let Some(sandbox) = Sandbox::quiet() else { return };
@@ -65,7 +65,8 @@ fn a_lab_with_a_tunnel_killed_midway_leaves_nothing() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// The results, in which every cell has these metrics. Only the run directory is left behind.
+/// Runs a lab in its smoke form, and returns the results. Every cell must have these metrics, and
+/// only the run directory may be left behind.
 fn smoke(lab: &str, metrics: &[&str]) -> Option<serde_json::Value> {
     let sandbox = Sandbox::quiet()?;
     let systems = "tcp-cubic,weir-tunnel";

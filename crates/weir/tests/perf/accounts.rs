@@ -1,5 +1,5 @@
-//! Accounts with the stock iperf3 in both roles, and with OpenSSL if iperf3 is older than its
-//! padding.
+//! Accounts with the stock iperf3 in both roles. If iperf3 is too old for its current padding,
+//! OpenSSL takes its place.
 //!
 //! Keys and users are made as in the help of `weir perf server`.
 
@@ -10,7 +10,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A sandbox with a key pair and a user `ann`, whose password is `PASSWORD`.
+/// Makes a sandbox with a key pair and a user `ann`, whose password is `PASSWORD`.
 fn sandbox() -> Option<Sandbox> {
     let sandbox = Sandbox::new()?;
     let made = sandbox.start_command(shell(
@@ -167,7 +167,7 @@ fn base64(sandbox: &Sandbox, words: &str, input: &[u8]) -> Vec<u8> {
 
 /// iperf3 since 3.17 leaves the hash of OAEP to OpenSSL.
 #[test]
-fn the_padding_of_credentials_is_that_of_openssl() {
+fn credentials_have_the_same_padding_as_with_openssl() {
     let Some(sandbox) = sandbox() else { return };
     // The token of Weir's client.
     let listener = sandbox.inside(|| TcpListener::bind("127.0.0.1:5201").unwrap());

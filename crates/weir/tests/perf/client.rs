@@ -4,7 +4,7 @@ use crate::support::{Running, Sandbox, await_some, intervals, is_installed};
 use serde_json::Value;
 use std::process::Command;
 
-/// A stock server for one test, in the sandbox's namespace.
+/// Starts a stock server for one test, in the sandbox's namespace.
 fn iperf3(sandbox: &Sandbox) -> Option<Running> {
     if !is_installed("iperf3") {
         testing::skip(testing::Need::Program("iperf3"));
@@ -52,7 +52,7 @@ fn invalid_arguments_are_refused_with_a_suggestion() {
 }
 
 #[test]
-fn a_failure_is_one_sentence_and_status_1() {
+fn a_failed_test_prints_one_sentence_and_has_exit_status_1() {
     let Some(sandbox) = Sandbox::new() else { return };
     let output = sandbox.weir(&["perf", "client", "127.0.0.1"]);
     assert_eq!(output.status.code(), Some(1));
@@ -66,7 +66,7 @@ fn a_failure_is_one_sentence_and_status_1() {
 }
 
 #[test]
-fn both_spellings_of_values_are_understood() {
+fn values_are_accepted_in_weirs_and_in_iperf3s_notation() {
     let Some(sandbox) = Sandbox::new() else { return };
     let mut started = Vec::new();
     for words in [

@@ -48,7 +48,7 @@ fn another_service_on_the_port_is_reported() {
 }
 
 #[test]
-fn a_firewall_in_between_is_reported() {
+fn a_firewall_that_drops_packets_is_reported() {
     let Some(sandbox) = Sandbox::new() else { return };
     if !is_installed("nft") {
         return testing::skip(testing::Need::Program("nft"));
@@ -73,7 +73,7 @@ fn a_firewall_in_between_is_reported() {
     let output = sentence(&sandbox, &["127.0.0.1", "--connect-timeout", "700"], 1);
     let (took, disturbance) = (began.elapsed(), watch.end());
     assert!(output.contains("700") || output.contains("0.7"), "how long it waited: {output}");
-    // Far below the default of 10 s and the kernel's own two minutes.
+    // The limit is far below the default of 10 s and the kernel's own two minutes.
     assert!(took < Duration::from_secs(8) || disturbance.is_some(), "{took:?}");
 
     // The firewall admits the control connection and drops datagrams, like a firewall made for TCP
@@ -99,7 +99,7 @@ fn a_firewall_in_between_is_reported() {
 /// Tests a failure in JSON, as iperf3 writes it: the sentence is under `error`, and the status is
 /// still 1.
 #[test]
-fn a_failure_in_json_is_one_document() {
+fn a_failed_test_with_json_prints_one_document() {
     let Some(sandbox) = Sandbox::new() else { return };
     let output = sandbox.weir(&["perf", "client", "127.0.0.1", "-J"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -163,7 +163,8 @@ fn contradictory_arguments_are_a_usage_error() {
     }
 }
 
-/// The client's single line of output when it ends with that status, without any result.
+/// Runs the client, which must end with that status and without any result. Returns its single line
+/// of output.
 fn sentence(sandbox: &Sandbox, words: &[&str], status: i32) -> String {
     one_line(&sandbox.weir(&[&["perf", "client"], words].concat()), status)
 }
@@ -174,7 +175,7 @@ fn one_line(output: &CommandOutput, status: i32) -> String {
     output.stderr.clone()
 }
 
-/// A server of another protocol, which sends `greeting` to every client and then waits.
+/// Starts a server of another protocol, which sends `greeting` to every client and then waits.
 fn answering(sandbox: &Sandbox, greeting: &'static [u8]) -> SocketAddr {
     answering_at(sandbox, "127.0.0.1:0", greeting)
 }

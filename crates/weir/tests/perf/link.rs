@@ -12,8 +12,9 @@ struct Counted {
     client: Value,
     server: Value,
     link: Value,
-    /// Datagrams for which the receiving socket had no room, by the kernel's count: the receiver
-    /// waited long for a CPU, and these datagrams are lost although the model did not drop them.
+    /// Datagrams for which the receiving socket had no room, as the kernel counts them. The
+    /// receiver waited long for a CPU; these datagrams are lost although the model did not drop
+    /// them.
     no_room: u64,
 }
 
@@ -40,7 +41,7 @@ fn a_link_without_impairments_loses_and_reorders_no_datagram() {
     assert_eq!(counted.of_datagrams("reordered") + counted.of_datagrams("duplicates"), 0);
 }
 
-/// The server sends.
+/// Tests the reverse direction, in which the server sends.
 #[test]
 fn loss_in_the_reverse_direction_is_counted() {
     let disorder = ["--loss", "2%", "--reorder", "3%,2ms", "--duplicate", "1%", "--delay", "1ms"];
@@ -66,7 +67,8 @@ impl Counted {
         let (dropped, others_dropped) = self.of_test("dropped_loss");
         let (doubled, others_doubled) = self.of_test("duplicated");
         // If the receiver's socket had no room for a datagram, its copy, or both, the receiver
-        // counts no duplicate, and the pair's losses are one fewer than the datagrams without room.
+        // counts no duplicate. The pair's losses are then one fewer than the datagrams without
+        // room.
         let pairs = doubled.checked_sub(duplicates).filter(|pairs| *pairs <= self.no_room);
         demand(
             pairs.is_some(),
@@ -120,7 +122,7 @@ impl Counted {
         value.as_u64().or(value["frames"].as_u64()).unwrap()
     }
 
-    /// The counts of frames with a datagram of the test, and of other frames.
+    /// Returns the counts of frames with a datagram of the test, and of other frames.
     fn of_test(&self, key: &str) -> (u64, u64) {
         let value = &self.link[key];
         let (frames, bytes) = (value["frames"].as_u64().unwrap(), value["bytes"].as_u64().unwrap());
@@ -211,7 +213,8 @@ fn run(link: &[&str], direction: &str) -> Counted {
     }
 }
 
-/// `RcvbufErrors` of UDP in the kernel's table of counters: a line of names, then one of values.
+/// Reads `RcvbufErrors` of UDP from the kernel's table of counters: a line of names, then one of
+/// values.
 fn receive_errors(table: &str) -> u64 {
     let mut rows = table.lines().filter_map(|line| line.strip_prefix("Udp: "));
     let (names, values) = (rows.next().unwrap(), rows.next().unwrap());

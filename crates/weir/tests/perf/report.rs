@@ -116,7 +116,7 @@ fn a_far_sender_reports_the_data_of_its_kernel_over_time() {
 }
 
 #[test]
-fn a_test_that_breaks_off_leaves_a_report_that_names_the_failure() {
+fn an_interrupted_test_leaves_a_report_that_names_the_failure() {
     let Some(sandbox) = Sandbox::new() else { return };
     for (signalled, reason) in [("client", "interrupted"), ("server", "ended the test")] {
         let directory = sandbox.home().join(format!("broken-by-{signalled}"));

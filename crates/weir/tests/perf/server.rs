@@ -72,7 +72,7 @@ fn an_idle_server_ends_at_a_signal_without_output() {
     assert_eq!(sandbox.leftovers(), Vec::<String>::new());
 }
 
-/// A server with a low limit of descriptors.
+/// Starts a server with a low limit of descriptors.
 fn cramped(sandbox: &Sandbox, files: u32) -> Running {
     let mut command = Command::new("sh");
     let weir = env!("CARGO_BIN_EXE_weir");
@@ -131,7 +131,7 @@ fn a_client_beyond_the_limit_is_refused_at_once() {
 }
 
 #[test]
-fn a_client_without_descriptors_says_what_to_do() {
+fn a_client_without_free_descriptors_names_the_remedy() {
     let Some(sandbox) = Sandbox::new() else { return };
     let server = serve(&sandbox, &[]);
     let mut command = Command::new("sh");
@@ -145,7 +145,7 @@ fn a_client_without_descriptors_says_what_to_do() {
 }
 
 #[test]
-fn a_server_writes_through_no_link_and_to_no_file_of_another_user() {
+fn a_server_writes_neither_through_links_nor_to_files_of_other_users() {
     let Some(sandbox) = Sandbox::new() else { return };
     let Some(shared) = sandbox.shared_directory("precious") else { return };
     for (name, reason) in [

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// The results without the facts that differ between two runs of the same lab.
+/// Returns the results without the facts that differ between two runs of the same lab.
 fn figures(sandbox: &Sandbox, run: &str) -> Value {
     let mut results = sandbox.results(run);
     let fields = results.as_object_mut().unwrap();

@@ -130,7 +130,7 @@ const KINDS: &[Kind] = &[
 ];
 
 #[test]
-fn every_kind_of_world_is_run_from_its_file() {
+fn every_topology_and_traffic_pattern_runs_from_its_file() {
     let Some(sandbox) = Sandbox::new() else { return };
     for (number, (what, changes, metrics)) in KINDS.iter().enumerate() {
         sandbox.write("lab.toml", changed(LAB, changes, what));
@@ -295,8 +295,8 @@ fn features_of_virtual_time_are_refused_elsewhere() {
     }
 }
 
-/// Axis values are words of the file, usual values select cells, the run keeps curves if the file
-/// asks for them, and means are grouped by the unusual property.
+/// Checks that axis values are words of the file, usual values select cells, and means are grouped
+/// by the unusual property. The run keeps curves if the file asks for them.
 #[test]
 fn results_with_many_axes_are_grouped_by_unusual_values() {
     let Some(sandbox) = Sandbox::new() else { return };

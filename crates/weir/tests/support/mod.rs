@@ -67,8 +67,8 @@ pub fn judge(results: &serde_json::Value) -> bool {
     is_valid
 }
 
-/// The minimum value that a test accepts: `least` for a valid cell, almost zero for an invalid
-/// cell.
+/// Returns the minimum value that a test accepts: `least` for a valid cell, almost zero for an
+/// invalid cell.
 pub fn floor(cell: &serde_json::Value, least: f64) -> f64 {
     if cell["valid"] == true {
         return least;
@@ -78,8 +78,9 @@ pub fn floor(cell: &serde_json::Value, least: f64) -> f64 {
     0.1
 }
 
-/// Under nohup(1) this process ignores SIGHUP, and its programs would inherit the ignored signal.
-/// The kernel resets a signal with a handler to its default when a program starts (execve(2)).
+/// Lets programs that this process starts receive SIGHUP. Under nohup(1) this process ignores
+/// SIGHUP, and its programs would inherit the ignored signal. The kernel resets a signal with a
+/// handler to its default when a program starts (execve(2)).
 fn let_programs_hear_hangups() {
     static DONE: Once = Once::new();
     DONE.call_once(|| {
@@ -89,7 +90,7 @@ fn let_programs_hear_hangups() {
 }
 
 impl Sandbox {
-    /// A sandbox; `None`, with a note, if labs cannot run.
+    /// Makes a sandbox; `None`, with a note, if labs cannot run.
     pub fn new() -> Option<Self> {
         if !is_installed("ip") {
             testing::skip(testing::Need::Program("ip"));
@@ -111,7 +112,7 @@ impl Sandbox {
         Some(Self { home, outer, mark, _lock: None })
     }
 
-    /// A sandbox whose labs run alone, for careful measurements.
+    /// Makes a sandbox whose labs run alone, for careful measurements.
     pub fn quiet() -> Option<Self> {
         let mut sandbox = Self::new()?;
         let lock =
@@ -137,10 +138,10 @@ impl Sandbox {
         std::fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// A directory where anybody may write, like /tmp, with symbolic links of another user: `link`
-    /// to the file `precious` of this sandbox, which contains its own name, `new` to a file that
-    /// does not exist, and `way` to the sandbox's folder. `theirs` is a file of that user. `None`,
-    /// with a note, if this user cannot make files of others.
+    /// Makes a directory where anybody may write, like /tmp, with symbolic links of another user:
+    /// `link` to the file `precious` of this sandbox, which contains its own name, `new` to a file
+    /// that does not exist, and `way` to the sandbox's folder. `theirs` is a file of that user.
+    /// `None`, with a note, if this user cannot make files of others.
     pub fn shared_directory(&self, precious: &str) -> Option<String> {
         use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
         let folder = self.path("shared");
@@ -194,8 +195,8 @@ impl Sandbox {
         Running { child, stdout, stderr }
     }
 
-    /// All objects that should be gone after a run: its processes, interfaces, queues and temporary
-    /// files. Polls for a while, because the kernel takes a moment to end a process.
+    /// Lists all objects that should be gone after a run: its processes, interfaces, queues and
+    /// temporary files. Polls for a while, because the kernel takes a moment to end a process.
     pub fn leftovers(&self) -> Vec<String> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -207,7 +208,7 @@ impl Sandbox {
         }
     }
 
-    /// As [`Self::leftovers`], without waiting.
+    /// Lists the objects of [`Self::leftovers`], without waiting for their end.
     pub fn leftovers_once(&self) -> Vec<String> {
         await_some("the end of all processes", || self.marked().is_empty().then_some(()));
         self.leftovers_now()
@@ -238,7 +239,7 @@ impl Sandbox {
         left
     }
 
-    /// Running processes that descend from this sandbox's commands.
+    /// Returns the running processes that descend from this sandbox's commands.
     pub fn marked(&self) -> Vec<(u32, String)> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -254,7 +255,7 @@ impl Sandbox {
         found
     }
 
-    /// The marked processes whose command line contains these consecutive words.
+    /// Returns the marked processes whose command line contains these consecutive words.
     pub fn running(&self, words: &[&str]) -> Vec<u32> {
         let line = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let has = |pid: &u32| {
@@ -274,8 +275,8 @@ impl Sandbox {
     }
 
     /// Runs a lab into the directory `run`. If a cell failed or lacks one of these metrics, repeats
-    /// the run if the machine was disturbed: in a turn in which the machine stalls, nothing
-    /// arrives, or the lab reads nothing.
+    /// the run if the machine was disturbed. If the machine stalls during a turn, nothing arrives,
+    /// or the lab reads nothing.
     pub fn measure(&self, words: &[&str], metrics: &[&str]) -> (CommandOutput, serde_json::Value) {
         let lacks = |cell: &serde_json::Value| {
             let has = |name: &&str| cell["metrics"][*name]["median"].is_number();
@@ -293,7 +294,7 @@ impl Sandbox {
         measured.unwrap()
     }
 
-    /// The complete lines of a run's journal, which records the finished turns.
+    /// Reads the complete lines of a run's journal, which records the finished turns.
     pub fn journal(&self, run: &str) -> Vec<String> {
         let text = std::fs::read(self.path(run).join("journal.jsonl")).unwrap_or_default();
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -373,8 +374,8 @@ pub fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The number of intervals that `weir perf client` has printed. A test must not wait for "0.3-0.4":
-/// on a busy machine an interval ends late, and its line has the actual times.
+/// Counts the intervals that `weir perf client` has printed. A test must not wait for "0.3-0.4": on
+/// a busy machine an interval ends late, and its line has the actual times.
 pub fn intervals(printed: &str) -> usize {
     let table = printed.lines().skip_while(|line| !line.trim_start().starts_with("seconds "));
     table.skip(1).take_while(|line| line.contains("bit/s")).count()
@@ -393,13 +394,13 @@ pub fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// The relay of examples/relay.rs; `cargo test` builds it beside the tests, `cargo test --test`
-/// does not.
+/// Returns the path of the relay of examples/relay.rs. `cargo test` builds it beside the tests,
+/// `cargo test --test` does not.
 pub fn relay() -> String {
     example("relay")
 }
 
-/// The program of `examples/NAME.rs`; builds it if it is missing.
+/// Returns the path of the program of `examples/NAME.rs`; builds it if it is missing.
 pub fn example(name: &str) -> String {
     let tests = std::env::current_exe().unwrap();
     let profile = tests.parent().and_then(Path::parent).unwrap();

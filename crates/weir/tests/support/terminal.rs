@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 pub struct Terminal {
     person: File,
-    /// The command's side, which stays open when the command has ended.
+    /// The command's side of the pseudoterminal, which stays open when the command has ended.
     screen: OwnedFd,
     shown: String,
 }
@@ -27,7 +27,7 @@ impl Terminal {
         Self { person: person.into(), screen, shown: String::new() }
     }
 
-    /// The command's input and its standard error are this terminal.
+    /// Starts a command whose input and standard error are this terminal.
     pub fn start(&self, sandbox: &Sandbox, mut command: Command) -> Child {
         let end = || Stdio::from(self.screen.try_clone().unwrap());
         command.current_dir(sandbox.home()).stdin(end()).stderr(end()).stdout(Stdio::null());
@@ -52,7 +52,7 @@ impl Terminal {
         tcgetattr(&self.screen).unwrap().local_modes.contains(LocalModes::ECHO)
     }
 
-    /// The command's status, and all that the terminal has shown.
+    /// Waits until the command ends; returns its status, and all that the terminal has shown.
     pub fn end(mut self, mut child: Child) -> (ExitStatus, String) {
         let status = await_some("its end", || {
             self.look();

@@ -2,7 +2,7 @@
 
 use crate::support::Sandbox;
 
-/// A UDP frame of 60 bytes from 16.0.0.1 + `flow` to 48.0.0.1 + `flow`.
+/// Builds a UDP frame of 60 bytes from 16.0.0.1 + `flow` to 48.0.0.1 + `flow`.
 pub fn udp(flow: u32) -> Vec<u8> {
     let mut frame = Vec::new();
     frame.extend([0x02, 0xac, 0x10, 0xff, 0, 2, 0x02, 0xac, 0x10, 0xff, 0, 3, 8, 0]);
@@ -44,7 +44,7 @@ pub fn write(sandbox: &Sandbox, name: &str, frames: &[Vec<u8>]) {
     sandbox.write(name, bytes);
 }
 
-/// The complete frames of a capture, which may still be written.
+/// Reads the complete frames of a capture, which may still be written.
 pub fn read(sandbox: &Sandbox, name: &str) -> Vec<Vec<u8>> {
     let bytes = std::fs::read(sandbox.path(name)).unwrap_or_default();
     let mut frames = Vec::new();

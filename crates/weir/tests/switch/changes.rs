@@ -3,9 +3,9 @@
 use super::captures::{self, udp};
 use super::test_switch::{TestSwitch, sandbox};
 
-/// A source plays four flows, one packet of each in turn, and each flow has its own output.
+/// A source repeats a round of four packets, one of each flow, and each flow has its own output.
 /// Meanwhile the test replaces the rules by other rules with the same outputs. The source plays
-/// whole turns, so all outputs must have sent the same number of packets, and together all that
+/// whole rounds, so all outputs must have sent the same number of packets, and together all that
 /// arrived.
 #[test]
 fn packets_are_neither_lost_nor_misrouted_while_rules_change() {
@@ -105,7 +105,7 @@ fn output(flow: u32) -> String {
     format!("output:{}", flow + 1)
 }
 
-/// The number of packets that each output sent.
+/// Returns the number of packets that each output sent.
 fn sent(switch: &TestSwitch) -> Vec<u64> {
     let number = |port: u32| {
         let text = switch.ofctl(&["dump-ports", "br0", &format!("p{port}")]);

@@ -18,7 +18,7 @@ fn start() -> Option<TestSwitch> {
 const PACKET: &str = "in_port(1),eth(src=50:54:00:00:00:09,dst=50:54:00:00:00:0a),eth_type(0x0800),\
     ipv4(src=10.0.0.2,dst=10.0.0.1,proto=1,tos=0,ttl=64,frag=no),icmp(type=8,code=0)";
 
-/// A switch whose port `p1` repeats two packets, which leave by `p2`.
+/// Starts a switch whose port `p1` repeats two packets, which leave by `p2`.
 fn start_with_packets() -> Option<TestSwitch> {
     let sandbox = sandbox()?;
     captures::write(&sandbox, "in.pcap", &[udp(0), udp(1)]);
@@ -141,7 +141,7 @@ fn injected_packets_are_forwarded_and_traced() {
 }
 
 #[test]
-fn the_queue_of_a_packet_is_in_traces_and_megaflows() {
+fn traces_and_megaflows_show_the_queue_of_a_packet() {
     let Some(switch) = start() else { return };
     switch.ofctl(&["add-flow", "br0", "in_port=1 actions=enqueue:2:7,output:3"]);
     let text = switch.appctl(&["ofproto/trace", "br0", "in_port=1,dl_type=0x900"]);
@@ -207,7 +207,7 @@ fn a_trace_reports_resubmissions_with_too_much_output() {
 }
 
 #[test]
-fn normal_learns_addresses_and_forgets_them_after_their_timeout() {
+fn normal_learns_mac_addresses_and_forgets_them_after_their_timeout() {
     let Some(switch) = start() else { return };
     switch.ofctl(&["add-flow", "br0", "priority=0 actions=NORMAL"]);
     switch.appctl(&["time/stop"]);
@@ -437,7 +437,7 @@ fn a_reload_gives_a_port_a_requested_number_that_another_port_got() {
 }
 
 #[test]
-fn silent_peers_leave_their_connections_to_others() {
+fn silent_peers_lose_their_connections_to_other_peers() {
     let Some(switch) = start() else { return };
     let socket = socket(&switch.sandbox, "br0.mgmt");
     let silent: Vec<_> = (0..128).map(|_| UnixStream::connect(&socket).unwrap()).collect();

@@ -4,7 +4,7 @@ use super::test_switch::{TestSwitch, sandbox};
 use crate::support::{Running, Sandbox, await_some};
 use std::process::{Command, Stdio};
 
-/// A Python with os-ken: `python3`, or the program in OSKEN_PYTHON.
+/// Finds a Python with os-ken: `python3`, or the program in OSKEN_PYTHON.
 fn python() -> Option<String> {
     let python = std::env::var("OSKEN_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let mut command = Command::new(&python);

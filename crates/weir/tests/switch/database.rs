@@ -15,7 +15,7 @@ struct Database {
 }
 
 impl Database {
-    /// A new database; `None` if the programs are not installed.
+    /// Makes a new database; `None` if the programs are not installed.
     fn new() -> Option<Self> {
         for tool in ["ovs-ofctl", "ovs-appctl", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", SCHEMA] {
             if !is_installed(tool) {
@@ -112,7 +112,7 @@ impl Database {
     }
 }
 
-/// Mininet creates hosts, cables and bridges by its own commands. It runs in its own namespaces,
+/// Mininet creates hosts, links and bridges by its own commands. It runs in its own namespaces,
 /// because it expects the database at a fixed path.
 #[test]
 fn mininet_reaches_every_host_over_the_switch() {
@@ -196,7 +196,7 @@ fn vlans_mirrors_and_controllers_change_while_the_switch_runs() {
     database.end(switch, Some(server));
 }
 
-/// The packets that a port has sent, and those that it has dropped.
+/// Returns the number of packets that a port has sent, and of those that it has dropped.
 fn sent(database: &Database, bridge: &str, port: &str) -> (u64, u64) {
     let text = database.ofctl(&["dump-ports", bridge, port]);
     let line = text.lines().find(|line| line.contains("tx pkts=")).unwrap().to_owned();
@@ -209,7 +209,7 @@ fn sent(database: &Database, bridge: &str, port: &str) -> (u64, u64) {
 }
 
 #[test]
-fn patch_ports_connect_bridges_and_their_loops_end() {
+fn patch_ports_connect_bridges_and_forwarding_loops_end() {
     let Some(database) = Database::new() else { return };
     let server = database.serve();
     let switch = database.switch();

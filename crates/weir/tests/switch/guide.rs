@@ -77,7 +77,7 @@ fn examples(section: u8) -> Vec<Example> {
     found
 }
 
-/// A line without times, which differ in each run.
+/// Returns a line without its times, which differ in each run.
 fn steady(line: &str) -> String {
     let line = line.split_once(", time ").map_or(line, |(line, _)| line);
     let is_learned = line.contains("  02:00:");
@@ -88,8 +88,8 @@ fn steady(line: &str) -> String {
 
 const MARK: &str = "=== example ";
 /// Namespaces and sockets that are removed with the shell. After starting a switch in the
-/// background, the shell waits until the switch has printed that it is ready, as a person does
-/// before the next command.
+/// background, the shell waits until the switch has printed that it is ready. A person does the
+/// same before the next command.
 const PRELUDE: &str = "
 exec 2>&1
 mount -t tmpfs -o mode=755 none /run && mkdir /run/netns && mount -t tmpfs none /tmp && ip link set lo up || exit

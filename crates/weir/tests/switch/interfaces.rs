@@ -24,7 +24,7 @@ impl Drop for Host {
 }
 
 impl Host {
-    /// A host with a veth pair whose end at the switch has the name `name`.
+    /// Creates a host with a veth pair whose end at the switch has the name `name`.
     pub fn cabled(sandbox: &Sandbox, name: &str, address: Ipv4Addr) -> Self {
         let namespace = Namespace::create(name).unwrap();
         let outer = sandbox.inside(|| Namespace::current().unwrap());
@@ -80,7 +80,7 @@ pub fn hosts(sandbox: &Sandbox) -> [Host; 2] {
 const BRIDGE: [&str; 6] = ["--bridge", "br0", "--port", "br0:p1=packet", "--port", "br0:p2=packet"];
 
 #[test]
-fn tcp_passes_between_hosts_on_cables() {
+fn tcp_passes_between_hosts_on_veth_pairs() {
     let Some(sandbox) = sandbox() else { return };
     let [a, b] = hosts(&sandbox);
     let switch = TestSwitch::start(sandbox, &BRIDGE);
@@ -127,7 +127,7 @@ fn other_ports_work_while_a_port_disappears_and_returns() {
 }
 
 #[test]
-fn a_port_is_down_while_its_cable_has_no_carrier() {
+fn a_port_is_down_while_its_interface_has_no_carrier() {
     let Some(sandbox) = sandbox() else { return };
     let [a, b] = hosts(&sandbox);
     let set = |host: &Host, state: &str| {

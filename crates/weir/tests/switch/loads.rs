@@ -22,7 +22,7 @@ fn start(sandbox: Sandbox, ports: &[&str], cpus: &str) -> TestSwitch {
     TestSwitch::start(sandbox, &words)
 }
 
-/// The number after `name`, `rx pkts` or `tx pkts`, in the output of `dump-ports`.
+/// Reads the number after `name`, `rx pkts` or `tx pkts`, in the output of `dump-ports`.
 fn counted(switch: &TestSwitch, port: &str, name: &str) -> u64 {
     let text = switch.ofctl(&["dump-ports", "br0", port]);
     let (_, rest) = text.split_once(&format!("{name}=")).unwrap();
@@ -221,7 +221,7 @@ fn memory_of_deleted_rules_is_returned_and_does_not_grow_with_the_next() {
     switch.end();
 }
 
-/// The resident memory of the switch's process, in bytes.
+/// Reads the resident memory of the switch's process, in bytes.
 fn resident(switch: &TestSwitch) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", switch.running.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

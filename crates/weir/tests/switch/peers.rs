@@ -1,4 +1,5 @@
-//! Ports to other processes, and AF_XDP: `weir gen` and hosts in namespaces at both ends.
+//! Ports that lead to other processes, and AF_XDP ports. `weir gen` or hosts in namespaces are at
+//! both ends.
 
 use super::interfaces::{Host, hosts};
 use super::test_switch::{TestSwitch, sandbox};

@@ -9,7 +9,7 @@ pub struct TestSwitch {
     pub running: Running,
 }
 
-/// A new sandbox, if Open vSwitch's tools are installed.
+/// Makes a new sandbox, if Open vSwitch's tools are installed.
 pub fn sandbox() -> Option<Sandbox> {
     for tool in ["ovs-ofctl", "ovs-appctl"] {
         if !is_installed(tool) {
@@ -80,7 +80,7 @@ impl TestSwitch {
         self.sandbox.start_command(command).end()
     }
 
-    /// The sum over all packet threads of the number after `name` in their statistics.
+    /// Sums the number after `name` over the statistics of all packet threads.
     pub fn counted(&self, name: &str) -> u64 {
         let text = self.appctl(&["dpif-netdev/pmd-stats-show"]);
         let lines =

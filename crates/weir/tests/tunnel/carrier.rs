@@ -6,7 +6,7 @@ use std::process::Command;
 use testing::Attempt;
 
 #[test]
-fn a_client_behind_a_filter_of_udp_uses_tcp_says_why_and_returns_to_udp() {
+fn a_client_uses_tcp_while_udp_is_filtered_says_why_and_returns_to_udp() {
     let Some(sandbox) = Sandbox::new() else { return };
     if !is_installed("nft") {
         return testing::skip(testing::Need::Program("nft"));

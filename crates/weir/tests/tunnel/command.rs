@@ -141,7 +141,7 @@ fn an_unknown_client_is_refused() {
 }
 
 #[test]
-fn a_check_tries_the_targets_on_request() {
+fn tunnel_check_connects_to_targets_on_request() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ends = Ends::new(&sandbox);
     let target = sandbox.inside(echo);
@@ -176,8 +176,8 @@ fn a_check_tries_the_targets_on_request() {
     assert_eq!(check(&rules[1], &[]).status.code(), Some(0));
 }
 
-/// The sockets of a server share its port, and the kernel would let another server of the same user
-/// share the port too: each server would get some of the clients.
+/// A server's sockets share its port. The kernel would let another server of the same user share
+/// the port too, and each server would get some of the clients.
 #[test]
 fn a_second_server_at_the_same_port_is_refused() {
     let Some(sandbox) = Sandbox::new() else { return };

@@ -29,7 +29,7 @@ fn every_thread_of_both_ends_is_confined_and_names_are_still_looked_up() {
 }
 
 #[test]
-fn a_reload_that_leaves_the_directories_of_the_start_asks_for_a_restart() {
+fn a_reload_that_needs_a_directory_unknown_at_the_start_asks_for_a_restart() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ends = Ends::new(&sandbox);
     fs::create_dir(sandbox.path("elsewhere")).unwrap();
@@ -70,7 +70,7 @@ fn a_reload_that_leaves_the_directories_of_the_start_asks_for_a_restart() {
     free.end();
 }
 
-/// The confinement of each thread, as /proc shows it.
+/// Returns the confinement of each thread, as /proc shows it.
 fn threads(end: &Running) -> Vec<String> {
     let all = fs::read_dir(format!("/proc/{}/task", end.pid())).unwrap();
     let texts =

@@ -46,7 +46,7 @@ impl<'a> Ends<'a> {
         vec!["--cert-file".to_owned(), file("crt"), "--key-file".to_owned(), file("key")]
     }
 
-    /// The client's entry in the server's file, to which a test may append rules.
+    /// Returns the client's entry in the server's file, to which a test may append rules.
     pub fn peer_table(&self) -> String {
         let (name, pin) = self.peer.split_once('=').unwrap();
         format!("[[server.peer]]\nname = \"{name}\"\npin = \"{pin}\"\n")

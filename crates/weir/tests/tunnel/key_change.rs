@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::Command;
 
 /// Runs the guide's commands for a client's change of its key, on one machine. `systemctl` is a
-/// shell function that starts the service as systemd does for this unit: the service gets a copy of
-/// its key when it starts. sed(1) replaces the editor.
+/// shell function that starts the service as systemd does: the service gets a copy of its key when
+/// it starts. sed(1) replaces the editor.
 #[test]
 fn the_steps_of_the_guide_change_a_key_without_a_restart() {
     let Some(sandbox) = Sandbox::new() else { return };

@@ -1,5 +1,5 @@
 //! If an end is killed, cut off or restarted in the middle of a transfer, both applications must
-//! get an error: an end of file would make a part of the data look complete.
+//! get an error. An end of file would make a part of the data look complete.
 
 use crate::ends::{Ends, NEVER_LONGER};
 use crate::support::{Running, Sandbox, await_some};
@@ -27,7 +27,7 @@ fn forward(sandbox: &Sandbox) -> Transfer<'_> {
     Transfer { ends, server, client, application, target }
 }
 
-/// The application connects to a listener at the server.
+/// Opens a transfer whose application connects to a listener at the server.
 fn reverse(sandbox: &Sandbox) -> Transfer<'_> {
     let ends = quick(sandbox);
     let (listener, port) = listen(sandbox);
@@ -42,7 +42,7 @@ fn reverse(sandbox: &Sandbox) -> Transfer<'_> {
     Transfer { ends, server, client, application, target }
 }
 
-/// Ends with a keepalive of a second, which soon detect a dead peer.
+/// Makes ends with a keepalive of a second, which soon detect a dead peer.
 fn quick(sandbox: &Sandbox) -> Ends<'_> {
     Ends { keepalive: "1s", ..Ends::new(sandbox) }
 }
@@ -51,7 +51,7 @@ type Begin = for<'a> fn(&'a Sandbox) -> Transfer<'a>;
 const BEGINNINGS: [Begin; 2] = [forward, reverse];
 
 #[test]
-fn a_killed_client_gives_neither_application_an_end_of_file() {
+fn neither_application_reads_an_end_of_file_after_the_client_is_killed() {
     for begin in BEGINNINGS {
         let Some(sandbox) = Sandbox::new() else { return };
         let mut transfer = begin(&sandbox);
@@ -62,7 +62,7 @@ fn a_killed_client_gives_neither_application_an_end_of_file() {
 }
 
 #[test]
-fn a_killed_server_gives_neither_application_an_end_of_file() {
+fn neither_application_reads_an_end_of_file_after_the_server_is_killed() {
     for begin in BEGINNINGS {
         let Some(sandbox) = Sandbox::new() else { return };
         let mut transfer = begin(&sandbox);
@@ -90,7 +90,7 @@ fn a_silent_application_soon_learns_that_the_server_was_restarted() {
 }
 
 #[test]
-fn a_cut_path_gives_neither_application_an_end_of_file() {
+fn neither_application_reads_an_end_of_file_after_the_path_is_cut() {
     for begin in BEGINNINGS {
         let Some(sandbox) = Sandbox::new() else { return };
         let mut transfer = begin(&sandbox);
@@ -154,7 +154,7 @@ fn a_half_closed_upload_is_reset_if_its_answer_is_cut_off() {
 }
 
 #[test]
-fn an_orderly_end_arrives_as_an_orderly_end_in_both_directions() {
+fn an_end_of_file_passes_the_tunnel_in_both_directions() {
     for application_first in [true, false] {
         let Some(sandbox) = Sandbox::new() else { return };
         let mut transfer = forward(&sandbox);
@@ -252,7 +252,7 @@ fn kill(end: &mut Running) {
     end.child.wait().unwrap();
 }
 
-/// A listener in the sandbox, and its port.
+/// Opens a listener in the sandbox; returns it with its port.
 fn listen(sandbox: &Sandbox) -> (TcpListener, u16) {
     let up = || Command::new("ip").args(["link", "set", "lo", "up"]).status();
     assert!(sandbox.inside(up).unwrap().success());

@@ -140,7 +140,7 @@ fn each_identity_reaches_only_the_targets_of_its_own_rules() {
     assert_eq!(status(&sandbox, "server.sock")["refused"]["not-listed"], 2);
 }
 
-/// The server connects to the address that it resolved, and resolves the name again for each new
+/// The server connects to the address that it resolved. It resolves the name again for each new
 /// tunnel.
 #[test]
 fn a_name_that_later_resolves_elsewhere_is_refused_and_open_tunnels_continue() {
@@ -205,7 +205,7 @@ fn udp_echo() -> u16 {
     port
 }
 
-/// Like [`echo`], at all addresses of this sandbox.
+/// Starts an echo server like [`echo`], at all addresses of this sandbox.
 fn echo_everywhere() -> u16 {
     crate::ends::echo_at("0.0.0.0:0")
 }

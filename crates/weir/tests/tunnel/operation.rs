@@ -15,14 +15,14 @@ fn server(ends: &Ends<'_>) -> Running {
     ends.started(&words, "listening on")
 }
 
-/// The JSON document of a verb with `--json`.
+/// Runs a verb with `--json`, and returns its document.
 fn asked(sandbox: &Sandbox, words: &[&str]) -> Value {
     let all = [&["tunnel"][..], words, &["--json", "--status-socket", "server.sock"]].concat();
     let output = sandbox.weir(&all);
     serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// A connection through the tunnel that has carried a byte.
+/// Opens a connection through the tunnel, and carries a byte over it.
 fn open(sandbox: &Sandbox, port: u16) -> TcpStream {
     let mut stream = sandbox.inside(|| TcpStream::connect(("127.0.0.1", port))).unwrap();
     stream.set_read_timeout(Some(NEVER_LONGER)).unwrap();
@@ -125,7 +125,7 @@ fn an_operator_lists_sessions_ends_them_and_drains_the_server() {
 }
 
 #[test]
-fn quotas_bind_their_identity_and_change_by_a_reload_under_open_tunnels() {
+fn quotas_apply_to_their_identity_and_change_by_a_reload_during_open_tunnels() {
     let Some(sandbox) = Sandbox::new() else { return };
     let office = Ends::named(&sandbox, "office", "office");
     let home = Ends::named(&sandbox, "home", "home");

@@ -174,7 +174,7 @@ fn a_proxy_for_others_needs_a_login() {
 }
 
 #[test]
-fn datagrams_go_to_listed_targets_until_the_connection_ends() {
+fn socks_datagrams_reach_listed_targets_until_the_connection_ends() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ends = Ends::new(&sandbox);
     let target = sandbox.inside(|| {

@@ -17,7 +17,7 @@ fn links(sandbox: &Sandbox) {
 }
 
 /// An end of a tunnel. Its command line names no status socket, so the end puts the socket in the
-/// user's directory under /run, and removes it if it ends in an orderly way.
+/// user's directory under /run. An end that is shut down properly removes the socket.
 struct End(Option<Running>);
 
 impl Deref for End {
@@ -62,7 +62,7 @@ fn is_refused(sandbox: &Sandbox, sent: &[u8]) -> bool {
 }
 
 #[test]
-fn the_commands_of_the_report_carry_iperf3() {
+fn the_commands_of_the_report_carry_iperf3_traffic() {
     let Some(sandbox) = Sandbox::new() else { return };
     if !is_installed("iperf3") {
         return testing::skip(testing::Need::Program("iperf3"));

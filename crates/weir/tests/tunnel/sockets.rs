@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 #[test]
-fn a_regular_file_in_the_place_of_a_socket_stays() {
+fn a_regular_file_at_the_path_of_a_socket_is_not_removed() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ends = Ends::new(&sandbox);
     sandbox.write("notes.txt", "mine");
@@ -86,7 +86,7 @@ fn a_directory_made_first_by_another_user_is_not_trusted() {
 }
 
 #[test]
-fn an_end_of_another_user_is_neither_asked_nor_signalled() {
+fn a_tunnel_process_of_another_user_is_neither_queried_nor_signalled() {
     let Some(sandbox) = Sandbox::new() else { return };
     let Some(user) = User::new(&sandbox) else { return };
     // Start the end with a command of the other user, so that it is not a process of root.
@@ -105,8 +105,9 @@ fn an_end_of_another_user_is_neither_asked_nor_signalled() {
     let peer = format!("laptop=sha256/{}", "A".repeat(43));
     words.extend(["--peer", &peer]);
     let mut server = user.run(user.weir(&words));
-    // Root queries an end of another user if the socket is in that user's own directory, as for a
-    // service. Wait: the socket's file exists before the end listens.
+    // Root may query a tunnel process of another user if the socket lies in that user's own
+    // directory, as for a service. Poll, because the socket file appears before the process
+    // listens.
     let output = await_some("the status", || {
         let output = sandbox.weir(&["tunnel", "status", "--status-socket", &socket_word]);
         output.status.success().then_some(output)
@@ -129,7 +130,7 @@ fn an_end_of_another_user_is_neither_asked_nor_signalled() {
 /// `nobody` listens, passes the socket on and exits. Then a process of root gets the exited
 /// process's number, which SO_PEERCRED still reports.
 #[test]
-fn a_process_that_got_the_listeners_number_is_not_signalled() {
+fn a_process_with_the_reused_pid_of_the_listener_is_not_signalled() {
     let Some(sandbox) = Sandbox::new() else { return };
     if !is_installed("python3") {
         return testing::skip(testing::Need::Program("python3"));
@@ -222,7 +223,7 @@ impl Drop for Trap {
     }
 }
 
-/// A status document that names `pid` as its sender.
+/// Builds a status document that names `pid` as its sender.
 fn document(pid: u32) -> String {
     format!(
         r#"{{"role":"server","version":"0","pid":{pid},"up_seconds":1,"listens_on":[],

@@ -24,7 +24,8 @@ fn exchange(streams: &mut [TcpStream], round: u8) {
     }
 }
 
-/// The status of the end behind a socket; `None` while another process takes the socket over.
+/// Returns the status of the end behind a socket; `None` while another process takes the socket
+/// over.
 fn status(sandbox: &Sandbox, socket: &str) -> Option<Value> {
     let output = sandbox.weir(&["tunnel", "status", "--json", "--status-socket", socket]);
     let all: Value = serde_json::from_str(&output.stdout).ok()?;
@@ -105,7 +106,7 @@ fn no_open_session_breaks_when_new_processes_take_over_from_both_ends() {
 }
 
 #[test]
-fn a_new_process_that_fails_leaves_the_running_end_as_it_was() {
+fn a_failed_upgrade_leaves_the_running_process_unchanged() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ends = Ends::new(&sandbox);
     let target = sandbox.inside(echo);
@@ -128,7 +129,7 @@ fn a_new_process_that_fails_leaves_the_running_end_as_it_was() {
 }
 
 #[test]
-fn an_end_that_drains_keeps_no_copy_of_its_listener() {
+fn a_draining_process_keeps_no_copy_of_its_listener() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ends = Ends::new(&sandbox);
     let target = sandbox.inside(echo);

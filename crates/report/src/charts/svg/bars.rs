@@ -29,7 +29,7 @@ pub struct BarRow {
 }
 
 impl Bars {
-    /// The drawing as an SVG element.
+    /// Renders the chart as an SVG element.
     pub fn render(&self) -> Markup {
         let labels = self.rows.iter().map(|row| text_width(&row.label));
         let left = labels.fold(60.0, f64::max).min(260.0) + 16.0;
@@ -87,7 +87,7 @@ impl BarRow {
         self.values.iter().map(|value| if value.is_finite() { value.max(0.0) } else { 0.0 })
     }
 
-    /// Each part's index, beginning and end.
+    /// Returns each part's index, beginning and end.
     fn spans(&self) -> Vec<(usize, f64, f64)> {
         let ends = self.known().scan(0.0, |sum, value| {
             let from = *sum;

@@ -29,7 +29,7 @@ pub struct Distribution {
 }
 
 impl Cdf {
-    /// The drawing as an SVG element.
+    /// Renders the chart as an SVG element.
     pub fn render(&self) -> Markup {
         let names = self.distributions.iter().map(|one| (one.name.as_str(), one.colour, false));
         let legend = Legend::of(names);

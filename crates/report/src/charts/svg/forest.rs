@@ -38,12 +38,12 @@ pub struct ForestRow {
 }
 
 impl Forest {
-    /// The drawing for a wide page, with label, bar, ratio and verdict side by side.
+    /// Renders the drawing for a wide page, with label, bar, ratio and verdict side by side.
     pub fn render(&self) -> Markup {
         self.draw(&self.caption, &WIDE, draw_row)
     }
 
-    /// The drawing for a phone: the bar of a row is below its label.
+    /// Renders the drawing for a phone: the bar of a row is below its label.
     pub fn render_narrow(&self) -> Markup {
         let caption =
             Caption { id: format!("{}{NARROW_ID}", self.caption.id), ..self.caption.clone() };
@@ -168,7 +168,7 @@ fn bar(row: &ForestRow, at: f64, frame: &Frame, scale: &Scale) -> Markup {
     }
 }
 
-/// The ratio with its interval.
+/// Renders the ratio with its interval.
 fn figures(row: &ForestRow) -> Markup {
     let around = Around::ratio(&row.ratio);
     html! {

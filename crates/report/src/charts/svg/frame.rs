@@ -26,12 +26,13 @@ impl Frame {
         self.height - self.bottom - share * (self.height - self.top - self.bottom)
     }
 
-    /// The whole drawing: title, description, then `inside`.
+    /// Renders the whole drawing: title, description, then `inside`.
     pub(super) fn draw(&self, caption: &Caption, inside: &Markup) -> Markup {
         self.draw_as("img", caption, inside)
     }
 
-    /// A drawing whose points a reader can focus: assistive technology hides the parts of an image.
+    /// Renders a drawing whose points a reader can focus: assistive technology hides the parts of
+    /// an image.
     pub(super) fn draw_readable(&self, caption: &Caption, inside: &Markup) -> Markup {
         self.draw_as("group", caption, inside)
     }
@@ -48,7 +49,7 @@ impl Frame {
         }
     }
 
-    /// Horizontal grid lines with their values, and the label above them.
+    /// Draws horizontal grid lines with their values, and the label above them.
     pub(super) fn y_axis(&self, scale: &Scale, label: &str) -> Markup {
         let note = if scale.is_log() { " (log scale)" } else { "" };
         html! {
@@ -62,7 +63,7 @@ impl Frame {
         }
     }
 
-    /// The values below the plot, and their label.
+    /// Draws the values below the plot, and their label.
     pub(super) fn x_axis(&self, places: &[(f64, String)], label: &str) -> Markup {
         let base = self.y(0.0);
         let middle = self.x(0.5);
@@ -77,7 +78,7 @@ impl Frame {
 }
 
 impl Frame {
-    /// The values whose labels do not overlap the previous label.
+    /// Returns the values whose labels do not overlap the previous label.
     fn readable<'a>(&self, places: &'a [(f64, String)]) -> Vec<&'a (f64, String)> {
         let mut free = f64::NEG_INFINITY;
         let mut fits = |place: &&(f64, String)| {
@@ -122,7 +123,7 @@ impl<'a> Legend<'a> {
         Self { entries, rows, width: whole }
     }
 
-    /// The frame of a chart whose plot is this high, with room for the legend.
+    /// Returns the frame of a chart whose plot is this high, with room for the legend.
     pub(super) fn frame(&self, plot: f64) -> Frame {
         let (top, axis) = (34.0, 48.0);
         let bottom = axis + self.rows as f64 * ROW;
@@ -151,7 +152,7 @@ pub(super) const WIDTH: f64 = 430.0;
 const LEGEND_LEFT: f64 = 10.0;
 const ROW: f64 = 19.0;
 
-/// A marker with the series' shape, so that colour is never the only difference.
+/// Draws a marker with the series' shape, so that colour is never the only difference.
 pub(super) fn marker(series: usize, x: f64, y: f64, hollow: bool) -> Markup {
     let class = if hollow {
         format!("hollow stroke c{}", series % super::COLOURS)
@@ -183,18 +184,18 @@ pub(super) fn n(value: f64) -> String {
     if rounded == 0.0 || !rounded.is_finite() { "0".to_owned() } else { rounded.to_string() }
 }
 
-/// The approximate width of a text at the charts' font size.
+/// Returns the approximate width of a text at the charts' font size.
 pub(super) fn text_width(text: &str) -> f64 {
     text.chars().map(|c| if c.is_ascii() { LETTER } else { 9.0 }).sum()
 }
 
-/// The text, cut if it is wider than `width`.
+/// Cuts the text if it is wider than `width`.
 pub(super) fn fitted(text: &str, width: f64) -> String {
     shortened(text, width, 0)
 }
 
-/// The labels of one axis of a chart, cut if wider than `width`. A cut text keeps enough of its
-/// last letters to differ from the other texts.
+/// Cuts the labels of one axis of a chart that are wider than `width`. A cut text keeps enough of
+/// its last letters to differ from the other texts.
 pub(super) fn all_fitted<'a>(texts: impl Iterator<Item = &'a str>, width: f64) -> Vec<String> {
     let texts: Vec<&str> = texts.collect();
     let wide: Vec<&str> = texts.iter().copied().filter(|text| text_width(text) > width).collect();
@@ -210,7 +211,7 @@ fn shortened(text: &str, width: f64, tail: usize) -> String {
     }
 }
 
-/// The ASCII letters that a width holds.
+/// Returns the number of ASCII letters that fit in a width.
 fn letters(width: f64) -> usize {
     (width / LETTER).max(2.0) as usize
 }

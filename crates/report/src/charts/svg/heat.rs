@@ -35,7 +35,7 @@ pub struct HeatField {
 }
 
 impl HeatMap {
-    /// The drawing as an SVG element.
+    /// Renders the chart as an SVG element.
     pub fn render(&self) -> Markup {
         let across = self.fields.len().clamp(1, FIELDS_ACROSS);
         let down = self.fields.len().div_ceil(across).max(1);
@@ -91,8 +91,8 @@ impl HeatMap {
     }
 }
 
-/// A larger value gives a deeper colour. The square also shows the value as text, because colour
-/// alone is not accessible.
+/// Draws a square: a larger value has a deeper colour. The square also shows the value as text,
+/// because colour alone is not accessible.
 fn square(x: f64, y: f64, width: f64, value: Option<f64>, scale: &Scale) -> Markup {
     let Some(value) = value.filter(|value| value.is_finite()) else {
         return html! {

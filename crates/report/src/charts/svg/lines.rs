@@ -49,17 +49,17 @@ pub struct Point {
 }
 
 impl LineChart {
-    /// The drawing for a column of a page.
+    /// Renders the drawing for a column of a page.
     pub fn render(&self) -> Markup {
         self.draw(&self.caption, WIDTH, PLOT)
     }
 
-    /// The drawing across a wide page.
+    /// Renders the drawing across a wide page.
     pub fn render_wide(&self) -> Markup {
         self.draw(&self.caption, WIDE, WIDE_PLOT)
     }
 
-    /// A low drawing for a phone; the page also has the wide drawing.
+    /// Renders a low drawing for a phone; the page also has the wide drawing.
     pub fn render_narrow(&self) -> Markup {
         let caption =
             Caption { id: format!("{}{NARROW_ID}", self.caption.id), ..self.caption.clone() };
@@ -103,8 +103,8 @@ impl LineChart {
         )
     }
 
-    /// The distance between the bars of two lines at one axis value. All bars of an axis value stay
-    /// nearer to its own label than to the next label.
+    /// Returns the distance between the bars of two lines at one axis value. All bars of an axis
+    /// value stay nearer to its own label than to the next label.
     fn gap(&self, frame: &Frame) -> f64 {
         let mut places: Vec<usize> =
             self.lines.iter().flat_map(|line| &line.points).map(|point| point.at).collect();
@@ -158,7 +158,8 @@ impl<'a> Drawn<'a> {
         drawn
     }
 
-    /// The corners of the band: the upper ends, then the lower ends from the last to the first.
+    /// Returns the corners of the band: the upper ends, then the lower ends from the last to the
+    /// first.
     fn ends(&self, frame: &Frame, y: &Scale) -> Option<Vec<String>> {
         let corner = |x: f64, value: f64| format!("{} {}", n(x), n(frame.y(y.place(value))));
         let of = |(x, point): &(f64, &Point)| {
@@ -218,7 +219,7 @@ impl<'a> Drawn<'a> {
 }
 
 impl LineChart {
-    /// `weir-tunnel at loss 1%: 553 [506, 599] Mbit/s`
+    /// Formats a point as `weir-tunnel at loss 1%: 553 [506, 599] Mbit/s`.
     fn reading(&self, line: &ChartLine, point: &Point) -> String {
         let place = self.x_values.get(point.at).map(String::as_str).unwrap_or_default();
         let at = match (self.x_label.as_str(), place) {
@@ -239,7 +240,7 @@ const PART_OF_STEP: f64 = 0.8;
 const PLOT: f64 = 248.0;
 const WIDE: f64 = 1040.0;
 const WIDE_PLOT: f64 = 210.0;
-/// About 220 px high on a phone of 390 px.
+/// The height of the plot. The drawing is then about 220 px high on a phone of 390 px.
 const NARROW_PLOT: f64 = 138.0;
 
 #[cfg(test)]
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn dots_at_one_place_are_side_by_side() {
+    fn dots_at_one_axis_value_are_side_by_side() {
         let drawing = dots(&[1, 1]);
         for x in ["229.5", "232.5"] {
             assert!(drawing.contains(&format!("class=\"target\" cx=\"{x}\"")), "{x}: {drawing}");

@@ -17,8 +17,8 @@ pub(super) enum Scale {
 }
 
 impl Scale {
-    /// A scale that starts at zero, or a logarithmic scale if a linear scale would flatten small
-    /// values.
+    /// Chooses a scale that starts at zero, or a logarithmic scale if a linear scale would flatten
+    /// small values.
     pub(super) fn for_magnitudes(values: impl Iterator<Item = f64> + Clone) -> Self {
         let finite = values.filter(|value| value.is_finite());
         let low = finite.clone().fold(f64::INFINITY, f64::min);
@@ -30,7 +30,7 @@ impl Scale {
         }
     }
 
-    /// A linear scale whose ends are rounded outwards.
+    /// Builds a linear scale whose ends are rounded outwards.
     pub(super) fn linear(low: f64, high: f64) -> Self {
         if !(low.is_finite() && high.is_finite()) || low >= high {
             let start = if low.is_finite() { low } else { 0.0 };
@@ -40,7 +40,7 @@ impl Scale {
         Self::Linear { low: (low / step).floor() * step, high: (high / step).ceil() * step }
     }
 
-    /// A logarithmic scale whose ends are the next 1, 2 or 5.
+    /// Builds a logarithmic scale whose ends are the next 1, 2 or 5.
     pub(super) fn log(low: f64, high: f64) -> Self {
         if !(low.is_finite() && high.is_finite()) || low <= 0.0 || high <= 0.0 {
             return Self::Log { low: 0.5, high: 2.0 };
@@ -63,7 +63,7 @@ impl Scale {
         matches!(self, Self::Log { .. })
     }
 
-    /// 0 at the axis's start, 1 at its end. Values outside are clamped.
+    /// Returns the position of a value: 0 at the axis's start, 1 at its end. Clamps values outside.
     pub(super) fn place(&self, value: f64) -> f64 {
         let share = match self {
             Self::Linear { low, high } => (value - low) / (high - low),

@@ -33,7 +33,7 @@ pub struct Layer {
 }
 
 impl Stacked {
-    /// The drawing as an SVG element.
+    /// Renders the drawing as an SVG element.
     pub fn render(&self) -> Markup {
         // The legend lists the layers in stacking order, topmost first.
         let names = self.layers.iter().rev().map(|one| (one.name.as_str(), one.colour, false));
@@ -80,7 +80,8 @@ impl Stacked {
             .collect()
     }
 
-    /// Runs of times at which every layer was read. The values between runs are unknown, not zero.
+    /// Returns the runs of times at which every layer was read. The values between runs are
+    /// unknown, not zero.
     fn known_runs(&self) -> Vec<Range<usize>> {
         let known = |at: usize| {
             self.layers

@@ -32,7 +32,7 @@ pub struct StripRow {
 }
 
 impl Strip {
-    /// The drawing as an SVG element.
+    /// Renders the chart as an SVG element.
     pub fn render(&self) -> Markup {
         let labels = self.rows.iter().map(|row| text_width(&row.label));
         let frame = Frame {

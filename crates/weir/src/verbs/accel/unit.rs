@@ -4,8 +4,8 @@ use accel::PolicyFile;
 use accel::caqm::InterfaceName;
 use std::path::Path;
 
-/// The unit starts before any listener: a connection gets the algorithm when it is established. The
-/// unit waits for the interfaces that the policy names.
+/// Builds the unit. It starts before any listener, because a connection gets its algorithm when it
+/// is established. It waits for the interfaces that the policy names.
 pub(super) fn unit(policy: &Path) -> anyhow::Result<String> {
     let weir = std::env::current_exe()?;
     let devices: String = match PolicyFile::read(policy) {
@@ -37,8 +37,8 @@ pub(super) fn unit(policy: &Path) -> anyhow::Result<String> {
     ))
 }
 
-/// systemd's name for an interface's unit (systemd.unit(5), "String escaping for inclusion in unit
-/// names").
+/// Returns systemd's name for an interface's unit (systemd.unit(5), "String escaping for inclusion
+/// in unit names").
 fn device(interface: &InterfaceName) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '.');
     let escaped = |c: char| match plain(c) {
@@ -53,12 +53,12 @@ fn device(interface: &InterfaceName) -> Option<String> {
     Some(format!("Wants={unit}\nAfter={unit}\n"))
 }
 
-/// The kernel accepts these programs only from root, so the command stays root with the
-/// capabilities that it needs: CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN load and attach the programs,
-/// CAP_SYS_ADMIN opens objects by their number and enters other network namespaces, and
-/// CAP_SYS_PTRACE finds these namespaces. The command writes pins, its lock and journal in /run,
-/// and settings of the network. It sends nothing. ProtectKernelTunables= would make the pins' file
-/// system read-only, whatever ReadWritePaths= says, so the unit lists the protected paths itself.
+/// The kernel accepts these programs only from root, so the command stays root with only the
+/// capabilities that it needs. CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN load and attach the programs.
+/// CAP_SYS_ADMIN opens objects by their number and enters other network namespaces; CAP_SYS_PTRACE
+/// finds these namespaces. The command writes pins, its lock and journal in /run, and settings of
+/// the network. It sends nothing. ProtectKernelTunables= would make the pins' file system
+/// read-only, whatever ReadWritePaths= says, so the unit lists the protected paths itself.
 const CONFINEMENT: &str = "\
 CapabilityBoundingSet=CAP_BPF CAP_PERFMON CAP_NET_ADMIN CAP_SYS_ADMIN CAP_SYS_PTRACE
 NoNewPrivileges=yes

@@ -15,7 +15,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use units::Span;
 
-/// The next port after the metrics ports of the tunnel (9150) and of the switch (9151).
+/// The default address: its port follows the metrics ports of the tunnel (9150) and of the switch
+/// (9151).
 pub(super) const ADDRESS: &str = "127.0.0.1:9152";
 pub(super) const SERIES: u16 = 500;
 

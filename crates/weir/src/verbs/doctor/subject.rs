@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Subject {
     Machine,
-    /// A host to test with.
+    /// A host with a test server, `weir perf server` or iperf3 -s.
     Host(String),
     Recording(PathBuf),
     /// A recording that is built into the program.
@@ -13,12 +13,13 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    /// True if doctor observes nothing.
+    /// Whether doctor judges a recording instead of observing this machine.
     pub(super) fn is_recording(&self) -> bool {
         matches!(self, Self::Recording(_) | Self::Example(_))
     }
 
-    /// The name of an existing file or directory, or a name that looks like a path, is a recording.
+    /// Interprets the argument. The name of an existing file or directory, or a name that looks
+    /// like a path, is a recording.
     pub(super) fn of(argument: Option<&str>) -> Self {
         let Some(text) = argument else { return Self::Machine };
         let path = Path::new(text);
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_files_and_directories_are_recognised() {
+    fn hosts_and_recordings_are_distinguished() {
         assert_eq!(Subject::of(None), Subject::Machine);
         for host in ["server.example", "10.0.0.2", "fe80::1%eth0", "src"] {
             assert_eq!(Subject::of(Some(host)), Subject::Host(host.to_owned()));

@@ -6,7 +6,7 @@ use probe::tree::Tree;
 use std::collections::BTreeMap;
 
 /// Restricts the generator to the CPUs that the user named, or to CPUs to which no thread of
-/// another program is pinned: the sending threads are real-time threads and would keep a switch's
+/// another program is pinned. The sending threads are real-time threads, and would keep a switch's
 /// packet thread from its CPU.
 pub(super) fn choose(asked: Option<&str>) -> anyhow::Result<()> {
     let allowed = host::online_cpus();
@@ -39,7 +39,7 @@ fn named(text: &str, allowed: &[usize]) -> Result<Vec<usize>, GenError> {
     }
 }
 
-/// The CPUs that no other program is pinned to; all allowed CPUs if there are none.
+/// Returns the CPUs that no other program is pinned to; all allowed CPUs if there are none.
 fn free(allowed: &[usize], taken: &BTreeMap<usize, String>) -> Vec<usize> {
     let free: Vec<_> = allowed.iter().copied().filter(|cpu| !taken.contains_key(cpu)).collect();
     if free.is_empty() { allowed.to_vec() } else { free }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpus_to_which_programs_are_pinned_are_used_only_if_no_other_is_free() {
+    fn cpus_with_pinned_programs_are_used_only_if_no_cpu_is_free() {
         let taken = |cpus: &[usize]| -> BTreeMap<usize, String> {
             cpus.iter().map(|cpu| (*cpu, "weir".to_owned())).collect()
         };

@@ -186,8 +186,8 @@ impl Ndr {
         Ok(Bench { goals, lowest: None, highest: None, latency, back_to_back })
     }
 
-    /// The loads that the user named. Checks their order at once if it does not depend on the sizes
-    /// of packets.
+    /// Returns the loads that the user named. Checks their order at once if it does not depend on
+    /// the sizes of packets.
     fn range(&self) -> anyhow::Result<LoadRange> {
         let load = |text: &Option<String>| text.as_deref().map(str::parse::<Load>).transpose();
         let range = LoadRange { lowest: load(&self.min_rate)?, highest: load(&self.max_rate)? };
@@ -202,7 +202,7 @@ impl Ndr {
         Ok(range)
     }
 
-    /// The packets to offer: each size, or the packets of a profile.
+    /// Returns the packets to offer: each size, or the packets of a profile.
     fn loads(&self) -> anyhow::Result<Vec<(String, Profile, Vec<Capture>)>> {
         if let Some(file) = &self.file {
             let (profile, captures) = generator::load(file)?;
@@ -247,7 +247,7 @@ struct LoadRange {
 }
 
 impl LoadRange {
-    /// The test with these loads, for packets that take `size` of the line.
+    /// Returns the test with these loads, for packets that take `size` on the wire.
     fn of(self, bench: &Bench, size: Bytes) -> Result<Bench, GenError> {
         let (lowest, highest) = self.packets(size)?;
         Ok(Bench { lowest, highest, ..bench.clone() })

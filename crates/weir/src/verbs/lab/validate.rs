@@ -51,11 +51,11 @@ pub(super) fn run(labs: &[String], json: bool) -> anyhow::Result<Ending> {
 #[derive(Debug, Default)]
 struct Found {
     mistakes: Vec<(String, String)>,
-    /// Programs and settings that this machine lacks to run a lab. Such a file is valid.
+    /// Programs and settings that this machine lacks to run a lab. The lab file is still valid.
     lacking: Vec<(String, String)>,
     /// Reasons why a valid file may give no answer, and marks and warnings of a run's cells.
     warnings: Vec<(String, String)>,
-    /// The directories of runs of this machine with mistakes.
+    /// Directories of runs with mistakes that this machine can measure again.
     again: Vec<String>,
 }
 
@@ -104,7 +104,7 @@ impl Found {
     }
 }
 
-/// The results of the run, if the path is a directory or a results.json.
+/// Reads the results of the run, if the path is a directory or a results.json.
 pub(super) fn run_at(path: &str) -> Option<anyhow::Result<Results>> {
     let path = Path::new(path);
     let is_file = path.file_name().is_some_and(|name| name == RESULTS);
@@ -118,13 +118,13 @@ pub(super) fn run_at(path: &str) -> Option<anyhow::Result<Results>> {
     (is_file || path.is_dir()).then(|| Ok(runs::read(path)?.results))
 }
 
-/// The directory of a run, given its directory or its results.json.
+/// Returns the directory of a run, given its directory or its results.json.
 pub(super) fn directory_of(run: &str) -> String {
     let parent = Path::new(".").join(run).parent().map(|parent| parent.display().to_string());
     parent.filter(|_| Path::new(run).ends_with(RESULTS)).unwrap_or_else(|| run.to_owned())
 }
 
-/// A line for each failed or invalid cell, with advice.
+/// Returns a line for each failed or invalid cell, with advice.
 fn flaws_of(results: &Results) -> Vec<String> {
     let mut flaws = Vec::new();
     for cell in &results.cells {
@@ -149,8 +149,8 @@ fn flaws_of(results: &Results) -> Vec<String> {
     flaws
 }
 
-/// A line for each mark and warning of a cell, and for each cell that this machine cannot measure.
-/// None of them makes a run invalid.
+/// Returns a line for each mark and warning of a cell, and for each cell that this machine cannot
+/// measure. None of them makes a run invalid.
 fn remarks_on(results: &Results) -> Vec<String> {
     let mut remarks = Vec::new();
     for cell in &results.cells {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_and_warnings_of_cells_are_no_mistakes() {
+    fn runs_whose_cells_have_only_marks_and_warnings_are_valid() {
         let mut results = Results::new("x", Form::Quick);
         let mut busy = Cell::new("bbr", Axes::new());
         busy.cpu_limited = true;

@@ -101,7 +101,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
         match near.ended.recv_timeout(LOOK_EVERY) {
             Ok(status) => break status.context("waiting for the command")?,
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) if link.is_running() => {
-                // The terminal has also sent the signal to the command.
+                // The terminal has sent the signal to the command, too.
                 if cancel.is_cancelled() {
                     near.terminate();
                 }
@@ -196,8 +196,8 @@ struct Side {
 }
 
 impl Side {
-    /// `output` receives the program's output; `None` passes this command's output on to the
-    /// program.
+    /// Creates the namespace. `output` receives the program's output; `None` passes this command's
+    /// output on to the program.
     fn new(name: &str, output: Option<Writers>) -> anyhow::Result<Self> {
         let namespace = Namespace::create(name)?;
         let is_group = output.is_some();
@@ -246,8 +246,8 @@ impl Side {
         Ok(())
     }
 
-    /// Waits for a server to listen, which takes longer on a busy machine: while a program starts,
-    /// it runs, or waits for a CPU or a disk. The wait ends early if `is_over`.
+    /// Waits until a server listens. The wait lasts longer on a busy machine: it continues while
+    /// the program runs, or waits for a CPU or a disk. It ends early if `is_over`.
     fn await_listener(&self, is_over: impl Fn() -> bool) {
         let begun = Instant::now();
         while !is_over() {
@@ -275,7 +275,7 @@ impl Side {
         self.processes().iter().any(|pid| {
             let path = format!("/proc/{}/stat", pid.as_raw_pid());
             let text = std::fs::read_to_string(path).unwrap_or_default();
-            // The name before the state may contain any character.
+            // The process name, which precedes the state, may contain any character.
             let rest = text.rsplit_once(") ").map(|(_, rest)| rest);
             rest.is_some_and(|rest| rest.starts_with(['R', 'D']))
         })
@@ -290,7 +290,7 @@ impl Side {
         };
     }
 
-    /// The processes in the namespace, without this process, of which only a thread is there.
+    /// Returns the processes in the namespace except this process, which has only a thread in it.
     fn processes(&self) -> Vec<Pid> {
         let own = format!("/proc/self/task/{}/ns/net", self.thread);
         let Ok(own) = std::fs::read_link(own) else { return Vec::new() };

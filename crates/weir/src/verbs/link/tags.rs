@@ -84,7 +84,7 @@ pub(super) fn show(arguments: &ShowTags) -> anyhow::Result<Ending> {
         if cancel.is_cancelled() {
             end = Some(end.map_or(now, |end| end.min(now)));
         }
-        // Shows packets that arrived before the end, although it reads them after the end.
+        // Also shows packets that arrived before the end and are read after it.
         let (mut any, mut is_over) = (false, false);
         for (when, frame) in capture.take()? {
             any = true;

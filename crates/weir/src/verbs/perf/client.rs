@@ -244,7 +244,7 @@ pub(crate) fn run(arguments: &Client) -> anyhow::Result<Ending> {
     ended(outcome, text.0.is_abandoned(), text.0.finish(), &options.test)
 }
 
-/// Text for users, without the failure, which every verb reports on standard error.
+/// Prints text for users, but not the failure, which every verb reports on standard error.
 #[derive(Debug)]
 struct WithoutFailure(Text<Stamped<Stdout>>);
 
@@ -286,7 +286,7 @@ fn with_output<T, W>(
     let written = written.context("writing the output");
     let ended = match outcome {
         Err(error) if abandoned && called_off(&error) => return Ok(None),
-        // The test was stopped because of the failed write, which is the error to report.
+        // The failed write stopped the test, so the failed write is the error to report.
         Err(error) if called_off(&error) => {
             written?;
             return Err(error);
@@ -297,7 +297,7 @@ fn with_output<T, W>(
     Ok(Some(ended))
 }
 
-/// A note if the data's sender used another algorithm than the user asked for.
+/// Returns a note if the data's sender used another algorithm than the user asked for.
 fn another_algorithm(test: &TestOptions, ended: &Ended) -> Option<String> {
     let asked = test.congestion.as_deref().filter(|_| test.protocol == Protocol::Tcp)?;
     let (here, there) = (ended.local_congestion.as_deref(), ended.remote_congestion.as_deref());

@@ -6,7 +6,7 @@ use report::profile::{Profile, SystemProfile};
 use std::ops::Range;
 use units::Time;
 
-/// Sampling that has begun.
+/// Running sampling of stacks.
 #[derive(Debug)]
 pub(super) struct Profiling {
     names: KernelNames,

@@ -42,7 +42,7 @@ pub(crate) struct ReportAudience {
     ended: Option<Ended>,
 }
 
-/// Two audiences of one test.
+/// Passes the events of one test to two audiences.
 pub(crate) struct Both<'a> {
     shown: &'a mut dyn Audience,
     kept: &'a mut ReportAudience,
@@ -109,15 +109,14 @@ impl Audience for Both<'_> {
     }
 }
 
-/// The reason why the charts lack the data that only the far sender's kernel has; `None` if they
-/// have it.
+/// Explains why the charts lack the data that only the sender's kernel has; `None` if they have it.
 fn unseen_sender(started: &Started, ended: &Ended) -> Option<String> {
     let options = &started.options;
     let receives = options.protocol == Protocol::Tcp && options.direction != Direction::Forward;
     let series = ended.observed.as_ref().map_or(&[][..], |observed| &observed.series);
     let is_far = |id: u32| ended.streams.iter().any(|stream| stream.id == id && !stream.sends);
     let is_seen = series.iter().any(|one| one.stream.is_some_and(is_far));
-    // Without a series the test was not to be sampled, and the charts lack nothing.
+    // An empty series means that the test took no samples: the charts lack nothing.
     if !receives || is_seen || series.is_empty() {
         return None;
     }

@@ -314,14 +314,14 @@ impl rounds::Audience for Watcher {
             Event::Measured(measured) => self.measured(measured),
             Event::Outcome(outcome) => {
                 self.outcomes.push((*outcome).clone());
-                // Repeats that were not needed count as done.
+                // Counts repeats that were not needed as done.
                 self.bar.set_position(self.outcomes.len() as u64 * self.most_repeats);
             }
         }
     }
 }
 
-/// Shorter measurements show no remaining time.
+/// Minimum length of a measurement that shows the remaining time.
 const QUIET: Span = Span::from_secs(2);
 const SWEEP: [u64; 5] = [1, 64, 1024, 16_384, 65_536];
 const RR_EXAMPLES: &str = "\

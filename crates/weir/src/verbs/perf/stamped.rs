@@ -73,7 +73,7 @@ fn formatted(format: &str, seconds: u64) -> String {
     text
 }
 
-/// Year, month and day (Howard Hinnant's `civil_from_days`).
+/// Returns year, month and day of a number of days since 1970 (Howard Hinnant's `civil_from_days`).
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);

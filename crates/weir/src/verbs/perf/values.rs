@@ -1,5 +1,5 @@
-//! Values as people write them: in Weir's units (`600mbit`, `20ms`, `64KiB`) and in iperf3's, where
-//! a bare number has the unit of its option (`-t 10`, `-b 100M`, `-l 128K`).
+//! Values as people write them: in Weir's units (`600mbit`, `20ms`, `64KiB`) and in iperf3's. In
+//! iperf3's notation a bare number has the unit of its option (`-t 10`, `-b 100M`, `-l 128K`).
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -119,14 +119,14 @@ pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     within(timeout, Span::from_millis(1), Span::from_secs(86_400)).map(Span::as_duration)
 }
 
-/// Parses a longest silence; a bare number is milliseconds. At least a tenth of a second, as in
+/// Parses the maximum silence; a bare number is milliseconds. At least a tenth of a second, as in
 /// iperf3, because a busy machine may be silent for that long.
 pub(crate) fn silence(text: &str) -> Result<Duration, String> {
     let silence = span(text, "ms")?;
     within(silence, Span::from_millis(100), Span::from_secs(86_400)).map(Span::as_duration)
 }
 
-/// A bare number is microseconds.
+/// Parses the interval of a pacing timer; a bare number is microseconds.
 pub(crate) fn pacing_timer(text: &str) -> Result<Span, String> {
     let micros = match letters(text) {
         "k" | "K" => Span::from_micros(size(text)?.count()),
@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_read_in_both_spellings() {
+    fn a_rate_is_parsed_in_weirs_and_in_iperf3s_notation() {
         let bits = |text: &str| bitrate(text).unwrap().rate.map(Rate::bits_per_second);
         for (text, expected) in [
             ("100M", Some(100_000_000)),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_typo_is_answered_with_a_suggestion() {
+    fn a_misspelt_value_gives_a_suggestion() {
         assert!(bitrate("100mbut").unwrap_err().ends_with("(did you mean `100mbit`?)"));
         assert!(bitrate("100M/0").unwrap_err().contains("1 to 1000 blocks, as in 100M/16"));
         assert!(duration("10sek").unwrap_err().ends_with("(did you mean `10s`?)"));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_times_have_their_options_unit() {
+    fn a_time_without_a_unit_has_the_unit_of_its_option() {
         assert_eq!(duration("10").unwrap(), Span::from_secs(10));
         assert_eq!(duration("0.5").unwrap(), Span::from_millis(500));
         assert_eq!(duration("2min").unwrap(), Span::from_secs(120));
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_addresses_and_dscp_values_are_read() {
+    fn cpus_addresses_and_dscp_values_are_parsed() {
         let both = |here, there| Ok(Affinity { here, there });
         assert_eq!(affinity("1"), both(Some(1), None));
         assert_eq!(affinity("0,1"), both(Some(0), Some(1)));

@@ -154,7 +154,7 @@ fn options(arguments: &Web) -> Result<WebOptions, PerfError> {
     })
 }
 
-/// A progress bar on the terminal, if the measurement takes longer than two seconds.
+/// Shows a progress bar on the terminal, if the measurement takes longer than two seconds.
 fn bar(time: Span) -> ProgressBar {
     let bar = ProgressBar::hidden();
     if std::io::stderr().is_terminal() && time > QUIET {

@@ -21,7 +21,8 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// The reply may contain control sequences, see [`Running::text`] and [`Running::json`].
+    /// Calls `method` of the switch. The reply may contain control sequences, see [`Running::text`]
+    /// and [`Running::json`].
     pub(super) fn call(&self, method: &str, arguments: &[&str]) -> anyhow::Result<String> {
         let patience = Duration::try_from_secs_f64(self.timeout).ok();
         let patience = patience.filter(|patience| TIMEOUTS.contains(&patience.as_secs_f64()));
@@ -32,12 +33,13 @@ impl Running {
         Ok(call(&self.rundir, method, &arguments, patience)?)
     }
 
-    /// The reply for a terminal.
+    /// Calls `method` and returns the reply, safe to print on a terminal.
     pub(super) fn text(&self, method: &str, arguments: &[&str]) -> anyhow::Result<String> {
         Ok(visible(&self.call(method, arguments)?))
     }
 
-    /// The reply of a command that sends a JSON document, without control sequences.
+    /// Calls a method that replies with a JSON document, and returns the document without control
+    /// sequences.
     pub(super) fn json(&self, method: &str, arguments: &[&str]) -> anyhow::Result<String> {
         let text = self.call(method, arguments)?;
         if visible(&text) == text {
@@ -61,7 +63,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// `text` is the switch's answer: notes, one a line.
+    /// Reports success: prints the switch's notes (`text`, one a line), or one JSON document.
     pub(super) fn give(self, text: &str) -> anyhow::Result<Ending> {
         if self.json {
             let notes: Vec<String> = text.lines().map(visible).collect();

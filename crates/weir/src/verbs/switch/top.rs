@@ -66,7 +66,7 @@ fn status(running: &Running) -> anyhow::Result<Value> {
     serde_json::from_str(&text).context("the switch sent a malformed status; is it older?")
 }
 
-/// Rates between two states of a switch.
+/// The rates between two readings of a switch's counters.
 struct View {
     ports: Vec<PortView>,
     threads: Vec<ThreadView>,
@@ -215,7 +215,7 @@ fn all_ports(status: &Value) -> Vec<(String, String, Value)> {
     list(status, "bridges").into_iter().flat_map(of_bridge).collect()
 }
 
-/// The growth of a count. A count that was reset counts from zero.
+/// Returns the growth of a counter. A counter that was reset counts from zero.
 fn difference(before: &Value, now: &Value, key: &str) -> f64 {
     let (before, now) = (before[key].as_f64().unwrap_or(0.0), now[key].as_f64().unwrap_or(0.0));
     if now >= before { now - before } else { now }

@@ -124,8 +124,8 @@ struct Both {
     log_disable_stacktrace: Option<String>,
 }
 
-/// `quictun-server …` is `weir tunnel compat quic-tun server …`, and the client likewise. Other
-/// command lines stay as they are.
+/// Translates quic-tun's command lines: `quictun-server …` becomes `weir tunnel compat quic-tun
+/// server …`, and the client likewise. Other command lines stay as they are.
 pub(crate) fn as_quic_tun(words: Vec<OsString>) -> Vec<OsString> {
     let name = words.first().map(Path::new).and_then(Path::file_name);
     let role = [End::Server, End::Client]
@@ -155,7 +155,7 @@ pub(crate) fn run(Compat::QuicTun(role): Compat) -> anyhow::Result<Ending> {
 }
 
 impl Compat {
-    /// The form of the log, its level and its places. [`run`] reports a mistake.
+    /// Returns the log's format, level and destinations. [`run`] reports invalid values.
     pub(super) fn log(&self) -> (Option<LogFormat>, LogTo) {
         let Self::QuicTun(role) = self;
         let Ok(settings) = role.settings() else { return (None, LogTo::default()) };
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_the_program_chooses_the_role() {
+    fn the_program_name_of_quic_tun_selects_server_or_client() {
         let translated = |line: &str| {
             let words = line.split(' ').map(OsString::from).collect();
             let words = as_quic_tun(words).into_iter();

@@ -114,8 +114,8 @@ impl Keys {
         Pair { certificate: file("crt"), key: file("key") }
     }
 
-    /// The key in these files; makes one if there is none. A next key has the name of the key
-    /// `before`.
+    /// Returns the key in these files, or makes one if there is none. A next key takes the name of
+    /// the key `before`.
     fn key(&self, pair: &Pair, before: Option<&Identity>) -> anyhow::Result<Identity> {
         if !self.force && pair.certificate.exists() && pair.key.exists() {
             note(format_args!(
@@ -198,12 +198,12 @@ impl Pair {
     }
 }
 
-/// The name in a certificate, if it is valid as the name of a peer.
+/// Returns the name in a certificate, if it is valid as the name of a peer.
 fn named(certificate: &tunnel::identity::Certificate) -> Option<PeerName> {
     certificate.names.first().and_then(|name| name.parse().ok())
 }
 
-/// The host name, if it is valid as the name of a peer.
+/// Returns the host name, if it is valid as the name of a peer.
 fn machine_name(role: &str) -> PeerName {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let first = name.trim().split('.').next().unwrap_or_default().to_ascii_lowercase();

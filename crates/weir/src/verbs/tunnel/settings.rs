@@ -73,7 +73,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The time limit for the former process, if this process is to take over.
+    /// Returns the time limit for the former process, if this process is to take over.
     pub(super) fn take_over(&self) -> Option<Duration> {
         // Fetches the former process's key: this end's certificate may belong to that key.
         if let (Some(_), Some(socket)) = (self.take_over, &self.status_socket) {
@@ -82,7 +82,7 @@ impl Settings {
         self.take_over.map(Span::as_duration)
     }
 
-    /// `by_flags`: the flags say enough, so no file is searched for.
+    /// Reads the settings. `by_flags`: the flags suffice, so no default file is searched for.
     pub(super) fn file(&self, by_flags: bool) -> Result<File, ConfigError> {
         let found = match (&self.config, by_flags) {
             (Some(named), _) => Some(named.clone()),

@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &StatusOf) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-/// The error without an end: the units of the package put their sockets elsewhere.
+/// The error if no end is found. The packaged units put their sockets in other directories.
 pub(super) const NONE: &str = "no tunnel of this user runs here; for a service, name its socket: \
      --status-socket /run/weir-tunnel-server/status.sock or /run/weir-tunnel-client/status.sock";
 

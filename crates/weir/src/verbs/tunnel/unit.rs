@@ -40,10 +40,10 @@ pub(crate) fn run(arguments: &Unit) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-/// The unit of an end, which may open sockets and read its file, and little else. The service's
-/// user cannot read the private key, so systemd passes the key at the start, and root passes it at
-/// a reload. The status socket has a fixed path: a path with a process number would change with
-/// each start.
+/// Builds the unit of an end. The service may open sockets and read its file, and little else. The
+/// service's user cannot read the private key, so systemd passes the key at the start, and root
+/// passes it at a reload. The status socket has a fixed path: a path with a process number would
+/// change with each start.
 fn unit(
     role: &str,
     config: &Path,
@@ -58,7 +58,7 @@ fn unit(
     // In addition to the memory that peers use, the process holds connections, sockets and threads.
     let most_memory = memory.count() * 2 + (1 << 30);
     let socket = format!("/run/weir-tunnel-{role}/status.sock");
-    // A directory for the access log, which only a server has.
+    // The directory for the access log, which only a server writes.
     let logs = match role {
         "server" => "LogsDirectory=weir-tunnel-server\nLogsDirectoryMode=0750\n",
         _ => "",

@@ -70,7 +70,7 @@ fn document(end: &Status, successor: Option<u32>) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-/// A running end, by the kernel's data about its process.
+/// A running end, with the kernel's data about its process.
 struct Former {
     pid: u32,
     directory: PathBuf,
@@ -99,7 +99,7 @@ impl Former {
         Ok(Self { pid, words, environment, user, directory })
     }
 
-    /// Whether the process runs this program, and not an earlier file at the same path.
+    /// Whether the process runs this program, rather than an earlier file at the same path.
     fn runs(&self, program: &Path) -> anyhow::Result<bool> {
         let of = |path: &Path| {
             let about = path.metadata().with_context(|| format!("reading {}", path.display()))?;
@@ -126,7 +126,8 @@ impl Former {
                 "process {pid} is a service: upgrade it by `systemctl reload` of its unit"
             );
         }
-        // The environment and the arguments of another user can run any program (ld.so(8)).
+        // The environment and the arguments of another user's process could make this command run
+        // any program (ld.so(8)).
         if self.user != Some(rustix::process::geteuid().as_raw()) {
             anyhow::bail!("process {pid} belongs to another user: run this command as that user");
         }
@@ -157,7 +158,8 @@ impl Former {
         command.spawn().with_context(|| format!("starting {}", program.display()))
     }
 
-    /// The former process's output, if it can be opened; the socket of a journal cannot.
+    /// Opens the former process's output. Inherits this process's output if that fails, as with the
+    /// socket of a journal.
     fn output(&self, number: &str) -> Stdio {
         let path = self.directory.join("fd").join(number);
         let opened = File::options().append(true).open(path);
@@ -169,25 +171,26 @@ impl Former {
     }
 }
 
-/// The control group of a process, without the part that systemd adds for the commands of a unit.
+/// Returns the control group of a process, without the part that systemd adds for the commands of a
+/// unit.
 fn group_of(process: &Path) -> Option<String> {
     let text = std::fs::read_to_string(process.join("cgroup")).ok()?;
     Some(text.trim_end().trim_end_matches("/.control").to_owned())
 }
 
-/// The network namespace of a process, if this process may know it (namespaces(7)).
+/// Returns the network namespace of a process, if this process may know it (namespaces(7)).
 fn network_of(process: &Path) -> Option<(u64, u64)> {
     let about = process.join("ns/net").metadata().ok()?;
     Some((about.dev(), about.ino()))
 }
 
-/// The effective user in the text of a process's `status` (proc_pid_status(5)).
+/// Parses the effective user from a process's `status` (proc_pid_status(5)).
 fn effective_user(status: &str) -> Option<u32> {
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     users.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The texts of a file in which each text ends with a zero byte.
+/// Splits the content of a file of zero-terminated strings.
 fn texts(bytes: &[u8]) -> Vec<OsString> {
     let mut all: Vec<_> =
         bytes.split(|byte| *byte == 0).map(|text| OsString::from_vec(text.to_owned())).collect();
@@ -244,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_effective_user_is_the_second_of_four() {
+    fn the_effective_user_is_the_second_uid_of_four() {
         let status = "Name:\tweir\nUmask:\t0077\nUid:\t1000\t1001\t1002\t1003\nGid:\t0\t0\t0\t0\n";
         assert_eq!(effective_user(status), Some(1001));
         assert_eq!(effective_user("Name:\tweir\n"), None);

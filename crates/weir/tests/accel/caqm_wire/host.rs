@@ -28,7 +28,8 @@ const MTU_UNIT: i64 = 1024;
 const DATA_UNIT: i64 = 8;
 const ACK_UNIT: i64 = 64;
 
-/// Bytes that a tag on data requests, or the bytes of a port's decrease (negative).
+/// Returns the bytes that a tag on data requests; negative: the bytes by which a port decreases the
+/// window.
 pub fn asked(tag: u16) -> i64 {
     match (tag & C != 0, tag & I != 0) {
         (false, true) => i64::from(tag & 255) * DATA_UNIT,
@@ -37,7 +38,7 @@ pub fn asked(tag: u16) -> i64 {
     }
 }
 
-/// Bytes that a tag on a pure ACK answers.
+/// Returns the bytes that a tag on a pure ACK answers.
 pub fn answered(tag: u16) -> i64 {
     let bytes = i64::from(tag & 255) * ACK_UNIT;
     match (tag & C != 0, tag & I != 0) {
@@ -47,7 +48,7 @@ pub fn answered(tag: u16) -> i64 {
     }
 }
 
-/// The tag after a port has refused its request.
+/// Returns the tag as a port leaves it when it refuses the request.
 pub fn refused(tag: u16) -> u16 {
     tag & !I | C
 }
@@ -62,7 +63,7 @@ impl Receiver {
         self.owed += asked(tag);
     }
 
-    /// The tag of the next pure ACK.
+    /// Returns the tag of the next pure ACK.
     pub fn ack(&mut self) -> u16 {
         let units = (self.owed.abs() / ACK_UNIT).min(255);
         let bits = if self.owed < 0 && units > 0 { C } else { I };
@@ -71,8 +72,8 @@ impl Receiver {
     }
 }
 
-/// The state of a sender, for round trips below a quarter of the standard, which count as the
-/// standard.
+/// The state of a sender whose round trips are below a quarter of the standard round trip, and
+/// therefore count as the standard.
 #[derive(Debug)]
 pub struct Sender {
     pub start: bool,
@@ -86,7 +87,7 @@ impl Sender {
         Self { start: true, cwnd, share: 0, sum: 0 }
     }
 
-    /// The tag of the next data segment.
+    /// Returns the tag of the next data segment.
     pub fn request(&mut self) -> u16 {
         let hint = if self.start {
             (MTU_UNIT / DATA_UNIT).min(255) as u64
@@ -134,7 +135,7 @@ pub struct Host {
     waiting: VecDeque<Seen>,
     /// The ports of this host and of the peer; 0 stands for any port.
     pub ports: (u16, u16),
-    /// The next byte to send, and the next expected.
+    /// Sequence numbers of the next byte to send, and of the next byte expected.
     pub next: u32,
     pub expected: u32,
 }
@@ -151,7 +152,7 @@ impl Host {
         }
     }
 
-    /// The next TCP segment of the peer, within this time.
+    /// Waits for the peer's next TCP segment, for at most this time.
     pub fn segment_within(&mut self, time: Duration) -> Option<Seen> {
         let deadline = Instant::now() + time;
         loop {
@@ -247,7 +248,7 @@ impl Host {
     }
 
     pub fn send(&mut self, flags: u8, reserved: u8, payload: u16, tag: Option<u16>) {
-        // The largest segment: 1000 bytes.
+        // The option for the maximum segment size: 1000 bytes.
         let options: &[u8] = if flags & SYN != 0 { &[2, 4, 3, 232] } else { &[] };
         let mut tcp = Vec::new();
         tcp.extend(self.ports.0.to_be_bytes());
@@ -290,7 +291,7 @@ fn pseudo(addresses: &[u8], length: usize) -> u32 {
     words.sum::<u32>() + 6 + length as u32
 }
 
-/// The complement of the sum of all words: 0 over data with a correct checksum.
+/// Computes the Internet checksum: 0 over data that includes its correct checksum.
 fn sum(bytes: &[u8], more: u32) -> u16 {
     let words = bytes.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0)));
     let mut sum = words.sum::<u32>() + more;

@@ -1,5 +1,6 @@
-//! CAQM in the form of openEuler's kernel, between Weir and a second implementation of a host
-//! (docs/reference/caqm-wire.md): negotiation by reserved bits, and every tag in both directions.
+//! CAQM as in openEuler's kernel, between Weir and a second implementation of a host
+//! (docs/reference/caqm-wire.md). The tests check the negotiation by reserved bits, and every tag
+//! in both directions.
 
 mod host;
 
@@ -30,7 +31,7 @@ const ENABLE: [&str; 15] = [
     "--rtt-standard",
     "1s",
 ];
-/// The first window of Linux (TCP_INIT_CWND of include/net/tcp.h).
+/// Linux's initial window, in segments (TCP_INIT_CWND of include/net/tcp.h).
 const FIRST_WINDOW: i64 = 10;
 
 /// A TCP endpoint on Weir's host: it reads and drops all data, and writes as many bytes as each
@@ -104,7 +105,7 @@ impl<'a> Bench<'a> {
         Program(child)
     }
 
-    /// Sends a SYN with these bits, and returns the SYN-ACK.
+    /// Sends a SYN with these flags and reserved bits, and returns the SYN-ACK.
     fn knock(&mut self, flags: u8, reserved: u8) -> Seen {
         self.host.expected = 0;
         self.host.ports.0 += 1;
@@ -116,7 +117,7 @@ impl<'a> Bench<'a> {
         seen
     }
 
-    /// The next data segment of Weir's host; skips repeated segments and pure ACKs.
+    /// Returns the next data segment of Weir's host; skips repeated segments and pure ACKs.
     fn data(&mut self) -> Seen {
         loop {
             let seen = self.host.segment();
@@ -150,8 +151,8 @@ impl Drop for Program {
     }
 }
 
-/// Weir sends one segment after the other, so that no window limits the flow; the test refuses
-/// every twentieth request, as a port would.
+/// Tests the requests of Weir, which sends one segment after the other, so that no window limits
+/// the flow. The test refuses every twentieth request, as a port would.
 fn weir_asks(bench: &mut Bench<'_>, program: &mut Program) {
     let (mut model, mut receiver) = (Sender::new(FIRST_WINDOW), Receiver::default());
     for number in 0..200 {
@@ -168,7 +169,7 @@ fn weir_asks(bench: &mut Bench<'_>, program: &mut Program) {
     assert!(!model.start && model.cwnd < FIRST_WINDOW, "{model:?}");
 }
 
-/// The second host sends: every answer of Weir must equal the model's.
+/// Tests the answers of Weir while the second host sends: every answer must equal the model's.
 fn weir_answers(bench: &mut Bench<'_>) {
     let (mut model, mut receiver) = (Sender::new(FIRST_WINDOW), Receiver::default());
     let mut told = 0;
@@ -257,8 +258,8 @@ fn an_end_that_offers_an_option_and_bits_agrees_by_bits_with_an_older_peer() {
     assert_eq!(bench.totals()["by_bits"], 2);
 }
 
-/// A client without CAQM, a client that asks for accurate ECN, a client that sets other bits, and
-/// clients whose tags or bits a network removes.
+/// Tests a client without CAQM, clients that ask for accurate ECN or set other bits, and clients
+/// whose tags or bits a network removes.
 #[test]
 fn other_reserved_bits_do_not_negotiate_caqm() {
     let Some(machine) = TestMachine::new() else { return };

@@ -38,7 +38,7 @@ impl Segment {
         })
     }
 
-    /// An acknowledgement of the other end that it sent before this data arrived.
+    /// Builds the acknowledgement that the other end sent before this data arrived.
     pub fn answered(&self) -> Self {
         Self {
             from: self.to,
@@ -85,7 +85,7 @@ pub fn send(port: &mut PacketPort, frames: &[Vec<u8>]) {
     }
 }
 
-/// The latest data of the connection that arrived here.
+/// Returns the latest data segment of the connection that arrives at this port.
 pub fn overheard(at: &mut PacketPort, from: u16, to: u16) -> Segment {
     let (mut batch, deadline) = (Vec::new(), Instant::now() + PATIENCE);
     let mut latest = None;

@@ -49,7 +49,7 @@ impl TestMachine {
         Some(machine)
     }
 
-    /// A second test machine beside this machine, which holds the lock.
+    /// Makes a second test machine beside this machine, which holds the lock.
     pub fn second(&self) -> Self {
         Self::beside(None).unwrap()
     }
@@ -99,8 +99,8 @@ impl TestMachine {
         Some(machine)
     }
 
-    /// A line of shell that gives a network namespace the kernel's own settings. A new namespace
-    /// begins with the machine's settings, which its owner may have raised.
+    /// Returns a line of shell that gives a network namespace the kernel's own settings. A new
+    /// namespace begins with the machine's settings, which its owner may have raised.
     pub fn kernel_settings() -> String {
         KERNEL_SETTINGS.map(|(name, value)| format!("echo {value} > {name}")).join(" && ")
     }
@@ -127,7 +127,7 @@ impl TestMachine {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
     }
 
-    /// A command inside the test machine, in its control group.
+    /// Builds a command that runs inside the test machine, in its control group.
     fn command(&self, program: &str, words: &[&str]) -> Command {
         let keeper = self.keeper.as_ref().unwrap().pid().to_string();
         let mut command = Command::new("nsenter");
@@ -137,7 +137,7 @@ impl TestMachine {
         command
     }
 
-    /// One transfer over the loopback interface; returns the algorithm of each end.
+    /// Makes one transfer over the loopback interface; returns the algorithm of each end.
     pub fn transfer(&self, port: u16, more: &[&str]) -> (String, String) {
         let text = port.to_string();
         let weir = env!("CARGO_BIN_EXE_weir");
@@ -174,7 +174,7 @@ impl TestMachine {
         serde_json::from_str(&output.stdout).unwrap()
     }
 
-    /// The pinned objects of the test machine.
+    /// Lists the pinned objects of the test machine.
     pub fn pinned(&self) -> String {
         self.run("ls", &["/sys/fs/bpf"])
             .stdout
@@ -182,14 +182,14 @@ impl TestMachine {
             .replace("progs.debug\n", "")
     }
 
-    /// A pinned map of the test machine, from outside.
+    /// Opens a pinned map of the test machine from outside.
     pub fn map(&self, name: &str) -> libbpf_rs::MapHandle {
         let pid = self.keeper.as_ref().unwrap().pid();
         let path = format!("/proc/{pid}/root/sys/fs/bpf/{name}");
         libbpf_rs::MapHandle::from_pinned_path(path).unwrap()
     }
 
-    /// A network namespace of the test machine, from outside.
+    /// Opens a network namespace of the test machine from outside.
     pub fn namespace(&self, name: &str) -> Namespace {
         let pid = self.keeper.as_ref().unwrap().pid();
         Namespace::named(&format!("/proc/{pid}/root/run/netns/{name}")).unwrap()
@@ -234,7 +234,7 @@ fn remove(cgroup: &Path) {
     }
 }
 
-/// Control groups of tests that ended without removing them.
+/// Finds control groups of tests that ended without removing them.
 fn left_by_killed(mount: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(mount).unwrap().flatten();
     entries.map(|entry| entry.path()).filter(|path| {
@@ -245,7 +245,7 @@ fn left_by_killed(mount: &Path) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// The algorithms available to the whole machine.
+/// Returns the algorithms available to the whole machine.
 pub fn available() -> String {
     fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap()
 }

@@ -1,4 +1,4 @@
-//! Two hosts and a cable between them: two network namespaces of the test machine.
+//! Two hosts with a veth pair between them: two network namespaces of the test machine.
 
 use super::TestMachine;
 use std::process::Child;
@@ -10,7 +10,8 @@ pub struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// Two hosts with a port in between, configured by the arguments of `weir link up`.
+    /// Makes two hosts with an emulated port between them, configured by the arguments of `weir
+    /// link up`.
     pub fn over(machine: &'a TestMachine, link: &[&str]) -> Self {
         let mut pair = Self { machine, link: None };
         pair.ip("netns add near");
@@ -56,7 +57,7 @@ impl<'a> Pair<'a> {
         assert_eq!(output.code, Some(0), "{words:?}: {}", output.stderr);
     }
 
-    /// One transfer of a second from the near end; returns the algorithm that sent it.
+    /// Makes one transfer of a second from the near end; returns the algorithm that sent it.
     pub fn transfer(&self, port: u16, more: &[&str]) -> String {
         transfer(self.machine, port, more)["end"]["sender_tcp_congestion"]
             .as_str()
@@ -101,7 +102,7 @@ impl Drop for RunningTransfer {
     }
 }
 
-/// Acknowledged bytes of all connections of the near end.
+/// Sums the acknowledged bytes of all connections of the near end.
 fn acked(machine: &TestMachine) -> u64 {
     let words = ["netns", "exec", "near", "ss", "-tniH", "state", "established"];
     let output = machine.run("ip", &words).stdout;
@@ -118,7 +119,7 @@ impl Drop for Pair<'_> {
     }
 }
 
-/// The report of the client at the near end.
+/// Makes one transfer; returns the report of the client at the near end.
 pub fn transfer(machine: &TestMachine, port: u16, more: &[&str]) -> serde_json::Value {
     let (weir, port) = (env!("CARGO_BIN_EXE_weir"), port.to_string());
     let server = ["netns", "exec", "far", weir, "perf", "server", "--port", &port, "--one-off"];

@@ -1,5 +1,5 @@
-//! A path that is slower than its ends, for tests in which a sender must find a capacity: loopback
-//! has none.
+//! A path that is slower than its ends, for tests in which a sender must find the capacity. The
+//! loopback interface has no fixed capacity.
 
 use super::TestMachine;
 use std::process::Child;
@@ -27,7 +27,7 @@ impl<'a> TestPath<'a> {
         path
     }
 
-    /// One transfer of two seconds from the near end; returns the algorithm that sent it.
+    /// Makes one transfer of two seconds from the near end; returns the algorithm that sent it.
     pub fn transfer(&self, port: u16) -> String {
         let (weir, port) = (env!("CARGO_BIN_EXE_weir"), port.to_string());
         let server = ["netns", "exec", FAR, weir, "perf", "server", "--port", &port, "--one-off"];

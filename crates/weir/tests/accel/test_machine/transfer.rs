@@ -22,7 +22,7 @@ impl Transfer {
         let client = machine.start(weir, &words);
         let transfer = Self { ends: [client, server] };
         let deadline = Instant::now() + Duration::from_secs(60);
-        // Both ends of two connections.
+        // Four sockets: both ends of two connections.
         while algorithms(machine).len() < 4 || sent(machine) < 1 << 20 {
             assert!(Instant::now() < deadline, "nothing is sent");
             std::thread::sleep(Duration::from_millis(10));
@@ -40,7 +40,7 @@ impl Drop for Transfer {
     }
 }
 
-/// The algorithm of both ends of every open connection in this network, sorted.
+/// Returns the algorithm of both ends of every open connection in this network, sorted.
 pub fn algorithms(machine: &TestMachine) -> Vec<String> {
     let output = machine.run("ss", &["-tniH", "state", "established"]).stdout;
     let known = ["tcpa", "reno", "cubic", "bbr"];
@@ -68,7 +68,7 @@ pub fn goes_on(machine: &TestMachine) {
     }
 }
 
-/// The output of the command.
+/// Runs `weir accel` with these words, and returns its output.
 #[track_caller]
 pub fn accel(machine: &TestMachine, words: &[&str]) -> String {
     let mut all = vec!["accel"];

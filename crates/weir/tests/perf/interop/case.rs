@@ -32,7 +32,7 @@ pub(crate) struct Both {
     pub(crate) exact: bool,
 }
 
-/// A case; `client` has the client's options as on the command line, without the host.
+/// Builds a case; `client` has the client's options as on the command line, without the host.
 pub(crate) fn case(name: &'static str, client: &'static str) -> Case {
     Case {
         name,
@@ -84,7 +84,7 @@ impl Case {
 }
 
 impl Both {
-    /// The value at `pointer` in the client's document.
+    /// Returns the value at `pointer` in the client's document.
     pub(crate) fn client_says(&self, pointer: &str) -> &Value {
         self.client.value(pointer)
     }

@@ -90,7 +90,7 @@ fn amounts() -> Vec<Case> {
     ]
 }
 
-/// The effect of an option on a socket, observed while the test runs.
+/// Returns the cases that observe the effect of an option on a socket while the test runs.
 fn sockets() -> Vec<Case> {
     vec![
         case("window", "-w 128K -t 1 -b 50M")
@@ -211,9 +211,9 @@ fn streams(both: &Both, up: usize, down: usize) -> Result<(), String> {
     expect(found == (up, down), || format!("streams {found:?}, not {:?}", (up, down)))
 }
 
-/// Checks that at least this many bytes were sent, less a datagram that was in flight when the
-/// sender counted, and at most the bytes more that each end may have in flight when the limit is
-/// reached.
+/// Checks the number of bytes sent. Minimum: `bytes`, less a datagram that was in flight when the
+/// sender counted. Maximum: `bytes`, plus the data that each end may have in flight when the limit
+/// is reached.
 fn sent(both: &Both, bytes: u64) -> Result<(), String> {
     let direction = both.client.up.as_ref().or(both.client.down.as_ref()).ok_or("no direction")?;
     let least = bytes
@@ -254,7 +254,8 @@ fn length(bytes: u64) -> impl Fn(&Both) -> Result<(), String> {
     move |both| both.ends_say("/start/test_start/blksize", &json!(bytes))
 }
 
-/// Linux grants twice the requested size (net/core/sock.c).
+/// Whether the socket has the requested buffer. Linux grants twice the requested size
+/// (net/core/sock.c).
 fn window(socket: &Socket, kib: usize) -> bool {
     stream(socket)
         && socket.send_buffer == (2 * kib) << 10
@@ -297,7 +298,7 @@ fn from_45000(both: &Both) -> Result<(), String> {
     })
 }
 
-/// The client has the server's whole document.
+/// Checks that the client has the server's whole document.
 fn of_server(both: &Both) -> Result<(), String> {
     let fetched = both.client_says("/server_output_json/end");
     let own = both.server_says("/end");

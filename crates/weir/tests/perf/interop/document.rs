@@ -31,7 +31,7 @@ pub(crate) struct Sum {
 }
 
 impl Sum {
-    /// The period of the rate.
+    /// Returns the period over which the rate was computed, in seconds.
     fn seconds(self) -> f64 {
         self.bytes as f64 * 8.0 / self.bits_per_second
     }
@@ -74,7 +74,7 @@ impl Document {
         self.whole.pointer(pointer).unwrap_or(&Value::Null)
     }
 
-    /// The sums with `suffix`, and the streams on which this end sends or does not send.
+    /// Reads the sums with `suffix`, and the streams on which this end sends or does not send.
     fn direction(&self, suffix: &str, sends: bool) -> Result<DirectionFigures, String> {
         let sum = |name: &str| {
             let place = format!("/end/{name}{suffix}");
@@ -127,7 +127,7 @@ impl Document {
         Ok(direction)
     }
 
-    /// The client's port of each socket.
+    /// Returns the client's port of each socket.
     fn ports(&self) -> BTreeMap<u64, u64> {
         let connected = self.value("/start/connected").as_array().cloned().unwrap_or_default();
         connected
@@ -195,7 +195,7 @@ pub(crate) fn agree(both: &Both, rates: bool) -> Result<(), String> {
             (None, None) => {
                 let under_way = client.sent.bytes.saturating_sub(client.received.bytes) as f64;
                 let count = client.streams.len() as u64;
-                // One end continued after the other had stopped.
+                // One end may have continued for a moment after the other had stopped.
                 let apart = (client.sent.seconds() - client.received.seconds()).abs();
                 let most = (socket_buffers() * count) as f64
                     + apart * client.sent.bits_per_second / 8.0
@@ -222,7 +222,8 @@ pub(crate) fn agree(both: &Both, rates: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// The largest amount that one end of a stream has sent and the other has not read.
+/// Returns the maximum number of bytes that one end of a stream has sent and the other has not read
+/// yet.
 fn socket_buffers() -> u64 {
     let most = |name: &str| -> u64 {
         let three = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap();
@@ -231,13 +232,13 @@ fn socket_buffers() -> u64 {
     most("tcp_wmem") + most("tcp_rmem")
 }
 
-/// The largest amount that a sender's last write adds after its bytes were counted, while the clock
-/// stops.
+/// Maximum number of bytes that a sender's last write adds after the bytes were counted, while the
+/// clock stops.
 const WRITE: u64 = 1 << 20;
 const SERVER_PORT: u64 = 5201;
 const TOLERANCE: f64 = 0.01;
-/// The largest difference in seconds between the stop times of two ends on a busy machine: less
-/// than a hundredth of a test of the usual length.
+/// Maximum difference in seconds between the stop times of two ends on a busy machine: less than a
+/// hundredth of the usual length of a test.
 const CLOCKS: f64 = 0.05;
 /// Numbers from here on are negative: iperf3 3.12 prints small negative numbers as unsigned
 /// numbers. Its server counts no datagrams of a client that omits some, and subtracts 1.

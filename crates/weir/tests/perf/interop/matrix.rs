@@ -121,6 +121,6 @@ impl fmt::Display for Matrix {
     }
 }
 
-/// Cases that run at once: most are paced and leave two CPUs idle.
+/// Number of cases that run at once: most are paced and leave two CPUs idle.
 const AT_ONCE: usize = 3;
 const TRIES: usize = 3;

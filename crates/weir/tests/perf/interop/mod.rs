@@ -1,10 +1,10 @@
 //! `weir perf` with other implementations of iperf3's protocol, in both roles, as their users run
 //! them.
 //!
-//! Every case has a separate network namespace, a server of one kind and a client of the other, and
-//! compares the output of both ends afterwards. The matrix is printed (`--nocapture` shows it) and
-//! written to `target/tmp/perf_interop_*.md`. `WEIR_INTEROP_ONLY=text` runs the cases whose names
-//! contain that text.
+//! Every case has a separate network namespace, with a server of one implementation and a client of
+//! the other. It compares the output of both ends afterwards. The matrix is printed (`--nocapture`
+//! shows it) and written to `target/tmp/perf_interop_*.md`. `WEIR_INTEROP_ONLY=text` runs the cases
+//! whose names contain that text.
 
 mod case;
 mod cases;
@@ -16,7 +16,7 @@ mod sockets;
 use matrix::Matrix;
 use run::Program;
 
-/// The stock program.
+/// Tests with the stock iperf3.
 #[test]
 fn iperf3() {
     let Some(path) = found("iperf3", "WEIR_IPERF3", "apt-get install iperf3") else { return };
@@ -24,7 +24,7 @@ fn iperf3() {
     assert!(matrix.holds(), "see the table above");
 }
 
-/// Another implementation, in Rust.
+/// Tests with riperf3, another implementation in Rust.
 #[test]
 fn riperf3() {
     let how = "cargo install riperf3-cli --version ^0.8";
@@ -33,8 +33,8 @@ fn riperf3() {
     assert!(matrix.holds(), "see the table above");
 }
 
-/// The program of that name, or the program that the variable names; `None`, with a note, without
-/// either.
+/// Finds the program of that name, or the program that the variable names; `None`, with a note,
+/// without either.
 fn found(name: &'static str, variable: &str, how: &str) -> Option<String> {
     match std::env::var(variable) {
         Ok(path) => Some(path),

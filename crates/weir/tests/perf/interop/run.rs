@@ -8,7 +8,7 @@ use std::fmt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// An implementation.
+/// An implementation of iperf3's protocol.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     pub(crate) name: &'static str,
@@ -38,8 +38,8 @@ impl Program {
         Self { name: "iperf3", path, exact: true, lacking: &[] }
     }
 
-    /// riperf3's client ends a test a tenth of a second late, and computes rates over the requested
-    /// time.
+    /// Describes riperf3, whose client ends a test a tenth of a second late, and computes rates
+    /// over the requested time.
     pub(crate) fn riperf3(path: String) -> Self {
         let lacking = &[
             ("segments", "riperf3's client does not ask for a size of segments"),
@@ -198,7 +198,7 @@ fn listening(server: &mut Running) -> Result<(), String> {
     }
 }
 
-/// Waits for the end, and observes the sockets until then.
+/// Waits until the process ends, and observes the sockets until then.
 fn ended(running: &mut Running, mut look: impl FnMut(u32)) -> Result<CommandOutput, String> {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -31,7 +31,7 @@ pub(crate) struct Socket {
 }
 
 impl Seen {
-    /// The current sockets of both processes, without sockets that close during the reading.
+    /// Reads the current sockets of both processes, without sockets that close during the reading.
     pub(crate) fn now(client: u32, server: u32) -> Self {
         Self {
             client: sockets(client),
@@ -83,7 +83,7 @@ fn sockets(pid: u32) -> Vec<Socket> {
     look().unwrap_or_default()
 }
 
-/// The socket's options; `None` if it is no internet socket, or not connected.
+/// Reads the socket's options; `None` if it is no internet socket, or not connected.
 fn socket(socket: &SockRef<'_>) -> Option<Socket> {
     let local = socket.local_addr().ok()?.as_socket()?;
     let remote = socket.peer_addr().ok()?.as_socket()?;

@@ -47,7 +47,7 @@ impl FarOutput {
         Ok((output, writers.map(Stdio::from)))
     }
 
-    /// The text so far, with all that the program wrote before it ended.
+    /// Returns the output so far, including all that the program wrote before it ended.
     pub(super) fn text(&self) -> String {
         // A descendant of the program may hold the pipe open.
         let _ = self.open.recv_timeout(AT_MOST);
@@ -72,7 +72,7 @@ fn keep_end(mut reader: PipeReader, kept: &Mutex<VecDeque<u8>>) {
     }
 }
 
-/// The index of the first whole line.
+/// Returns the index of the first whole line.
 fn first_line(bytes: &[u8]) -> usize {
     bytes.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1)
 }
@@ -80,7 +80,7 @@ fn first_line(bytes: &[u8]) -> usize {
 /// Bytes kept: a program that prints without end must not fill the memory.
 const KEPT: usize = 16 << 10;
 const AT_MOST: Duration = Duration::from_millis(200);
-/// The mode of a new file, within the umask.
+/// Permission bits of a new file, before the umask applies.
 const READABLE: u32 = 0o666;
 
 #[cfg(test)]
@@ -99,13 +99,13 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_of_output_are_kept() {
+    fn stdout_and_stderr_are_kept() {
         assert_eq!(heard("echo one; echo two >&2"), "one\ntwo\n");
         assert_eq!(heard(":"), "");
     }
 
     #[test]
-    fn only_the_end_of_much_output_is_kept() {
+    fn only_the_last_part_of_long_output_is_kept() {
         let text = heard("seq 1 100000");
         assert!(text.len() <= KEPT && text.ends_with("\n100000\n"), "{}", text.len());
         let first = text.lines().next().unwrap();
