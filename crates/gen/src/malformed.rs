@@ -50,7 +50,7 @@ pub struct Addresses {
     pub macs: [[u8; 6]; 2],
     pub ipv4: [Ipv4Addr; 2],
     pub ipv6: [Ipv6Addr; 2],
-    /// The destination listens at this TCP port and at `udp_port`.
+    /// TCP port at which the destination listens; `udp_port` is its UDP port.
     pub tcp_port: u16,
     pub udp_port: u16,
 }
@@ -60,7 +60,7 @@ pub struct Addresses {
 pub struct Malformed {
     bases: Bases,
     random: Random,
-    /// The next cut frame: the index of the valid frame, and the number of bytes that remain.
+    /// The next frame of `Kind::Cut`: the index of the valid frame, and the bytes to keep of it.
     cut: (usize, usize),
     longest: usize,
 }

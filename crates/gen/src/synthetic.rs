@@ -20,8 +20,8 @@ pub struct FrameMix {
     sizes: Vec<(Bytes, u32)>,
 }
 
-/// Reads a profile and the captures that it names. A name without a file is that of a shipped
-/// profile.
+/// Reads a profile and the captures that it names. If the file does not exist, `path` may name a
+/// shipped profile.
 pub fn load(path: &Path) -> Result<(Profile, Vec<Capture>), GenError> {
     let file = path.display().to_string();
     let text = match crate::capture::read(path, LONGEST_PROFILE) {
@@ -66,7 +66,8 @@ impl FrameMix {
         Self { name: "imix".to_owned(), sizes }
     }
 
-    /// The profile with one packet a second in all: its multiplier is the rate.
+    /// Builds a profile that sends one packet a second in all, so that the run's multiplier is the
+    /// rate.
     pub fn profile(&self, flows: u32, duration: Span) -> (Profile, Vec<Capture>) {
         let whole: u32 = self.sizes.iter().map(|(_, share)| share).sum();
         let mut templates = Vec::new();
@@ -105,7 +106,7 @@ impl FromStr for FrameMix {
 }
 
 impl Probe {
-    /// Streams for each direction of each pair of lanes that receive, at this rate.
+    /// Builds latency probes at this rate, for each direction of each pair of lanes that receive.
     pub fn streams(lanes: &[Lane], plan: &Plan, rate: Frequency) -> Result<Vec<Self>, GenError> {
         let Some((client, server)) = plan.first_pair() else { return Ok(Vec::new()) };
         let mut probes = Vec::new();
@@ -192,5 +193,5 @@ fn profile(clients: Pool, servers: Pool, templates: Vec<Template>, duration: Spa
 
 /// Largest profile that is read; the parser refuses long profiles with a better message.
 const LONGEST_PROFILE: u64 = 64 << 20;
-/// Each template keeps the packets of its capture.
+/// Maximum memory for packets: each template keeps the packets of its capture.
 const MOST_BYTES: usize = 1 << 30;

@@ -17,8 +17,8 @@ const ADDRESSES: LaneAddresses =
 const OWN: &str = "192.168.10.2";
 const SENT: u64 = 2_000;
 
-/// The frames that a device returns for packet `number`; true returns a frame at the port that sent
-/// the packet.
+/// Returns the frames with which a device responds to packet `number`. A frame with `true` goes
+/// back to the port that sent the packet.
 type Mood = fn(number: u64, frame: &[u8]) -> Vec<(bool, Vec<u8>)>;
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ struct Device {
     mute_after: u64,
     /// The port takes no packet after this many frames.
     full_after: u64,
-    /// The port has no other end, and refuses every packet.
+    /// The port has no peer, and refuses every packet.
     is_alone: bool,
     /// The port fails once the generator has received this many frames.
     dies_after: u64,
@@ -104,7 +104,7 @@ fn is_arp(frame: &[u8]) -> bool {
     frame.len() >= 42 && neighbour::is_arp(frame)
 }
 
-/// The generator's ports, connected to the device.
+/// Creates the generator's ports, connected to the device.
 fn lanes(mood: Mood, change: impl Fn(&mut Device)) -> Vec<Lane> {
     let queues: [Queue; 2] = [Queue::default(), Queue::default()];
     let port = |number: usize| {
@@ -128,7 +128,7 @@ fn lanes(mood: Mood, change: impl Fn(&mut Device)) -> Vec<Lane> {
     vec![port(0), port(1)]
 }
 
-/// 10,000 stamped packets a second, by the first port.
+/// Returns a plan of 10,000 stamped packets a second by the first port.
 fn plan() -> Arc<Plan> {
     let text = "- duration : 1\n  generator :\n    distribution : seq\n    clients_start : 16.0.0.1\n    \
          clients_end : 16.0.0.9\n    servers_start : 48.0.0.1\n    servers_end : 48.0.0.9\n    \

@@ -89,7 +89,7 @@ fn packets(traffic: &mut Traffic, end: Span) -> Vec<Seen> {
 }
 
 #[test]
-fn client_and_server_advance_together_from_port_1024() {
+fn client_and_server_addresses_advance_together_and_client_ports_begin_at_1024() {
     let profile = profile(&pools("16.0.0.3", "48.0.0.2"), "", &template("udp_64B.pcap", 100.0, ""));
     let mut traffic = Traffic::new(plan(&profile, 2, PlanOptions::default()), 1.0, 0, 1);
     let seen = packets(&mut traffic, Span::from_millis(80));
@@ -141,7 +141,8 @@ fn the_key_limit_repeats_the_first_flows_at_the_same_rate_in_both_orders() {
     }
 }
 
-/// The number of flows whose server lies in each quarter of 400 addresses.
+/// Counts the flows by the quarter of the 400 addresses in which their server lies; also returns
+/// each flow's client and port.
 fn quarters(distribution: &str) -> ([usize; 4], HashSet<(u32, u16)>) {
     let pools = pools("16.0.0.99", "48.0.1.143");
     let pools = pools.replacen("distribution : seq", &format!("distribution : {distribution}"), 1);

@@ -37,7 +37,7 @@ pub struct Downloaded {
 pub struct Checksum(u64);
 
 impl Download {
-    /// `http://host[:port][/path]`; the name is looked up.
+    /// Parses `http://host[:port][/path]` and resolves the host's name.
     pub fn of_url(url: &str) -> Result<Self, PerfError> {
         let wrong = |problem: &str| PerfError::Usage(format!("`{url}`: {problem}"));
         let rest = url
@@ -255,7 +255,7 @@ fn end_of(head: &[u8]) -> Option<usize> {
     head.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
 }
 
-/// Status and length of the body.
+/// Parses a response's head; returns the status and the length of the body.
 fn parse(head: &[u8]) -> Result<(u16, u64), String> {
     let text = String::from_utf8_lossy(head);
     let mut lines = text.split("\r\n");
@@ -292,7 +292,7 @@ mod tests {
     use std::net::TcpListener;
     use testing::Attempt;
 
-    /// Answers one request with these bytes and closes.
+    /// Starts a server that answers one request with these bytes and closes the connection.
     fn answering(answer: Vec<u8>) -> Download {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/file", listener.local_addr().unwrap());
@@ -366,7 +366,7 @@ mod tests {
         });
     }
 
-    /// The server accepts, sends nothing or a part of its answer, and keeps the connection open.
+    /// The server accepts, sends nothing or part of its response, and keeps the connection open.
     #[test]
     fn a_server_that_falls_silent_is_given_up() {
         let given_up = |part: &'static str| {

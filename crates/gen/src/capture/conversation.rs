@@ -72,7 +72,7 @@ impl Conversation {
         self
     }
 
-    /// Sends a text and `len` bytes behind the text.
+    /// Sends `text`, padded with letters to `len` bytes.
     pub(super) fn sends(self, end: End, text: &str, len: usize) -> Self {
         let mut bytes = text.as_bytes().to_vec();
         bytes.extend((text.len()..len).map(|n| b'a' + (n % 23) as u8));

@@ -1,4 +1,4 @@
-//! A function for each kind of frame.
+//! Writes malformed frames: a function for each `Kind`.
 
 use super::base::{Bases, insert_tags, put, seal, seal_ipv4};
 use super::{Kind, Random};

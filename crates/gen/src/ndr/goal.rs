@@ -7,9 +7,9 @@ pub struct Goal {
     pub loss: Share,
     /// Duration of a final trial: shorter trials decide nothing.
     pub final_trial: Span,
-    /// The sum of the trials' durations at one load.
+    /// Total duration of the trials at one load.
     pub duration_sum: Span,
-    /// The share of this sum that bad trials may have.
+    /// Maximum share of `duration_sum` that bad trials may take.
     pub exceed: Share,
     /// The relative distance of the bounds at which the search ends.
     pub width: Share,
@@ -46,7 +46,8 @@ impl Goal {
         }
     }
 
-    /// The steps on the way to the goal: less time at each load and wider bounds first.
+    /// Returns the steps on the way to the goal. Earlier steps spend less time at each load and
+    /// have wider bounds.
     pub(super) fn targets(&self) -> Vec<Target> {
         let sum = self.duration_sum.secs_f64();
         let trial = self.final_trial.secs_f64();

@@ -22,7 +22,7 @@ pub struct Search {
     is_limited: bool,
     loads: Vec<Load>,
     results: Vec<GoalResult>,
-    /// The load that is being decided, and the number of the target that needs it.
+    /// The load under measurement, and the index of the target that needs its verdict.
     open: Option<(f64, usize)>,
     /// Steps in the current direction since the last change of direction.
     expansions: u32,
@@ -211,7 +211,7 @@ impl Search {
         }
     }
 
-    /// The verdict of a target, or the load to measure next.
+    /// Returns the verdict of a target, or else the load to measure next.
     fn choose(&mut self, target: &Target, looser: Option<&Target>) -> Result<Verdict, f64> {
         let (lower, upper) = self.bounds(target);
         // The bounds of the looser target are the first candidates.
@@ -277,7 +277,7 @@ impl Search {
         factor.max(SMALLEST_STEP)
     }
 
-    /// The lowest upper bound, and the highest lower bound below it.
+    /// Returns `(lower, upper)`: the lowest upper bound, and the highest lower bound below it.
     fn bounds(&self, target: &Target) -> (Option<f64>, Option<f64>) {
         let of = |bound| {
             let is = move |known: &&Load| known.bound(target) == bound;

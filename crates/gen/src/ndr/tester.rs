@@ -19,7 +19,7 @@ pub struct Trial {
     pub sent: u64,
     /// Sent packets for which the device's ring had no room: the device lost them.
     pub ring_full: u64,
-    /// Different packets that came back, including late packets.
+    /// Distinct packets that came back, including late packets.
     pub received: u64,
     pub late: u64,
     pub duplicates: u64,
@@ -39,7 +39,7 @@ pub struct Trial {
 pub enum Invalid {
     /// The generator sent too few packets.
     Generator { planned: u64, sent: u64, reached: Frequency },
-    /// The receiving side lost packets itself.
+    /// This machine dropped packets that had arrived.
     Sink { drops: u64 },
     /// The receiving port may have been full for a time. As with [`Self::Busy`], the trial is
     /// invalid with or without missing packets.
@@ -61,7 +61,7 @@ pub trait Tester {
 #[derive(Debug)]
 pub struct PortTester<'a> {
     pub lanes: &'a mut [Lane],
-    /// The plan of the packets, which are stamped.
+    /// The plan of the packets. Every packet carries a stamp.
     pub plan: Arc<Plan>,
     pub threads: usize,
     pub cancel: Arc<AtomicBool>,

@@ -58,7 +58,7 @@ impl<'a> Fields<'a> {
         number(node, key, mistakes)
     }
 
-    /// A whole number from 0 to `most`.
+    /// Reads a whole number from 0 to `most`.
     pub(super) fn whole(
         &mut self,
         key: &'static str,
@@ -80,7 +80,7 @@ impl<'a> Fields<'a> {
         truth
     }
 
-    /// A number of microseconds.
+    /// Reads a number of microseconds.
     pub(super) fn micros(&mut self, key: &'static str, mistakes: &mut Mistakes) -> Option<Span> {
         let node = self.find(key)?;
         micros(node, key, mistakes)
@@ -195,7 +195,7 @@ pub(super) fn address(node: &Node, key: &str, mistakes: &mut Mistakes) -> Option
     address
 }
 
-/// A truth value of YAML 1.1, as TRex's parser reads it.
+/// Parses a YAML 1.1 boolean, as TRex's parser does.
 pub(super) fn truth(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "y" | "on" | "1" => Some(true),

@@ -5,7 +5,7 @@ use units::Span;
 use crate::Plan;
 use crate::run::{LaneCounts, Outcome, Snapshot, StreamCounts};
 
-/// TRex's table of a running test, with the rates since an earlier snapshot.
+/// Formats TRex's table of a running test, with the rates since the snapshot `before`.
 pub fn live_table(plan: &Plan, multiplier: f64, before: &Snapshot, now: &Snapshot) -> String {
     let span = now.elapsed.saturating_sub(before.elapsed).secs_f64().max(1e-9);
     let rate = |of: fn(&LaneCounts) -> u64| {
@@ -62,8 +62,8 @@ pub fn live_table(plan: &Plan, multiplier: f64, before: &Snapshot, now: &Snapsho
     out
 }
 
-/// The summary: the result, the lines that TRex prints at the end of a test, and facts that TRex
-/// does not print.
+/// Formats the summary: the result, the lines that TRex prints at the end of a test, and facts
+/// that TRex does not print.
 pub fn summary(outcome: &Outcome) -> String {
     let mut out = answer(outcome);
     let span = outcome.actual.secs_f64().max(1e-9);
@@ -141,7 +141,7 @@ pub fn summary(outcome: &Outcome) -> String {
     out
 }
 
-/// The sent packets, their rates, and the packets that did not arrive.
+/// Formats the sent packets, their rates, and the packets that did not arrive.
 fn answer(outcome: &Outcome) -> String {
     let span = outcome.actual.secs_f64().max(1e-9);
     let (sent, received) = (outcome.sent(), outcome.received());
@@ -258,5 +258,5 @@ fn human(value: f64, unit: &str) -> String {
     format!("{scaled:10.2} {prefix}{unit}")
 }
 
-/// One count of a port.
+/// Selects a count of a port.
 type Count = fn(&LaneCounts) -> u64;

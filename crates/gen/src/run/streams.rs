@@ -8,7 +8,7 @@ use crate::traffic::Stamp;
 pub struct StreamCounts {
     pub stream: u16,
     pub sent: u64,
-    /// Arrivals, with duplicates, without packets that arrived at the port that had sent them.
+    /// Arrived packets: duplicates count, packets that came back to the sending port do not.
     pub received: u64,
     pub duplicates: u64,
     /// Packets that arrived after a packet with a higher number.
@@ -56,7 +56,7 @@ impl StreamCounts {
         }
     }
 
-    /// Different packets that arrived.
+    /// Number of distinct packets that arrived.
     pub fn unique(&self) -> u64 {
         self.received.saturating_sub(self.duplicates).saturating_sub(self.too_late)
     }
@@ -101,9 +101,9 @@ impl StreamCounts {
 }
 
 impl StreamCounts {
-    /// False for a sequence number that the generator cannot have reached since the last arrival.
-    /// One in 65,536 corrupted stamps passes the check of the stamp; with a high number it would
-    /// make all later packets too late.
+    /// Returns false for a sequence number that the generator cannot have reached since the last
+    /// arrival. Such a number comes from a corrupted stamp: one in 65,536 passes the stamp's check.
+    /// If accepted, it would make all later packets too late.
     fn is_plausible(&self, stamp: Stamp, arrival: Time) -> bool {
         let Some(last) = self.last_arrival else { return true };
         let ahead = stamp.sequence.saturating_sub(self.window.next);
@@ -111,7 +111,7 @@ impl StreamCounts {
     }
 }
 
-/// A histogram of three digits, up to a minute.
+/// Returns a latency histogram of three significant digits, up to a minute.
 pub(crate) fn new_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1_000, 60_000_000_000, 3)
         .unwrap_or_else(|_| unreachable!("the bounds are constants"))
@@ -120,7 +120,7 @@ pub(crate) fn new_histogram() -> Histogram<u64> {
 /// The sequence numbers seen most recently, as in RFC 6479.
 #[derive(Debug, Clone, Default)]
 struct Window {
-    /// One more than the highest number seen.
+    /// The highest number seen, plus one.
     next: u64,
     bits: Vec<u64>,
 }

@@ -54,7 +54,7 @@ impl Starts {
         }
     }
 
-    /// The next flow; `None` if none begins within a hundred years.
+    /// Returns the next flow to begin; `None` if none begins within a hundred years.
     #[inline]
     pub(super) fn next(&mut self) -> Option<Start> {
         if self.turns.is_empty() {
@@ -62,7 +62,7 @@ impl Starts {
         }
         loop {
             let moment = self.moment;
-            // The conversion of a signed number takes fewer instructions.
+            // A signed number converts to `f64` in fewer instructions than an unsigned one.
             let nanos = moment as i64 as f64 * self.interval;
             if nanos >= FOREVER {
                 return None;
@@ -85,7 +85,7 @@ impl Starts {
 }
 
 impl Turn {
-    /// Begins a flow if the template's rate permits it.
+    /// Begins a flow at `moment` if the template's rate permits it; true if it began.
     #[inline]
     fn takes(&mut self, moment: u64) -> bool {
         if self.begun == 0 {

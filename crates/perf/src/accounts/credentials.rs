@@ -101,7 +101,7 @@ impl Claim {
         })
     }
 
-    /// A claim that fits no user.
+    /// Returns a claim that fits no user.
     pub(super) fn nobody() -> Self {
         Self { user: String::new(), password: String::new(), at: 0 }
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// over or the user stops the measurement. Every read and write here then ends, too.
 #[derive(Debug)]
 pub(super) struct Channel {
-    /// Input and output. Closed before this process waits for the end of the second process.
+    /// Input and output. They are closed before this process waits for the second process to exit.
     ways: Option<(File, File)>,
     done: Option<mpsc::Sender<()>>,
     guard: Option<JoinHandle<Guarded>>,
