@@ -1,8 +1,8 @@
-//! Aligned columns under two lines of headings.
+//! A table with aligned columns and two lines of headings.
 
 use crate::output::TextFormat;
 
-/// Numbers are aligned to the right; a remark may follow a row.
+/// A table of columns. Numbers are aligned to the right; a remark may follow a row.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
     heads: Vec<(&'static str, String)>,
@@ -60,7 +60,7 @@ impl Columns {
         widest.max(self.heads[index].1.chars().count())
     }
 
-    /// Each group's heading starts where its first column's title begins.
+    /// Returns the line of group headings; each starts at the title of the group's first column.
     fn groups(&self, widths: &[usize]) -> String {
         let (mut out, mut begins, mut last) = (String::new(), 0, "");
         for ((group, title), width) in self.heads.iter().zip(widths) {

@@ -5,7 +5,7 @@ use units::{Span, Time};
 #[derive(Debug)]
 pub(super) struct InFlight {
     sent: VecDeque<Sent>,
-    /// The number of the first in `sent`. Numbers are never reused.
+    /// The sequence number of the first probe in `sent`. Sequence numbers are never reused.
     first: u64,
     /// After this time a probe counts as lost, unless its reply arrives later.
     patience: Span,
@@ -40,7 +40,7 @@ impl InFlight {
         Self { sent: VecDeque::new(), first: 0, patience, longest: Span::ZERO }
     }
 
-    /// Registers a probe that leaves now, and returns its number.
+    /// Registers a probe that leaves now, and returns its sequence number.
     pub(super) fn send(&mut self, now: Time) -> u64 {
         if self.sent.len() == MOST {
             self.sent.pop_front();
@@ -65,8 +65,8 @@ impl InFlight {
         };
         let before = std::mem::replace(&mut sent.state, State::Done);
         let whole = now.since(sent_at);
-        // The real-time clock gives the lag: if that clock jumped in between, the lag means
-        // nothing.
+        // The lag is a difference of real-time clock readings. A lag longer than the whole round
+        // trip shows that this clock was set in between: ignore the lag.
         let round_trip = if lag < whole { whole - lag } else { whole };
         if before != State::Done {
             self.longest = self.longest.max(round_trip);
@@ -106,9 +106,10 @@ impl InFlight {
 
 /// Maximum number of probes in flight: twenty seconds of probes at the shortest interval.
 const MOST: usize = 2048;
-/// At the end of a phase a probe is lost after this many times the longest round trip …
+/// At the end of a phase, a probe is lost if it is older than this many times the longest round
+/// trip …
 const OVERDUE: u64 = 4;
-/// … and after at least this time.
+/// … and older than this.
 const SOON: Span = Span::from_millis(100);
 
 #[cfg(test)]
