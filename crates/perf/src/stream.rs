@@ -357,10 +357,10 @@ impl Stream {
 }
 
 const LOOK: Duration = Duration::from_micros(500);
-/// Maximum time to read a full queue on a busy host.
+/// Maximum time for reading a full receive queue on a busy host.
 const LONGEST_QUEUE: Duration = Duration::from_secs(1);
 
-/// Ignores poisoning: the guarded counters are valid at any moment.
+/// Locks a mutex and ignores poisoning: the guarded counters are always valid.
 fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
