@@ -157,7 +157,7 @@ impl Random {
         mix(self.state)
     }
 
-    /// A number below `bound`; 0 if `bound` is 0.
+    /// Returns a random number below `bound`; 0 if `bound` is 0.
     fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }

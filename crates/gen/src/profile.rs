@@ -153,7 +153,7 @@ impl Profile {
 }
 
 impl Pool {
-    /// The number of addresses.
+    /// Returns the number of addresses in the pool.
     pub fn size(&self) -> u64 {
         u64::from(u32::from(self.last)) - u64::from(u32::from(self.first)) + 1
     }

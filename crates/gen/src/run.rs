@@ -91,8 +91,8 @@ pub struct Second {
 }
 
 impl Job {
-    /// Whether the only sending thread also receives, because there is only one CPU: two threads
-    /// would take turns too slowly for the ports' rings.
+    /// True if the only sending thread also receives, because there is only one CPU: two threads
+    /// would alternate too slowly for the ports' rings.
     fn receives_between(&self) -> bool {
         self.threads <= 1 && host::online_cpus().len() == 1
     }
@@ -107,7 +107,8 @@ impl Outcome {
         self.lanes.iter().map(|lane| lane.received).sum()
     }
 
-    /// The seconds in which the sent rate differed from the planned rate by more than 0.5 %.
+    /// Returns the seconds in which the sent rate differed from the planned rate by more than
+    /// 0.5 %.
     pub fn missed(&self) -> Vec<usize> {
         missed(&self.seconds)
     }
@@ -119,31 +120,31 @@ impl Outcome {
         }
     }
 
-    /// Number of packets lost because a device's ring was full.
+    /// Returns the number of packets lost because a device's ring was full.
     pub fn ring_full(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.ring_full).sum()
     }
 
-    /// Number of times that a receiving port may have been full.
+    /// Returns the number of times that a receiving port may have been full.
     pub fn sink_full(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.sink_full).sum()
     }
 
-    /// Number of packets that this machine dropped on the receiving side.
+    /// Returns the number of packets that this machine dropped on the receiving side.
     pub fn sink_drops(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.sink_drops).sum()
     }
 }
 
 impl Second {
-    /// Packets sent beyond the plan; negative if too few were sent.
+    /// Returns the number of packets sent beyond the plan; negative if too few were sent.
     fn excess(&self) -> f64 {
         self.sent as f64 - self.planned
     }
 }
 
-/// The seconds whose count differs from the plan by more than 0.5 %. A single packet may belong to
-/// the second before or after, but such packets of several seconds add up.
+/// Returns the seconds whose count differs from the plan by more than 0.5 %. A single packet may
+/// belong to the second before or after, but such packets of several seconds add up.
 fn missed(seconds: &[Second]) -> Vec<usize> {
     let mut missed = Vec::new();
     let mut borrowed = 0.0;

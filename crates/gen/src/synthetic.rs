@@ -60,7 +60,7 @@ impl FrameMix {
         Self { name: size.count().to_string(), sizes: vec![(size, 1)] }
     }
 
-    /// The "simple IMIX": seven frames of 64 bytes, four of 594 and one of 1518.
+    /// Returns the "simple IMIX": seven frames of 64 bytes, four of 594 and one of 1518.
     pub fn imix() -> Self {
         let sizes = vec![(Bytes::new(64), 7), (Bytes::new(594), 4), (Bytes::new(1518), 1)];
         Self { name: "imix".to_owned(), sizes }
@@ -82,7 +82,7 @@ impl FrameMix {
         (profile(clients, servers, templates, duration), captures)
     }
 
-    /// The mean size of the frames on the wire, with preamble and gap of Ethernet.
+    /// Returns the mean size of the frames on the wire, with Ethernet's preamble and gap.
     pub fn wire_size(&self) -> f64 {
         let whole: u32 = self.sizes.iter().map(|(_, share)| share).sum();
         let bytes = |(size, share): &(Bytes, u32)| (size.count() + 20) as f64 * f64::from(*share);

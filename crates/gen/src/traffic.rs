@@ -107,7 +107,7 @@ impl Traffic {
         &self.plan
     }
 
-    /// The time of the next packet; `None` if there is none.
+    /// Returns the time of the next packet; `None` if no packet is left.
     #[inline]
     pub fn due(&self) -> Option<Time> {
         self.next.map(|next| match next {
@@ -167,7 +167,7 @@ impl Traffic {
         self.pending.len() as u64
     }
 
-    /// The number of stamped packets written so far, by stream.
+    /// Returns each stream's number, and the number of stamped packets written so far.
     pub fn streams(&self) -> impl Iterator<Item = (u16, u64)> {
         let own = (self.part as usize * self.sequences.len()) as u16;
         let first = self.first_stream.wrapping_add(own);

@@ -191,7 +191,7 @@ fn arp_requests_are_answered_beside_packets() {
 /// If the port cannot send an ARP reply, the generator must still count the other packets of the
 /// batch and all later packets.
 #[test]
-fn a_port_that_cannot_send_an_answer_still_counts_packets() {
+fn a_port_that_cannot_send_an_arp_reply_still_counts_packets() {
     let outcome = run(asks, |device| device.mute_after = 0);
     assert!(outcome.error.as_ref().is_some_and(|error| error.contains("answering")));
     assert_eq!((unique(&outcome), outcome.received()), (SENT, SENT));
@@ -254,8 +254,8 @@ fn a_flood_of_repeated_packets_hides_no_loss() {
     assert_eq!((outcome.lanes[0].received, outcome.lanes[1].received), (60_000, 60_000));
 }
 
-/// A device that returns packets to the port that sent them does not forward them: a looped cable
-/// or a wrong rule must not look like a device without loss.
+/// A device that sends packets back to their port does not forward them: a looped cable or a wrong
+/// forwarding rule must not look like a device without loss.
 #[test]
 fn packets_that_come_back_at_their_own_port_are_lost() {
     let back: Mood = |_, frame| vec![(true, frame.to_vec())];

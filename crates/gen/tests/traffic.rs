@@ -54,7 +54,7 @@ struct Seen {
     len: usize,
 }
 
-/// All packets before `end`, with their checksums checked by another implementation.
+/// Returns all packets before `end`. Checks their checksums with another implementation.
 fn packets(traffic: &mut Traffic, end: Span) -> Vec<Seen> {
     let mut seen = Vec::new();
     let mut buffer = [0; 2048];

@@ -218,13 +218,13 @@ impl<'a> Client<'a> {
         *probes && *probe_cost && test.protocol == Protocol::Tcp
     }
 
-    /// The control connection's round-trip time.
+    /// Returns the control connection's round-trip time.
     fn round_trip(&self) -> Span {
         let info = probe::tcp::of_socket(self.control.socket());
         info.ok().and_then(|info| info.rtt).unwrap_or_default()
     }
 
-    /// The test options, with the values that iperf3 takes from the control connection.
+    /// Returns the test options, with the values that iperf3 takes from the control connection.
     fn test(&self) -> TestOptions {
         let mut test = self.options.test.clone();
         if test.protocol == Protocol::Udp && test.block.is_none() {
@@ -306,7 +306,8 @@ impl<'a> Client<'a> {
     }
 }
 
-/// An iperf3 3.21 server closes the connection without a message when it refuses an account.
+/// Explains a closed connection if the client sent an account: an iperf3 3.21 server closes it
+/// without a message when it refuses the account.
 fn unaccepted(error: PerfError, credentials: Option<&Credentials>) -> PerfError {
     match error {
         PerfError::Gone { peer, .. } if credentials.is_some() => {
@@ -318,8 +319,8 @@ fn unaccepted(error: PerfError, credentials: Option<&Credentials>) -> PerfError 
     }
 }
 
-/// The iperf3 server of Debian 12 closes the connection without a message when a request exceeds
-/// its limit.
+/// Explains a closed connection if the client requested a rate: the iperf3 server of Debian 12
+/// closes it without a message when the request exceeds the server's limit.
 fn beyond_limit(error: PerfError, test: &TestOptions) -> PerfError {
     match error {
         PerfError::Gone { peer, .. } if test.rate.is_some() => {

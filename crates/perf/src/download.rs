@@ -20,7 +20,7 @@ pub struct Download {
     pub silence: Duration,
 }
 
-/// Result of a transfer. Times count from the moment before the connection was opened.
+/// Result of a transfer. Times count from just before the opening of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Downloaded {
     pub status: u16,
@@ -170,12 +170,14 @@ impl Download {
 }
 
 impl Downloaded {
-    /// Rate of the body in units of 1024 bytes a second; the time includes opening the connection.
+    /// Returns the body's rate in units of 1024 bytes a second. The time includes the opening of
+    /// the connection.
     pub fn kbyte_s(&self) -> f64 {
         rate(self.body, self.complete)
     }
 
-    /// Rate of the body in units of 1024 bytes a second, from the moment the connection was open.
+    /// Returns the body's rate in units of 1024 bytes a second, without the opening of the
+    /// connection.
     pub fn transfer_kbyte_s(&self) -> f64 {
         rate(self.body, self.complete.saturating_sub(self.connected))
     }
@@ -250,7 +252,7 @@ fn rate(body: Bytes, took: Span) -> f64 {
     body.count() as f64 / 1024.0 / took.secs_f64().max(1e-9)
 }
 
-/// Index behind the empty line that ends the head.
+/// Returns the index behind the empty line that ends the head.
 fn end_of(head: &[u8]) -> Option<usize> {
     head.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
 }

@@ -67,7 +67,7 @@ impl PerfError {
     }
 }
 
-/// Advice for errors whose system message does not tell what to do.
+/// Returns advice for errors whose system message does not tell what to do.
 fn remedy(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE) => {

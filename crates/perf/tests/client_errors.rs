@@ -386,7 +386,7 @@ fn an_unreachable_network_is_reported() {
     assert!(error.to_string().contains("no route there"), "{error}");
 }
 
-/// An iperf3 server, killed during the test.
+/// The process of an iperf3 server is killed during the test.
 #[test]
 fn an_iperf3_server_killed_during_a_test_is_reported() {
     let Some(namespace) = namespace() else { return };

@@ -103,8 +103,8 @@ fn lost_duplicated_and_reordered_replies_each_count_once() {
     let echo_server = EchoServer::open(HERE, move |number, answer, back| {
         counted.store(number + 1, Ordering::Relaxed);
         match number % 4 {
-            // Among every four replies the first is lost, the second is sent twice, and the third and
-            // fourth are swapped.
+            // In each group of four replies, the first is lost, the second is sent twice, and the
+            // third and the fourth are swapped.
             0 => {}
             1 => (0..2).for_each(|_| back(answer)),
             2 => held = Some(answer.to_vec()),

@@ -58,7 +58,7 @@ fn oversized_datagrams_end_a_test_in_any_direction() {
             received.contains("do not fit the path's MTU whole: take"),
             "{direction:?}: {received}"
         );
-        // If both ends send, either may notice first.
+        // If client and server send, either may notice the error first.
         if direction != Direction::Both {
             assert_eq!(
                 received.contains(" failed: "),

@@ -140,7 +140,7 @@ fn syn() -> Capture {
     capture
 }
 
-/// A DNS query for an A record and its response (RFC 1035).
+/// Returns a DNS query for an A record and its response (RFC 1035).
 fn dns() -> Capture {
     let mut query = vec![0x12, 0x34, 0x01, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in ["www", "example", "com"] {
@@ -186,7 +186,7 @@ fn http_browsing() -> Capture {
         .capture()
 }
 
-/// A conversation with the sizes of a TLS session; its bytes are not TLS.
+/// Returns a conversation with the packet sizes of a TLS session; its bytes are not TLS.
 fn https() -> Capture {
     Conversation::tcp(443)
         .sends(End::Client, "\u{16}\u{3}\u{1}", 220)
@@ -248,7 +248,7 @@ fn rtsp() -> Capture {
         .capture()
 }
 
-/// A video call, with media in both directions.
+/// Returns a video call, with media in both directions.
 fn video() -> Capture {
     (0..60)
         .fold(Conversation::udp(5004), |conversation, _| {

@@ -28,7 +28,7 @@ impl Conversation {
         Self::new(UDP, port)
     }
 
-    /// A TCP connection, which begins with the handshake.
+    /// Starts a TCP connection to `port` with the handshake.
     pub(super) fn tcp(port: u16) -> Self {
         let mut this = Self::new(TCP, port);
         this.segment(End::Client, SYN, &[]);

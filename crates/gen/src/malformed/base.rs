@@ -45,7 +45,7 @@ impl Bases {
         Self { addresses: addresses.clone(), tcp, udp, tcp6, udp6, echo, valid }
     }
 
-    /// A valid datagram to a port where no program listens, in a frame of about `len` bytes.
+    /// Writes a valid datagram to a port where no program listens, in a frame of about `len` bytes.
     pub(super) fn ordinary(&self, len: usize, frame: &mut Vec<u8>) {
         frame.clear();
         frame.extend(&self.udp);

@@ -296,7 +296,7 @@ impl Bench {
         Ok(result)
     }
 
-    /// The highest load: the load that the user asked for, or the rate that the generator reaches.
+    /// Determines the highest load: the user's, or the rate that the generator reaches.
     ///
     /// Packets that a slow device's full ring refused count too: otherwise the device's limit would
     /// pass for the generator's. Refused packets cost the generator less than others, so the result
@@ -325,7 +325,7 @@ impl Bench {
         Ok(Calibrated { highest: best.times(SAFE), limited: true, taken })
     }
 
-    /// The minimum duration of a final trial over all goals.
+    /// Returns the minimum duration of a final trial over all goals.
     fn shortest_trial(&self) -> Span {
         let trials = self.goals.iter().map(|goal| goal.final_trial);
         trials.fold(Span::from_secs(1), Span::min)
@@ -367,7 +367,7 @@ impl Bench {
 }
 
 impl GoalResult {
-    /// The load that the device forwards within the goal, if there is one.
+    /// Returns the load that the device forwards within the goal, if there is one.
     pub fn load(&self) -> Option<Frequency> {
         match self.verdict {
             Verdict::Found { lower, .. } => Some(lower),
@@ -376,7 +376,7 @@ impl GoalResult {
         }
     }
 
-    /// Whether the generator limits the result, not the device.
+    /// True if the generator limits the result, not the device.
     pub(super) fn is_limited(&self) -> bool {
         matches!(self.verdict, Verdict::GeneratorLimited { .. })
     }
@@ -440,9 +440,9 @@ fn back_to_back(
     Ok(Some(BackToBack { frames, rate, at_maximum, buffer }))
 }
 
-/// The lowest load, if the user gives none: a tenth of the rate that the device forwarded under the
-/// highest load, but high enough that a short trial is unlikely to miss a loss of one in a
-/// thousand.
+/// Returns the lowest load if the user gives none: a tenth of the rate that the device forwarded
+/// under the highest load. It is at least so high that a short trial is unlikely to miss a loss of
+/// one in a thousand.
 fn default_lowest(forwarded: Frequency, trial: Span) -> Frequency {
     let forwarded = forwarded.events();
     let enough = ENOUGH_PACKETS / trial.secs_f64().max(1e-3);

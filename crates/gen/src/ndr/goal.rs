@@ -16,7 +16,8 @@ pub struct Goal {
 }
 
 impl Goal {
-    /// Final trials of 1 s, 20 s in all, of which half may be bad, and bounds 0.5 % apart.
+    /// Returns a goal with this loss ratio: final trials of 1 s, 20 s in total, of which half may
+    /// be bad, and bounds 0.5 % apart.
     pub fn with_loss(loss: Share) -> Self {
         Self {
             loss,
@@ -27,7 +28,7 @@ impl Goal {
         }
     }
 
-    /// RFC 2544's throughput: no loss in 60 s.
+    /// Returns the goal of RFC 2544's throughput: no loss in 60 s.
     pub fn rfc_2544() -> Self {
         Self {
             loss: Share::ZERO,

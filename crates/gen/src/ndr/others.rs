@@ -27,7 +27,7 @@ impl Waits {
         Self(waits)
     }
 
-    /// The longest time that one thread has waited since `before`.
+    /// Returns the longest time that a single thread has waited since `before`.
     pub(super) fn longest_since(&self, before: &Self) -> Span {
         let since = |(thread, waited): (&u32, &u64)| {
             waited.saturating_sub(before.0.get(thread).copied().unwrap_or(0))
@@ -36,7 +36,7 @@ impl Waits {
     }
 }
 
-/// The entries of a folder whose names are numbers.
+/// Lists the entries of a folder whose names are numbers.
 fn numbered(folder: &Path) -> impl Iterator<Item = (u32, std::path::PathBuf)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| {

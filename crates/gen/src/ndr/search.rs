@@ -100,7 +100,7 @@ impl Search {
         }
     }
 
-    /// The results of the goals that are decided.
+    /// Returns the results of the goals decided so far.
     pub fn results(&self) -> &[GoalResult] {
         &self.results
     }
@@ -146,7 +146,7 @@ impl Search {
         }
     }
 
-    /// The target whose load the search is deciding.
+    /// Returns the target whose load the search is deciding.
     fn open_target(&self) -> Option<Target> {
         let (_, number) = self.open?;
         self.goals.get(self.current)?.targets().get(number).copied()
@@ -270,7 +270,8 @@ impl Search {
         }
     }
 
-    /// The factor of the next step away from a bound. The width of steps doubles each time.
+    /// Returns the factor of the next step away from a bound. Each step is twice as wide as the
+    /// previous step.
     fn step(&mut self, target: &Target) -> f64 {
         let factor = (1.0 - target.width).powi(1 << self.expansions.min(12));
         self.expansions += 1;
@@ -290,22 +291,23 @@ impl Search {
         (lower, upper)
     }
 
-    /// The mean rate forwarded at a load.
+    /// Returns the mean rate that the device forwarded at a load.
     fn forwarded_at(&self, load: f64) -> f64 {
         let Some(known) = self.loads.iter().find(|known| known.load == load) else { return load };
         let sum: f64 = known.trials.iter().map(|trial| trial.forwarded).sum();
         sum / known.trials.len().max(1) as f64
     }
 
-    /// The conditional throughput: the load less the loss, without the worst trials that the goal's
-    /// share of bad time permits.
+    /// Returns the conditional throughput: the load less the loss. It leaves out the worst trials
+    /// that the goal's share of bad time permits.
     fn forwarded(&self, load: f64, target: &Target) -> f64 {
         let by_loss = |a: &Measured, b: &Measured| a.loss.total_cmp(&b.loss);
         let trial = self.typical(load, target, by_loss, |_| true);
         trial.map_or(load, |trial| trial.offered * (1.0 - trial.loss))
     }
 
-    /// The rate that the generator sent in the good trials which make the load a lower bound.
+    /// Returns the rate that the generator sent in the good trials that make the load a lower
+    /// bound.
     fn offered(&self, load: f64, target: &Target) -> Frequency {
         let by_rate = |a: &Measured, b: &Measured| b.offered.total_cmp(&a.offered);
         let trial = self.typical(load, target, by_rate, |trial| trial.loss <= target.loss);
@@ -337,7 +339,7 @@ impl Search {
 }
 
 impl Load {
-    /// MLRsearch's load classification.
+    /// Classifies the load for a target, as MLRsearch does.
     fn bound(&self, target: &Target) -> Bound {
         let (mut good_long, mut bad_long, mut good_short, mut bad_short) = (0.0, 0.0, 0.0, 0.0);
         for trial in &self.trials {
@@ -374,8 +376,8 @@ impl Measured {
     }
 }
 
-/// The load half way between the bounds in whole steps of `width`, so that the last interval is
-/// about one width.
+/// Returns the load half way between the bounds, in whole steps of `width`, so that the last
+/// interval is about one width.
 fn split(lower: f64, upper: f64, width: f64) -> f64 {
     let steps = ((lower / upper).ln() / (1.0 - width).ln()).ceil().max(2.0);
     let half = (steps / 2.0).floor().max(1.0);

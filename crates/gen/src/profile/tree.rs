@@ -104,8 +104,8 @@ impl Node {
         None
     }
 
-    /// The number of values, this one included. The recursion has a bound: `n` nested aliases have
-    /// `n * n / 2` values in all, which count towards the limit.
+    /// Counts the values of the tree, the root included. The recursion has a bound: `n` nested
+    /// aliases have `n * n / 2` values in total, which count towards the limit.
     fn size(&self) -> usize {
         match &self.value {
             Value::Scalar(_) => 1,

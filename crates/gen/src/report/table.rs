@@ -164,7 +164,8 @@ fn answer(outcome: &Outcome) -> String {
     )
 }
 
-/// The seconds in which the generator did not keep the offered rate, as text.
+/// Describes the seconds in which the generator did not keep the offered rate; `None` if it kept
+/// it.
 pub(super) fn missed(outcome: &Outcome) -> Option<String> {
     let missed = outcome.missed();
     let first = outcome.seconds.get(*missed.first()?)?;
@@ -247,7 +248,7 @@ fn seconds(span: Span) -> String {
     format!("{:.3} s", span.secs_f64())
 }
 
-/// TRex's `double_to_human_str` with powers of 1000.
+/// Formats a number as TRex's `double_to_human_str` does, with powers of 1000.
 fn human(value: f64, unit: &str) -> String {
     let (scaled, prefix) = match value {
         value if value >= 1e9 => (value / 1e9, "G"),

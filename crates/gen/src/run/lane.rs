@@ -94,7 +94,7 @@ impl Lane {
         Ok(lanes)
     }
 
-    /// A lane over any port, for tests and for other crates of Weir.
+    /// Creates a lane over any port, for tests and for other crates of Weir.
     pub fn over(name: &str, port: Box<dyn Port>, addresses: LaneAddresses) -> Self {
         let kind = Kind::Shared(Arc::new(Mutex::new(port)));
         Self { name: name.to_owned(), kind, addresses, own: Vec::new(), arps: Arps::default() }
@@ -230,8 +230,8 @@ impl Lane {
         }
     }
 
-    /// Number of frames that the kernel dropped before this lane fetched them, since the port was
-    /// opened.
+    /// Returns the number of frames that the kernel dropped before this lane fetched them, since
+    /// the port was opened.
     pub(super) fn sink_drops(&mut self) -> u64 {
         match &mut self.kind {
             Kind::Interface { receiver, .. } => {
@@ -311,7 +311,7 @@ impl Lane {
         }
     }
 
-    /// The error for packets whose payload is too long for the port.
+    /// Returns the error for packets whose payload is too long for the port.
     pub(super) fn too_long(&self, bytes: usize, payload: usize) -> GenError {
         let place = self.name.strip_prefix("xdp:").unwrap_or(&self.name);
         let command = match place.split_once(':') {
@@ -370,7 +370,8 @@ impl Lane {
 }
 
 impl LaneSender {
-    /// Maximum number of bytes that the port takes behind a packet's MAC header and its tag.
+    /// Returns the maximum number of bytes that the port accepts behind a packet's MAC header and
+    /// tag.
     pub(super) fn longest_payload(&self) -> usize {
         let longest = match self {
             Self::Packet(sender) => sender.longest(),

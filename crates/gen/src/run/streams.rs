@@ -56,7 +56,7 @@ impl StreamCounts {
         }
     }
 
-    /// Number of distinct packets that arrived.
+    /// Returns the number of distinct packets that arrived.
     pub fn unique(&self) -> u64 {
         self.received.saturating_sub(self.duplicates).saturating_sub(self.too_late)
     }

@@ -198,8 +198,8 @@ impl Addresses {
         }
     }
 
-    /// The number of flows of one pair after which addresses and ports repeat, if addresses are
-    /// sequential and no other template draws from the same pools.
+    /// Returns the number of flows of a pair of generator ports after which addresses and ports
+    /// repeat, if addresses are sequential and no other template draws from the same pools.
     pub(super) fn period(&self) -> u64 {
         let (clients, servers) = (self.clients.size, self.servers.size);
         // The port advances each time all clients have been used.
@@ -233,7 +233,7 @@ impl FlowRun {
         server_step: 0,
     };
 
-    /// The next flow; `None` if the run is over.
+    /// Returns the next flow; `None` if the run is over.
     #[inline(always)]
     pub(super) fn take(&mut self) -> Option<Tuple> {
         self.left = self.left.checked_sub(1)?;
@@ -298,7 +298,7 @@ impl Range {
     }
 }
 
-/// The finaliser of SplitMix64.
+/// Mixes the bits of a number (the finaliser of SplitMix64).
 #[inline]
 pub(crate) fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -70,9 +70,9 @@ impl<'a> Connections<'a> {
         })
     }
 
-    /// Whether the server begins connection `number`. The sender of a further connection's first
-    /// packet keeps its role of the first connection. A host that was not in the first connection
-    /// gets its role by the order of addresses, as in TRex.
+    /// True if the server begins connection `number`. In further connections, a host keeps its role
+    /// from the first connection. A host that was not in the first connection gets its role by the
+    /// order of addresses, as in TRex.
     fn server_begins(&self, number: usize, source: End, destination: End) -> Result<bool, String> {
         if let Some(direction) = self.directions.get(number) {
             return Ok(*direction);
@@ -99,7 +99,7 @@ impl<'a> Connections<'a> {
     }
 }
 
-/// Protocol, source and destination of an IP packet.
+/// Returns protocol, source and destination of an IP packet.
 fn ends(frame: &[u8], layout: &Layout) -> Option<(u8, End, End)> {
     let at = layout.network_offset;
     let (sources, len) = match layout.network {

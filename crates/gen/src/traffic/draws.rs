@@ -53,7 +53,7 @@ impl Draws {
         Self { drawers: drawers.collect(), pairs: pairs.max(1) }
     }
 
-    /// Whether no other template draws from this template's pools.
+    /// True if no other template draws from this template's pools.
     pub(super) fn is_alone(&self, template: usize) -> bool {
         self.drawers[template].is_alone
     }

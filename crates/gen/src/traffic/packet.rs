@@ -298,7 +298,7 @@ fn kept_addresses(header: &[u8]) -> [Option<u32>; 2] {
     [long(12).filter(|source| *source == 0), long(16).filter(is_group)]
 }
 
-/// The first 96 bits of the addresses of an IPv6 header.
+/// Returns the first 96 bits of the addresses of an IPv6 header.
 fn captured_prefixes(header: &[u8], from_client: bool) -> Ipv6Prefixes {
     let prefix = |at: usize| {
         std::array::from_fn(|word| wire::headers::word(header, at + 2 * word).unwrap_or(0))

@@ -125,12 +125,12 @@ impl Plan {
         &self.lanes
     }
 
-    /// The length of the longest packet.
+    /// Returns the length of the longest packet.
     pub fn longest(&self) -> usize {
         self.packets().map(PacketTemplate::len).max().unwrap_or(0)
     }
 
-    /// Whether the packets have a VLAN tag.
+    /// True if the packets have a VLAN tag.
     pub fn is_tagged(&self) -> bool {
         self.tagged
     }
@@ -184,14 +184,14 @@ impl Plan {
         Rate::from_bits_per_second(bits as u64)
     }
 
-    /// The mean length of a packet.
+    /// Returns the mean length of a packet.
     pub fn mean_size(&self) -> Bytes {
         let packets = self.packet_rate(1.0).events();
         let bits = self.bit_rate(1.0).bits_per_second() as f64;
         Bytes::new(if packets > 0.0 { (bits / 8.0 / packets).round() as u64 } else { 0 })
     }
 
-    /// The mean size of a packet on the wire, with check sequence, preamble and gap.
+    /// Returns the mean size of a packet on the wire, with check sequence, preamble and gap.
     pub fn mean_wire_size(&self) -> Bytes {
         Bytes::new(self.mean_size().count() + WIRE_OVERHEAD)
     }

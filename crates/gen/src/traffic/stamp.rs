@@ -86,7 +86,7 @@ fn halved(number: u64) -> u64 {
     (number >> 32) + (number & 0xffff_ffff)
 }
 
-/// UDP's checksum field for a sum below 2^48.
+/// Returns UDP's checksum field for a sum below 2^48.
 #[inline]
 fn checksum(sum: u64) -> u16 {
     let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);

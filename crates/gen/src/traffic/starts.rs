@@ -114,8 +114,8 @@ mod tests {
         (0..count).map_while(|_| starts.next()).map(|start| (start.template, start.at)).collect()
     }
 
-    /// The moments, in 52nds of a second, that TRex recorded for `imix.yaml` of its regression
-    /// test.
+    /// The expected start times, in 52nds of a second, are those that TRex recorded for `imix.yaml`
+    /// of its regression test.
     #[test]
     fn an_imix_begins_as_trex_recorded_it() {
         let expected = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13];

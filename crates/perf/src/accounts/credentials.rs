@@ -84,7 +84,7 @@ impl fmt::Debug for Credentials {
 }
 
 impl Claim {
-    /// The claim as iperf3 writes it, in three lines.
+    /// Encodes the claim as iperf3 does, in three lines.
     pub(super) fn text(&self) -> String {
         format!("{USER}{}\n{PASSWORD}{}\n{TIME}{}", self.user, self.password, self.at)
     }

@@ -30,7 +30,7 @@ impl PublicKey {
         PublicEncryptingKey::from_der(&der).map(Self).map_err(|_| wrong(UNFIT))
     }
 
-    /// Maximum length of a text that [`Self::encrypt`] takes.
+    /// Returns the maximum length of a text that [`Self::encrypt`] accepts.
     pub(super) fn longest(&self, padding: Padding) -> usize {
         let longest = match padding {
             Padding::Oaep => OaepPublicEncryptingKey::new(self.0.clone())

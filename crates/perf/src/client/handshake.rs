@@ -96,7 +96,7 @@ pub(crate) fn next(control: &mut Control, doing: &'static str) -> Result<State, 
     refusal(control, state).map_or(Ok(state), Err)
 }
 
-/// The server's reason, if `state` refuses or ends the test.
+/// Returns the error with the server's reason if `state` refuses or ends the test.
 pub(crate) fn refusal(control: &mut Control, state: State) -> Option<PerfError> {
     let peer = || control.peer().to_owned();
     match state {
@@ -153,8 +153,8 @@ fn printable(bytes: &[u8]) -> String {
     line.escape_ascii().to_string()
 }
 
-/// Rounds the omitted time: a stock iperf3 reads 1.5 s as 1, and both ends must omit the same time.
-/// The duration may be a fraction, since this end enforces it.
+/// Rounds the omitted time: a stock iperf3 reads 1.5 s as 1, and client and server must omit the
+/// same time. The duration may be a fraction, since the client enforces it.
 fn at_stock(test: &TestOptions) -> Agreed {
     let omit = Span::from_secs(test.omit.nanos() / SECOND);
     let warning = (omit != test.omit).then(|| {

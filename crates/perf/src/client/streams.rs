@@ -171,8 +171,8 @@ impl Opener<'_> {
         PerfError::Silent { peer: self.remote.to_string(), within, doing }
     }
 
-    /// The error for a server that refused or closed a stream. `Client::reason` looks for the
-    /// server's reason on the control connection.
+    /// Returns the error for a server that refused or closed a stream. `Client::reason` then looks
+    /// for the server's reason on the control connection.
     fn ended(&self) -> PerfError {
         PerfError::Gone { peer: self.remote.to_string(), doing: OPENING }
     }

@@ -33,7 +33,7 @@ impl Message {
         Self { prefix: Vec::with_capacity(PREFIX), body: Vec::new(), longest }
     }
 
-    /// Number of bytes to read next; zero when the message is complete.
+    /// Returns the number of bytes to read next; zero when the message is complete.
     pub fn wants(&self) -> Result<usize, MessageError> {
         let Ok(prefix) = <[u8; PREFIX]>::try_from(self.prefix.as_slice()) else {
             return Ok(PREFIX - self.prefix.len());

@@ -48,7 +48,7 @@ impl Started {
 /// A data stream as it was opened.
 #[derive(Debug, Clone)]
 pub struct StreamFacts {
-    /// 1, 3, 4, …: iperf3's numbering, equal at both ends.
+    /// iperf3's stream number (1, 3, 4, …), the same at client and server.
     pub id: u32,
     /// This end sends.
     pub sends: bool,
@@ -135,7 +135,7 @@ pub struct StreamTotal {
     pub datagrams_sent: Option<u64>,
     /// The receiver's count.
     pub datagrams: Option<Datagrams>,
-    /// The sender's path as its kernel saw it, if this end is the sender or the peer reported it.
+    /// The sender's path as its kernel saw it, if this side is the sender or the peer reported it.
     pub path: Option<PathFacts>,
 }
 

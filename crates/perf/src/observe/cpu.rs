@@ -129,7 +129,8 @@ impl Snapshot {
     }
 }
 
-/// Steal time counts as busy: the core was not available to the test.
+/// Converts a core's shares. Steal time counts as busy, because the core was not available to the
+/// test.
 fn core_use(core: usize, shares: &CoreShares) -> CoreUse {
     let busy = shares.busy.percent() + shares.steal.percent();
     CoreUse { core, busy: busy.min(100.0), softirq: shares.softirq.percent() }

@@ -62,7 +62,7 @@ struct Column {
 }
 
 impl Table {
-    /// `limit` is the maximum number of points.
+    /// Creates an empty table. `limit`: the maximum number of points.
     pub(super) fn new(name: &'static str, merge: Merge, limit: usize) -> Self {
         // An even limit, so that every point has a neighbour to merge with.
         let limit = limit.max(2) & !1;

@@ -16,7 +16,7 @@ enum Row {
 }
 
 impl Columns {
-    /// Adjacent columns of the same `group` share its heading.
+    /// Adds a column. Adjacent columns of the same `group` share the group's heading.
     pub(super) fn head(&mut self, group: &'static str, title: impl Into<String>) {
         self.heads.push((group, title.into()));
     }

@@ -209,8 +209,8 @@ impl Reservation {
         table.sessions.iter().any(|session| session.number == self.number && session.gives_way)
     }
 
-    /// Counts this session as a test, if there is room. A stalled session makes room; this method
-    /// waits a moment for its end. Called once the client has sent its parameters.
+    /// Counts this session as a test if the limits permit it. Ends a stalled session to make room,
+    /// and waits for its end. Call it once the client has sent its parameters.
     pub(super) fn begin_test(&self, most: TestLimits) -> Result<(), LimitReached> {
         let deadline = Instant::now() + LONGEST_WAIT;
         let mut table = self.sessions.table();

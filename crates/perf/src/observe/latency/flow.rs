@@ -177,7 +177,8 @@ pub(super) struct Times {
     pub(super) lag: Span,
 }
 
-/// Merged points keep the maximum, because readers look for peaks.
+/// Creates the table of the latency series. Merged points keep the maximum, because readers look
+/// for peaks.
 fn table_of(by: LatencySource) -> Table {
     let mut table = Table::new("latency", Merge::Max, MOST_POINTS);
     let name = match by {

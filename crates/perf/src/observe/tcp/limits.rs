@@ -21,7 +21,7 @@ pub struct LimitedBy {
 }
 
 impl LimitedBy {
-    /// `None` if the kernel does not report it, or no time has passed.
+    /// Computes the shares; `None` if the kernel does not report the times, or no time has passed.
     pub fn of(used: &TcpUse) -> Option<Self> {
         // The kernel counts these times in ticks (tcp_get_info_chrono_stats, net/ipv4/tcp.c). Over
         // a short time, `busy` may slightly exceed the elapsed time, and a limited time may exceed
