@@ -1,8 +1,8 @@
 //! Malformed and unusual frames, as pure code: the same seed gives the same frames.
 //!
-//! Each kind changes one property of a frame that a host could send. Unless the kind changes
-//! checksums, the checksums of all other headers are made right again, so that a receiver parses as
-//! far as the change.
+//! Each kind changes a single property of a frame that a host could send. Afterwards the checksums
+//! of all other headers are corrected, so that a receiver parses as far as the change. Only the
+//! kind for checksums leaves them wrong.
 
 mod base;
 mod layers;

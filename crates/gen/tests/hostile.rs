@@ -180,7 +180,7 @@ fn asks(number: u64, frame: &[u8]) -> Vec<(bool, Vec<u8>)> {
 }
 
 #[test]
-fn arp_requests_are_answered_beside_packets() {
+fn arp_requests_get_replies_during_a_run() {
     let outcome = run(asks, |_| {});
     assert_eq!(outcome.error, None);
     assert_eq!((unique(&outcome), outcome.received()), (SENT, SENT));

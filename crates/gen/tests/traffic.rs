@@ -332,7 +332,7 @@ fn templates_that_share_pools_never_share_a_five_tuple() {
 
 /// Three templates draw from the same pools, in the order of their flows' times.
 #[test]
-fn templates_draw_from_shared_pools_in_turn() {
+fn templates_draw_from_shared_pools_in_the_order_of_their_flows() {
     let templates = [("udp_64B", 28.0, 7), ("udp_594B", 20.0, 5), ("udp_1518B", 4.0, 1)];
     let templates: String = templates
         .iter()

@@ -1,7 +1,7 @@
 //! The server: serves many clients at once, each within its limits.
 //!
-//! The listener thread accepts every connection and datagram that arrives at the port, finds out
-//! which session it belongs to, and never blocks on a single client. Each client and each of its
+//! The listener thread accepts every connection and datagram that arrives at the port, and finds
+//! out which session it belongs to. It never blocks on a single client. Each client and each of its
 //! streams has its own thread. A client that misbehaves or stalls does not affect other clients.
 
 mod admission;

@@ -90,7 +90,7 @@ fn a_test_of_a_day_is_refused_by_default() {
 
 /// The requested amount would take years.
 #[test]
-fn a_test_of_bytes_ends_at_the_limit() {
+fn a_test_of_bytes_ends_at_the_duration_limit() {
     let limits = Limits { duration: Some(Span::from_millis(300)), ..long_timeouts() };
     let server = TestServer::open(limits);
     for (version, code) in [("3.12", 120), ("3.21", 160)] {

@@ -9,9 +9,8 @@ use crate::Frequency;
 /// The search, as pure code: returns the next trial to make, and takes its result.
 ///
 /// For each measured load the search keeps the durations of good and bad trials, and decides as
-/// MLRsearch does: a load is a lower bound if even bad results in all the remaining time would not
-/// exceed the goal's share of bad time, and an upper bound if the bad time exceeds that share
-/// already.
+/// MLRsearch does. A load is an upper bound once the bad time exceeds the goal's share of bad time.
+/// It is a lower bound once even bad results in all the remaining time would not exceed that share.
 #[derive(Debug, Clone)]
 pub struct Search {
     goals: Vec<Goal>,

@@ -172,8 +172,8 @@ impl<'a> Receiver<'a> {
 }
 
 /// True if a ring that is read in batches may have been full at some time. The frames of the last
-/// batch still occupied the ring while they were copied, and the frames of this batch may have
-/// arrived in that time.
+/// batch still occupied the ring while they were copied. The frames of this batch may have arrived
+/// in that time.
 fn may_have_been_full(last: f64, this: f64) -> bool {
     last + this >= 1.0
 }

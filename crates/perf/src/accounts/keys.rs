@@ -156,7 +156,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn keys_are_read_in_the_forms_that_openssl_writes() {
+    fn rsa_keys_are_read_in_the_formats_that_openssl_writes() {
         let (private, public) = pair();
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_behind_the_host_is_recognised() {
+    fn a_host_followed_by_a_port_is_recognised() {
         assert_eq!(with_port("server.example:5201"), Some(("server.example", 5201)));
         assert_eq!(with_port("[2001:db8::1]:5201"), Some(("2001:db8::1", 5201)));
         for host in ["server.example", "2001:db8::1", "a:b", "a:99999", "[::1:5"] {

@@ -69,8 +69,8 @@ pub struct Parameters {
     pub weir: Option<Value>,
 }
 
-/// Key in [`Parameters::weir`]: asks the server to send time series of its kernel's metrics at the
-/// end of the test, for the streams on which the server sent.
+/// Key in [`Parameters::weir`]: asks the server for time series of its kernel's metrics, which it
+/// sends at the end of the test for the streams on which it sent.
 pub(crate) const SERIES_WISH: &str = "series";
 /// Key in [`Parameters::weir`]: asks the server to sample in these periods
 /// ([`crate::observe::probe_cost::SamplingPeriods`]); the server's offer says whether it will.

@@ -1,10 +1,10 @@
 //! The cost of sampling: within a test, samples are taken in some periods and not in others. The
 //! goodput of periods with samples is compared with that of periods without.
 //!
-//! Separate tests with and without samples would differ by far more than the samples cost, because
-//! connection, buffers and the state of the host differ. Within a single connection they stay the
-//! same. Four periods form a block. Either its two outer or its two inner periods have samples, at
-//! random, so that drift and periodic effects affect periods with and without samples alike.
+//! Separate tests with and without samples would differ by far more than the samples cost: their
+//! connections, buffers and states of the host differ. Within a single connection these stay the
+//! same. Four periods form a block. At random, its two outer or its two inner periods have samples.
+//! Drift and periodic effects therefore affect periods with and without samples alike.
 
 mod meter;
 mod statistic;
@@ -26,8 +26,8 @@ pub struct SamplingPeriods {
 /// Settings of the side that compares the goodput.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CostSettings {
-    /// Time at the start of a period that is not measured, until the peer has also changed to the
-    /// period and the data of the previous period has arrived.
+    /// Time at the start of each period that is not measured. In this time the peer also changes
+    /// to the period, and the data of the previous period arrives.
     pub settling: Span,
     /// True if the peer samples in the same periods.
     pub both_ends: bool,

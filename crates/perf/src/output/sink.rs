@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_has_gone_stops_the_test_and_is_no_failure() {
+    fn a_closed_output_pipe_stops_the_test_without_a_failure() {
         let stop = Stop::default();
         let mut sink = Sink::new(Broken(io::ErrorKind::BrokenPipe, 0));
         sink.stops(stop.clone());

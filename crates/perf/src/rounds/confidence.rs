@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_repeat_never_reaches_the_confidence_and_equal_repeats_do() {
+    fn a_single_repeat_never_reaches_the_confidence_but_equal_repeats_do() {
         let one = MeanEstimate::of(&[5.0], level(99.0)).unwrap();
         assert_eq!(one.half_width, None);
         assert!(!Confidence::usual().is_met_by(&one));

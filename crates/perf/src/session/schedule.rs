@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn without_intervals_only_the_omitted_time_ends() {
+    fn with_an_interval_of_zero_only_the_end_of_the_omitted_time_is_due() {
         let mut table = IntervalSchedule::new(at(0), Span::ZERO, ms(50));
         let end = table.due(at(51)).unwrap();
         assert!(end.ends_omission && !end.is_interval);

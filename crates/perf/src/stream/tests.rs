@@ -198,7 +198,7 @@ fn all_sent_data_is_counted_once_senders_have_stopped() {
 }
 
 #[test]
-fn a_call_to_stop_ends_the_sending() {
+fn a_call_to_stop_stops_the_senders() {
     let (client, server) = tcp_pair();
     let stop = Stop::default();
     let opened = vec![Opened { id: 1, sends: true, socket: DataSocket::Tcp(client) }];
@@ -295,7 +295,7 @@ fn datagrams_that_arrive_after_the_test_are_not_counted() {
 }
 
 #[test]
-fn a_reader_of_an_empty_queue_ends_with_the_test() {
+fn a_udp_receiver_with_an_empty_queue_ends_with_the_test() {
     let options = TestOptions { protocol: Protocol::Udp, ..TestOptions::default() };
     let receiver = start(false, vec![DataSocket::Udp(udp_pair().1)], &options);
     receiver.go();

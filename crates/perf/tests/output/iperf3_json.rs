@@ -104,7 +104,7 @@ fn a_udp_sender_counts_datagrams_unknown_to_the_receiver() {
 }
 
 #[test]
-fn a_test_that_broke_off_is_one_complete_document() {
+fn a_test_that_broke_off_gives_a_single_complete_document() {
     let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
     let error = PerfError::EndedByPeer { peer: "far".to_owned() };
     let mut out = Vec::new();
