@@ -212,13 +212,13 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_frames() {
+    fn the_same_seed_gives_the_same_malformed_frames() {
         assert_eq!(hash_of(7, 50_000), hash_of(7, 50_000));
         assert_ne!(hash_of(7, 1_000), hash_of(8, 1_000));
     }
 
     #[test]
-    fn all_kinds_are_equally_frequent_and_their_frames_differ() {
+    fn malformed_frames_of_all_kinds_are_equally_frequent_and_differ() {
         let (mut source, mut frame) = (source(1), Vec::new());
         let mut counts: HashMap<Kind, (usize, HashSet<Vec<u8>>)> = HashMap::new();
         for _ in 0..26_000 {

@@ -236,7 +236,7 @@ fn a_port_without_a_peer_is_not_reported_as_a_slow_generator() {
 }
 
 #[test]
-fn a_flood_of_repeated_packets_hides_no_loss() {
+fn loss_is_counted_despite_a_flood_of_duplicates() {
     // The device loses every second packet and sends each other packet 60 times to both ports.
     let outcome = run(
         |number, frame| match number % 2 {

@@ -304,7 +304,7 @@ fn ipv6_addresses_keep_the_low_bits_and_the_checksum_is_valid() {
 }
 
 #[test]
-fn payload_edits_keep_the_checksum_at_any_offset() {
+fn payload_edits_keep_the_checksum_valid_at_any_offset() {
     for offset in 0..5 {
         let edit = format!(
             "     dyn_pyload :\n       - {{ pkt_id : 0, pyld_offset : {offset}, type : 0, len : 2, mask : 0xff00ffff }}\n       \
@@ -439,7 +439,7 @@ fn frames_are_padded_to_the_minimum_ethernet_length() {
 }
 
 #[test]
-fn a_capture_without_ip_is_refused_with_its_kind_of_frames() {
+fn a_capture_without_ip_is_refused_and_the_error_names_its_frames() {
     let mut pppoe = udp(([1; 4], 1), ([2; 4], 2));
     pppoe.bytes[12..14].copy_from_slice(&[0x88, 0x64]);
     let capture = Capture { packets: vec![pppoe] };
@@ -485,7 +485,7 @@ fn stamped_packets_have_valid_checksums_and_a_sequence_per_lane() {
 proptest! {
     /// Any number of threads together send the same packets at the same times.
     #[test]
-    fn all_parts_together_send_the_packets_of_a_single_part(
+    fn several_threads_together_send_the_packets_of_a_single_thread(
         parts in 1usize..6,
         lanes in prop::sample::select(vec![1usize, 2, 4, 6]),
         window in 1u32..5,

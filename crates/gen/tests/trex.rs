@@ -69,7 +69,7 @@ const CASES: &[Case] = &[
 ];
 
 #[test]
-fn published_profiles_send_what_trex_recorded() {
+fn published_profiles_send_the_packets_that_trex_recorded() {
     let Some(scripts) = std::env::var_os("TREX_SCRIPTS").map(PathBuf::from) else {
         testing::skip_because(
             testing::Need::Variable("TREX_SCRIPTS"),

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_counted_and_checksummed() {
+    fn a_downloaded_file_is_counted_and_checksummed() {
         let body: Vec<u8> = (0..200_000_u32).map(|number| (number % 251) as u8).collect();
         let mut answer = b"HTTP/1.1 200 OK\r\ncontent-LENGTH: 200000\r\n\r\n".to_vec();
         answer.extend_from_slice(&body);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_download_reports_how_many_bytes_came() {
+    fn a_download_that_times_out_reports_the_received_bytes() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/file", listener.local_addr().unwrap());
         let mut download = Download::of_url(&url).unwrap();
@@ -370,7 +370,7 @@ mod tests {
 
     /// The server accepts, sends nothing or part of its response, and keeps the connection open.
     #[test]
-    fn a_server_that_falls_silent_is_given_up() {
+    fn a_download_from_a_server_that_falls_silent_times_out() {
         let given_up = |part: &'static str| {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let url = format!("http://{}/file", listener.local_addr().unwrap());

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_server_and_an_unknown_algorithm_are_reported() {
+    fn a_missing_server_and_an_unknown_congestion_control_are_reported() {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = PlainClient::new(free).run().unwrap_err().to_string();
         assert!(error.contains("start `weir perf plain-server`"), "{error}");

@@ -215,7 +215,7 @@ fn unexpected_states_and_absurd_message_lengths_are_refused() {
 }
 
 #[test]
-fn a_server_that_is_stopped_reports_it() {
+fn a_server_that_terminates_a_running_test_is_reported() {
     let mut steps = scripted::running();
     steps.push(Step::State(11));
     let server = Server::start(steps, After::Hang);

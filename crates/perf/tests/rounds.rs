@@ -201,7 +201,7 @@ fn the_rate_of_a_stream_test_counts_received_data() {
 }
 
 #[test]
-fn repeats_end_with_confidence_and_report_when_it_was_not_met() {
+fn repeats_end_at_the_required_confidence_and_an_unmet_one_is_reported() {
     let server = Served::start();
     let asked = |text: &str| Some(text.parse::<Confidence>().unwrap());
     let loose = RoundsOptions {
@@ -249,7 +249,7 @@ fn a_test_runs_over_ipv6_pinned_and_from_requested_ports() {
 }
 
 #[test]
-fn several_clients_are_served_at_once() {
+fn several_clients_measure_concurrently() {
     let server = Served::start();
     thread::scope(|scope| {
         let clients: Vec<_> = [Kind::Rr, Kind::Crr, Kind::UdpRr, Kind::TcpStream, Kind::UdpStream]

@@ -342,7 +342,7 @@ fn a_surplus_stream_is_refused_and_blocks_no_other_client() {
 }
 
 #[test]
-fn two_clients_from_one_address_run_at_once() {
+fn two_tests_from_the_same_address_run_concurrently() {
     let server = TestServer::open(long_timeouts());
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         for direction in [Direction::Forward, Direction::Reverse, Direction::Both] {
@@ -433,7 +433,7 @@ fn latency_probes_with_the_token_are_echoed() {
 }
 
 #[test]
-fn a_call_to_stop_ends_running_tests_with_a_message() {
+fn a_call_to_stop_the_server_ends_running_tests_with_a_message() {
     let server = TestServer::open(long_timeouts());
     let mut running = RawClient::connect(&server);
     Step::Running.advance(&mut running, &server);

@@ -125,7 +125,7 @@ fn a_test_with_traffic_keeps_its_slot() {
 }
 
 #[test]
-fn a_client_that_never_ends_its_test_soon_loses_its_session() {
+fn a_client_that_does_not_end_its_test_loses_its_session_soon() {
     hostile::in_time(|| {
         let patience = Duration::from_secs(2);
         let server = TestServer::open(Limits { patience, ..long_timeouts() });
@@ -189,7 +189,7 @@ fn a_client_that_opens_its_streams_slowly_loses_its_session() {
 }
 
 #[test]
-fn parameters_of_strangers_do_not_end_a_one_off_server() {
+fn clients_that_leave_after_their_parameters_do_not_end_a_one_off_server() {
     for parameters in [
         r#"{"tcp":true,"time":10,"parallel":1}"#,
         r#"{"tcp":true,"time":86400}"#,

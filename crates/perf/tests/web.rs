@@ -111,7 +111,7 @@ fn each_misbehaviour_of_a_server_is_counted_by_its_kind() {
 }
 
 #[test]
-fn a_reset_and_an_early_end_are_different_errors() {
+fn a_tcp_reset_and_an_early_close_are_counted_as_different_errors() {
     let reset = |mut peer: TcpStream, _: &AtomicBool| {
         let mut request = [0; 4096];
         let _ = peer.read(&mut request);
@@ -125,7 +125,7 @@ fn a_reset_and_an_early_end_are_different_errors() {
 }
 
 #[test]
-fn a_server_that_sends_a_byte_at_a_time_stalls_and_does_not_hold_the_client() {
+fn a_response_sent_byte_by_byte_times_out_and_does_not_block_the_client() {
     let drip = |mut peer: TcpStream, stop: &AtomicBool| {
         let _ = peer.read(&mut [0; 4096]);
         let _ = peer.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n");
@@ -139,7 +139,7 @@ fn a_server_that_sends_a_byte_at_a_time_stalls_and_does_not_hold_the_client() {
 }
 
 #[test]
-fn a_server_that_never_stops_sending_does_not_hold_the_client() {
+fn a_server_that_never_stops_sending_does_not_block_the_client() {
     let flood = |mut peer: TcpStream, stop: &AtomicBool| {
         let block = vec![b'x'; 1 << 20];
         let _ = peer.read(&mut [0; 4096]);

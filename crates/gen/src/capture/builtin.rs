@@ -265,7 +265,7 @@ mod tests {
     use wire::{Layout, Network, Transport};
 
     #[test]
-    fn every_capture_is_valid_ip_with_right_checksums() {
+    fn every_built_in_capture_has_valid_ip_packets_and_checksums() {
         for name in names() {
             let capture = capture(name).unwrap();
             for packet in &capture.packets {

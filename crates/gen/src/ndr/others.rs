@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_maximum_wait_of_a_single_thread_counts() {
+    fn the_longest_cpu_wait_of_a_single_thread_is_measured() {
         let before = Waits([(1, 5_000), (2, 900)].into());
         let after = Waits([(1, 5_100), (2, 1_400), (3, 300)].into());
         assert_eq!(after.longest_since(&before), Span::from_nanos(500));

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_repeats_old_packets_hides_no_loss() {
+    fn loss_is_counted_if_a_device_repeats_old_packets() {
         let mut counts = StreamCounts::new(0);
         counts.sent = 1_000_000;
         for sequence in (0..1_000_000).filter(|number| number % 2 == 0) {

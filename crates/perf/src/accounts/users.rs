@@ -64,7 +64,7 @@ mod tests {
     const MARIO: &str = "mario,bf7a49a846d44b454a5d11e7acfaf13d138bbe0b7483aa3e050879700572709b";
 
     #[test]
-    fn a_user_needs_a_line_in_the_file_and_its_password() {
+    fn a_user_is_accepted_with_a_line_in_the_file_and_its_password() {
         let text = format!("# users\r\n\r\n{MARIO}\r\n");
         let users = parse(&text).unwrap();
         assert!(has(&users, "mario", "rossi"));

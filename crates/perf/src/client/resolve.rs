@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_resolves_to_itself() {
+    fn an_ip_address_resolves_to_itself() {
         assert_eq!(of("127.0.0.1", None, None).unwrap(), ["127.0.0.1:5201".parse().unwrap()]);
         assert_eq!(of("::1", Some(Family::V6), None).unwrap(), ["[::1]:5201".parse().unwrap()]);
     }

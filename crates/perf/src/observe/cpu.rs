@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_entered_are_charged_while_they_run_and_after() {
+    fn threads_that_entered_the_account_are_charged_while_they_run_and_after() {
         let account = CpuAccount::default();
         let own = std::thread::scope(|scope| {
             let mine = account.clone();

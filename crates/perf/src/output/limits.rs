@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn busy_time_contains_the_limited_times() {
+    fn tcp_busy_time_contains_the_times_limited_by_window_and_buffer() {
         let path = PathFacts {
             busy: Some(Span::from_millis(980)),
             rwnd_limited: Some(Span::from_millis(50)),

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_reported() {
+    fn a_write_error_of_a_full_disk_is_reported() {
         let mut sink = Sink::new(Broken(io::ErrorKind::StorageFull, 0));
         sink.write("one\n");
         assert_eq!(sink.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);

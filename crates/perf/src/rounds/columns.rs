@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headings_are_above_their_columns() {
+    fn table_headings_are_above_their_columns() {
         let mut columns = Columns::default();
         columns.head("", "size");
         columns.head("latency", "p50");

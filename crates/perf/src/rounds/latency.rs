@@ -86,7 +86,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn merged_histograms_equal_one_histogram_of_all_samples(
+        fn merged_latency_histograms_equal_a_histogram_of_all_samples(
             a in prop::collection::vec(1_u64..10_000_000_000, 1..200),
             b in prop::collection::vec(1_u64..10_000_000_000, 1..200),
         ) {

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_stay_within_the_range() {
+    fn opened_ports_stay_within_the_allowed_range() {
         let range = 20_000..=20_009;
         let refused = |wished, index| candidates(Some(wished), index, Some(&range)).unwrap_err();
         assert_eq!(candidates(Some(20_000), 9, Some(&range)), Ok(vec![20_009]));

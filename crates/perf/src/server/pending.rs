@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_and_silent_connections_are_dismissed() {
+    fn connections_of_other_protocols_and_silent_connections_are_closed() {
         let mut fixture = Fixture::new(4);
         let now = Instant::now();
         let (mut http, _) = fixture.connect(now);

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_text_keeps_its_beginning_and_end() {
+    fn a_long_transcript_keeps_its_beginning_and_end() {
         let mut transcript = Transcript::default();
         let shared = transcript.clone();
         for line in 0..200_000 {

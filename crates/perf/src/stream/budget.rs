@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_blocks_are_claimed_up_to_the_first_that_reaches_the_amount() {
+    fn whole_blocks_are_claimed_until_the_amount_is_reached() {
         let budget = budget(Amount::Bytes(2500), Span::ZERO);
         assert_eq!([budget.claim(2), budget.claim(2), budget.claim(2)], [2, 1, 0]);
         assert!(!budget.is_spent(2999));

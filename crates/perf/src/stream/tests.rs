@@ -132,7 +132,7 @@ fn a_receiver_whose_peer_does_not_send_ends_with_the_test() {
 }
 
 #[test]
-fn a_reset_is_reported_as_a_reset() {
+fn a_tcp_reset_is_reported_as_a_reset() {
     let (client, server) = tcp_pair();
     socket2::SockRef::from(&server).set_linger(Some(Duration::ZERO)).unwrap();
     let receiver = start(false, vec![DataSocket::Tcp(client)], &TestOptions::default());
@@ -322,7 +322,7 @@ fn udp_headers_are_read_whole_if_the_data_is_not_copied() {
 }
 
 #[test]
-fn a_peer_that_lacks_bytes_of_the_amount_gets_more() {
+fn a_sender_goes_on_if_its_peer_lacks_bytes_of_the_amount() {
     let options = TestOptions { amount: Amount::Blocks(2), ..TestOptions::default() };
     let (sender, receiver) = tcp_ends(1, &options);
     receiver.go();

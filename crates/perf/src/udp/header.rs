@@ -80,7 +80,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_bytes_of_a_header_equal_those_of_iperf3() {
+    fn the_udp_header_is_encoded_as_in_iperf3() {
         let header = Header::new(Duration::new(0x0102_0304, 5_000), 0x0a0b_0c0d);
         let mut bytes = [0xff; 16];
         header.write(&mut bytes, Counter::Narrow);

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_decides_whether_a_connection_stays_open() {
+    fn the_response_decides_whether_an_http_connection_stays_open() {
         let closes = |head: &str| {
             let mut response = Response::default();
             response.take(format!("{head}Content-Length: 0\r\n\r\n").as_bytes()).unwrap();

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use units::{Bytes, Rate};
 
 #[test]
-fn a_client_has_the_keys_and_types_of_iperf3() {
+fn a_clients_json_has_the_keys_and_types_of_iperf3() {
     let client = |options| Case::new(Role::Client, options);
     for (name, case) in [
         ("tcp", client(tcp(Direction::Forward, 1))),
@@ -34,7 +34,7 @@ fn a_client_has_the_keys_and_types_of_iperf3() {
 }
 
 #[test]
-fn a_server_has_the_keys_and_types_of_iperf3() {
+fn a_servers_json_has_the_keys_and_types_of_iperf3() {
     for (name, case) in [
         ("server_tcp_bidir", Case::new(Role::Server, tcp(Direction::Both, 2))),
         ("server_udp_bidir", Case::new(Role::Server, udp(Direction::Both, 1))),
@@ -63,7 +63,7 @@ fn a_failure_before_the_server_replies_gives_a_json_document() {
 }
 
 #[test]
-fn a_failure_keeps_the_measurements() {
+fn a_failed_test_keeps_its_measurements_in_the_json() {
     let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
     let mut document = Document::default();
     document.event(&Event::Started(&case.started));

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_false_send_time_is_ignored_and_a_clock_jump_does_no_harm() {
+    fn a_reply_with_a_wrong_send_time_is_ignored_and_a_clock_jump_does_no_harm() {
         let mut in_flight = in_flight();
         let number = in_flight.send(at(10));
         assert_eq!(in_flight.answer(number, at(9), at(20), Span::ZERO), Answer::Ignored);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_of_a_phase_the_youngest_probes_are_left_out() {
+    fn at_the_end_of_a_phase_the_youngest_probes_do_not_count() {
         let mut in_flight = in_flight();
         let numbers: Vec<_> = [0, 50, 950].map(|millis| in_flight.send(at(millis))).into();
         in_flight.answer(numbers[1], at(50), at(70), Span::ZERO);
@@ -178,7 +178,7 @@ mod tests {
         /// With any loss, duplication and reordering, each probe counts as replied or lost, never
         /// both and never twice.
         #[test]
-        fn every_probe_counts_once(
+        fn every_probe_counts_once_as_replied_or_lost(
             events in proptest::collection::vec((0_u64..4, 0_usize..60, 0_u64..2000), 1..400),
         ) {
             let mut in_flight = in_flight();

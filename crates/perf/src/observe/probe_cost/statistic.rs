@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_contains_the_true_cost_as_often_as_stated() {
+    fn the_confidence_interval_contains_the_true_cost_as_often_as_stated() {
         for (blocks, cost) in [(120, 0.005), (120, 0.0), (20, 0.02), (8, 0.0)] {
             let hits = hits(blocks, cost);
             assert!((365..=395).contains(&hits), "{hits} of 400 at {blocks} blocks");

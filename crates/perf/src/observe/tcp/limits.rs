@@ -76,7 +76,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_shares_add_up_to_one_for_any_kernel_counts(
+        fn the_shares_of_limits_add_up_to_one_for_any_kernel_counts(
             elapsed in 1_u64..1 << 40,
             busy in 0_u64..1 << 40,
             rwnd in 0_u64..1 << 40,

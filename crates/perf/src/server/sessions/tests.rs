@@ -151,7 +151,7 @@ fn a_client_that_sends_no_parameters_blocks_no_other_client() {
 }
 
 #[test]
-fn a_second_hello_opens_no_second_stream() {
+fn a_repeated_udp_hello_opens_no_second_stream() {
     let sessions = Arc::new(Sessions::default());
     let (reservation, _) = reserve(&sessions, "[::ffff:127.0.0.1]:1000");
     let from = address("127.0.0.1:2000");

@@ -161,7 +161,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn times_in_microseconds_arrive_exact_to_the_nanosecond(nanos in 0..1_000_000_000_000_u64) {
+        fn times_sent_in_microseconds_are_read_exact_to_the_nanosecond(nanos in 0..1_000_000_000_000_u64) {
             let reported = json!({"us": Span::from_nanos(nanos).micros_f64()});
             prop_assert_eq!(micros(&reported, "us"), Some(Span::from_nanos(nanos)));
         }
