@@ -66,8 +66,8 @@ impl FrameMix {
         Self { name: "imix".to_owned(), sizes }
     }
 
-    /// Builds a profile that sends one packet a second in all, so that the run's multiplier is the
-    /// rate.
+    /// Builds a profile that sends one packet a second in total, so that the run's multiplier is
+    /// the rate.
     pub fn profile(&self, flows: u32, duration: Span) -> (Profile, Vec<Capture>) {
         let whole: u32 = self.sizes.iter().map(|(_, share)| share).sum();
         let mut templates = Vec::new();

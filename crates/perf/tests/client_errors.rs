@@ -76,7 +76,7 @@ fn one_connection(serve: impl FnOnce(std::net::TcpStream) + Send + 'static) -> u
 
 #[test]
 fn a_port_without_a_listener_is_reported() {
-    // No other test uses the address.
+    // No other test uses this address, so the port stays free after the listener is dropped.
     let port = TcpListener::bind("127.0.0.79:0").unwrap().local_addr().unwrap().port();
     let error = failure(&options("127.0.0.79", port));
     assert!(matches!(error, PerfError::Refused { .. }), "{error}");

@@ -104,7 +104,7 @@ fn measure_once(options: &RoundsOptions) -> Vec<RoundsOutcome> {
     rounds::run(options, &Stop::default(), &mut NoAudience).unwrap()
 }
 
-/// Measures; repeats a measurement without transactions, because the machine stalled for all of it.
+/// Measures. Repeats a measurement that counts no transaction, because the machine stalled.
 fn measure(options: &RoundsOptions) -> Vec<RoundsOutcome> {
     let outcomes = testing::undisturbed("rounds", |_| {
         let outcomes = measure_once(options);

@@ -83,7 +83,7 @@ impl Silence {
 /// The reason why a test ended early.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stop {
-    /// `times` trials, in sequence or in all, were invalid.
+    /// `times` trials, consecutive or in total, were invalid.
     Invalid {
         load: Frequency,
         reason: Invalid,

@@ -34,7 +34,7 @@ impl Node {
         }
         let mut open: Vec<Open> = Vec::new();
         let mut nodes = 0usize;
-        // The values with an anchor (`&name`), by the parser's numbers, which begin at 1.
+        // The values with an anchor (`&name`), by the parser's anchor numbers, which begin at 1.
         let mut anchors: HashMap<usize, Self> = HashMap::new();
         let mut parser = Parser::new_from_str(text);
         while let Some(event) = parser.next_event() {

@@ -140,7 +140,7 @@ impl Window {
         }
         if sequence >= self.next {
             let (first, last) = (self.next / 64, sequence / 64);
-            // Words that hold numbers from one window ago become free.
+            // Clear the words that still hold the numbers of the previous window.
             let start = if self.next == 0 { first } else { (self.next - 1) / 64 + 1 };
             if last >= start {
                 for word in start..=last.min(start + WORDS - 1) {

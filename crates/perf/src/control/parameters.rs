@@ -233,7 +233,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 const SPOKEN: &str = concat!("3.12 (weir ", env!("CARGO_PKG_VERSION"), ")");
 /// A day, as in iperf3.
 const MOST_SECONDS: f64 = 86_400.0;
-/// The largest range in which a double holds every whole number.
+/// Maximum number of bytes: up to here a double holds every whole number.
 const MOST_BYTES: u64 = 1 << 53;
 const MOST_RATE: u64 = 1 << 53;
 const MOST_WINDOW: u64 = 512 << 20;

@@ -50,7 +50,7 @@ impl Started {
 pub struct StreamFacts {
     /// iperf3's stream number (1, 3, 4, …), the same at client and server.
     pub id: u32,
-    /// This end sends.
+    /// True if this side sends.
     pub sends: bool,
     pub local: SocketAddr,
     pub remote: SocketAddr,
@@ -87,7 +87,7 @@ pub struct StreamInterval {
     pub tcp: Option<TcpInfo>,
 }
 
-/// Datagrams of one stream, in an interval or in all. A sender fills only `count`.
+/// Datagram counts of a stream, in an interval or in the whole test. A sender fills only `count`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Datagrams {
     /// Datagrams sent. A receiver derives them from the sequence numbers.
@@ -126,7 +126,7 @@ pub struct Ended {
 #[derive(Debug, Clone)]
 pub struct StreamTotal {
     pub id: u32,
-    /// This end sends.
+    /// True if this side sends.
     pub sends: bool,
     pub sent: End,
     pub received: End,

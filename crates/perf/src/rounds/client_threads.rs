@@ -12,7 +12,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-/// The client's threads for one measurement.
+/// The client's threads for a measurement.
 #[derive(Debug)]
 pub(super) struct ClientThreads<'a> {
     pub(super) order: &'a Order,

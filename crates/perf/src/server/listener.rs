@@ -159,7 +159,7 @@ impl<'a> Listener<'a> {
         let error = PerfError::system("there is no room for another client", self.shortage.into());
         tracing::warn!("{} was turned away: {error}", super::plain(from));
         summary.busy += 1;
-        // Nine bytes fit in any socket buffer.
+        // The nine bytes fit in any socket buffer, so the write does not block.
         let _ = socket.write_all(&refusal::no_room(self.shortage));
     }
 

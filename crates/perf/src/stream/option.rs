@@ -37,5 +37,5 @@ fn set(socket: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Resul
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// linux/in6.h.
+/// The option's number in linux/in6.h.
 const IPV6_FLOWINFO_SEND: i32 = 33;

@@ -167,7 +167,7 @@ impl Refusals {
 /// Divided by the rate, the square of a burst's length: a burst lasts 500 µs at 80 Mbit/s.
 const BURST_BIT_SECONDS: f64 = 20.0;
 const SHORTEST_BURST: Span = Span::from_micros(100);
-/// Maximum delay of a timer; the pace sleeps for shorter than a burst by this time.
+/// Maximum delay of a timer. The pacing quantum is shorter than a burst by this time.
 const LATENESS: Span = Span::from_micros(50);
 const QUEUE_REST: Duration = Duration::from_micros(100);
 const PERSISTENCE: Duration = Duration::from_secs(2);

@@ -106,10 +106,10 @@ impl InFlight {
 
 /// Maximum number of probes in flight: twenty seconds of probes at the shortest interval.
 const MOST: usize = 2048;
-/// At the end of a phase, a probe is lost if it is older than this many times the longest round
-/// trip …
+/// At the end of a phase, a probe counts as lost if its age exceeds this many times the longest
+/// round trip, and exceeds `SOON`.
 const OVERDUE: u64 = 4;
-/// … and older than this.
+/// Minimum age at which the end of a phase counts a probe as lost.
 const SOON: Span = Span::from_millis(100);
 
 #[cfg(test)]
