@@ -1,4 +1,4 @@
-//! The time that the generator takes to write a packet, without a port.
+//! Measures the time that the generator takes to write a packet; no port is open.
 //!
 //! `cargo bench -p weir-gen --bench packets`.
 

@@ -32,8 +32,9 @@ impl Capture {
         file::parse(file, bytes)
     }
 
-    /// The capture that a profile names: next to the profile, up to three folders above it (where
-    /// TRex's `cap2/…` names point), in the current directory, or built in under TRex's name.
+    /// Finds the capture that a profile names. Searches next to the profile, up to three folders
+    /// above it (where TRex's `cap2/…` names point), in the current directory, and among the
+    /// built-in captures.
     pub fn find(name: &str, profile: Option<&Path>) -> Result<Self, GenError> {
         for path in candidates(name, profile) {
             match read(&path, LONGEST_FILE) {
@@ -57,7 +58,7 @@ impl Capture {
         })
     }
 
-    /// A capture that code makes; its name is that of TRex's capture of the same traffic.
+    /// Returns a capture that code makes; its name is that of TRex's capture of the same traffic.
     pub fn built_in(name: &str) -> Option<Self> {
         builtin::capture(name.rsplit('/').next().unwrap_or(name))
     }
@@ -67,7 +68,7 @@ impl Capture {
     }
 }
 
-/// The bytes of a regular file.
+/// Reads a regular file; a file of more than `longest` bytes is an error.
 pub(crate) fn read(path: &Path, longest: u64) -> Result<Vec<u8>, GenError> {
     let file = || path.display().to_string();
     let unreadable = |reason| GenError::Unreadable { file: file(), reason };

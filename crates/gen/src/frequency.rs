@@ -12,7 +12,7 @@ pub struct Frequency(f64);
 impl Frequency {
     pub const ZERO: Self = Self(0.0);
 
-    /// Negative numbers and NaN become zero.
+    /// Creates a frequency; negative numbers and NaN become zero.
     pub fn per_second(events: f64) -> Self {
         Self(if events.is_finite() { events.max(0.0) } else { 0.0 })
     }
@@ -88,7 +88,7 @@ pub enum Load {
 }
 
 impl Load {
-    /// The packets a second, if a packet takes `size` of the line.
+    /// Returns the packet rate if each packet takes `size` bytes of the line.
     pub fn packets(self, size: Bytes) -> Frequency {
         match self {
             Self::Packets(packets) => packets,

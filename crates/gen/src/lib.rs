@@ -1,4 +1,4 @@
-//! A traffic generator that takes TRex's profiles, and the search for the highest rate that a
+//! A traffic generator that reads TRex's profiles, and the search for the highest rate that a
 //! device forwards without loss.
 //!
 //! | module | for |

@@ -1,8 +1,8 @@
 //! Malformed and unusual frames, as pure code: the same seed gives the same frames.
 //!
-//! Each kind changes one property of a frame that a host could send. Unless the kind changes
-//! checksums, the checksums of all other headers are made right again, so that a receiver parses as
-//! far as the change.
+//! Each kind changes a single property of a frame that a host could send. Afterwards the checksums
+//! of all other headers are corrected, so that a receiver parses as far as the change. Only the
+//! kind for checksums leaves them wrong.
 
 mod base;
 mod layers;
@@ -50,7 +50,7 @@ pub struct Addresses {
     pub macs: [[u8; 6]; 2],
     pub ipv4: [Ipv4Addr; 2],
     pub ipv6: [Ipv6Addr; 2],
-    /// The destination listens at this TCP port and at `udp_port`.
+    /// TCP port at which the destination listens; `udp_port` is its UDP port.
     pub tcp_port: u16,
     pub udp_port: u16,
 }
@@ -60,7 +60,7 @@ pub struct Addresses {
 pub struct Malformed {
     bases: Bases,
     random: Random,
-    /// The next cut frame: the index of the valid frame, and the number of bytes that remain.
+    /// The next frame of `Kind::Cut`: the index of the valid frame, and the bytes to keep of it.
     cut: (usize, usize),
     longest: usize,
 }
@@ -157,7 +157,7 @@ impl Random {
         mix(self.state)
     }
 
-    /// A number below `bound`; 0 if `bound` is 0.
+    /// Returns a random number below `bound`; 0 if `bound` is 0.
     fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
@@ -212,13 +212,13 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_frames() {
+    fn the_same_seed_gives_the_same_malformed_frames() {
         assert_eq!(hash_of(7, 50_000), hash_of(7, 50_000));
         assert_ne!(hash_of(7, 1_000), hash_of(8, 1_000));
     }
 
     #[test]
-    fn all_kinds_are_equally_frequent_and_their_frames_differ() {
+    fn malformed_frames_of_all_kinds_are_equally_frequent_and_differ() {
         let (mut source, mut frame) = (source(1), Vec::new());
         let mut counts: HashMap<Kind, (usize, HashSet<Vec<u8>>)> = HashMap::new();
         for _ in 0..26_000 {

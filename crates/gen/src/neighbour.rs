@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wire::checksum::Sum;
 use wire::headers::{IPV4, IPV6, MAC_HEADER, word};
 
-/// A request for the MAC address of `target`.
+/// Builds the ARP request or neighbour solicitation for the MAC address of `target`.
 pub fn request(own_mac: [u8; 6], own: IpAddr, target: IpAddr) -> Option<Vec<u8>> {
     match (own, target) {
         (IpAddr::V4(own), IpAddr::V4(target)) => {
@@ -25,13 +25,13 @@ pub fn request(own_mac: [u8; 6], own: IpAddr, target: IpAddr) -> Option<Vec<u8>>
     }
 }
 
-/// The MAC address of `target`, if the frame is its ARP reply or neighbour advertisement.
+/// Returns the MAC address of `target` if the frame is its ARP reply or neighbour advertisement.
 pub fn answer(frame: &[u8], target: IpAddr) -> Option<[u8; 6]> {
     let found = parse(frame)?;
     (found.is_answer && found.sender == target).then_some(found.sender_mac)
 }
 
-/// The reply to an ARP request or neighbour solicitation for one of the addresses `own`.
+/// Builds the reply to an ARP request or neighbour solicitation for one of the addresses `own`.
 pub fn reply(frame: &[u8], own_mac: [u8; 6], own: &[IpAddr]) -> Option<Vec<u8>> {
     let found = parse(frame)?;
     if found.is_answer || !own.contains(&found.target) {
@@ -71,8 +71,8 @@ struct Exchange {
     target: IpAddr,
 }
 
-/// `None` for a sender with a group's MAC address or with none: RFC 1812 section 3.3.2 forbids
-/// hosts to accept such an answer, and all packets of a test would be broadcast.
+/// Returns `None` if the sender's MAC address is a group address or zero. RFC 1812 section 3.3.2
+/// forbids hosts to accept such a reply, and all packets of a test would be broadcast.
 fn parse(frame: &[u8]) -> Option<Exchange> {
     read(frame).filter(|found| found.sender_mac[0] & 1 == 0 && found.sender_mac != [0; 6])
 }

@@ -37,7 +37,7 @@ pub struct Profile {
     pub addresses_in_mac: AddressesInMac,
     /// The first 96 bits of IPv6 addresses of clients and servers, for runs with IPv6.
     pub ipv6: Option<Ipv6Prefixes>,
-    /// Gaps in captures that are shorter than the first time get the second time.
+    /// Minimum gap between two captured packets, and the gap that replaces a shorter one.
     pub shortest_gap: Option<(Span, Span)>,
     /// Remarks about keys that are accepted but change nothing.
     pub notes: Vec<String>,
@@ -77,9 +77,9 @@ pub struct Ipv6Prefixes {
 pub enum AddressesInMac {
     #[default]
     None,
-    /// The source of packets from clients.
+    /// The source MAC address of packets from clients.
     Clients,
-    /// Source and destination of all packets.
+    /// Source and destination MAC addresses of all packets.
     All,
 }
 
@@ -98,7 +98,7 @@ pub struct Template {
     pub turn_gap: Span,
     /// The number of consecutive flows that use the same pair of addresses.
     pub window: u32,
-    /// The number of different flows; then the flows repeat.
+    /// The number of distinct flows; after the last of them, the flows repeat.
     pub limit: Option<u32>,
     /// Take the times between packets from the capture.
     pub capture_times: bool,
@@ -115,7 +115,7 @@ pub struct Template {
     pub directions: Vec<bool>,
 }
 
-/// Code of TRex that changes the packets of a protocol (`plugin_id`).
+/// A plug-in of TRex that rewrites the packets of a protocol (`plugin_id`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plugin {
     /// Gives the media connections separate ports.
@@ -153,7 +153,7 @@ impl Profile {
 }
 
 impl Pool {
-    /// The number of addresses.
+    /// Returns the number of addresses in the pool.
     pub fn size(&self) -> u64 {
         u64::from(u32::from(self.last)) - u64::from(u32::from(self.first)) + 1
     }

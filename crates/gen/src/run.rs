@@ -40,24 +40,24 @@ pub struct Job {
     pub probes: Vec<Probe>,
     /// The number of the first stream: different numbers distinguish the packets of different runs.
     pub first_stream: u16,
-    /// Counts packets that arrive later than this.
+    /// `Some`: packets that arrive after this limit are counted as late.
     pub late_after: Option<LateAfter>,
     /// The sending threads run before ordinary threads (SCHED_FIFO), if the system permits.
     pub real_time: bool,
 }
 
-/// A packet is late if it arrives later than `grace` plus the shortest latency so far after the
-/// planned end of a run.
+/// A packet is late if it arrives after the run's planned end by more than `grace` plus the
+/// shortest latency so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LateAfter {
     pub grace: Span,
 }
 
-/// Stamped packets at a low rate, by one lane.
+/// A latency probe: stamped packets at a low rate.
 #[derive(Debug, Clone)]
 pub struct Probe {
     pub plan: Arc<Plan>,
-    /// The lane of each of the plan's lanes.
+    /// For each lane of the plan, the index of the run's lane.
     pub lanes: Vec<usize>,
 }
 
@@ -83,7 +83,7 @@ pub struct Outcome {
     pub error: Option<String>,
 }
 
-/// One second of a run.
+/// The counts of a second of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Second {
     pub planned: f64,
@@ -91,8 +91,8 @@ pub struct Second {
 }
 
 impl Job {
-    /// Whether the only sending thread also receives, because there is only one CPU: two threads
-    /// would take turns too slowly for the ports' rings.
+    /// True if the only sending thread also receives, because there is only one CPU: two threads
+    /// would alternate too slowly for the ports' rings.
     fn receives_between(&self) -> bool {
         self.threads <= 1 && host::online_cpus().len() == 1
     }
@@ -107,7 +107,8 @@ impl Outcome {
         self.lanes.iter().map(|lane| lane.received).sum()
     }
 
-    /// The seconds in which the sent rate differed from the planned rate by more than 0.5 %.
+    /// Returns the seconds in which the sent rate differed from the planned rate by more than
+    /// 0.5 %.
     pub fn missed(&self) -> Vec<usize> {
         missed(&self.seconds)
     }
@@ -119,31 +120,31 @@ impl Outcome {
         }
     }
 
-    /// Packets that devices with full rings lost.
+    /// Returns the number of packets lost because a device's ring was full.
     pub fn ring_full(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.ring_full).sum()
     }
 
-    /// Times at which a receiving port was full.
+    /// Returns the number of times that a receiving port may have been full.
     pub fn sink_full(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.sink_full).sum()
     }
 
-    /// Packets that this machine lost on the receiving side.
+    /// Returns the number of packets that this machine dropped on the receiving side.
     pub fn sink_drops(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.sink_drops).sum()
     }
 }
 
 impl Second {
-    /// Packets sent beyond the plan; negative if too few were sent.
+    /// Returns the number of packets sent beyond the plan; negative if too few were sent.
     fn excess(&self) -> f64 {
         self.sent as f64 - self.planned
     }
 }
 
-/// The seconds whose count differs from the plan by more than 0.5 %. A single packet may belong to
-/// the second before or after, but such packets of several seconds add up.
+/// Returns the seconds whose count differs from the plan by more than 0.5 %. A single packet may
+/// belong to the second before or after, but such packets of several seconds add up.
 fn missed(seconds: &[Second]) -> Vec<usize> {
     let mut missed = Vec::new();
     let mut borrowed = 0.0;
@@ -168,7 +169,7 @@ pub fn run(
     mut watch: impl FnMut(&Snapshot),
 ) -> Result<Outcome, GenError> {
     let threads = job.threads.max(1);
-    // The lane that sends each stream.
+    // For each stream, the index of the lane that sends it.
     let mut origins: Vec<usize> = (0..threads).flat_map(|_| 0..job.plan.lanes().len()).collect();
     origins.extend(job.probes.iter().flat_map(|probe| &probe.lanes));
     let live = Live::new(lanes.len());
@@ -254,7 +255,7 @@ pub fn run(
     Ok(collect(lanes, job, &live, &parts, streams, error, cancel))
 }
 
-/// Waits before a run, so that the other ends of the ports become ready, or until `cancel` is set.
+/// Waits before a run, or until `cancel` is set, so that the peers of the ports become ready.
 pub fn settle(span: Span, cancel: &AtomicBool) {
     let end = monotonic() + span;
     while monotonic() < end && !cancel.load(Ordering::Relaxed) {
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_sent_in_the_next_second_is_not_missed() {
+    fn a_packet_sent_in_the_next_second_gives_no_missed_second() {
         assert_missed(&[(2.0, 1), (2.0, 3), (2.0, 1), (2.0, 3)], &[]);
         assert_missed(&[(2.0, 2), (2.0, 1), (2.0, 1), (2.0, 1), (2.0, 1)], &[2, 4]);
         assert_missed(&[(1.0, 0), (0.5, 1), (1.0, 1)], &[]);

@@ -20,8 +20,8 @@ pub struct FrameMix {
     sizes: Vec<(Bytes, u32)>,
 }
 
-/// Reads a profile and the captures that it names. A name without a file is that of a shipped
-/// profile.
+/// Reads a profile and the captures that it names. If the file does not exist, `path` may name a
+/// shipped profile.
 pub fn load(path: &Path) -> Result<(Profile, Vec<Capture>), GenError> {
     let file = path.display().to_string();
     let text = match crate::capture::read(path, LONGEST_PROFILE) {
@@ -60,13 +60,14 @@ impl FrameMix {
         Self { name: size.count().to_string(), sizes: vec![(size, 1)] }
     }
 
-    /// The "simple IMIX": seven frames of 64 bytes, four of 594 and one of 1518.
+    /// Returns the "simple IMIX": seven frames of 64 bytes, four of 594 and one of 1518.
     pub fn imix() -> Self {
         let sizes = vec![(Bytes::new(64), 7), (Bytes::new(594), 4), (Bytes::new(1518), 1)];
         Self { name: "imix".to_owned(), sizes }
     }
 
-    /// The profile with one packet a second in all: its multiplier is the rate.
+    /// Builds a profile that sends one packet a second in total, so that the run's multiplier is
+    /// the rate.
     pub fn profile(&self, flows: u32, duration: Span) -> (Profile, Vec<Capture>) {
         let whole: u32 = self.sizes.iter().map(|(_, share)| share).sum();
         let mut templates = Vec::new();
@@ -81,7 +82,7 @@ impl FrameMix {
         (profile(clients, servers, templates, duration), captures)
     }
 
-    /// The mean size of the frames on the wire, with preamble and gap of Ethernet.
+    /// Returns the mean size of the frames on the wire, with Ethernet's preamble and gap.
     pub fn wire_size(&self) -> f64 {
         let whole: u32 = self.sizes.iter().map(|(_, share)| share).sum();
         let bytes = |(size, share): &(Bytes, u32)| (size.count() + 20) as f64 * f64::from(*share);
@@ -105,7 +106,7 @@ impl FromStr for FrameMix {
 }
 
 impl Probe {
-    /// Streams for each direction of each pair of lanes that receive, at this rate.
+    /// Builds latency probes at this rate, for each direction of each pair of lanes that receive.
     pub fn streams(lanes: &[Lane], plan: &Plan, rate: Frequency) -> Result<Vec<Self>, GenError> {
         let Some((client, server)) = plan.first_pair() else { return Ok(Vec::new()) };
         let mut probes = Vec::new();
@@ -192,5 +193,5 @@ fn profile(clients: Pool, servers: Pool, templates: Vec<Template>, duration: Spa
 
 /// Largest profile that is read; the parser refuses long profiles with a better message.
 const LONGEST_PROFILE: u64 = 64 << 20;
-/// Each template keeps the packets of its capture.
+/// Maximum memory for packets: each template keeps the packets of its capture.
 const MOST_BYTES: usize = 1 << 30;

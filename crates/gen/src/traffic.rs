@@ -26,7 +26,7 @@ use units::{Span, Time};
 pub struct Traffic {
     plan: Arc<Plan>,
     starts: Starts,
-    /// The next flow of this part.
+    /// The start of this part's next flow.
     start: Option<Start>,
     /// The flows that begin next, by template.
     runs: Vec<FlowRun>,
@@ -67,8 +67,8 @@ enum Next {
 }
 
 impl Traffic {
-    /// The flows of part `part` of `parts`: all parts together send the flows of the plan.
-    /// `multiplier` scales the new flows a second.
+    /// Creates part `part` of `parts`, which together send the flows of the plan. `multiplier`
+    /// scales the rate of new flows.
     pub fn new(plan: Arc<Plan>, multiplier: f64, part: usize, parts: usize) -> Self {
         let parts = parts.max(1) as u64;
         let part = part as u64 % parts;
@@ -107,7 +107,7 @@ impl Traffic {
         &self.plan
     }
 
-    /// The time of the next packet; `None` if there is none.
+    /// Returns the time of the next packet; `None` if no packet is left.
     #[inline]
     pub fn due(&self) -> Option<Time> {
         self.next.map(|next| match next {
@@ -157,17 +157,17 @@ impl Traffic {
         Some(Departure { at: Time::from_nanos(at), lane, len, template })
     }
 
-    /// Flows begun so far.
+    /// Returns the number of flows begun so far.
     pub fn opened(&self) -> u64 {
         self.opened
     }
 
-    /// Flows that have packets left.
+    /// Returns the number of flows that have packets left.
     pub fn active(&self) -> u64 {
         self.pending.len() as u64
     }
 
-    /// The number of stamped packets written so far, by stream.
+    /// Returns each stream's number, and the number of stamped packets written so far.
     pub fn streams(&self) -> impl Iterator<Item = (u16, u64)> {
         let own = (self.part as usize * self.sequences.len()) as u16;
         let first = self.first_stream.wrapping_add(own);

@@ -67,7 +67,7 @@ fn run_on_one_cpu(port: &str, sleeps: &AtomicU64) -> Outcome {
     .unwrap()
 }
 
-/// How often a thread of this process has slept, by `proc_pid_status(5)`.
+/// Returns how often a thread of this process has slept, from `proc_pid_status(5)`.
 fn sleeps_of(name: &str) -> Option<u64> {
     let mut tasks = std::fs::read_dir("/proc/self/task").ok()?.flatten();
     let status = tasks.find_map(|task| {

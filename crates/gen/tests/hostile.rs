@@ -17,8 +17,8 @@ const ADDRESSES: LaneAddresses =
 const OWN: &str = "192.168.10.2";
 const SENT: u64 = 2_000;
 
-/// The frames that a device returns for packet `number`; true returns a frame at the port that sent
-/// the packet.
+/// Returns the frames with which a device responds to packet `number`. A frame with `true` goes
+/// back to the port that sent the packet.
 type Mood = fn(number: u64, frame: &[u8]) -> Vec<(bool, Vec<u8>)>;
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ struct Device {
     mute_after: u64,
     /// The port takes no packet after this many frames.
     full_after: u64,
-    /// The port has no other end, and refuses every packet.
+    /// The port has no peer, and refuses every packet.
     is_alone: bool,
     /// The port fails once the generator has received this many frames.
     dies_after: u64,
@@ -104,7 +104,7 @@ fn is_arp(frame: &[u8]) -> bool {
     frame.len() >= 42 && neighbour::is_arp(frame)
 }
 
-/// The generator's ports, connected to the device.
+/// Creates the generator's ports, connected to the device.
 fn lanes(mood: Mood, change: impl Fn(&mut Device)) -> Vec<Lane> {
     let queues: [Queue; 2] = [Queue::default(), Queue::default()];
     let port = |number: usize| {
@@ -128,7 +128,7 @@ fn lanes(mood: Mood, change: impl Fn(&mut Device)) -> Vec<Lane> {
     vec![port(0), port(1)]
 }
 
-/// 10,000 stamped packets a second, by the first port.
+/// Returns a plan of 10,000 stamped packets a second by the first port.
 fn plan() -> Arc<Plan> {
     let text = "- duration : 1\n  generator :\n    distribution : seq\n    clients_start : 16.0.0.1\n    \
          clients_end : 16.0.0.9\n    servers_start : 48.0.0.1\n    servers_end : 48.0.0.9\n    \
@@ -180,7 +180,7 @@ fn asks(number: u64, frame: &[u8]) -> Vec<(bool, Vec<u8>)> {
 }
 
 #[test]
-fn arp_requests_are_answered_beside_packets() {
+fn arp_requests_get_replies_during_a_run() {
     let outcome = run(asks, |_| {});
     assert_eq!(outcome.error, None);
     assert_eq!((unique(&outcome), outcome.received()), (SENT, SENT));
@@ -191,7 +191,7 @@ fn arp_requests_are_answered_beside_packets() {
 /// If the port cannot send an ARP reply, the generator must still count the other packets of the
 /// batch and all later packets.
 #[test]
-fn a_port_that_cannot_send_an_answer_still_counts_packets() {
+fn a_port_that_cannot_send_an_arp_reply_still_counts_packets() {
     let outcome = run(asks, |device| device.mute_after = 0);
     assert!(outcome.error.as_ref().is_some_and(|error| error.contains("answering")));
     assert_eq!((unique(&outcome), outcome.received()), (SENT, SENT));
@@ -236,7 +236,7 @@ fn a_port_without_a_peer_is_not_reported_as_a_slow_generator() {
 }
 
 #[test]
-fn a_flood_of_repeated_packets_hides_no_loss() {
+fn loss_is_counted_despite_a_flood_of_duplicates() {
     // The device loses every second packet and sends each other packet 60 times to both ports.
     let outcome = run(
         |number, frame| match number % 2 {
@@ -254,8 +254,8 @@ fn a_flood_of_repeated_packets_hides_no_loss() {
     assert_eq!((outcome.lanes[0].received, outcome.lanes[1].received), (60_000, 60_000));
 }
 
-/// A device that returns packets to the port that sent them does not forward them: a looped cable
-/// or a wrong rule must not look like a device without loss.
+/// A device that sends packets back to their port does not forward them: a looped cable or a wrong
+/// forwarding rule must not look like a device without loss.
 #[test]
 fn packets_that_come_back_at_their_own_port_are_lost() {
     let back: Mood = |_, frame| vec![(true, frame.to_vec())];

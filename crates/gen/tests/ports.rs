@@ -34,7 +34,7 @@ fn run(ports: [&str; 2]) -> Result<Outcome, GenError> {
     run::run(&mut lanes, &job, &AtomicBool::new(false), |_| {})
 }
 
-/// The last part of a capture is buffered until the end, and may fail to be written.
+/// The last part of a capture is buffered until the run ends; writing it may fail.
 #[test]
 fn a_capture_file_that_cannot_be_written_completely_is_an_error() {
     let outcome = run(["pcap:/dev/full", "null"]).unwrap();
@@ -55,7 +55,7 @@ fn two_ports_cannot_write_the_same_capture_file() {
     assert_eq!((outcome.error.as_deref(), outcome.sent()), (None, 50));
 }
 
-/// A cancelled run does not wait for the other end of a port.
+/// A cancelled run does not wait for the peer of a port.
 #[test]
 fn a_cancelled_run_opens_no_port() {
     let specs = ["ring:/nonexistent/ring".parse().unwrap(), "null".parse().unwrap()];

@@ -1,4 +1,4 @@
-//! Profiles as people write them, right and wrong.
+//! Tests that parse valid and invalid profiles.
 #![allow(clippy::unwrap_used)]
 
 use generator::Profile;

@@ -54,7 +54,7 @@ struct Seen {
     len: usize,
 }
 
-/// All packets before `end`, with their checksums checked by another implementation.
+/// Returns all packets before `end`. Checks their checksums with another implementation.
 fn packets(traffic: &mut Traffic, end: Span) -> Vec<Seen> {
     let mut seen = Vec::new();
     let mut buffer = [0; 2048];
@@ -89,7 +89,7 @@ fn packets(traffic: &mut Traffic, end: Span) -> Vec<Seen> {
 }
 
 #[test]
-fn client_and_server_advance_together_from_port_1024() {
+fn client_and_server_addresses_advance_together_and_client_ports_begin_at_1024() {
     let profile = profile(&pools("16.0.0.3", "48.0.0.2"), "", &template("udp_64B.pcap", 100.0, ""));
     let mut traffic = Traffic::new(plan(&profile, 2, PlanOptions::default()), 1.0, 0, 1);
     let seen = packets(&mut traffic, Span::from_millis(80));
@@ -141,7 +141,8 @@ fn the_key_limit_repeats_the_first_flows_at_the_same_rate_in_both_orders() {
     }
 }
 
-/// The number of flows whose server lies in each quarter of 400 addresses.
+/// Counts the flows by the quarter of the 400 addresses in which their server lies; also returns
+/// each flow's client and port.
 fn quarters(distribution: &str) -> ([usize; 4], HashSet<(u32, u16)>) {
     let pools = pools("16.0.0.99", "48.0.1.143");
     let pools = pools.replacen("distribution : seq", &format!("distribution : {distribution}"), 1);
@@ -303,7 +304,7 @@ fn ipv6_addresses_keep_the_low_bits_and_the_checksum_is_valid() {
 }
 
 #[test]
-fn payload_edits_keep_the_checksum_at_any_offset() {
+fn payload_edits_keep_the_checksum_valid_at_any_offset() {
     for offset in 0..5 {
         let edit = format!(
             "     dyn_pyload :\n       - {{ pkt_id : 0, pyld_offset : {offset}, type : 0, len : 2, mask : 0xff00ffff }}\n       \
@@ -331,7 +332,7 @@ fn templates_that_share_pools_never_share_a_five_tuple() {
 
 /// Three templates draw from the same pools, in the order of their flows' times.
 #[test]
-fn templates_draw_from_shared_pools_in_turn() {
+fn templates_draw_from_shared_pools_in_the_order_of_their_flows() {
     let templates = [("udp_64B", 28.0, 7), ("udp_594B", 20.0, 5), ("udp_1518B", 4.0, 1)];
     let templates: String = templates
         .iter()
@@ -438,7 +439,7 @@ fn frames_are_padded_to_the_minimum_ethernet_length() {
 }
 
 #[test]
-fn a_capture_without_ip_is_refused_with_its_kind_of_frames() {
+fn a_capture_without_ip_is_refused_and_the_error_names_its_frames() {
     let mut pppoe = udp(([1; 4], 1), ([2; 4], 2));
     pppoe.bytes[12..14].copy_from_slice(&[0x88, 0x64]);
     let capture = Capture { packets: vec![pppoe] };
@@ -484,7 +485,7 @@ fn stamped_packets_have_valid_checksums_and_a_sequence_per_lane() {
 proptest! {
     /// Any number of threads together send the same packets at the same times.
     #[test]
-    fn all_parts_together_send_the_packets_of_a_single_part(
+    fn several_threads_together_send_the_packets_of_a_single_thread(
         parts in 1usize..6,
         lanes in prop::sample::select(vec![1usize, 2, 4, 6]),
         window in 1u32..5,

@@ -14,7 +14,7 @@ struct Case {
     profile: &'static str,
     recording: &'static str,
     ipv6: bool,
-    /// TRex changes texts in the payload, and so the lengths.
+    /// TRex changes texts in the payload, and thereby the lengths of packets.
     has_text: bool,
 }
 
@@ -69,7 +69,7 @@ const CASES: &[Case] = &[
 ];
 
 #[test]
-fn published_profiles_send_what_trex_recorded() {
+fn published_profiles_send_the_packets_that_trex_recorded() {
     let Some(scripts) = std::env::var_os("TREX_SCRIPTS").map(PathBuf::from) else {
         testing::skip_because(
             testing::Need::Variable("TREX_SCRIPTS"),
@@ -261,7 +261,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The packets of a run of this duration, and the remaining packets of its flows.
+/// Returns the packets of a run of this duration, and the remaining packets of its flows.
 fn sent(plan: Plan, duration: Span) -> Vec<(u64, u8, Vec<u8>)> {
     let plan = Arc::new(plan);
     let mut buffer = vec![0; plan.longest()];
@@ -331,7 +331,7 @@ fn packets(frames: Vec<(u64, u8, Vec<u8>)>, case: &Case) -> Vec<Packet> {
         let (port, server_port) = (word(client_at), word(server_at));
         let first_port = *first_ports.entry(client.clone()).or_insert(port);
         let number = port.wrapping_sub(first_port);
-        // Media connections use the client's port at both ends.
+        // Media connections use the client's port at the client and at the server.
         let ports = match server_port == port {
             true => [number, number],
             false => [number, server_port],
@@ -355,7 +355,7 @@ fn packets(frames: Vec<(u64, u8, Vec<u8>)>, case: &Case) -> Vec<Packet> {
     packets
 }
 
-/// The flows in the order of their first packets.
+/// Groups packets into flows, in the order of their first packets.
 fn flows(packets: Vec<Packet>) -> Vec<Vec<Packet>> {
     let mut places: HashMap<Flow, usize> = HashMap::new();
     let mut flows: Vec<Vec<Packet>> = Vec::new();

@@ -1,4 +1,5 @@
-//! Cost of a block on its way through a loopback stream, by size, and cost of counting a datagram.
+//! Measures the cost of sending a block through a loopback stream, by block size, and the cost of
+//! counting a datagram.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Cost of the measurements beside the streams: one TCP stream between two hosts on a cable, in
+//! Measures the cost of the probes beside the streams: one TCP stream between two namespaces, in
 //! pairs of short rounds with the probes on and off.
 //!
 //! `cargo run --release -p weir-perf --example observer_cost -- [PAIRS [STREAMS [SECONDS]]]`
@@ -116,7 +116,7 @@ fn round(
     })
 }
 
-/// The far end: reads all data, and echoes the probes.
+/// The server: reads all data, and echoes the probes.
 struct EchoServer {
     ip: IpAddr,
     tcp: u16,

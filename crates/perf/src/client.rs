@@ -1,4 +1,4 @@
-//! The client: opens a test, runs its end of it, and reports the results of both ends.
+//! The client: opens a test, runs its side of the test, and reports the results of both sides.
 
 pub(crate) mod dial;
 pub(crate) mod handshake;
@@ -43,7 +43,7 @@ pub fn run(
     outcome
 }
 
-/// An error if this end sends and its kernel lacks the congestion control that the user asked for.
+/// Returns an error if the client sends and its kernel lacks the requested congestion control.
 fn check_algorithm(test: &TestOptions) -> Result<(), PerfError> {
     let Some(name) = test.congestion.as_ref().filter(|_| test.protocol == Protocol::Tcp) else {
         return Ok(());
@@ -100,7 +100,7 @@ impl<'a> Client<'a> {
         let cost_settings = periods.map(|_| CostSettings::of(round_trip, both_ends));
         let plan = Plan { periods, cost_settings, ..self.plan(&agreed, offer.as_ref()) };
         let mut observer = Observer::begin(plan);
-        // The server waits for streams meanwhile, and nothing else is in flight.
+        // No stream is open yet, so the path is idle.
         let idle = observer.idle(self.options.idle_probe, self.stop);
         let opener = Opener {
             options: self.options,
@@ -123,7 +123,7 @@ impl<'a> Client<'a> {
         let halt = session.run(&mut self.control, audience);
         let account = session.finish(audience);
         let outcome = self.finish(halt, session, &account, offer.is_some());
-        // Report this end's counters, even if the other end failed.
+        // Report the client's counters even if the server failed.
         let mut ended = match &outcome {
             Ok(results) => account.ended(results),
             Err(_) => account.alone(),
@@ -183,7 +183,7 @@ impl<'a> Client<'a> {
     fn reason(&mut self, error: PerfError) -> PerfError {
         let is_theirs = match &error {
             PerfError::System { source, .. } => source.kind() == ErrorKind::NotConnected,
-            // A host that is gone altogether has sent no reason.
+            // A host that vanished has sent no reason: look only if bytes have arrived.
             PerfError::Gone { .. } => {
                 ready(self.control.socket().as_fd(), PollFlags::IN, Duration::ZERO).unwrap_or(false)
             }
@@ -195,7 +195,7 @@ impl<'a> Client<'a> {
         expect(&mut self.control, State::TestStart, STARTING).err().unwrap_or(error)
     }
 
-    /// The same connection with more time for each step.
+    /// Returns the same connection with the timeout `patience` for each step.
     fn patient(&self, patience: Duration) -> Result<Control, PerfError> {
         let socket = self.control.socket().try_clone();
         let socket = socket.map_err(|e| PerfError::system("the control connection", e))?;
@@ -218,13 +218,13 @@ impl<'a> Client<'a> {
         *probes && *probe_cost && test.protocol == Protocol::Tcp
     }
 
-    /// The control connection's round-trip time.
+    /// Returns the control connection's round-trip time.
     fn round_trip(&self) -> Span {
         let info = probe::tcp::of_socket(self.control.socket());
         info.ok().and_then(|info| info.rtt).unwrap_or_default()
     }
 
-    /// The test options, with the values that iperf3 takes from the control connection.
+    /// Returns the test options, with the values that iperf3 takes from the control connection.
     fn test(&self) -> TestOptions {
         let mut test = self.options.test.clone();
         if test.protocol == Protocol::Udp && test.block.is_none() {
@@ -233,8 +233,9 @@ impl<'a> Client<'a> {
         test
     }
 
-    /// Warns if datagrams exceed the path MTU. The control connection takes the same path, so its
-    /// kernel knows the MTU: that of the first hop, until a router reports a smaller one.
+    /// Returns a warning if datagrams exceed the path MTU. The control connection takes the same
+    /// path, so the kernel knows its MTU: that of the first hop, until a router reports a smaller
+    /// one.
     fn fragments(&self, test: &TestOptions) -> Option<String> {
         let mtu = match self.remote {
             SocketAddr::V4(_) => sockopt::ip_mtu(self.control.socket()),
@@ -305,7 +306,8 @@ impl<'a> Client<'a> {
     }
 }
 
-/// An iperf3 3.21 server closes the connection without a message when it refuses an account.
+/// Explains a closed connection if the client sent an account: an iperf3 3.21 server closes it
+/// without a message when it refuses the account.
 fn unaccepted(error: PerfError, credentials: Option<&Credentials>) -> PerfError {
     match error {
         PerfError::Gone { peer, .. } if credentials.is_some() => {
@@ -317,8 +319,8 @@ fn unaccepted(error: PerfError, credentials: Option<&Credentials>) -> PerfError 
     }
 }
 
-/// The iperf3 server of Debian 12 closes the connection without a message when a request exceeds
-/// its limit.
+/// Explains a closed connection if the client requested a rate: the iperf3 server of Debian 12
+/// closes it without a message when the request exceeds the server's limit.
 fn beyond_limit(error: PerfError, test: &TestOptions) -> PerfError {
     match error {
         PerfError::Gone { peer, .. } if test.rate.is_some() => {

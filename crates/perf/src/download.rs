@@ -20,7 +20,7 @@ pub struct Download {
     pub silence: Duration,
 }
 
-/// Result of a transfer. Times count from the moment before the connection was opened.
+/// Result of a transfer. Times count from just before the opening of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Downloaded {
     pub status: u16,
@@ -37,7 +37,7 @@ pub struct Downloaded {
 pub struct Checksum(u64);
 
 impl Download {
-    /// `http://host[:port][/path]`; the name is looked up.
+    /// Parses `http://host[:port][/path]` and resolves the host's name.
     pub fn of_url(url: &str) -> Result<Self, PerfError> {
         let wrong = |problem: &str| PerfError::Usage(format!("`{url}`: {problem}"));
         let rest = url
@@ -170,12 +170,14 @@ impl Download {
 }
 
 impl Downloaded {
-    /// Rate of the body in units of 1024 bytes a second; the time includes opening the connection.
+    /// Returns the body's rate in units of 1024 bytes a second. The time includes the opening of
+    /// the connection.
     pub fn kbyte_s(&self) -> f64 {
         rate(self.body, self.complete)
     }
 
-    /// Rate of the body in units of 1024 bytes a second, from the moment the connection was open.
+    /// Returns the body's rate in units of 1024 bytes a second, without the opening of the
+    /// connection.
     pub fn transfer_kbyte_s(&self) -> f64 {
         rate(self.body, self.complete.saturating_sub(self.connected))
     }
@@ -250,12 +252,12 @@ fn rate(body: Bytes, took: Span) -> f64 {
     body.count() as f64 / 1024.0 / took.secs_f64().max(1e-9)
 }
 
-/// Index behind the empty line that ends the head.
+/// Returns the index behind the empty line that ends the head.
 fn end_of(head: &[u8]) -> Option<usize> {
     head.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
 }
 
-/// Status and length of the body.
+/// Parses a response's head; returns the status and the length of the body.
 fn parse(head: &[u8]) -> Result<(u16, u64), String> {
     let text = String::from_utf8_lossy(head);
     let mut lines = text.split("\r\n");
@@ -292,7 +294,7 @@ mod tests {
     use std::net::TcpListener;
     use testing::Attempt;
 
-    /// Answers one request with these bytes and closes.
+    /// Starts a server that answers one request with these bytes and closes the connection.
     fn answering(answer: Vec<u8>) -> Download {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/file", listener.local_addr().unwrap());
@@ -311,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_counted_and_checksummed() {
+    fn a_downloaded_file_is_counted_and_checksummed() {
         let body: Vec<u8> = (0..200_000_u32).map(|number| (number % 251) as u8).collect();
         let mut answer = b"HTTP/1.1 200 OK\r\ncontent-LENGTH: 200000\r\n\r\n".to_vec();
         answer.extend_from_slice(&body);
@@ -339,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_download_reports_how_many_bytes_came() {
+    fn a_download_that_times_out_reports_the_received_bytes() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/file", listener.local_addr().unwrap());
         let mut download = Download::of_url(&url).unwrap();
@@ -366,9 +368,9 @@ mod tests {
         });
     }
 
-    /// The server accepts, sends nothing or a part of its answer, and keeps the connection open.
+    /// The server accepts, sends nothing or part of its response, and keeps the connection open.
     #[test]
-    fn a_server_that_falls_silent_is_given_up() {
+    fn a_download_from_a_server_that_falls_silent_times_out() {
         let given_up = |part: &'static str| {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let url = format!("http://{}/file", listener.local_addr().unwrap());

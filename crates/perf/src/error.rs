@@ -3,7 +3,7 @@ use std::io;
 use std::time::Duration;
 use units::{Bytes, Span, foreign};
 
-/// Why a measurement could not be made. The message is one sentence that says what to do.
+/// The reason why a measurement failed. The message is one sentence that says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PerfError {
@@ -67,7 +67,7 @@ impl PerfError {
     }
 }
 
-/// Advice for errors whose system message does not tell what to do.
+/// Returns advice for errors whose system message does not tell what to do.
 fn remedy(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE) => {

@@ -1,4 +1,4 @@
-//! Events that a role reports while it works.
+//! Events that a client or a server reports during a test.
 
 mod facts;
 
@@ -18,7 +18,7 @@ pub enum Event<'a> {
     Listening(&'a Listening),
     /// The connection is open and the test is agreed.
     Started(&'a Started),
-    /// The idle path was measured, before the load.
+    /// The latency of the idle path was measured, before the load begins.
     Idle(&'a Latency),
     Interval(&'a Interval),
     Ended(&'a Ended),

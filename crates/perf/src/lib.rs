@@ -1,4 +1,4 @@
-//! Measures a path with iperf3's protocol: either end may be a stock iperf3 3.12 or later.
+//! Measures a path with iperf3's protocol; client or server may be a stock iperf3 3.12 or later.
 //!
 //! | module | holds |
 //! | --- | --- |

@@ -34,10 +34,10 @@ pub struct LocalOptions {
     /// The path of this program.
     pub program: PathBuf,
     pub over: Over,
-    /// Bytes of a message, or of a read and a write.
+    /// Size of a message in a latency test, or of a read and a write in a bandwidth test.
     pub size: Bytes,
     pub time: Span,
-    /// The CPUs of this process and of the second process.
+    /// The CPUs to which this process and the second process are pinned.
     pub affinity: [Option<usize>; 2],
 }
 
@@ -77,7 +77,7 @@ impl FromStr for Over {
     }
 }
 
-/// The time from a message to its echo.
+/// Measures the time from a message to its echo.
 pub fn latency(options: &LocalOptions, stop: &Stop) -> Result<LocalLatency, PerfError> {
     let mut channel = Channel::open(options, Task::Echo, stop)?;
     let mut message = vec![b'l'; usize::try_from(options.size.count()).unwrap_or(usize::MAX)];
@@ -101,7 +101,7 @@ pub fn latency(options: &LocalOptions, stop: &Stop) -> Result<LocalLatency, Perf
     Ok(LocalLatency { over: options.over, size: options.size, elapsed, summary })
 }
 
-/// The rate at which this process reads the data that the second process writes.
+/// Measures the rate at which this process reads the data that the second process writes.
 pub fn bandwidth(options: &LocalOptions, stop: &Stop) -> Result<Bandwidth, PerfError> {
     let mut channel = Channel::open(options, Task::Fill, stop)?;
     let mut block = vec![0; usize::try_from(options.size.count()).unwrap_or(usize::MAX)];

@@ -1,4 +1,4 @@
-//! Measurements beside the streams: TCP_INFO over time, CPU of this end, latency under load.
+//! Measurements beside the streams: TCP_INFO over time, local CPU use, latency under load.
 //!
 //! [`Observer`] does all of this for one test, in either role. It has no thread for TCP_INFO and
 //! CPU: the caller polls [`Observer::sample`] at any rate. A call that comes too soon, or that
@@ -40,11 +40,11 @@ pub struct Plan {
     pub every: Span,
     /// The cores that the streams are pinned to; all if empty.
     pub cores: Vec<usize>,
-    /// The peer of the latency probe; `None` at a server, which does not probe.
+    /// Settings of the latency probe; `None` at a server, which does not probe.
     pub latency: Option<LatencyPlan>,
-    /// Samples are taken in periods, not all the time.
+    /// `Some`: samples are taken in some periods only; `None`: during the whole test.
     pub periods: Option<SamplingPeriods>,
-    /// This end also compares the goodput of periods with and without samples.
+    /// `Some`: the observer also compares the goodput of periods with and without samples.
     pub cost_settings: Option<CostSettings>,
 }
 
@@ -58,7 +58,7 @@ pub struct LatencyPlan {
     pub echo: Option<EchoOffer>,
     pub bind: Option<IpAddr>,
     pub bind_device: Option<String>,
-    /// The streams' class, so that the probes wait in the same queues.
+    /// The streams' traffic class, so that the probes wait in the same queues.
     pub type_of_service: u8,
 }
 
@@ -73,7 +73,7 @@ pub struct EchoOffer {
 #[derive(Debug, Clone, Copy)]
 pub struct StreamSocket<'a> {
     pub id: u32,
-    /// This end sends.
+    /// True if this side sends on the stream.
     pub sends: bool,
     /// The TCP socket; `None` for UDP.
     pub tcp: Option<BorrowedFd<'a>>,
@@ -126,7 +126,7 @@ pub struct Observer {
     cost: Span,
 }
 
-/// Smoothed round trips of the streams themselves, for a far end that replies to no probe.
+/// Smoothed round-trip times of the streams themselves, for a peer that replies to no probe.
 #[derive(Debug, Default)]
 struct SmoothedRtts {
     window: Tally,
@@ -134,7 +134,7 @@ struct SmoothedRtts {
 }
 
 impl Observer {
-    /// Begins to measure the idle path; [`Self::start`] begins the rest.
+    /// Starts to measure the idle path; [`Self::start`] starts the other measurements.
     pub fn begin(plan: Plan) -> Self {
         let account = CpuAccount::default();
         let now = clock::now();
@@ -158,13 +158,13 @@ impl Observer {
         }
     }
 
-    /// The account that the test's threads enter, for [`CpuOf::Threads`].
+    /// Returns the account that the test's threads enter, for [`CpuOf::Threads`].
     pub fn account(&self) -> CpuAccount {
         self.account.clone()
     }
 
-    /// Measures the path without load for `length`, and a little longer if no probe has been
-    /// answered yet. Returns early when stopped, or if no answer can come.
+    /// Measures the path without load for `length`, and longer if no probe has got a reply yet.
+    /// Returns early when stopped, or if no reply can arrive.
     pub fn idle(&mut self, length: Span, stop: &Stop) -> Option<Latency> {
         let probe = self.probe.as_mut()?;
         let begun = Instant::now();
@@ -186,7 +186,7 @@ impl Observer {
         self.cpu = CpuSampler::begin(now, self.plan.cpu, self.account.clone(), self.plan.probes);
         self.tcp = TcpSampler::begin(now, sockets, self.plan.probes);
         let until_now = self.probe.as_mut().and_then(|probe| probe.end_phase(now, Some(now)));
-        // If the far end replies to no probe, uses the round trips of the streams' handshakes.
+        // If the peer replies to no probe, uses the round-trip times of the streams' handshakes.
         self.idle = self.idle.take().or(until_now).or_else(|| self.smoothed_now());
         self.smoothed = SmoothedRtts::default();
         self.carried = (now, sockets.iter().map(|socket| socket.bytes).sum());
@@ -216,7 +216,7 @@ impl Observer {
         }
     }
 
-    /// Time until [`Self::sample`] has something to do.
+    /// Returns the time until the next sample is due ([`Self::sample`]).
     pub fn due(&self) -> Duration {
         if !self.plan.probes {
             return Duration::MAX;
@@ -246,7 +246,7 @@ impl Observer {
         }
     }
 
-    /// Ends an interval.
+    /// Ends an interval and returns its measurements.
     pub fn interval(&mut self, sockets: &[StreamSocket<'_>]) -> ObservedInterval {
         let now = clock::now();
         let mut noted = ObservedInterval::default();
@@ -260,7 +260,8 @@ impl Observer {
         let of = |socket: &StreamSocket<'_>| Some((socket.id, *self.tcp.latest(socket.id)?));
         noted.tcp = sockets.iter().filter_map(of).collect();
         noted.latency = match &mut self.probe {
-            // Use one source for all intervals: a gap is better than a value of another kind.
+            // Use the same source for all intervals: a gap is better than a value from another
+            // source.
             Some(probe) if probe.has_answer() => probe.interval(),
             Some(_) => self.smoothed.interval.latency(LatencySource::TcpInfo),
             None => None,
@@ -269,7 +270,7 @@ impl Observer {
         noted
     }
 
-    /// Ends the test, while the streams are still open.
+    /// Ends the measurements and returns their results. Call it while the streams are open.
     pub fn finish(mut self, sockets: &[StreamSocket<'_>]) -> Observed {
         let now = clock::now();
         let mut cpu = CpuUse::default();
@@ -314,7 +315,8 @@ impl Observer {
         self.plan.probes && self.current_period.as_ref().is_none_or(CurrentPeriod::samples)
     }
 
-    /// Moves to the next period. Reads the same counters in periods with samples and without.
+    /// Moves to the next period if the current one is over. Reads the same counters in periods with
+    /// samples and without.
     fn switch_periods(&mut self, now: Time, sockets: &[StreamSocket<'_>]) {
         let Some(current) = self.current_period.as_mut().filter(|_| self.plan.probes) else {
             return;
@@ -333,8 +335,8 @@ impl Observer {
         if current.samples() == sampled {
             return;
         }
-        // Keep step with the previous samples, not with the periods. A period then holds as many
-        // samples as any other span of its length.
+        // Continue the schedule of the previous samples instead of starting it anew with each
+        // period. A period then has as many samples as any other span of the same length.
         let every = self.plan.every;
         self.next_tcp = in_step(self.next_tcp, every, now);
         self.next_cpu = in_step(self.next_cpu, CPU_EVERY, now);
@@ -380,15 +382,15 @@ impl Observer {
     }
 }
 
-/// Bytes received, or given to the kernel, by now. TCP_INFO would give the acknowledged bytes, but
-/// reading TCP_INFO waits for the socket lock, which a sender that fills its core hardly ever
+/// Returns the bytes received, or given to the kernel, by now. TCP_INFO would give the acknowledged
+/// bytes, but reading it waits for the socket lock, which a sender on a saturated core rarely
 /// releases. The wait would cost more than the effect to be measured. The bytes in the socket
 /// buffer are the same in periods with and without samples.
 fn carried(sockets: &[StreamSocket<'_>]) -> (Time, Bytes) {
     (clock::now(), sockets.iter().map(|socket| socket.bytes).sum())
 }
 
-/// The first time from now on that is a whole number of steps after `then`.
+/// Returns the first time, now or later, that is a whole number of steps after `then`.
 fn in_step(then: Time, step: Span, now: Time) -> Time {
     let steps = now.since(then).nanos().div_ceil(step.nanos().max(1));
     then + step * steps
@@ -409,7 +411,7 @@ impl Default for Plan {
 }
 
 impl LatencyPlan {
-    /// The path to `peer`, as a data stream takes it.
+    /// Returns the plan for a probe to `peer`, on the path of a data stream.
     pub fn to(peer: SocketAddr) -> Self {
         let scope = match peer {
             SocketAddr::V6(peer) => peer.scope_id(),
@@ -429,8 +431,8 @@ impl LatencyPlan {
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Extra wait for the first reply of a distant peer.
 const GRACE: Span = Span::from_millis(500);
-/// Time between two points of CPU use: fifty ticks of /proc/stat.
+/// Time between two CPU samples: fifty ticks of /proc/stat.
 const CPU_EVERY: Span = Span::from_millis(500);
-/// The next sample comes only after this many times the duration of the last sample: 0.2 % of one
-/// core.
+/// Minimum interval between samples, as a multiple of the last sample's CPU time. It limits the
+/// cost to 0.2 % of a core.
 const DEAREST: u64 = 500;

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 use units::{Bytes, Rate, Span};
 
-/// One test, as client and server agree on it over the control connection.
+/// A test, as client and server agree on it over the control connection.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TestOptions {
     pub protocol: Protocol,
@@ -14,15 +14,15 @@ pub struct TestOptions {
     pub amount: Amount,
     /// Time at the start of the test that no result includes.
     pub omit: Span,
-    /// Streams in each direction.
+    /// Number of streams in each direction.
     pub streams: u32,
     /// Bytes in a write or datagram; `None` is the default of the protocol ([`Self::block_bytes`]).
     pub block: Option<Bytes>,
     /// The target rate of each stream; `None` sends as fast as the path allows.
     pub rate: Option<Rate>,
-    /// Blocks sent back to back at the target rate.
+    /// Number of blocks that are sent back to back when a target rate is set.
     pub burst: u32,
-    /// Granularity of the pacing.
+    /// Interval of the pacing timer.
     pub pacing_timer: Span,
     /// Rate for the kernel's own pacing (SO_MAX_PACING_RATE).
     pub kernel_rate: Option<Rate>,
@@ -39,9 +39,9 @@ pub struct TestOptions {
     pub repeating_payload: bool,
     pub dont_fragment: bool,
     pub udp_wide_counters: bool,
-    /// The client wants the server's own output.
+    /// True if the client requests the server's own output.
     pub server_output: bool,
-    /// The CPU the server pins this test to.
+    /// The CPU to which the server pins this test.
     pub server_affinity: Option<usize>,
     pub title: Option<String>,
     pub extra_data: Option<String>,
@@ -53,14 +53,14 @@ pub enum Protocol {
     Udp,
 }
 
-/// The sending end.
+/// The sides that send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// The client.
+    /// The client sends.
     Forward,
-    /// The server (`-R`).
+    /// The server sends (`-R`).
     Reverse,
-    /// Both (`--bidir`).
+    /// Client and server send (`--bidir`).
     Both,
 }
 
@@ -80,23 +80,23 @@ pub struct ClientOptions {
     pub family: Option<Family>,
     pub bind: Option<IpAddr>,
     pub bind_device: Option<String>,
-    /// The local port of the first data stream; the others take the following ports.
+    /// The local port of the first data stream; the other streams take the following ports.
     pub client_port: Option<u16>,
     pub connect_timeout: Duration,
-    /// How long a receiver waits while none of its streams gets data.
+    /// Maximum time without data on all receiving streams; then the test fails.
     pub receive_timeout: Duration,
-    /// The CPU this end is pinned to.
+    /// The CPU to which the client is pinned.
     pub affinity: Option<usize>,
     pub interval: Span,
     pub test: TestOptions,
-    /// TCP_INFO over time, CPU per core, latency under load.
+    /// Measure TCP_INFO over time, CPU per core, and latency under load.
     pub probes: bool,
-    /// How long the idle path is measured before the test, for comparison with the latency under
-    /// load.
+    /// Duration of the latency measurement on the idle path before the test, for comparison with
+    /// the latency under load.
     pub idle_probe: Span,
     /// Turn the probes off and on within the test, to measure what they cost.
     pub probe_cost: bool,
-    /// The account at a server that has accounts.
+    /// The client's account, for a server that has accounts.
     pub credentials: Option<Credentials>,
 }
 
@@ -120,22 +120,24 @@ pub struct ServerOptions {
 /// Limits on each client, and on all clients together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// Concurrent tests; a further client is refused with a message.
+    /// Maximum number of concurrent tests; a further client is refused with a message.
     pub sessions: usize,
-    /// Concurrent tests from one address; IPv6 addresses of one /64 count as one.
+    /// Maximum number of concurrent tests from the same address; the IPv6 addresses of a /64
+    /// count as the same.
     pub sessions_per_address: usize,
-    /// Connections that have not sent their cookie; a new connection displaces the oldest.
+    /// Maximum number of connections that have not sent their cookie; a new connection displaces
+    /// the oldest.
     pub pending: usize,
     pub streams: u32,
     pub rate: Option<Rate>,
     /// Maximum duration of a test, including the omitted time.
     pub duration: Option<Span>,
-    /// The ports that a client may have opened beside the server's own, for `crr` and UDP of
-    /// [`crate::rounds`]; `None` is any port above 1023.
+    /// The additional ports that a client may ask the server to open, for `crr` and UDP tests of
+    /// [`crate::rounds`]; `None` permits any port above 1023.
     pub data_ports: Option<RangeInclusive<u16>>,
-    /// Timeout of a client in each step of the control protocol.
+    /// Timeout for a client's next step in the control protocol.
     pub patience: Duration,
-    /// How long a test may go without data on all streams and the control connection.
+    /// Maximum time without data on all streams and on the control connection.
     pub receive_timeout: Duration,
 }
 
@@ -245,7 +247,7 @@ impl Default for Limits {
 
 /// iperf3's port.
 pub const PORT: u16 = 5201;
-/// A server's default limit.
+/// Default of [`Limits::duration`].
 pub const LONGEST_TEST: Span = Span::from_secs(3600);
 const TCP_BLOCK: usize = 128 * 1024;
 /// Default size of a datagram: the TCP segment size over IPv4 with timestamps at an MTU of 1500

@@ -1,4 +1,5 @@
-//! Audiences that write: text for people, iperf3's JSON, a line of JSON for each event.
+//! Output formats, each an [`Audience`](crate::event::Audience): text for people, iperf3's JSON,
+//! and a line of JSON per event.
 
 mod figures;
 mod json;
@@ -16,12 +17,12 @@ pub use text::{Text, TextFormat};
 use crate::event::Started;
 use units::foreign;
 
-/// Marks round trips of a connection that does not leave this machine: that of a tunnel's client,
-/// for example.
+/// Remark on round-trip times of a connection that does not leave this machine, such as the
+/// connection to a tunnel's local port.
 pub const LOOPBACK: &str = "These round trips are those of a loopback connection: behind a tunnel or a proxy, the path \
                             takes longer.";
 
-/// "iperf3", "iperf3 3.17", "weir 0.1.0": the program that the far end reported.
+/// Returns the program that the peer reported: "iperf3", "iperf3 3.17" or "weir 0.1.0".
 pub fn peer_program(started: &Started) -> String {
     let version = started.peer_version.as_ref();
     let version = version.map(|version| foreign(version).to_string()).unwrap_or_default();

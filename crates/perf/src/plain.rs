@@ -1,4 +1,4 @@
-//! A minimal program that measures a transfer: threads that write, threads that read, a clock.
+//! A minimal program that measures a transfer, with threads that write and threads that read.
 //!
 //! This program has no control connection, no negotiated options, and no results while it runs: it
 //! costs only what the kernel's TCP costs any program. It is the baseline for [`crate::client`] and
@@ -13,12 +13,12 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// Options of one client.
+/// Options of a client.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlainClient {
     pub to: SocketAddr,
     pub duration: Span,
-    /// Connections, a thread each.
+    /// Number of connections; each has its own thread.
     pub streams: u32,
     /// Bytes per write.
     pub block: Bytes,
@@ -36,7 +36,7 @@ pub struct PlainResult {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PlainStream {
     pub sent: Counted,
-    /// The reader's count of bytes and time.
+    /// Bytes and time as the reader counted them.
     pub received: Counted,
 }
 
@@ -52,7 +52,7 @@ impl PlainClient {
         Self { to, duration: Span::from_secs(10), streams: 1, block, congestion: None }
     }
 
-    /// Writes until the time has passed.
+    /// Writes on all connections until the duration has passed; returns the results.
     pub fn run(&self) -> Result<PlainResult, PerfError> {
         let sockets = (0..self.streams).map(|_| self.connect()).collect::<Result<Vec<_>, _>>()?;
         let congestion =
@@ -124,7 +124,7 @@ impl PlainClient {
 }
 
 impl PlainResult {
-    /// The result in iperf3's keys.
+    /// Returns the result as JSON with iperf3's keys.
     pub fn to_json(&self) -> serde_json::Value {
         let sum = |of: fn(&PlainStream) -> Counted| {
             let all = || self.streams.iter().map(of);
@@ -157,7 +157,7 @@ pub fn serve(listener: &TcpListener) -> Result<(), PerfError> {
                 reading.fetch_add(1, Ordering::Relaxed);
                 let done = Arc::clone(&reading);
                 std::thread::spawn(move || {
-                    // If the client broke off, nobody reads the answer.
+                    // Ignore errors: a client that broke off reads no result.
                     let _ = read(socket);
                     done.fetch_sub(1, Ordering::Relaxed);
                 });
@@ -226,7 +226,7 @@ fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
 
 /// iperf3's block for TCP.
 pub const BLOCK: usize = 128 * 1024;
-/// Connections read at once.
+/// Maximum number of connections read at once.
 pub const MOST: usize = 128;
 const VERDICT: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_count_the_same_bytes() {
+    fn writer_and_reader_count_the_same_bytes() {
         let duration = Span::from_millis(50);
         let client = PlainClient { streams: 3, duration, ..PlainClient::new(server()) };
         let result = client.run().unwrap();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_server_and_an_unknown_algorithm_are_reported() {
+    fn a_missing_server_and_an_unknown_congestion_control_are_reported() {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = PlainClient::new(free).run().unwrap_err().to_string();
         assert!(error.contains("start `weir perf plain-server`"), "{error}");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_encoded_and_decoded_unchanged() {
+    fn a_readers_counts_are_encoded_and_decoded_unchanged() {
         for (bytes, nanos) in [(0, 0), (1, u64::MAX), (0x0102_0304_0506_0708, 9)] {
             let counted = Counted { bytes: Bytes::new(bytes), elapsed: Span::from_nanos(nanos) };
             assert_eq!(Counted::from_words(counted.to_words()), counted);

@@ -1,5 +1,5 @@
-//! netperf's tests: requests and responses, and messages of any size, repeated until the
-//! result is reliable.
+//! netperf's tests (request/response, and messages of any size), repeated until the result is
+//! reliable.
 //!
 //! | module | holds |
 //! | --- | --- |
@@ -10,8 +10,8 @@
 //! | `confidence`, `latency`, `cpu`, `outcome` | the parts of the results |
 //! | `table`, `document` | the results for people and for machines |
 //!
-//! The far end is a weir server: iperf3 has no such tests. All connections send small segments at
-//! once (TCP_NODELAY); netperf does so only with an option.
+//! The peer must be a weir server, because iperf3 has no such tests. All connections send small
+//! segments at once (TCP_NODELAY); netperf does so only with an option.
 
 mod bulk;
 mod client_threads;

@@ -1,7 +1,7 @@
 //! The server: serves many clients at once, each within its limits.
 //!
-//! The listener thread accepts every connection and datagram that arrives at the port, finds out
-//! which session it belongs to, and never blocks on a single client. Each client and each of its
+//! The listener thread accepts every connection and datagram that arrives at the port, and finds
+//! out which session it belongs to. It never blocks on a single client. Each client and each of its
 //! streams has its own thread. A client that misbehaves or stalls does not affect other clients.
 
 mod admission;
@@ -40,7 +40,7 @@ pub struct Server {
     output: OutputForm,
 }
 
-/// Form in which clients get this server's output (`--get-server-output`).
+/// Format in which clients get this server's output (`--get-server-output`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OutputForm {
     #[default]
@@ -51,7 +51,7 @@ pub enum OutputForm {
 /// A client that has connected and has not sent its parameters.
 #[derive(Debug, Clone, Copy)]
 pub struct Client {
-    /// 1 for the first client.
+    /// Number of the client, from 1.
     pub number: u64,
     pub address: SocketAddr,
 }
@@ -64,7 +64,7 @@ pub struct Summary {
     pub failed: u64,
     /// Clients turned away because the server was at its limits.
     pub busy: u64,
-    /// Connections that sent no valid cookie, or that no account admits.
+    /// Connections without a valid cookie, and clients without a valid account.
     pub dismissed: u64,
 }
 
@@ -86,14 +86,14 @@ impl Server {
         self.sockets.address
     }
 
-    /// Event for the audience of the server itself, before [`Self::run`].
+    /// Returns the event to report to the server's own audience before [`Self::run`].
     pub fn listening(&self) -> Listening {
         Listening { address: self.address() }
     }
 
-    /// Serves until `stop` is called, until one test has run (`one_off`), or until no client has
-    /// come for `idle_timeout`. `audience_for` makes an audience when a client arrives; the
-    /// client's thread calls it.
+    /// Serves until `stop` is called, until a test has run (`one_off`), or until no client has
+    /// connected for `idle_timeout`. For each client, `audience_for` makes an audience, which the
+    /// client's thread calls.
     pub fn run<A>(&self, stop: &Stop, audience_for: A) -> Result<Summary, PerfError>
     where
         A: Fn(&Client) -> Box<dyn Audience + Send> + Sync,
@@ -138,11 +138,11 @@ struct SessionThreads<'scope, 'env, A> {
     summary: Summary,
 }
 
-/// How a client session ended.
+/// The way in which a client session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Completed,
-    /// Traffic began.
+    /// The test failed after its traffic had begun.
     Failed,
     /// The client sent its parameters, and no traffic began.
     NotBegun,
@@ -192,7 +192,7 @@ where
         let client = Client { number: reservation.number(), address: plain(from) };
         let (context, audience_for, ended) =
             (self.context, self.audience_for, self.ended.0.clone());
-        // A second handle, to refuse the client if its thread cannot be started.
+        // Keep a second handle, to refuse the client if its thread cannot be started.
         let spare = socket.try_clone();
         let handle = thread::Builder::new().name(format!("client {}", client.number)).spawn_scoped(
             self.scope,
@@ -220,8 +220,8 @@ where
         listener::deny(socket);
     }
 
-    /// Counts the sessions that ended; true if one was a test. A client that leaves after its
-    /// parameters, or whose parameters are refused, has not tested.
+    /// Counts the sessions that have ended; returns true if at least one was a test. A session is
+    /// no test if its client leaves after its parameters, or if the parameters are refused.
     fn reap(&mut self) -> bool {
         self.handles.retain(|handle| !handle.is_finished());
         let mut tests = false;
@@ -232,7 +232,7 @@ where
         tests
     }
 
-    /// Waits for the remaining sessions; the caller has called them to stop.
+    /// Waits for the remaining sessions, which the caller has called to stop.
     fn close(mut self) -> Summary {
         for handle in self.handles.drain(..) {
             // A session that panicked has ended like any other.

@@ -1,5 +1,5 @@
-//! Common part of both roles once the streams are open: run the test, report intervals, settle
-//! results.
+//! The part of a test that client and server share once the streams are open: runs the test,
+//! reports the intervals, and collects the results.
 //!
 //! ```text
 //! let mut session = Session::open(setup, opened, observer, stop)?;   // threads wait
@@ -39,7 +39,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use units::{Rate, Span, Time};
 
-/// One end of a test whose streams are open.
+/// The client's or the server's side of a test whose streams are open.
 #[derive(Debug)]
 pub(crate) struct Session {
     setup: Setup,
@@ -48,7 +48,7 @@ pub(crate) struct Session {
     observer: Option<Observer>,
     stop: Stop,
     schedule: IntervalSchedule,
-    /// When traffic began, omitted time included.
+    /// Time at which traffic began, before the omitted time.
     began: Time,
     intervals: Intervals,
     rate_limit: Option<RateLimit>,
@@ -56,18 +56,19 @@ pub(crate) struct Session {
     spent_since: Option<Instant>,
 }
 
-/// How this end runs the test.
+/// Settings with which this side runs the test.
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
     pub(crate) role: Role,
     pub(crate) options: TestOptions,
-    /// Length of an interval; zero reports none.
+    /// Length of an interval; zero reports no intervals.
     pub(crate) interval: Span,
-    /// The CPU this end's streams are pinned to.
+    /// The CPU to which this side's streams are pinned.
     pub(crate) affinity: Option<usize>,
-    /// Timeout without data on any stream.
+    /// Maximum time without data on all streams.
     pub(crate) receive_timeout: Duration,
-    /// At a server: how much longer than agreed the server waits for its client to end the test.
+    /// At a server: time after the agreed end during which the server waits for the client to end
+    /// the test.
     pub(crate) grace: Option<Duration>,
     /// At a server: the maximum duration of a test of an amount of data.
     pub(crate) longest: Option<Span>,
@@ -77,7 +78,7 @@ pub(crate) struct Setup {
     pub(crate) progress: Option<Progress>,
 }
 
-/// Why a running test ended.
+/// The reason why a running test ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StopReason {
     /// At a client: the time has passed, or the amount is reached.
@@ -122,7 +123,7 @@ impl Session {
         })
     }
 
-    /// The streams as opened, for [`crate::event::Started`].
+    /// Returns the streams as opened, for [`crate::event::Started`].
     pub(crate) fn streams(&self) -> Vec<StreamFacts> {
         self.streams.clone()
     }
@@ -154,8 +155,7 @@ impl Session {
             }
             self.note_progress(now);
             self.check(control.peer())?;
-            // With a broken stream the test cannot succeed; this end only waits for the peer's
-            // reason.
+            // With a broken stream the test cannot succeed: only wait for the peer's reason.
             if let Some(halt) = self.stop_reason(now)
                 && self.failed.is_none()
             {
@@ -165,12 +165,12 @@ impl Session {
         }
     }
 
-    /// Waits for the data that the peer sent before it ended a test of an amount: the peer's
-    /// message uses another connection and may have overtaken the data. Returns when all data is
-    /// here, or when no more arrives.
+    /// Waits for the data that the peer sent before it ended a test of an amount of data. The
+    /// peer's message uses another connection and may have overtaken the data. Returns when all
+    /// data has arrived, or when no more arrives.
     ///
-    /// The senders stop first: a sender that has sent its amount goes on in case the peer lacks
-    /// data, and a peer that ends the test lacks none.
+    /// Stops the local senders first. After their amount they go on in case the peer lacks data,
+    /// but a peer that ends the test lacks none.
     pub(crate) fn await_remaining_data(&mut self, patience: Duration) {
         let Some(amount) = self.amount() else { return };
         self.running.stop_sending();
@@ -199,8 +199,8 @@ impl Session {
         let received = self.running.snapshot();
         let idle = Span::from(self.running.last_progress().elapsed());
         // Without this wait, the receiver's count would exceed the sender's. A write to a peer that
-        // no longer reads returns a tenth of a second later. Neither that time nor the data that
-        // arrives in it is part of the test.
+        // no longer reads returns a tenth of a second later. This time, and the data that arrives
+        // during it, do not count.
         self.running.await_senders();
         self.running.await_datagrams();
         let mut snapshots = self.running.snapshot();
@@ -212,7 +212,7 @@ impl Session {
         }
         let mut elapsed = now.since(self.schedule.origin());
         if self.amount().is_some() && !self.schedule.is_omitting() {
-            // Excludes the wait for more data.
+            // Exclude the wait for more data.
             elapsed = elapsed.saturating_sub(idle).max(Span::from_nanos(1));
         }
         if let Some(period) = self.schedule.rest(now) {
@@ -230,7 +230,7 @@ impl Session {
         }
     }
 
-    /// Removes the estimate of a full link from tests that no link limits: tests within one
+    /// Removes the estimate of a saturated link from tests that no link limits: tests within this
     /// machine, at a rate that the user set, or limited by this machine's CPU.
     fn without_false_links(&self, mut observed: Observed) -> Observed {
         let inside =
@@ -317,7 +317,7 @@ impl Session {
         }
     }
 
-    /// True if all data was sent and acknowledged, or enough was received.
+    /// True if the amount of data was sent and acknowledged, or was received.
     fn has_amount(&mut self) -> bool {
         let Some(amount) = self.amount() else { return false };
         if bytes(&self.running.snapshot(), false) >= amount {
@@ -326,7 +326,8 @@ impl Session {
         self.running.is_spent() && self.running.is_delivered()
     }
 
-    /// Bytes in each direction of a test that does not end by the clock.
+    /// Returns the amount of data in each direction, in bytes; `None` for a test that ends after a
+    /// time.
     fn amount(&self) -> Option<u64> {
         match self.setup.options.amount {
             Amount::Time(_) => None,
@@ -360,14 +361,14 @@ impl Session {
         if counts_on_progress && self.running.last_progress().elapsed() >= within {
             return Err(PerfError::Silent { peer: peer(), within, doing: "data was expected" });
         }
-        // This end's sender has sent its amount, so the peer must end the test at some point.
+        // The local senders have sent the amount, so the peer must end the test.
         if self.spent_since.is_some_and(|since| since.elapsed() >= within) {
             return Err(PerfError::Silent { peer: peer(), within, doing: "the end was awaited" });
         }
         Ok(())
     }
 
-    /// Checks this host's own failures first: the cause is not the peer, whatever the peer reports.
+    /// Checks for a failure of this host. Such a failure is the cause, whatever the peer reports.
     fn check_own(&mut self, peer: &str) -> Result<(), PerfError> {
         if self.failed.is_none() {
             self.failed = self.running.failure().map(|failure| (failure, Instant::now()));
@@ -388,7 +389,7 @@ impl Session {
         if self.setup.role == Role::Client && !self.schedule.is_omitting() {
             next = next.min(self.until_reached(now));
         }
-        // Work that was due until now is done.
+        // The work that is due has been done: never poll more often than this.
         next.max(SHORTEST_POLL)
     }
 
@@ -403,15 +404,15 @@ impl Session {
     }
 }
 
-/// Time to the next check for the amount: half of the remaining time at the speed so far. The first
-/// bytes arrive slowly, so the result is at most the time that has passed.
+/// Returns the time until the next check for the amount: half of the remaining time at the rate so
+/// far. The first bytes arrive slowly, so the result is at most the time that has passed.
 fn until_amount(done: u64, amount: u64, passed: Span) -> Duration {
     let left = amount.saturating_sub(done) as f64;
     let share = if done == 0 { 0.0 } else { (left / done as f64 / 2.0).min(1.0) };
     Duration::from_secs_f64(passed.secs_f64() * share)
 }
 
-/// Bytes of all senders, or of all receivers, of this end.
+/// Returns the bytes of all local streams that send, or of all that receive.
 fn bytes(snapshots: &[StreamSnapshot], sent: bool) -> u64 {
     let streams = snapshots.iter().filter(|stream| stream.sends == sent);
     streams.map(|stream| stream.bytes.count()).sum()
@@ -437,7 +438,7 @@ const RUNNING: &str = "the test ran";
 /// Maximum delay before the thread notices a call to stop.
 const LONGEST_POLL: Duration = Duration::from_millis(100);
 const SHORTEST_POLL: Duration = Duration::from_micros(500);
-/// After this time without a byte no more data is in flight.
+/// If no byte arrives for this time, no data is in flight.
 const QUIET: Duration = Duration::from_millis(200);
 const LAST_WORD: Duration = Duration::from_secs(1);
 

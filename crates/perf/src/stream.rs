@@ -1,4 +1,4 @@
-//! Data streams, a thread each.
+//! Data streams; each stream has its own thread.
 //!
 //! [`Running`] owns the streams of one end of a test. Each thread writes only its own counters, so
 //! reading the counters costs the thread nothing. The omitted data is subtracted as a baseline; no
@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 use tally::{Baseline, Tally};
 use units::Time;
 
-/// A connected socket that carries data one way.
+/// A connected socket that carries data in one direction.
 #[derive(Debug)]
 pub enum DataSocket {
     Tcp(TcpStream),
@@ -49,16 +49,16 @@ pub enum DataSocket {
     Udp(UdpSocket),
 }
 
-/// A stream as both ends opened it.
+/// A stream that is open and does not transfer data yet.
 #[derive(Debug)]
 pub struct Opened {
     pub id: u32,
-    /// This end sends.
+    /// True if this side sends.
     pub sends: bool,
     pub socket: DataSocket,
 }
 
-/// The running streams of one end of a test.
+/// The running streams of this side of a test.
 #[derive(Debug)]
 pub struct Running {
     streams: Vec<Stream>,
@@ -124,7 +124,7 @@ impl Running {
         self.lifecycle.go();
     }
 
-    /// Counters since [`Self::go`], or since [`Self::reset`]. Cheap: it does not disturb the
+    /// Returns the counters since [`Self::go`], or since [`Self::reset`]. Does not disturb the
     /// threads of the streams.
     pub fn snapshot(&self) -> Vec<StreamSnapshot> {
         self.last_progress();
@@ -151,14 +151,14 @@ impl Running {
         })
     }
 
-    /// True once this end has sent the amount of `-n` or `-k`. Its senders then rest. If the test
+    /// True once this side has sent the amount of `-n` or `-k`. Its senders then pause. If the test
     /// does not end soon (the peer lost data, or omitted another part of the start), the senders go
-    /// on slowly: a receiver that waits for the last byte would otherwise wait for ever.
+    /// on slowly. Otherwise a receiver that waits for the last byte would wait for ever.
     pub fn is_spent(&self) -> bool {
         self.budget.is_spent(self.bytes_sent())
     }
 
-    /// True if the peer's kernel has acknowledged all data of this end's TCP streams.
+    /// True if the peer's kernel has acknowledged all data of the local TCP streams.
     pub fn is_delivered(&self) -> bool {
         self.sockets()
             .filter(|stream| stream.sends)
@@ -166,8 +166,8 @@ impl Running {
             .all(|info| tcp_sender::is_acknowledged(&info))
     }
 
-    /// When bytes last moved on any stream, as seen by calls of this method and of
-    /// [`Self::snapshot`].
+    /// Returns the time at which bytes were last transferred on any stream, as noticed by calls of
+    /// this method and of [`Self::snapshot`].
     pub fn last_progress(&self) -> Instant {
         let bytes = self.total();
         let mut progress = guard(&self.progress);
@@ -177,8 +177,8 @@ impl Running {
         progress.at
     }
 
-    /// The first stream that ended before the test, and the reason. iperf3 closes its streams at
-    /// the end of a test, so the caller has to decide whether an ending was expected.
+    /// Returns the first stream that ended before the test, and the reason. iperf3 closes its
+    /// streams at the end of a test, so the caller has to decide whether the end was expected.
     pub fn failure(&self) -> Option<StreamFailure> {
         self.streams.iter().find_map(|stream| {
             let ending = *guard(&stream.ending);
@@ -191,8 +191,8 @@ impl Running {
         self.lifecycle.stop_sending();
     }
 
-    /// Waits, up to a short limit, until stopped senders have returned from their last write: its
-    /// bytes are counted only then.
+    /// Waits, up to a short limit, until stopped senders have returned from their last write. Only
+    /// then are the bytes of that write counted.
     pub(crate) fn await_senders(&self) {
         let began = Instant::now();
         let writing = |stream: &Stream| stream.sends && !stream.has_ended();
@@ -201,8 +201,8 @@ impl Running {
         }
     }
 
-    /// Receivers of datagrams count the datagrams that the kernel received until `at`, and end when
-    /// their queues hold no more of those. See [`Self::await_datagrams`].
+    /// Makes UDP receivers count only the datagrams that the kernel received until `at`, and end
+    /// when their queues hold no more such datagrams. See [`Self::await_datagrams`].
     pub(crate) fn cut_datagrams(&self, at: Time) {
         self.lifecycle.cut(at);
         self.datagram_receivers().for_each(|stream| stream.socket.wake_receiver());
@@ -287,7 +287,7 @@ impl Running {
             stream.socket.wake_receiver();
         }
         for thread in self.streams.iter_mut().filter_map(|stream| stream.thread.take()) {
-            // A thread that panicked leaves its counters as its result.
+            // Ignore a panic: the thread's counters so far are its result.
             let _ = thread.join();
         }
     }
@@ -308,7 +308,7 @@ pub struct StreamSocket<'a> {
 }
 
 impl StreamSocket<'_> {
-    /// `None` for UDP, and where the kernel does not report it.
+    /// Returns the stream's TCP_INFO; `None` for UDP, or if the kernel does not report it.
     pub fn tcp_info(&self) -> Option<TcpInfo> {
         match self.socket {
             DataSocket::Tcp(socket) => tcp::of_socket(socket).ok(),
@@ -357,10 +357,10 @@ impl Stream {
 }
 
 const LOOK: Duration = Duration::from_micros(500);
-/// Maximum time to read a full queue on a busy host.
+/// Maximum time for reading a full receive queue on a busy host.
 const LONGEST_QUEUE: Duration = Duration::from_secs(1);
 
-/// Ignores poisoning: the guarded counters are valid at any moment.
+/// Locks a mutex and ignores poisoning: the guarded counters are always valid.
 fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -16,7 +16,7 @@ pub(crate) use sender::UdpSender;
 use crate::PerfError;
 use crate::options::TestOptions;
 
-/// Checks that a datagram holds its header and fits the protocol.
+/// Checks that a datagram of this size has room for its header and does not exceed UDP's maximum.
 pub fn check_block(options: &TestOptions) -> Result<(), PerfError> {
     let block = options.block_bytes();
     if (LEAST_BLOCK..=MOST_BLOCK).contains(&block) {
@@ -27,6 +27,6 @@ pub fn check_block(options: &TestOptions) -> Result<(), PerfError> {
     )))
 }
 
-/// Smallest datagram: iperf3 requires room for the header with a wide counter in any case.
+/// Minimum size of a datagram: iperf3 requires room for the header with a wide counter in any case.
 const LEAST_BLOCK: usize = 16;
 const MOST_BLOCK: usize = 65_507;

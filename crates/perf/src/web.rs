@@ -1,4 +1,4 @@
-//! Sends requests to a web server as fast as the server answers, or at a given rate: HTTP/1.1 (RFC
+//! Sends requests to a web server as fast as the server responds, or at a given rate: HTTP/1.1 (RFC
 //! 9112) over TCP or TLS. Connections stay open, or end with each response.
 //!
 //! | module | holds |
@@ -12,10 +12,10 @@
 //! | `document`, `text` | the results for machines and for people |
 //! | [`serve`] | a small server, for machines without another |
 //!
-//! **Closed loop**: each connection sends a request once the server has answered the former
-//! request, and latency counts from the moment of sending. **Open loop** (`rate`): requests have
-//! fixed times. Latency counts from the fixed time, also if the request had to wait for a
-//! connection. The results therefore show every pause of the server (no coordinated omission).
+//! **Closed loop**: each connection sends a request once the response to the previous request is
+//! complete, and latency counts from the time of sending. **Open loop** (`rate`): requests are sent
+//! on a fixed schedule. Latency counts from the scheduled time, even if the request had to wait for
+//! a connection. The results therefore show every pause of the server (no coordinated omission).
 
 mod address;
 mod connection;

@@ -21,7 +21,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use units::Span;
 
-/// A key pair and a file of one user.
+/// A folder with a key pair and a file of users, with a single user.
 struct Files {
     folder: TempDir,
 }
@@ -65,7 +65,7 @@ fn options(server: &TestServer, credentials: Option<Credentials>) -> ClientOptio
     ClientOptions { credentials, ..server.client_options(Protocol::Tcp) }
 }
 
-/// All bytes that the server sends to a client with these parameters.
+/// Returns all bytes that the server sends to a client with these parameters.
 fn received(server: &TestServer, parameters: &serde_json::Value) -> Vec<u8> {
     let mut raw = RawClient::connect(server);
     raw.send_cookie();
@@ -177,7 +177,7 @@ fn overheard(listener: &std::net::TcpListener) -> serde_json::Value {
     serde_json::from_slice(&bytes).unwrap()
 }
 
-/// Checks clients both while they wait for their refusal and after it.
+/// Checks the server while clients wait for their refusal, and after the refusal.
 #[test]
 fn clients_without_an_account_hold_no_session_and_end_no_server() {
     let files = Files::new();

@@ -1,4 +1,4 @@
-//! Every failure ends as one clear sentence, within the requested time.
+//! Tests that the client reports every failure in a clear sentence, within the requested time.
 #![allow(clippy::unwrap_used)]
 
 mod scripted;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use testing::Attempt;
 use units::Span;
 
-/// The events by name.
+/// Records the names of the events.
 #[derive(Debug, Default)]
 struct EventNames(Vec<&'static str>);
 
@@ -66,7 +66,7 @@ fn reported(options: &ClientOptions) -> PerfError {
     error
 }
 
-/// Accepts one connection and passes it to `serve`; returns the port.
+/// Listens at a port, accepts a connection and passes it to `serve`; returns the port.
 fn one_connection(serve: impl FnOnce(std::net::TcpStream) + Send + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -76,7 +76,7 @@ fn one_connection(serve: impl FnOnce(std::net::TcpStream) + Send + 'static) -> u
 
 #[test]
 fn a_port_without_a_listener_is_reported() {
-    // No other test uses the address.
+    // No other test uses this address, so the port stays free after the listener is dropped.
     let port = TcpListener::bind("127.0.0.79:0").unwrap().local_addr().unwrap().port();
     let error = failure(&options("127.0.0.79", port));
     assert!(matches!(error, PerfError::Refused { .. }), "{error}");
@@ -193,7 +193,7 @@ fn a_server_that_hangs_in_any_state_times_out() {
 }
 
 #[test]
-fn a_test_that_follows_the_whole_script_succeeds() {
+fn a_test_with_a_server_that_follows_the_whole_script_succeeds() {
     let server = Server::start(scripted::whole(), After::Hang);
     let mut reported = EventNames::default();
     run(&options("127.0.0.1", server.port()), &Stop::default(), &mut reported).unwrap();
@@ -215,7 +215,7 @@ fn unexpected_states_and_absurd_message_lengths_are_refused() {
 }
 
 #[test]
-fn a_server_that_is_stopped_reports_it() {
+fn a_server_that_terminates_a_running_test_is_reported() {
     let mut steps = scripted::running();
     steps.push(Step::State(11));
     let server = Server::start(steps, After::Hang);
@@ -308,7 +308,7 @@ fn udp(port: u16) -> ClientOptions {
     options
 }
 
-/// Calls the stop at the first interval.
+/// Stops the test at the first interval.
 #[derive(Debug)]
 struct StopsAtInterval {
     reported: EventNames,
@@ -386,7 +386,7 @@ fn an_unreachable_network_is_reported() {
     assert!(error.to_string().contains("no route there"), "{error}");
 }
 
-/// An iperf3 server, killed during the test.
+/// The process of an iperf3 server is killed during the test.
 #[test]
 fn an_iperf3_server_killed_during_a_test_is_reported() {
     let Some(namespace) = namespace() else { return };
@@ -430,7 +430,7 @@ impl Audience for KillsServer {
 struct Iperf3(Child);
 
 impl Iperf3 {
-    /// Returns once the server listens.
+    /// Starts iperf3 and waits until it listens; `None` if it is not installed.
     fn start() -> Option<Self> {
         let mut command = Command::new("iperf3");
         command.args(["-s", "-1", "--forceflush"]).stdout(Stdio::piped());
@@ -446,7 +446,7 @@ impl Iperf3 {
             assert!(count > 0, "iperf3 ended: {received}");
             received += &String::from_utf8_lossy(&bytes[..count]);
         }
-        // A process that writes to a pipe without a reader dies.
+        // Keep reading its output: a process that writes to a pipe without a reader dies.
         thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
         Some(Self(child))
     }
@@ -464,7 +464,7 @@ fn namespace() -> Option<Namespace> {
     namespace.map_err(|error| testing::skip_because(testing::Need::NetworkNamespaces, error)).ok()
 }
 
-/// Whether the kernel took the rule.
+/// Installs a firewall rule in the namespace; returns true if the kernel accepted it.
 fn filter(namespace: &Namespace, rule: &str) -> bool {
     let script = format!(
         "add table inet weir\n\

@@ -1,5 +1,5 @@
-//! Texts chosen by a hostile server: terminals do not interpret them, and documents do not grow
-//! without bound.
+//! Texts chosen by a hostile server: they reach a terminal only in escaped form, and the length of
+//! documents is bounded.
 #![allow(clippy::unwrap_used)]
 
 mod scripted;
@@ -14,7 +14,7 @@ use scripted::{After, Server, Step};
 use serde_json::{Value, json};
 use units::Span;
 
-/// A server that runs a complete test and sends `results` at its end.
+/// Starts a server that runs a complete test and sends `results` at its end.
 fn telling(results: &Value) -> Server {
     let mut steps = scripted::running();
     steps.extend([Step::Expect(4), Step::State(13), Step::ReadJson]);
@@ -49,7 +49,7 @@ fn hostile() -> Value {
 }
 
 #[test]
-fn results_reach_no_terminal_unescaped() {
+fn texts_in_a_servers_results_are_escaped_for_terminals() {
     let server = telling(&hostile());
     let mut text = Text::new(Vec::new(), TextFormat { verbose: true, ..TextFormat::plain() });
     run(&options(&server), &Stop::default(), &mut text).unwrap();
@@ -60,7 +60,7 @@ fn results_reach_no_terminal_unescaped() {
 }
 
 #[test]
-fn results_are_bounded_in_a_document() {
+fn the_length_of_a_servers_results_in_a_document_is_bounded() {
     let server = telling(&hostile());
     let mut json = Json::new(Vec::new());
     run(&options(&server), &Stop::default(), &mut json).unwrap();
@@ -72,7 +72,7 @@ fn results_are_bounded_in_a_document() {
 }
 
 #[test]
-fn a_refusal_is_one_bounded_sentence() {
+fn a_servers_refusal_is_shown_as_a_sentence_of_bounded_length() {
     let byte = |state: State| i8::from_ne_bytes([state.byte()]);
     let refusal = json!({ "reason": format!("{HOSTILE}\n{}", "x".repeat(100_000)) });
     let steps = vec![
@@ -105,6 +105,6 @@ impl rounds::Audience for NoAudience {
 }
 
 const HOSTILE: &str = "a\x1b]0;owned\x07\u{202e}";
-/// The hostile text in its printable form.
+/// The hostile text in escaped form.
 const SHOWN: &str = r"a\x1b]0;owned\x07\u{202e}";
 const OBEYED: [char; 3] = ['\x1b', '\x07', '\u{202e}'];

@@ -1,4 +1,4 @@
-//! The latency probe and the observer on real sockets: loopback, and two hosts on a cable.
+//! The latency probe and the observer on real sockets: over loopback, and between two namespaces.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// A far end that sends the replies of its callback, until dropped.
+/// A server whose callback sends the echo replies, until dropped.
 struct EchoServer {
     offer: EchoOffer,
     stop: Arc<AtomicBool>,
@@ -24,7 +24,8 @@ struct EchoServer {
 }
 
 impl EchoServer {
-    /// `send` gets the number and bytes of every reply, and a function that sends the reply.
+    /// Starts the server. `send` gets the number and bytes of every reply, and a function that
+    /// sends a reply.
     fn open(at: IpAddr, mut send: impl FnMut(u64, &[u8], &dyn Fn(&[u8])) + Send + 'static) -> Self {
         let socket = UdpSocket::bind((at, 0)).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -61,7 +62,7 @@ fn plan(peer: IpAddr, echo: Option<EchoOffer>) -> LatencyPlan {
     LatencyPlan { echo, ..LatencyPlan::to(SocketAddr::from((peer, 5201))) }
 }
 
-/// Polls until `done`; fails after a time that no host needs.
+/// Polls until `done` returns true; fails after a minute.
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
@@ -73,7 +74,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 #[test]
-fn the_echo_answers_over_loopback() {
+fn the_probe_gets_echo_replies_over_loopback() {
     let echo_server = EchoServer::open(HERE, |_, answer, back| back(answer));
     let mut probe = LatencyProbe::begin(&plan(HERE, Some(echo_server.offer)));
     // Until the echo has replied, the probe reports the latency of pings.
@@ -102,8 +103,8 @@ fn lost_duplicated_and_reordered_replies_each_count_once() {
     let echo_server = EchoServer::open(HERE, move |number, answer, back| {
         counted.store(number + 1, Ordering::Relaxed);
         match number % 4 {
-            // In every four replies the first is lost, the second is sent twice, and the third and
-            // fourth are swapped.
+            // In each group of four replies, the first is lost, the second is sent twice, and the
+            // third and the fourth are swapped.
             0 => {}
             1 => (0..2).for_each(|_| back(answer)),
             2 => held = Some(answer.to_vec()),
@@ -125,8 +126,8 @@ fn lost_duplicated_and_reordered_replies_each_count_once() {
         lost >= 5
     });
     let whole = probe.end_phase(clock::now(), None).unwrap();
-    // Reads the count after the phase: this thread may have waited for a CPU before the phase's
-    // end.
+    // Read the count after the phase, because this thread may have waited for a CPU before the
+    // end of the phase.
     let most = sent.load(Ordering::Relaxed) + 1;
     assert!(whole.samples >= samples && whole.lost >= lost, "{whole:?}");
     // If a duplicate counted, there would be as many replies as probes.
@@ -135,7 +136,7 @@ fn lost_duplicated_and_reordered_replies_each_count_once() {
 }
 
 #[test]
-fn the_probe_pings_a_far_end_without_the_token() {
+fn the_probe_falls_back_to_ping_if_the_peer_refuses_its_token() {
     let echo_server = EchoServer::open(HERE, |_, answer, back| back(answer));
     let offer = EchoOffer { token: Token::random(), ..echo_server.offer };
     let mut probe = LatencyProbe::begin(&plan(HERE, Some(offer)));
@@ -146,7 +147,7 @@ fn the_probe_pings_a_far_end_without_the_token() {
 }
 
 #[test]
-fn ping_works_between_two_hosts_over_both_families() {
+fn ping_probes_get_replies_over_ipv4_and_ipv6() {
     let Some((near, _far)) = two_hosts() else { return };
     for peer in ["10.77.0.2", "fd77::2"] {
         if peer.contains(':') && !testing::Need::Ipv6.is_met() {
@@ -174,7 +175,7 @@ fn ping_works_between_two_hosts_over_both_families() {
 }
 
 #[test]
-fn the_probe_pings_without_privilege_if_the_group_may() {
+fn the_probe_uses_unprivileged_ping_sockets_if_ping_group_range_permits() {
     let Some((near, _far)) = two_hosts() else { return };
     let latency = in_namespace(&near, || {
         std::fs::write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647").unwrap();
@@ -189,7 +190,7 @@ fn the_probe_pings_without_privilege_if_the_group_may() {
 }
 
 #[test]
-fn the_probes_latency_includes_the_queue_of_a_load() {
+fn the_probes_latency_includes_the_queueing_delay_under_load() {
     let Some((near, far)) = two_hosts() else { return };
     // 200 kB at 20 Mbit/s: a full queue delays by 80 ms.
     let shaper = "qdisc add dev near root tbf rate 20mbit burst 5kb limit 200kb";
@@ -231,7 +232,7 @@ fn the_probes_latency_includes_the_queue_of_a_load() {
 }
 
 #[test]
-fn without_replies_the_latency_comes_from_the_streams() {
+fn without_probe_replies_the_latency_is_the_streams_smoothed_rtt() {
     let (near, far) = connected();
     let socket = |bytes| StreamSocket {
         id: 1,

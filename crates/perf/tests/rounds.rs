@@ -41,8 +41,8 @@ impl Served {
     }
 
     fn with(limits: Limits, bind: IpAddr) -> Self {
-        // A session that has just ended still counts for a moment, and all clients here have the
-        // same address.
+        // Permit all sessions from the same address: an ended session still counts for a moment,
+        // and all clients here have the same address.
         let sessions_per_address = limits.sessions;
         let limits = Limits { patience: Duration::from_secs(5), sessions_per_address, ..limits };
         let options = ServerOptions { port: 0, bind: Some(bind), limits, ..Default::default() };
@@ -58,13 +58,13 @@ impl Served {
     fn options(&self, kind: Kind) -> RoundsOptions {
         RoundsOptions {
             port: self.port,
-            // Several times the longest time that a thread of a busy machine waits for a CPU.
+            // Several times the maximum time for which a thread waits for a CPU on a busy machine.
             time: Span::from_millis(200),
             ..RoundsOptions::new("127.0.0.1", kind)
         }
     }
 
-    /// A client that sends whatever the test wants.
+    /// Opens a control connection for a client whose messages the test itself sends.
     fn control(&self) -> (Control, Cookie) {
         let socket = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         let patience = Duration::from_secs(10);
@@ -76,7 +76,7 @@ impl Served {
         (control, cookie)
     }
 
-    /// A client that has read the server's offer of these tests.
+    /// Opens a control connection for a client that has read the server's offer.
     fn offered(&self, kind: Kind) -> (Control, Cookie) {
         let (mut control, cookie) = self.control();
         let weir = Some(TestRequest { kind }.to_weir());
@@ -90,7 +90,7 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         self.stop.call();
-        // A panic of the server fails the test, unless the test is failing already.
+        // A panic of the server fails the test, unless the test has already failed.
         let ended = self.thread.take().map(JoinHandle::join);
         assert!(thread::panicking() || matches!(ended, Some(Ok(()))));
     }
@@ -104,7 +104,7 @@ fn measure_once(options: &RoundsOptions) -> Vec<RoundsOutcome> {
     rounds::run(options, &Stop::default(), &mut NoAudience).unwrap()
 }
 
-/// Repeats if the machine stalled for the whole measurement, which then counts nothing.
+/// Measures. Repeats a measurement that counts no transaction, because the machine stalled.
 fn measure(options: &RoundsOptions) -> Vec<RoundsOutcome> {
     let outcomes = testing::undisturbed("rounds", |_| {
         let outcomes = measure_once(options);
@@ -131,7 +131,7 @@ fn order(kind: Kind) -> Order {
 }
 
 #[test]
-fn every_request_has_its_response_and_both_ends_count_the_same() {
+fn every_request_gets_a_response_and_client_and_server_count_the_same() {
     let server = Served::start();
     for kind in [Kind::Rr, Kind::Crr, Kind::UdpRr] {
         let options = RoundsOptions {
@@ -161,7 +161,8 @@ fn every_request_has_its_response_and_both_ends_count_the_same() {
 #[test]
 fn a_client_keeps_several_requests_in_flight() {
     let server = Served::start();
-    // More data than the sockets' buffers hold: if both ends only sent, both would wait for ever.
+    // More data than the sockets' buffers hold: if client and server only sent, both would wait
+    // for ever.
     for text in ["1", "1000000/1000000", "100000/1", "1/100000"] {
         let options =
             RoundsOptions { sizes: vec![size(text)], depth: 16, ..server.options(Kind::Rr) };
@@ -172,7 +173,7 @@ fn a_client_keeps_several_requests_in_flight() {
 }
 
 #[test]
-fn streams_count_received_data() {
+fn the_rate_of_a_stream_test_counts_received_data() {
     let server = Served::start();
     for (kind, most) in [(Kind::TcpStream, "65536"), (Kind::UdpStream, "65507")] {
         let options = RoundsOptions {
@@ -200,7 +201,7 @@ fn streams_count_received_data() {
 }
 
 #[test]
-fn repeats_end_with_confidence_and_report_when_it_was_not_met() {
+fn repeats_end_at_the_required_confidence_and_an_unmet_one_is_reported() {
     let server = Served::start();
     let asked = |text: &str| Some(text.parse::<Confidence>().unwrap());
     let loose = RoundsOptions {
@@ -248,7 +249,7 @@ fn a_test_runs_over_ipv6_pinned_and_from_requested_ports() {
 }
 
 #[test]
-fn several_clients_are_served_at_once() {
+fn several_clients_measure_concurrently() {
     let server = Served::start();
     thread::scope(|scope| {
         let clients: Vec<_> = [Kind::Rr, Kind::Crr, Kind::UdpRr, Kind::TcpStream, Kind::UdpStream]
@@ -266,8 +267,8 @@ fn several_clients_are_served_at_once() {
 
 #[test]
 fn a_lost_datagram_is_counted_and_the_next_request_is_sent() {
-    // If the server's thread waits long for a CPU, it answers no request in time, so a single
-    // attempt may fail. A client that counts wrongly fails every time.
+    // If the server's thread waits long for a CPU, it responds to no request in time, so a
+    // single attempt may fail. A client that counts wrongly fails every time.
     let is_even = (0..3).any(|_| {
         let (port, server) = forgetful_server();
         let options = RoundsOptions {
@@ -292,8 +293,8 @@ fn a_lost_datagram_is_counted_and_the_next_request_is_sent() {
     assert!(is_even, "not every second request was lost");
 }
 
-/// A server for one client that answers every second request in time, and the other requests when
-/// the client no longer waits for them. The thread returns the number of requests.
+/// Starts a server for a single client. It responds to every second request in time, and to the
+/// other requests when the client no longer waits. The thread returns the number of requests.
 fn forgetful_server() -> (u16, JoinHandle<u64>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -332,15 +333,15 @@ fn forgetful_server() -> (u16, JoinHandle<u64>) {
             if requests.is_multiple_of(2) {
                 held = Some(bytes);
             } else {
-                // Sends the held response to the previous request: the client no longer waits for
-                // it.
+                // Send the held response to the previous request, for which the client no longer
+                // waits.
                 if let Some(late) = held.take() {
                     data.send_to(&late[..length], from).unwrap();
                 }
                 data.send_to(&bytes[..length], from).unwrap();
             }
         }
-        // Reads the requests that this thread has not read yet.
+        // Read the remaining requests, so that they count, too.
         data.set_nonblocking(true).unwrap();
         while data.recv_from(&mut [0; 100]).is_ok() {
             requests += 1;
@@ -396,7 +397,7 @@ fn a_stock_iperf3_server_is_recognised_and_released() {
     let error = ask();
     assert!(matches!(&error, PerfError::NeedsWeir { wanted, .. } if wanted == "rr"), "{error}");
     assert!(error.to_string().contains("weir perf server"));
-    // The server was released: the next client gets the same answer.
+    // The server was released, so the next client gets the same error.
     let again = ask();
     assert!(matches!(again, PerfError::NeedsWeir { .. }), "{again}");
 }
@@ -463,7 +464,7 @@ fn the_limits_of_the_server_are_reported_to_the_client() {
     assert!(error.to_string().contains("10mbit"), "{error}");
 }
 
-/// A client that dies or sends garbage at any step ends its own session only.
+/// A client that dies or sends garbage at any step ends only its own session.
 #[test]
 fn clients_that_die_in_any_state_leave_the_server_serving() {
     let server = Served::start();
@@ -511,7 +512,7 @@ fn clients_that_die_in_any_state_leave_the_server_serving() {
 }
 
 #[test]
-fn unknown_senders_are_not_answered() {
+fn datagrams_of_unknown_senders_get_no_response() {
     let server = Served::start();
     let (mut control, cookie) = server.offered(Kind::UdpRr);
     control.send_state(State::TestStart).unwrap();
@@ -559,7 +560,7 @@ fn a_server_that_dies_is_reported() {
 }
 
 #[test]
-fn a_call_to_stop_takes_effect_at_once() {
+fn a_call_to_stop_ends_a_measurement_at_once() {
     let server = Served::start();
     for kind in [Kind::Rr, Kind::Crr, Kind::UdpRr, Kind::TcpStream, Kind::UdpStream] {
         let options = RoundsOptions { time: Span::from_secs(600), ..server.options(kind) };

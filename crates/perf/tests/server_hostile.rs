@@ -23,7 +23,7 @@ fn connections_of_other_protocols_are_closed() {
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03],
         &[0xff; 100],
-        // As long as a cookie, but without the zero byte at the end.
+        // The length of a cookie, but without the zero byte at the end.
         &[b'a'; 37],
     ];
     for bytes in strangers {
@@ -58,7 +58,7 @@ fn oversized_datagrams_end_a_test_in_any_direction() {
             received.contains("do not fit the path's MTU whole: take"),
             "{direction:?}: {received}"
         );
-        // If both ends send, either may notice first.
+        // If client and server send, either may notice the error first.
         if direction != Direction::Both {
             assert_eq!(
                 received.contains(" failed: "),
@@ -76,9 +76,9 @@ fn a_server_is_not_pinned_to_a_missing_cpu() {
     assert!(error.is_misuse() && error.to_string().contains("CPU 1023"), "{error}");
 }
 
-/// As in iperf3, also on streams that an end only receives.
+/// As in iperf3, this includes the receiving side of a stream.
 #[test]
-fn both_ends_of_every_stream_have_the_requested_algorithm() {
+fn client_and_server_use_the_requested_congestion_control_on_every_stream() {
     for direction in [Direction::Forward, Direction::Reverse, Direction::Both] {
         let server = TestServer::open(long_timeouts());
         let mut options = server.client_options(Protocol::Tcp);
@@ -119,7 +119,7 @@ fn a_server_sends_no_more_after_a_client_ends_a_bidirectional_amount() {
 }
 
 #[test]
-fn a_missing_algorithm_is_refused_if_the_server_sends() {
+fn a_missing_congestion_control_is_refused_if_the_server_sends() {
     for (test, serves) in [
         (json!({"tcp": true, "time": 60, "congestion": "no-such"}), true),
         (json!({"tcp": true, "time": 60, "congestion": "no-such", "reverse": true}), false),
@@ -297,7 +297,7 @@ fn a_thousand_silent_connections_block_no_other_client() {
 }
 
 #[test]
-fn a_test_above_the_limit_is_refused_as_busy() {
+fn a_client_beyond_the_session_limit_is_refused_as_busy() {
     let server = TestServer::open(Limits { sessions: 2, ..long_timeouts() });
     let mut first = RawClient::connect(&server);
     Step::Running.advance(&mut first, &server);
@@ -342,7 +342,7 @@ fn a_surplus_stream_is_refused_and_blocks_no_other_client() {
 }
 
 #[test]
-fn two_clients_from_one_address_run_at_once() {
+fn two_tests_from_the_same_address_run_concurrently() {
     let server = TestServer::open(long_timeouts());
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         for direction in [Direction::Forward, Direction::Reverse, Direction::Both] {
@@ -357,8 +357,8 @@ fn two_clients_from_one_address_run_at_once() {
                 let ways = if direction == Direction::Both { 2 } else { 1 };
                 assert_eq!(ended.streams.len(), 3 * ways, "{protocol:?} {direction:?}");
                 let what = format!("{protocol:?} {direction:?} {:?}", ended.streams);
-                // Sums all streams: on a busy host a single stream may transfer nothing in so short
-                // a time.
+                // Add up all streams: on a busy host a single stream may transfer nothing in so
+                // short a time.
                 let sum =
                     |bytes: fn(&StreamTotal) -> u64| ended.streams.iter().map(bytes).sum::<u64>();
                 let (sent, received) = (
@@ -433,7 +433,7 @@ fn latency_probes_with_the_token_are_echoed() {
 }
 
 #[test]
-fn a_call_to_stop_ends_running_tests_with_a_message() {
+fn a_call_to_stop_the_server_ends_running_tests_with_a_message() {
     let server = TestServer::open(long_timeouts());
     let mut running = RawClient::connect(&server);
     Step::Running.advance(&mut running, &server);
@@ -448,7 +448,7 @@ fn a_call_to_stop_ends_running_tests_with_a_message() {
 }
 
 #[test]
-fn a_client_above_the_rate_is_stopped() {
+fn a_client_above_the_rate_limit_is_stopped() {
     let limits = Limits { rate: Some(Rate::from_bits_per_second(1_000_000)), ..long_timeouts() };
     let server = TestServer::open(limits);
     let mut options = server.client_options(Protocol::Tcp);
@@ -470,7 +470,7 @@ fn a_one_off_server_ends_after_one_test() {
 }
 
 #[test]
-fn a_server_without_clients_ends() {
+fn a_server_without_clients_ends_after_its_idle_timeout() {
     let idle_timeout = Some(Duration::from_millis(100));
     let server = TestServer::open_with(ServerOptions { idle_timeout, ..on_loopback() });
     assert_eq!(server.wait().completed, 0);

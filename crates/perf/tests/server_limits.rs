@@ -16,7 +16,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use units::Span;
 
-/// A test that runs until its client ends it, or `None` if the server is busy.
+/// Starts a test that runs until its client ends it; `None` if the server is busy.
 fn endless(server: &TestServer) -> Option<RawClient> {
     let mut raw = RawClient::connect(server);
     if raw.first_state() == State::AccessDenied {
@@ -64,7 +64,7 @@ fn a_client_that_never_sends_its_parameters_is_closed() {
             TestServer::open(Limits { patience: Duration::from_secs(3), ..long_timeouts() });
         let mut raw = RawClient::connect(&server);
         raw.send_cookie();
-        // RECEIVE_PARAMETERS of iperf3.
+        // iperf3's error RECEIVE_PARAMETERS.
         assert_eq!(server_error(&read_to_end(&mut raw.control)), Some(114));
     });
 }
@@ -90,7 +90,7 @@ fn a_test_of_a_day_is_refused_by_default() {
 
 /// The requested amount would take years.
 #[test]
-fn a_test_of_bytes_ends_at_the_limit() {
+fn a_test_of_bytes_ends_at_the_duration_limit() {
     let limits = Limits { duration: Some(Span::from_millis(300)), ..long_timeouts() };
     let server = TestServer::open(limits);
     for (version, code) in [("3.12", 120), ("3.21", 160)] {
@@ -156,7 +156,7 @@ fn a_session_of_refused_orders_ends_at_the_duration_limit() {
 }
 
 #[test]
-fn ports_are_opened_within_the_range_only() {
+fn a_server_opens_ports_within_the_allowed_range_only() {
     let ports = 29_100..=29_149;
     let server = TestServer::open(Limits { data_ports: Some(ports.clone()), ..long_timeouts() });
     for kind in [Kind::Crr, Kind::UdpRr] {

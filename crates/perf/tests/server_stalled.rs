@@ -32,7 +32,7 @@ fn address(number: usize) -> IpAddr {
     Ipv4Addr::new(127, 0, 1, u8::try_from(number).unwrap() + 1).into()
 }
 
-/// A client at the address `number` that stalls; `None` if the server is busy.
+/// Connects a client that stalls, from the address `number`; `None` if the server is busy.
 fn stalled(server: &TestServer, number: usize, stall: Stall) -> Option<RawClient> {
     let mut raw = RawClient::connect_from(server, address(number));
     if raw.first_state() == State::AccessDenied {
@@ -85,9 +85,9 @@ fn stalled_clients_at_eight_addresses_leave_room_for_a_ninth() {
     }
 }
 
-/// Stalled tests at as many addresses as the server has sessions.
+/// The stalled tests take all sessions of the server, each from another address.
 #[test]
-fn a_stalled_test_gives_way_in_every_state() {
+fn a_test_that_stalls_in_any_state_loses_its_slot() {
     std::thread::scope(|scope| {
         for (stall, sessions) in STALLS.into_iter().zip([9, 6, 11, 5]) {
             scope.spawn(move || {
@@ -95,7 +95,7 @@ fn a_stalled_test_gives_way_in_every_state() {
                 let held: Vec<_> =
                     (0..sessions).filter_map(|number| stalled(&server, number, stall)).collect();
                 assert_eq!(held.len(), sessions, "{stall:?}");
-                // A test whose traffic has just stopped refuses others for a moment.
+                // A test whose traffic has just stopped keeps its slot for a moment.
                 let began = Instant::now();
                 while let Err(error) = measure(&server) {
                     assert!(matches!(error, PerfError::Busy { .. }), "{stall:?}: {error}");
@@ -109,12 +109,12 @@ fn a_stalled_test_gives_way_in_every_state() {
 }
 
 #[test]
-fn a_test_with_traffic_does_not_give_way() {
+fn a_test_with_traffic_keeps_its_slot() {
     let server = TestServer::open(Limits { sessions: 1, ..long_timeouts() });
     let mut busy = stalled(&server, 0, Stall::Running).unwrap();
     busy.keep_sending();
     std::thread::sleep(Duration::from_millis(300));
-    // Lasts longer than a stalled test keeps its slot.
+    // Try for longer than a stalled test keeps its slot.
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(7) {
         assert!(matches!(measure(&server), Err(PerfError::Busy { .. })));
@@ -125,7 +125,7 @@ fn a_test_with_traffic_does_not_give_way() {
 }
 
 #[test]
-fn a_client_that_never_ends_its_test_soon_loses_its_session() {
+fn a_client_that_does_not_end_its_test_loses_its_session_soon() {
     hostile::in_time(|| {
         let patience = Duration::from_secs(2);
         let server = TestServer::open(Limits { patience, ..long_timeouts() });
@@ -189,7 +189,7 @@ fn a_client_that_opens_its_streams_slowly_loses_its_session() {
 }
 
 #[test]
-fn parameters_of_strangers_do_not_end_a_one_off_server() {
+fn clients_that_leave_after_their_parameters_do_not_end_a_one_off_server() {
     for parameters in [
         r#"{"tcp":true,"time":10,"parallel":1}"#,
         r#"{"tcp":true,"time":86400}"#,

@@ -1,4 +1,4 @@
-//! `perf::web` against good servers and against servers that misbehave.
+//! Tests of `perf::web` with correct servers and with servers that misbehave.
 #![allow(clippy::unwrap_used)]
 
 use perf::PerfError;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use testing::Attempt;
 use units::Span;
 
-/// Runs `behave` for each connection of a server while `measure` runs.
+/// Starts a server that runs `behave` for each connection while `measure` runs.
 fn with_server<T>(
     behave: impl Fn(TcpStream, &AtomicBool) + Sync,
     measure: impl FnOnce(SocketAddr) -> T,
@@ -69,8 +69,8 @@ fn answer(mut peer: TcpStream, stop: &AtomicBool, answer: &[u8], closes: bool) {
     }
 }
 
-/// Repeats a measurement that is not right if the machine was disturbed: a request may then have no
-/// answer within its 120 ms, or the 300 ms of the measurement may pass without requests.
+/// Measures, and repeats a wrong measurement if the machine was disturbed: a request may then get
+/// no response within its 120 ms, or the 300 ms of the measurement may pass without requests.
 #[track_caller]
 fn right(measure: impl Fn() -> WebOutcome, is_right: impl Fn(&WebOutcome) -> bool) -> WebOutcome {
     let outcome = testing::undisturbed("short measurement of a web server", |_| {
@@ -111,7 +111,7 @@ fn each_misbehaviour_of_a_server_is_counted_by_its_kind() {
 }
 
 #[test]
-fn a_reset_and_an_early_end_are_different_errors() {
+fn a_tcp_reset_and_an_early_close_are_counted_as_different_errors() {
     let reset = |mut peer: TcpStream, _: &AtomicBool| {
         let mut request = [0; 4096];
         let _ = peer.read(&mut request);
@@ -125,7 +125,7 @@ fn a_reset_and_an_early_end_are_different_errors() {
 }
 
 #[test]
-fn a_server_that_sends_a_byte_at_a_time_stalls_and_does_not_hold_the_client() {
+fn a_response_sent_byte_by_byte_times_out_and_does_not_block_the_client() {
     let drip = |mut peer: TcpStream, stop: &AtomicBool| {
         let _ = peer.read(&mut [0; 4096]);
         let _ = peer.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n");
@@ -139,7 +139,7 @@ fn a_server_that_sends_a_byte_at_a_time_stalls_and_does_not_hold_the_client() {
 }
 
 #[test]
-fn a_server_that_never_stops_sending_does_not_hold_the_client() {
+fn a_server_that_never_stops_sending_does_not_block_the_client() {
     let flood = |mut peer: TcpStream, stop: &AtomicBool| {
         let block = vec![b'x'; 1 << 20];
         let _ = peer.read(&mut [0; 4096]);
@@ -170,7 +170,7 @@ fn a_call_to_stop_ends_a_measurement_of_a_silent_server() {
     assert!(matches!(outcome, Err(PerfError::Interrupted)), "{outcome:?}");
 }
 
-/// Serves with the small server while `measure` runs.
+/// Runs `server` while `measure` runs.
 fn served<T>(server: &WebServer, measure: impl FnOnce(SocketAddr) -> T) -> T {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, stop) = (listener.local_addr().unwrap(), AtomicBool::new(false));
@@ -241,7 +241,7 @@ fn the_latency_of_an_open_loop_includes_a_pause_of_the_server() {
 }
 
 #[test]
-fn https_checks_the_certificate_unless_told_otherwise() {
+fn https_checks_the_certificate_unless_any_certificate_is_trusted() {
     let folder = tempfile::tempdir().unwrap();
     let [certificate, key, other] =
         ["a.pem", "a.key", "b.pem"].map(|name| folder.path().join(name));

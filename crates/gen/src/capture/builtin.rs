@@ -3,7 +3,7 @@ use units::{Bytes, Span};
 use super::Capture;
 use super::conversation::{Conversation, End};
 
-/// The built-in capture of a name: TRex's name without the folder. A built-in capture has the
+/// Returns the built-in capture with this name, which is TRex's name without the folder. It has the
 /// protocol, the directions and about the sizes of TRex's capture, but other bytes.
 pub(super) fn capture(name: &str) -> Option<Capture> {
     let base = name.strip_suffix(".pcap").unwrap_or(name);
@@ -14,13 +14,13 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     CAPTURES.iter().map(|(name, _)| *name)
 }
 
-/// One UDP packet that makes a frame of this size on the wire, its check sequence included.
+/// Returns a capture of one UDP packet whose frame has this size on the wire, FCS included.
 pub(crate) fn udp_frame(size: Bytes) -> Capture {
     let payload = (size.count() as usize).saturating_sub(4 + 14 + 20 + 8);
     Conversation::udp(UDP_PORT).sends(End::Client, "", payload).capture()
 }
 
-/// A connection over which the client sends `bytes` bytes.
+/// Returns a capture of a TCP connection over which the client sends `bytes` bytes.
 pub(crate) fn tcp_conversation(bytes: usize) -> Capture {
     Conversation::tcp(80).sends(End::Client, "", bytes).capture()
 }
@@ -118,7 +118,7 @@ fn packets(count: usize, size: usize) -> Capture {
         .capture()
 }
 
-/// A media stream over UDP: `count` packets of the client, 10 ms apart.
+/// Returns a media stream over UDP: the client sends `count` packets, 10 ms apart.
 fn stream(count: usize, payload: usize) -> Capture {
     (0..count)
         .fold(Conversation::udp(5004), |conversation, _| {
@@ -140,7 +140,7 @@ fn syn() -> Capture {
     capture
 }
 
-/// A DNS query for an A record and its response (RFC 1035).
+/// Returns a DNS query for an A record and its response (RFC 1035).
 fn dns() -> Capture {
     let mut query = vec![0x12, 0x34, 0x01, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in ["www", "example", "com"] {
@@ -186,7 +186,7 @@ fn http_browsing() -> Capture {
         .capture()
 }
 
-/// A conversation with the sizes of a TLS session; its bytes are not TLS.
+/// Returns a conversation with the packet sizes of a TLS session; its bytes are not TLS.
 fn https() -> Capture {
     Conversation::tcp(443)
         .sends(End::Client, "\u{16}\u{3}\u{1}", 220)
@@ -248,7 +248,7 @@ fn rtsp() -> Capture {
         .capture()
 }
 
-/// A video call, with media in both directions.
+/// Returns a video call, with media in both directions.
 fn video() -> Capture {
     (0..60)
         .fold(Conversation::udp(5004), |conversation, _| {
@@ -265,7 +265,7 @@ mod tests {
     use wire::{Layout, Network, Transport};
 
     #[test]
-    fn every_capture_is_valid_ip_with_right_checksums() {
+    fn every_built_in_capture_has_valid_ip_packets_and_checksums() {
         for name in names() {
             let capture = capture(name).unwrap();
             for packet in &capture.packets {

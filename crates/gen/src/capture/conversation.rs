@@ -28,7 +28,7 @@ impl Conversation {
         Self::new(UDP, port)
     }
 
-    /// A TCP connection, which begins with the handshake.
+    /// Starts a TCP connection to `port` with the handshake.
     pub(super) fn tcp(port: u16) -> Self {
         let mut this = Self::new(TCP, port);
         this.segment(End::Client, SYN, &[]);
@@ -72,7 +72,7 @@ impl Conversation {
         self
     }
 
-    /// Sends a text and `len` bytes behind the text.
+    /// Sends `text`, padded with letters to `len` bytes.
     pub(super) fn sends(self, end: End, text: &str, len: usize) -> Self {
         let mut bytes = text.as_bytes().to_vec();
         bytes.extend((text.len()..len).map(|n| b'a' + (n % 23) as u8));

@@ -20,7 +20,7 @@ pub(super) struct Bases {
     pub(super) tcp6: Vec<u8>,
     pub(super) udp6: Vec<u8>,
     pub(super) echo: Vec<u8>,
-    /// The frames above, ARP and neighbour discovery, and frames with VLAN tags.
+    /// The frames of the fields above, frames of ARP and neighbour discovery, and tagged frames.
     pub(super) valid: Vec<Vec<u8>>,
 }
 
@@ -45,7 +45,7 @@ impl Bases {
         Self { addresses: addresses.clone(), tcp, udp, tcp6, udp6, echo, valid }
     }
 
-    /// A valid datagram to a port where no program listens, in a frame of about `len` bytes.
+    /// Writes a valid datagram to a port where no program listens, in a frame of about `len` bytes.
     pub(super) fn ordinary(&self, len: usize, frame: &mut Vec<u8>) {
         frame.clear();
         frame.extend(&self.udp);
@@ -115,7 +115,7 @@ pub(super) fn put(frame: &mut [u8], at: usize, value: u16) {
     }
 }
 
-/// The frame with these addresses and ports, and right checksums.
+/// Returns the frame with these addresses and ports, and with valid checksums.
 fn addressed(frame: &[u8], addresses: &Addresses) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let Some(layout) = Layout::parse(&frame) else { return frame };
@@ -144,7 +144,7 @@ fn addressed(frame: &[u8], addresses: &Addresses) -> Vec<u8> {
     frame
 }
 
-/// An echo request (RFC 792) with the addresses of `udp`.
+/// Returns an ICMP echo request (RFC 792) with the addresses of `udp`.
 fn echo(udp: &[u8]) -> Vec<u8> {
     let mut frame = udp.to_vec();
     let at = MAC_HEADER + 20;
@@ -158,7 +158,7 @@ fn first(capture: &crate::Capture) -> Vec<u8> {
     capture.packets.first().map(|packet| packet.bytes.clone()).unwrap_or_default()
 }
 
-/// The first segment with data of a connection.
+/// Returns the frame of a connection's first TCP data segment.
 fn data_segment() -> Vec<u8> {
     let capture = tcp_conversation(TCP_DATA);
     let longest = capture.packets.iter().max_by_key(|packet| packet.bytes.len());

@@ -1,4 +1,4 @@
-//! A function for each kind of frame.
+//! Writes malformed frames: a function for each `Kind`.
 
 use super::base::{Bases, insert_tags, put, seal, seal_ipv4};
 use super::{Kind, Random};
@@ -153,7 +153,7 @@ fn options(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
     }
 }
 
-/// Options of one byte, options of the right length, and options whose length is 0, 1 or beyond the
+/// Appends options: of one byte, with the right length, or with a length of 0, 1 or beyond the
 /// header.
 fn option_bytes(random: &mut Random, frame: &mut Vec<u8>, count: usize) {
     let end = frame.len() + count;

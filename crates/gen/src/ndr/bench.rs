@@ -13,7 +13,7 @@ pub struct Bench {
     pub goals: Vec<Goal>,
     pub lowest: Option<Frequency>,
     pub highest: Option<Frequency>,
-    /// The duration of each measurement of latency; `None` for none.
+    /// Duration of each latency measurement; `None` disables them.
     pub latency: Option<Span>,
     pub back_to_back: bool,
 }
@@ -24,8 +24,8 @@ pub struct SizeResult {
     pub goals: Vec<GoalResult>,
     pub highest: Frequency,
     pub lowest: Frequency,
-    /// The packets a second that the device's rings took while the generator offered its highest
-    /// rate, if the rings were full: packets that a full ring refuses cost the generator less.
+    /// The rate that the device's rings accepted at the generator's highest rate, if the rings were
+    /// full. It matters because a refused packet costs the generator less than an accepted one.
     pub taken: Option<Frequency>,
     pub latency: Vec<LatencyAt>,
     pub back_to_back: Option<BackToBack>,
@@ -33,12 +33,12 @@ pub struct SizeResult {
     pub invalid_trials: u32,
     /// The number of invalid trials by reason.
     pub invalid_kinds: BTreeMap<&'static str, u32>,
-    /// Duplicates in all valid trials, as are the counts below.
+    /// Number of duplicates in all valid trials. The counts below also cover all valid trials.
     pub duplicates: u64,
     pub reordered: u64,
     pub returned: u64,
     pub foreign: u64,
-    /// Different packets that arrived.
+    /// Number of distinct packets that arrived.
     pub received: u64,
     /// The reason why the test ended without results for all goals.
     pub stopped: Option<Stop>,
@@ -48,15 +48,14 @@ pub struct SizeResult {
 #[derive(Debug, Clone, Copy)]
 struct Calibrated {
     highest: Frequency,
-    /// The generator's rate limits the load, not the user.
+    /// True if the generator's rate sets `highest`; false if the user does.
     limited: bool,
     /// The rate at which the device accepted frames, if its rings were full.
     taken: Option<Frequency>,
 }
 
-/// Trials without a returned packet, although the device has forwarded packets at this load or a
-/// higher one before. The search records them once the device forwards again: a device that has
-/// died has no rate.
+/// Trials in which no packet came back, at loads up to the highest that the device has forwarded.
+/// The search records them only once the device forwards again, because a dead device has no rate.
 #[derive(Debug, Default)]
 struct Silence {
     trials: Vec<(Frequency, Span, Observed)>,
@@ -65,7 +64,8 @@ struct Silence {
 }
 
 impl Silence {
-    /// True if no packet of a valid trial came back at such a load; keeps the trial then.
+    /// Returns true if a valid trial got no packet back at a load that the device has forwarded
+    /// before, and keeps such a trial.
     fn begins(&mut self, load: Frequency, duration: Span, trial: &Trial) -> bool {
         if trial.received > 0 {
             self.forwarded = self.forwarded.filter(|before| *before > load).or(Some(load));
@@ -80,10 +80,10 @@ impl Silence {
     }
 }
 
-/// A test that ended early.
+/// The reason why a test ended early.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stop {
-    /// `times` trials, in sequence or in all, were invalid.
+    /// `times` trials, consecutive or in total, were invalid.
     Invalid {
         load: Frequency,
         reason: Invalid,
@@ -101,21 +101,21 @@ pub enum Stop {
     Cancelled,
 }
 
-/// RFC 2544's latency, at a share of the rate found.
+/// Latency (RFC 2544) at `percent` % of the rate found.
 #[derive(Debug, Clone)]
 pub struct LatencyAt {
     pub percent: u32,
     pub trial: Trial,
 }
 
-/// RFC 9004's back-to-back frames.
+/// Result of the back-to-back test (RFC 9004).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BackToBack {
     /// The mean over the repeats of the longest burst without loss.
     pub frames: f64,
     /// The rate at which the generator sent the frames.
     pub rate: Frequency,
-    /// True if even the longest burst lost nothing.
+    /// True if even the longest burst of the test lost no frame.
     pub at_maximum: bool,
     /// The size of the device's buffer as a time, corrected for the frames that leave during the
     /// burst.
@@ -296,7 +296,7 @@ impl Bench {
         Ok(result)
     }
 
-    /// The highest load: the load that the user asked for, or the rate that the generator reaches.
+    /// Determines the highest load: the user's, or the rate that the generator reaches.
     ///
     /// Packets that a slow device's full ring refused count too: otherwise the device's limit would
     /// pass for the generator's. Refused packets cost the generator less than others, so the result
@@ -325,7 +325,7 @@ impl Bench {
         Ok(Calibrated { highest: best.times(SAFE), limited: true, taken })
     }
 
-    /// The minimum duration of a final trial over all goals.
+    /// Returns the minimum duration of a final trial over all goals.
     fn shortest_trial(&self) -> Span {
         let trials = self.goals.iter().map(|goal| goal.final_trial);
         trials.fold(Span::from_secs(1), Span::min)
@@ -367,7 +367,7 @@ impl Bench {
 }
 
 impl GoalResult {
-    /// The load that the device forwards within the goal, if there is one.
+    /// Returns the load that the device forwards within the goal, if there is one.
     pub fn load(&self) -> Option<Frequency> {
         match self.verdict {
             Verdict::Found { lower, .. } => Some(lower),
@@ -376,7 +376,7 @@ impl GoalResult {
         }
     }
 
-    /// Whether the generator limits the result, not the device.
+    /// True if the generator limits the result, not the device.
     pub(super) fn is_limited(&self) -> bool {
         matches!(self.verdict, Verdict::GeneratorLimited { .. })
     }
@@ -389,7 +389,7 @@ impl SizeResult {
     }
 }
 
-/// The longest burst without loss, by bisection (RFC 9004 section 5).
+/// Finds the longest burst without loss, by bisection (RFC 9004 section 5).
 fn back_to_back(
     tester: &mut dyn Tester,
     rate: Frequency,
@@ -440,16 +440,16 @@ fn back_to_back(
     Ok(Some(BackToBack { frames, rate, at_maximum, buffer }))
 }
 
-/// The lowest load, if the user gives none: a tenth of the rate that the device forwarded under the
-/// highest load, but high enough that a short trial is unlikely to miss a loss of one in a
-/// thousand.
+/// Returns the lowest load if the user gives none: a tenth of the rate that the device forwarded
+/// under the highest load. It is at least so high that a short trial is unlikely to miss a loss of
+/// one in a thousand.
 fn default_lowest(forwarded: Frequency, trial: Span) -> Frequency {
     let forwarded = forwarded.events();
     let enough = ENOUGH_PACKETS / trial.secs_f64().max(1e-3);
     Frequency::per_second((forwarded / 10.0).max((forwarded / 2.0).min(enough)).max(1.0))
 }
 
-/// A rate beyond any port's.
+/// A rate above that of any port.
 const BEYOND_ALL: Frequency = Frequency::of(1e8);
 pub(super) const CALIBRATION: Span = Span::from_millis(300);
 /// The share of its highest rate that the generator keeps steadily.

@@ -7,16 +7,17 @@ pub struct Goal {
     pub loss: Share,
     /// Duration of a final trial: shorter trials decide nothing.
     pub final_trial: Span,
-    /// The sum of the trials' durations at one load.
+    /// Total duration of the trials at one load.
     pub duration_sum: Span,
-    /// The share of this sum that bad trials may have.
+    /// Maximum share of `duration_sum` that bad trials may take.
     pub exceed: Share,
     /// The relative distance of the bounds at which the search ends.
     pub width: Share,
 }
 
 impl Goal {
-    /// Final trials of 1 s, 20 s in all, of which half may be bad, and bounds 0.5 % apart.
+    /// Returns a goal with this loss ratio: final trials of 1 s, 20 s in total, of which half may
+    /// be bad, and bounds 0.5 % apart.
     pub fn with_loss(loss: Share) -> Self {
         Self {
             loss,
@@ -27,7 +28,7 @@ impl Goal {
         }
     }
 
-    /// RFC 2544's throughput: no loss in 60 s.
+    /// Returns the goal of RFC 2544's throughput: no loss in 60 s.
     pub fn rfc_2544() -> Self {
         Self {
             loss: Share::ZERO,
@@ -46,7 +47,8 @@ impl Goal {
         }
     }
 
-    /// The steps on the way to the goal: less time at each load and wider bounds first.
+    /// Returns the steps on the way to the goal. Earlier steps spend less time at each load and
+    /// have wider bounds.
     pub(super) fn targets(&self) -> Vec<Target> {
         let sum = self.duration_sum.secs_f64();
         let trial = self.final_trial.secs_f64();

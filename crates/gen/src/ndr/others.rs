@@ -27,7 +27,7 @@ impl Waits {
         Self(waits)
     }
 
-    /// The longest time that one thread has waited since `before`.
+    /// Returns the longest time that a single thread has waited since `before`.
     pub(super) fn longest_since(&self, before: &Self) -> Span {
         let since = |(thread, waited): (&u32, &u64)| {
             waited.saturating_sub(before.0.get(thread).copied().unwrap_or(0))
@@ -36,7 +36,7 @@ impl Waits {
     }
 }
 
-/// The entries of a folder whose names are numbers.
+/// Lists the entries of a folder whose names are numbers.
 fn numbered(folder: &Path) -> impl Iterator<Item = (u32, std::path::PathBuf)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| {
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_maximum_wait_of_a_single_thread_counts() {
+    fn the_longest_cpu_wait_of_a_single_thread_is_measured() {
         let before = Waits([(1, 5_000), (2, 900)].into());
         let after = Waits([(1, 5_100), (2, 1_400), (3, 300)].into());
         assert_eq!(after.longest_since(&before), Span::from_nanos(500));

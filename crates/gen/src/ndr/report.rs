@@ -7,7 +7,7 @@ use super::search::{GoalResult, Verdict};
 use super::tester::Invalid;
 use crate::Frequency;
 
-/// The result of each size, in lines for a terminal.
+/// Returns the result of each frame size as lines for a terminal.
 pub fn text(results: &[(String, SizeResult)]) -> String {
     let mut out = String::new();
     for (name, result) in results {
@@ -25,7 +25,7 @@ pub fn text(results: &[(String, SizeResult)]) -> String {
     out
 }
 
-/// The report of RFC 2544 section 26 and RFC 9004, in Markdown.
+/// Returns the report of RFC 2544 section 26 and RFC 9004 in Markdown.
 pub fn markdown(results: &[(String, SizeResult)], environment: &[(String, String)]) -> String {
     let mut out = String::from("# Benchmark of a device\n\n");
     for (key, value) in environment {
@@ -105,7 +105,7 @@ pub fn markdown(results: &[(String, SizeResult)], environment: &[(String, String
     out
 }
 
-/// All results as one document.
+/// Returns all results as one JSON document.
 pub fn json(results: &[(String, SizeResult)]) -> Value {
     let sizes: Vec<Value> = results.iter().map(|(name, result)| size(name, result)).collect();
     json!({
@@ -178,7 +178,7 @@ fn size(name: &str, result: &SizeResult) -> Value {
     })
 }
 
-/// A verdict as text.
+/// Returns a goal's verdict as text.
 pub(super) fn verdict(goal: &GoalResult) -> String {
     let is_lossless = goal.goal.loss.is_zero();
     match goal.verdict {

@@ -9,9 +9,8 @@ use crate::Frequency;
 /// The search, as pure code: returns the next trial to make, and takes its result.
 ///
 /// For each measured load the search keeps the durations of good and bad trials, and decides as
-/// MLRsearch does: a load is a lower bound if even bad results in all the remaining time would not
-/// exceed the goal's share of bad time, and an upper bound if the bad time exceeds that share
-/// already.
+/// MLRsearch does. A load is an upper bound once the bad time exceeds the goal's share of bad time.
+/// It is a lower bound once even bad results in all the remaining time would not exceed that share.
 #[derive(Debug, Clone)]
 pub struct Search {
     goals: Vec<Goal>,
@@ -22,7 +21,7 @@ pub struct Search {
     is_limited: bool,
     loads: Vec<Load>,
     results: Vec<GoalResult>,
-    /// The load that is being decided, and the number of the target that needs it.
+    /// The load under measurement, and the index of the target that needs its verdict.
     open: Option<(f64, usize)>,
     /// Steps in the current direction since the last change of direction.
     expansions: u32,
@@ -100,7 +99,7 @@ impl Search {
         }
     }
 
-    /// The results of the goals that are decided.
+    /// Returns the results of the goals decided so far.
     pub fn results(&self) -> &[GoalResult] {
         &self.results
     }
@@ -146,7 +145,7 @@ impl Search {
         }
     }
 
-    /// The target whose load the search is deciding.
+    /// Returns the target whose load the search is deciding.
     fn open_target(&self) -> Option<Target> {
         let (_, number) = self.open?;
         self.goals.get(self.current)?.targets().get(number).copied()
@@ -211,7 +210,7 @@ impl Search {
         }
     }
 
-    /// The verdict of a target, or the load to measure next.
+    /// Returns the verdict of a target, or else the load to measure next.
     fn choose(&mut self, target: &Target, looser: Option<&Target>) -> Result<Verdict, f64> {
         let (lower, upper) = self.bounds(target);
         // The bounds of the looser target are the first candidates.
@@ -270,14 +269,15 @@ impl Search {
         }
     }
 
-    /// The factor of the next step away from a bound. The width of steps doubles each time.
+    /// Returns the factor of the next step away from a bound. Each step is twice as wide as the
+    /// previous step.
     fn step(&mut self, target: &Target) -> f64 {
         let factor = (1.0 - target.width).powi(1 << self.expansions.min(12));
         self.expansions += 1;
         factor.max(SMALLEST_STEP)
     }
 
-    /// The lowest upper bound, and the highest lower bound below it.
+    /// Returns `(lower, upper)`: the lowest upper bound, and the highest lower bound below it.
     fn bounds(&self, target: &Target) -> (Option<f64>, Option<f64>) {
         let of = |bound| {
             let is = move |known: &&Load| known.bound(target) == bound;
@@ -290,22 +290,23 @@ impl Search {
         (lower, upper)
     }
 
-    /// The mean rate forwarded at a load.
+    /// Returns the mean rate that the device forwarded at a load.
     fn forwarded_at(&self, load: f64) -> f64 {
         let Some(known) = self.loads.iter().find(|known| known.load == load) else { return load };
         let sum: f64 = known.trials.iter().map(|trial| trial.forwarded).sum();
         sum / known.trials.len().max(1) as f64
     }
 
-    /// The conditional throughput: the load less the loss, without the worst trials that the goal's
-    /// share of bad time permits.
+    /// Returns the conditional throughput: the load less the loss. It leaves out the worst trials
+    /// that the goal's share of bad time permits.
     fn forwarded(&self, load: f64, target: &Target) -> f64 {
         let by_loss = |a: &Measured, b: &Measured| a.loss.total_cmp(&b.loss);
         let trial = self.typical(load, target, by_loss, |_| true);
         trial.map_or(load, |trial| trial.offered * (1.0 - trial.loss))
     }
 
-    /// The rate that the generator sent in the good trials which make the load a lower bound.
+    /// Returns the rate that the generator sent in the good trials that make the load a lower
+    /// bound.
     fn offered(&self, load: f64, target: &Target) -> Frequency {
         let by_rate = |a: &Measured, b: &Measured| b.offered.total_cmp(&a.offered);
         let trial = self.typical(load, target, by_rate, |trial| trial.loss <= target.loss);
@@ -337,7 +338,7 @@ impl Search {
 }
 
 impl Load {
-    /// MLRsearch's load classification.
+    /// Classifies the load for a target, as MLRsearch does.
     fn bound(&self, target: &Target) -> Bound {
         let (mut good_long, mut bad_long, mut good_short, mut bad_short) = (0.0, 0.0, 0.0, 0.0);
         for trial in &self.trials {
@@ -374,8 +375,8 @@ impl Measured {
     }
 }
 
-/// The load half way between the bounds in whole steps of `width`, so that the last interval is
-/// about one width.
+/// Returns the load half way between the bounds, in whole steps of `width`, so that the last
+/// interval is about one width.
 fn split(lower: f64, upper: f64, width: f64) -> f64 {
     let steps = ((lower / upper).ln() / (1.0 - width).ln()).ceil().max(2.0);
     let half = (steps / 2.0).floor().max(1.0);

@@ -19,7 +19,7 @@ pub struct Trial {
     pub sent: u64,
     /// Sent packets for which the device's ring had no room: the device lost them.
     pub ring_full: u64,
-    /// Different packets that came back, including late packets.
+    /// Distinct packets that came back, including late packets.
     pub received: u64,
     pub late: u64,
     pub duplicates: u64,
@@ -39,7 +39,7 @@ pub struct Trial {
 pub enum Invalid {
     /// The generator sent too few packets.
     Generator { planned: u64, sent: u64, reached: Frequency },
-    /// The receiving side lost packets itself.
+    /// This machine dropped packets that had arrived.
     Sink { drops: u64 },
     /// The receiving port may have been full for a time. As with [`Self::Busy`], the trial is
     /// invalid with or without missing packets.
@@ -61,7 +61,7 @@ pub trait Tester {
 #[derive(Debug)]
 pub struct PortTester<'a> {
     pub lanes: &'a mut [Lane],
-    /// The plan of the packets, which are stamped.
+    /// The plan of the packets. Every packet carries a stamp.
     pub plan: Arc<Plan>,
     pub threads: usize,
     pub cancel: Arc<AtomicBool>,
@@ -110,7 +110,7 @@ impl Tester for PortTester<'_> {
 }
 
 impl Trial {
-    /// The share of the sent packets that did not arrive in time.
+    /// Returns the share of the sent packets that did not arrive in time.
     pub fn loss(&self) -> f64 {
         let in_time = self.received.saturating_sub(self.late);
         match self.sent {
@@ -130,7 +130,7 @@ impl Trial {
         Observed { offered, loss: self.loss(), forwarded: self.forwarded() }
     }
 
-    /// The rate at which the device forwarded in time.
+    /// Returns the rate of the packets that the device forwarded in time.
     pub fn forwarded(&self) -> Frequency {
         let in_time = self.received.saturating_sub(self.late);
         Frequency::per_second(in_time as f64 / self.duration.secs_f64().max(1e-9))
@@ -138,7 +138,7 @@ impl Trial {
 }
 
 impl Invalid {
-    /// The reason without numbers, for counts of invalid trials.
+    /// Names the reason without its numbers, to count invalid trials by reason.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Generator { .. } => "slow generator",
@@ -234,9 +234,9 @@ fn trial(load: Frequency, duration: Span, outcome: &Outcome, waited: Span) -> Tr
     }
 }
 
-/// The reason why a trial is invalid if this machine may have stalled the device: a packet thread
-/// of a device forwards nothing while it waits for its CPU. Packets lost in a pause without such a
-/// wait are the device's loss.
+/// Returns the reason why a trial is invalid if this machine may have stalled the device: a
+/// device's packet thread forwards nothing while it waits for its CPU. Packets lost in a pause
+/// without such a wait are the device's loss.
 fn stalled(duration: Span, outcome: &Outcome, waited: Span) -> Option<Invalid> {
     let paused = |stream: &StreamCounts| {
         let bound = SHORTEST_STALL + duration / stream.received.max(1) * STALL_PACKETS;
@@ -247,16 +247,16 @@ fn stalled(duration: Span, outcome: &Outcome, waited: Span) -> Option<Invalid> {
     (waited > bound).then_some(Invalid::Busy { gap, waited })
 }
 
-/// Maximum delay after a trial's end at which a packet still counts. A device whose queue grows
-/// forwards less than it is offered, even if it loses nothing in a short trial: its later packets
-/// count as lost. The share of the trial equals the width of the bounds, so that the error is no
-/// larger.
+/// Returns the maximum delay after a trial's end at which a packet still counts. A device whose
+/// queue grows forwards less than its load, even if it loses nothing in a short trial: its later
+/// packets count as lost. The delay's share of the trial equals the width of the bounds, so that
+/// the error is no larger.
 fn grace(duration: Span) -> Span {
     Span::from_secs_f64(duration.secs_f64() * run::TOLERANCE).max(SHORTEST_GRACE)
 }
 
-/// Maximum duration of a burst after this machine stalled: a longer burst would overflow the
-/// device's queue.
+/// Returns the maximum duration of a burst after this machine stalled: a longer burst would
+/// overflow the device's queue.
 fn burst(load: Frequency) -> Span {
     let packets = Span::from_secs_f64(BURST_PACKETS / load.events().max(1.0));
     packets.clamp(SHORTEST_BURST, LONGEST_BURST)

@@ -6,8 +6,8 @@ use super::search::{Observed, Search, Step};
 use super::tester::DRAIN;
 use crate::Frequency;
 
-/// The usual duration of a search, without the measurements after it. Runs the search on a model of
-/// a device that loses exactly the packets beyond its rate.
+/// Estimates the duration of a search, without the measurements after it. Runs the search on a
+/// model of a device that loses exactly the packets beyond its rate.
 #[must_use]
 pub fn usual_time(goals: &[Goal]) -> Span {
     let per_second = Frequency::per_second;

@@ -14,7 +14,7 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// `None`, with a mistake, if the node is no block of keys.
+    /// Returns the keys of a node; `None`, with a mistake, if the node is no block of keys.
     pub(super) fn of(node: &'a Node, what: &'static str, mistakes: &mut Mistakes) -> Option<Self> {
         match &node.value {
             Value::Map(entries) => Some(Self { line: node.line, what, entries, asked: Vec::new() }),
@@ -26,13 +26,13 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The value of a key; the last value of a repeated key, as in TRex.
+    /// Returns the value of a key; if the key is repeated, its last value, as in TRex.
     pub(super) fn find(&mut self, key: &'static str) -> Option<&'a Node> {
         self.asked.push(key);
         self.peek(key)
     }
 
-    /// The value of a key; the key does not count as read.
+    /// Returns the value of a key, which does not count as read.
     pub(super) fn peek(&self, key: &str) -> Option<&'a Node> {
         self.entries.iter().rev().find(|entry| entry.key == key).map(|entry| &entry.value)
     }
@@ -58,7 +58,7 @@ impl<'a> Fields<'a> {
         number(node, key, mistakes)
     }
 
-    /// A whole number from 0 to `most`.
+    /// Reads a whole number from 0 to `most`.
     pub(super) fn whole(
         &mut self,
         key: &'static str,
@@ -80,7 +80,7 @@ impl<'a> Fields<'a> {
         truth
     }
 
-    /// A number of microseconds.
+    /// Reads a number of microseconds.
     pub(super) fn micros(&mut self, key: &'static str, mistakes: &mut Mistakes) -> Option<Span> {
         let node = self.find(key)?;
         micros(node, key, mistakes)
@@ -129,7 +129,7 @@ pub(super) fn scalar<'a>(node: &'a Node, key: &str, mistakes: &mut Mistakes) -> 
     }
 }
 
-/// A key without a value is an empty list, as in TRex.
+/// Reads a list. A key without a value is an empty list, as in TRex.
 pub(super) fn list<'a>(node: &'a Node, key: &str, mistakes: &mut Mistakes) -> Option<&'a [Node]> {
     match &node.value {
         Value::List(list) => Some(list),
@@ -163,7 +163,7 @@ pub(super) fn micros(node: &Node, key: &str, mistakes: &mut Mistakes) -> Option<
     Some(Span::from_secs_f64(micros / 1e6))
 }
 
-/// The digits are hexadecimal after `0x` and octal after `0`, as in TRex's parser.
+/// Parses a whole number: hexadecimal after `0x` and octal after `0`, as in TRex's parser.
 pub(super) fn whole(node: &Node, key: &str, most: u64, mistakes: &mut Mistakes) -> Option<u64> {
     let text = scalar(node, key, mistakes)?;
     let (digits, radix) = match text.trim() {
@@ -195,7 +195,7 @@ pub(super) fn address(node: &Node, key: &str, mistakes: &mut Mistakes) -> Option
     address
 }
 
-/// A truth value of YAML 1.1, as TRex's parser reads it.
+/// Parses a YAML 1.1 boolean, as TRex's parser does.
 pub(super) fn truth(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "y" | "on" | "1" => Some(true),

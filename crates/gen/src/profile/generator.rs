@@ -90,13 +90,13 @@ pub(super) fn pools(
     pools
 }
 
-/// A pool with mistakes, which keeps templates that name the pool from being reported, too.
+/// Returns a placeholder for a pool with mistakes, so that templates may still name the pool.
 fn unread(name: String) -> Pool {
     let range = (Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED);
     pool(&name, range, Distribution::Sequential, Shared::default())
 }
 
-/// The index of the pool `name`. The default pool is the first pool, as in TRex.
+/// Returns the index of the pool `name`; without a name, the first pool, as in TRex.
 pub(super) fn find(
     pools: &[Pool],
     key: &str,
@@ -114,7 +114,7 @@ pub(super) fn find(
     })
 }
 
-/// The keys of the format before TRex 1.5, which some published profiles still have.
+/// Reads the keys of the format before TRex 1.5, which some published profiles still have.
 fn legacy(
     fields: &mut Fields<'_>,
     pools: &mut Pools,
@@ -181,7 +181,7 @@ fn pool(
     Pool { name: name.to_owned(), first, last, distribution, dual_port_mask, tcp_aging, udp_aging }
 }
 
-/// The range from `first` to the address of another key, which must not be lower.
+/// Reads the range from `first` to the address in the key `end`, which must not be lower.
 fn range(
     fields: &Fields<'_>,
     first: Option<Ipv4Addr>,

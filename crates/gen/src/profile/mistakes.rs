@@ -25,7 +25,7 @@ impl Mistakes {
         self.found.is_empty()
     }
 
-    /// Line and message of each mistake.
+    /// Returns line and message of each mistake.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &str)> {
         self.found.iter().map(|(line, message)| (*line, message.as_str()))
     }

@@ -2,7 +2,7 @@ use super::Mistakes;
 use super::fields::{Fields, list, scalar, whole};
 use super::tree::{Node, Value};
 
-/// The ports of TRex's platform file (`trex_cfg.yaml`), as texts for
+/// Reads the ports of TRex's platform file (`trex_cfg.yaml`), as texts for
 /// [`PortSpec`](crate::run::PortSpec). The file's other keys concern DPDK.
 pub fn ports_of_platform(file: &str, text: &str) -> Result<Vec<String>, Mistakes> {
     let mut mistakes = Mistakes::of(file);
@@ -51,7 +51,7 @@ fn read(text: &str, mistakes: &mut Mistakes) -> Option<Vec<String>> {
     Some(ports)
 }
 
-/// A MAC address as a text or as a list of bytes.
+/// Reads a MAC address, written as a text or as a list of bytes.
 fn mac(node: &Node, key: &str, mistakes: &mut Mistakes) -> Option<String> {
     let Value::List(bytes) = &node.value else {
         return scalar(node, key, mistakes).map(str::to_owned);

@@ -191,7 +191,7 @@ fn addresses_in_mac(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Address
     }
 }
 
-/// The destination's MAC address in profiles of old versions, which TRex no longer reads.
+/// Checks the destination's MAC address in old profiles; TRex no longer reads this key.
 fn destination_mac(fields: &mut Fields<'_>, mistakes: &mut Mistakes, notes: &mut Vec<String>) {
     let Some(node) = fields.find("mac") else { return };
     let Some(bytes) = list(node, "mac", mistakes) else { return };
@@ -207,8 +207,8 @@ fn destination_mac(fields: &mut Fields<'_>, mistakes: &mut Mistakes, notes: &mut
     ));
 }
 
-/// An old key beside `w` for the number of flows with one pair of addresses, which TRex no longer
-/// reads.
+/// Checks an old key for the number of flows with one pair of addresses. TRex no longer reads this
+/// key, only `w`.
 pub(super) fn former_window(
     fields: &mut Fields<'_>,
     mistakes: &mut Mistakes,
@@ -223,7 +223,7 @@ pub(super) fn former_window(
     }
 }
 
-/// Keys of TRex's timer wheel, which are only checked: the scheduler here needs no settings.
+/// Checks the keys of TRex's timer wheel, which have no effect: the scheduler needs no settings.
 fn timer_wheel(fields: &mut Fields<'_>, mistakes: &mut Mistakes, notes: &mut Vec<String>) {
     let Some(node) = fields.find("tw") else { return };
     let Some(mut wheel) = Fields::of(node, "`tw`", mistakes) else { return };

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// The text of a shipped profile, named by its file name with or without TRex's folder `cap2`.
+/// Returns the text of a shipped profile. `path`: the file name, alone or in TRex's folder `cap2`.
 pub fn shipped(path: &Path) -> Option<&'static str> {
     let folder = path.parent()?;
     if !folder.as_os_str().is_empty() && folder != Path::new("cap2") {
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shipped_profile_is_found_with_and_without_trexs_folder_and_in_no_other() {
+    fn a_shipped_profile_is_found_without_a_folder_and_in_cap2_only() {
         for path in ["imix_64.yaml", "cap2/imix_64.yaml"] {
             assert!(shipped(Path::new(path)).is_some(), "{path}");
         }

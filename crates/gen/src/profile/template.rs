@@ -5,7 +5,7 @@ use super::tree::Node;
 use super::{EditContent, PayloadEdit, Plugin, Template};
 use crate::Frequency;
 
-/// A template without the profile's defaults.
+/// A template before the profile's defaults are applied.
 pub(super) struct ReadTemplate {
     pub(super) template: Template,
     pub(super) own_capture_times: Option<bool>,
@@ -113,7 +113,7 @@ fn limit(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Option<u32> {
     fields.whole("limit", u64::from(u32::MAX), mistakes).map(|limit| limit as u32)
 }
 
-/// Keys of encapsulated captures.
+/// Checks the keys of encapsulated captures.
 fn tunnels(fields: &mut Fields<'_>, mistakes: &mut Mistakes) {
     if let Some(node) = fields.find("max_ip_tunnels")
         && whole(node, "max_ip_tunnels", u64::from(u16::MAX), mistakes) == Some(0)
@@ -141,7 +141,7 @@ fn plugin(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Option<Plugin> {
     })
 }
 
-/// A description of the part of TRex's plug-in that this generator lacks.
+/// Describes the part of TRex's plug-in that this generator lacks.
 fn not_done(plugin: Plugin) -> &'static str {
     match plugin {
         Plugin::Rtsp => {
@@ -160,7 +160,7 @@ fn not_done(plugin: Plugin) -> &'static str {
     }
 }
 
-/// The directions of a capture's connections: true if the server begins.
+/// Reads the directions of a capture's connections: true if the server begins.
 fn directions(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Vec<bool> {
     let Some(node) = fields.find("flows_dirs") else { return Vec::new() };
     let Some(nodes) = list(node, "flows_dirs", mistakes) else { return Vec::new() };

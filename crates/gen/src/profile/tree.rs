@@ -34,7 +34,7 @@ impl Node {
         }
         let mut open: Vec<Open> = Vec::new();
         let mut nodes = 0usize;
-        // The values with an anchor (`&name`), by the parser's numbers, which begin at 1.
+        // The values with an anchor (`&name`), by the parser's anchor numbers, which begin at 1.
         let mut anchors: HashMap<usize, Self> = HashMap::new();
         let mut parser = Parser::new_from_str(text);
         while let Some(event) = parser.next_event() {
@@ -104,8 +104,8 @@ impl Node {
         None
     }
 
-    /// The number of values, this one included. The recursion has a bound: `n` nested aliases have
-    /// `n * n / 2` values in all, which count towards the limit.
+    /// Counts the values of the tree, the root included. The recursion has a bound: `n` nested
+    /// aliases have `n * n / 2` values in total, which count towards the limit.
     fn size(&self) -> usize {
         match &self.value {
             Value::Scalar(_) => 1,

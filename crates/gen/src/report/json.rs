@@ -5,7 +5,7 @@ use super::table::missed;
 use crate::Plan;
 use crate::run::{LaneCounts, Outcome, StreamCounts};
 
-/// A run as one document.
+/// Returns the results of a run as one JSON document.
 pub fn document(plan: &Plan, multiplier: f64, outcome: &Outcome) -> Value {
     let (sent, received) = (outcome.sent(), outcome.received());
     json!({
@@ -39,7 +39,7 @@ pub fn document(plan: &Plan, multiplier: f64, outcome: &Outcome) -> Value {
     })
 }
 
-/// A document of a planned run that sent nothing.
+/// Returns the JSON document of a run that was only planned and sent nothing.
 pub fn planned(plan: &Plan, multiplier: f64, duration: Span) -> Value {
     let packets = plan.packet_rate(multiplier);
     json!({

@@ -5,7 +5,7 @@ use units::Span;
 use crate::Plan;
 use crate::run::{LaneCounts, Outcome, Snapshot, StreamCounts};
 
-/// TRex's table of a running test, with the rates since an earlier snapshot.
+/// Formats TRex's table of a running test, with the rates since the snapshot `before`.
 pub fn live_table(plan: &Plan, multiplier: f64, before: &Snapshot, now: &Snapshot) -> String {
     let span = now.elapsed.saturating_sub(before.elapsed).secs_f64().max(1e-9);
     let rate = |of: fn(&LaneCounts) -> u64| {
@@ -62,8 +62,8 @@ pub fn live_table(plan: &Plan, multiplier: f64, before: &Snapshot, now: &Snapsho
     out
 }
 
-/// The summary: the result, the lines that TRex prints at the end of a test, and facts that TRex
-/// does not print.
+/// Formats the summary: the result, the lines that TRex prints at the end of a test, and facts
+/// that TRex does not print.
 pub fn summary(outcome: &Outcome) -> String {
     let mut out = answer(outcome);
     let span = outcome.actual.secs_f64().max(1e-9);
@@ -141,7 +141,7 @@ pub fn summary(outcome: &Outcome) -> String {
     out
 }
 
-/// The sent packets, their rates, and the packets that did not arrive.
+/// Formats the sent packets, their rates, and the packets that did not arrive.
 fn answer(outcome: &Outcome) -> String {
     let span = outcome.actual.secs_f64().max(1e-9);
     let (sent, received) = (outcome.sent(), outcome.received());
@@ -164,7 +164,8 @@ fn answer(outcome: &Outcome) -> String {
     )
 }
 
-/// The seconds in which the generator did not keep the offered rate, as text.
+/// Describes the seconds in which the generator did not keep the offered rate; `None` if it kept
+/// it.
 pub(super) fn missed(outcome: &Outcome) -> Option<String> {
     let missed = outcome.missed();
     let first = outcome.seconds.get(*missed.first()?)?;
@@ -247,7 +248,7 @@ fn seconds(span: Span) -> String {
     format!("{:.3} s", span.secs_f64())
 }
 
-/// TRex's `double_to_human_str` with powers of 1000.
+/// Formats a number as TRex's `double_to_human_str` does, with powers of 1000.
 fn human(value: f64, unit: &str) -> String {
     let (scaled, prefix) = match value {
         value if value >= 1e9 => (value / 1e9, "G"),
@@ -258,5 +259,5 @@ fn human(value: f64, unit: &str) -> String {
     format!("{scaled:10.2} {prefix}{unit}")
 }
 
-/// One count of a port.
+/// Selects a count of a port.
 type Count = fn(&LaneCounts) -> u64;

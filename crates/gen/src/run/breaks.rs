@@ -5,8 +5,7 @@ use units::{Span, Time};
 use super::monotonic;
 
 /// Sleeps of a real-time thread. Without these sleeps the kernel would stop the thread for 50 ms of
-/// every second, to run the tasks that the thread starves (the fair server,
-/// kernel/sched/deadline.c).
+/// every second: its fair server (kernel/sched/deadline.c) runs the tasks that the thread starves.
 pub(super) struct Breaks {
     real_time: bool,
     last: Time,

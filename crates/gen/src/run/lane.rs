@@ -16,7 +16,7 @@ use super::spec::{PortKind, PortSpec};
 use crate::capture::CaptureWriter;
 use crate::{GenError, LaneAddresses, neighbour};
 
-/// One port of the generator, open for sending and receiving.
+/// A port of the generator, open for sending and receiving.
 #[derive(Debug)]
 pub struct Lane {
     name: String,
@@ -45,7 +45,7 @@ enum Kind {
     /// A port that all threads use at once.
     Duplex {
         port: Arc<dyn DuplexPort>,
-        /// A device owns the other end, not the kernel.
+        /// True if the port's peer is a device, false if it is the kernel.
         is_device: bool,
     },
     Capture(Arc<Mutex<CaptureWriter>>),
@@ -61,7 +61,8 @@ pub(super) enum LaneSender {
     Shared(SharedPort),
     Duplex {
         port: Arc<dyn DuplexPort>,
-        /// A device owns the other end: a full port means that the device does not keep up.
+        /// True if the port's peer is a device: a full port then means that the device does not
+        /// keep up.
         is_device: bool,
     },
     Capture(Arc<Mutex<CaptureWriter>>),
@@ -70,7 +71,7 @@ pub(super) enum LaneSender {
 
 impl Lane {
     /// Opens ports in the order of a profile and resolves the gateways' addresses. A port without a
-    /// gateway sends to the other port of its pair. `cancel` ends the waits for the other ends.
+    /// gateway sends to the other port of its pair. `cancel` ends the waits for the ports' peers.
     pub fn open_all(specs: &[PortSpec], cancel: &AtomicBool) -> Result<Vec<Self>, GenError> {
         let mut lanes = Vec::with_capacity(specs.len());
         for (number, spec) in specs.iter().enumerate() {
@@ -93,7 +94,7 @@ impl Lane {
         Ok(lanes)
     }
 
-    /// A lane over any port, for tests and for other crates of Weir.
+    /// Creates a lane over any port, for tests and for other crates of Weir.
     pub fn over(name: &str, port: Box<dyn Port>, addresses: LaneAddresses) -> Self {
         let kind = Kind::Shared(Arc::new(Mutex::new(port)));
         Self { name: name.to_owned(), kind, addresses, own: Vec::new(), arps: Arps::default() }
@@ -139,7 +140,7 @@ impl Lane {
                 let port = TapPort::create(name, TapKind::Tap)?;
                 host::bring_up(&Namespace::current()?, &port.interface().name)?;
                 // The kernel's interface of the TAP device has the device's own MAC address, so
-                // this end has a made-up address.
+                // the generator's port has a made-up address.
                 (Kind::Shared(Arc::new(Mutex::new(Box::new(port)))), made_up)
             }
             PortKind::Ring { place, listens } => {
@@ -229,7 +230,8 @@ impl Lane {
         }
     }
 
-    /// Frames that the kernel dropped before this lane could fetch them, since the port was opened.
+    /// Returns the number of frames that the kernel dropped before this lane fetched them, since
+    /// the port was opened.
     pub(super) fn sink_drops(&mut self) -> u64 {
         match &mut self.kind {
             Kind::Interface { receiver, .. } => {
@@ -282,7 +284,7 @@ impl Lane {
         std::mem::take(&mut self.arps)
     }
 
-    /// As [`Lane::answer`], before a run.
+    /// As [`Lane::answer`], but before a run; counts the ARP packets.
     fn answer_early(&mut self, frame: &[u8]) -> Result<(), PortError> {
         let is_arp = neighbour::is_arp(frame);
         self.arps.received += u64::from(is_arp);
@@ -309,7 +311,7 @@ impl Lane {
         }
     }
 
-    /// The error for packets whose payload is too long for the port.
+    /// Returns the error for packets whose payload is too long for the port.
     pub(super) fn too_long(&self, bytes: usize, payload: usize) -> GenError {
         let place = self.name.strip_prefix("xdp:").unwrap_or(&self.name);
         let command = match place.split_once(':') {
@@ -368,7 +370,8 @@ impl Lane {
 }
 
 impl LaneSender {
-    /// Maximum number of bytes that the port takes behind a packet's MAC header and its tag.
+    /// Returns the maximum number of bytes that the port accepts behind a packet's MAC header and
+    /// tag.
     pub(super) fn longest_payload(&self) -> usize {
         let longest = match self {
             Self::Packet(sender) => sender.longest(),

@@ -14,7 +14,7 @@ pub struct LaneCounts {
     pub send_errors: u64,
     /// Sent frames for which the device had no room in its ring: the device lost them.
     pub ring_full: u64,
-    /// Arrived frames without housekeeping, such as ARP.
+    /// Arrived frames, except housekeeping frames such as ARP.
     pub received: u64,
     pub received_bytes: u64,
     /// Arrived frames that are neither IP nor housekeeping.

@@ -12,13 +12,13 @@ use super::streams::StreamCounts;
 use crate::neighbour;
 use crate::traffic::Stamp;
 
-/// The receiving side of all ports, by one thread. Its memory does not depend on what arrives.
+/// Receives from all ports in one thread. Its memory does not depend on what arrives.
 pub(super) struct Receiver<'a> {
     lanes: &'a mut [Lane],
     live: &'a Live,
     first_stream: u16,
     streams: Vec<StreamCounts>,
-    /// The lane that sends each stream.
+    /// For each stream, the index of the lane that sends it.
     origins: Vec<usize>,
     /// The planned end, and the time after it in which packets still count as in time.
     late: Option<(Time, Span)>,
@@ -71,7 +71,7 @@ impl<'a> Receiver<'a> {
         let mut breaks = Breaks::begin(real_time);
         // On a single CPU the sending threads need this thread's CPU.
         let every = if host::online_cpus().len() == 1 { EVERY_SHARED } else { EVERY };
-        // The loop ends even during a flood.
+        // Limits the rounds after `stop`, so that the loop ends even during a flood.
         let mut rounds_left = 1000usize;
         loop {
             let last = stop.load(Ordering::Relaxed);
@@ -126,7 +126,7 @@ impl<'a> Receiver<'a> {
         any
     }
 
-    /// Counts every frame. A port that cannot send replies may still receive.
+    /// Counts every frame. Goes on after a failed ARP reply, because the port may still receive.
     fn take(&mut self, lane: usize, batch: &[Frame]) {
         let counts = &self.live.lanes[lane];
         let (mut received, mut bytes, mut errors, mut own, mut arps) = (0, 0, 0, 0, 0);
@@ -171,9 +171,9 @@ impl<'a> Receiver<'a> {
     }
 }
 
-/// Whether a ring that is read in batches may have been full at some time. The frames of the last
-/// batch still occupied the ring while they were copied, and the frames of this batch may have
-/// arrived in that time.
+/// True if a ring that is read in batches may have been full at some time. The frames of the last
+/// batch still occupied the ring while they were copied. The frames of this batch may have arrived
+/// in that time.
 fn may_have_been_full(last: f64, this: f64) -> bool {
     last + this >= 1.0
 }

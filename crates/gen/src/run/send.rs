@@ -27,11 +27,11 @@ pub enum Pace {
 pub(super) struct Source {
     pub(super) traffic: Traffic,
     pub(super) lanes: Vec<usize>,
-    /// The packets count in the offered rate.
+    /// True if the packets count towards the offered rate.
     pub(super) counts: bool,
 }
 
-/// One sending thread.
+/// A sending thread.
 pub(super) struct Sender {
     sources: Vec<Source>,
     lanes: Vec<Outlet>,
@@ -42,7 +42,7 @@ pub(super) struct Sender {
 /// The packets collected for one port.
 struct Outlet {
     sender: LaneSender,
-    /// Packets for which a device has no room are lost, as on a network card.
+    /// True if packets for which a device has no room are dropped, as on a network card.
     drops: bool,
     slots: Vec<u8>,
     slot: usize,
@@ -52,7 +52,7 @@ struct Outlet {
 
 pub(super) struct PartOutcome {
     pub(super) seconds: Vec<Second>,
-    /// Packets sent by stream, for stamped packets.
+    /// Each stream's number, and the number of stamped packets sent on it.
     pub(super) streams: Vec<(u16, u64)>,
     pub(super) planned: f64,
     pub(super) actual: Span,
@@ -108,8 +108,8 @@ impl Sender {
         };
         // The logical clock starts with `start` and is moved back when packets are too late.
         let mut moved = Span::ZERO;
-        // A packet that is due at the very end does not belong to this run, however late other
-        // packets are.
+        // Excludes a packet that is due at the very end: it does not belong to this run, even if
+        // earlier packets are late.
         let last = job.duration.saturating_sub(Span::from_nanos(1));
         let mut now = monotonic();
         while now < start && !cancel.load(Ordering::Relaxed) {

@@ -37,7 +37,7 @@ pub enum PortKind {
 }
 
 impl PortSpec {
-    /// Whether both ports write the same file, and the file exists.
+    /// True if both ports write the same file, and the file exists.
     pub(super) fn writes_file_of(&self, other: &Self) -> bool {
         let (PortKind::Capture(own), PortKind::Capture(other)) = (&self.kind, &other.kind) else {
             return false;
@@ -46,7 +46,7 @@ impl PortSpec {
         place(own).is_some_and(|own| place(other) == Some(own))
     }
 
-    /// Whether the port drives another process's virtio device.
+    /// True if the port drives another process's virtio device.
     #[must_use]
     pub fn is_virtio(&self) -> bool {
         matches!(self.kind, PortKind::Vhost { .. })

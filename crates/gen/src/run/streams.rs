@@ -8,7 +8,7 @@ use crate::traffic::Stamp;
 pub struct StreamCounts {
     pub stream: u16,
     pub sent: u64,
-    /// Arrivals, with duplicates, without packets that arrived at the port that had sent them.
+    /// Arrived packets: duplicates count, packets that came back to the sending port do not.
     pub received: u64,
     pub duplicates: u64,
     /// Packets that arrived after a packet with a higher number.
@@ -56,7 +56,7 @@ impl StreamCounts {
         }
     }
 
-    /// Different packets that arrived.
+    /// Returns the number of distinct packets that arrived.
     pub fn unique(&self) -> u64 {
         self.received.saturating_sub(self.duplicates).saturating_sub(self.too_late)
     }
@@ -101,9 +101,9 @@ impl StreamCounts {
 }
 
 impl StreamCounts {
-    /// False for a sequence number that the generator cannot have reached since the last arrival.
-    /// One in 65,536 corrupted stamps passes the check of the stamp; with a high number it would
-    /// make all later packets too late.
+    /// Returns false for a sequence number that the generator cannot have reached since the last
+    /// arrival. Such a number comes from a corrupted stamp: one in 65,536 passes the stamp's check.
+    /// If accepted, it would make all later packets too late.
     fn is_plausible(&self, stamp: Stamp, arrival: Time) -> bool {
         let Some(last) = self.last_arrival else { return true };
         let ahead = stamp.sequence.saturating_sub(self.window.next);
@@ -111,7 +111,7 @@ impl StreamCounts {
     }
 }
 
-/// A histogram of three digits, up to a minute.
+/// Returns a latency histogram of three significant digits, up to a minute.
 pub(crate) fn new_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1_000, 60_000_000_000, 3)
         .unwrap_or_else(|_| unreachable!("the bounds are constants"))
@@ -120,7 +120,7 @@ pub(crate) fn new_histogram() -> Histogram<u64> {
 /// The sequence numbers seen most recently, as in RFC 6479.
 #[derive(Debug, Clone, Default)]
 struct Window {
-    /// One more than the highest number seen.
+    /// The highest number seen, plus one.
     next: u64,
     bits: Vec<u64>,
 }
@@ -140,7 +140,7 @@ impl Window {
         }
         if sequence >= self.next {
             let (first, last) = (self.next / 64, sequence / 64);
-            // Words that hold numbers from one window ago become free.
+            // Clear the words that still hold the numbers of the previous window.
             let start = if self.next == 0 { first } else { (self.next - 1) / 64 + 1 };
             if last >= start {
                 for word in start..=last.min(start + WORDS - 1) {
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_repeats_old_packets_hides_no_loss() {
+    fn loss_is_counted_if_a_device_repeats_old_packets() {
         let mut counts = StreamCounts::new(0);
         counts.sent = 1_000_000;
         for sequence in (0..1_000_000).filter(|number| number % 2 == 0) {

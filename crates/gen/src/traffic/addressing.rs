@@ -59,7 +59,7 @@ struct Range {
 pub(super) struct PortRange {
     /// The ports that a flow takes: more than one if its capture has further connections.
     each: u64,
-    /// The number of a client's flows that have different ports.
+    /// Number of flows of a client that can have different ports.
     slots: u64,
     /// Maximum number of flows that one draw of a client may have.
     window: u64,
@@ -69,8 +69,8 @@ pub(super) struct PortRange {
     remainder: u64,
 }
 
-/// Consecutive flows of a part, whose addresses advance by steps: additions, where
-/// [`Addresses::of`] divides several times.
+/// Consecutive flows of a part, whose addresses advance by constant steps. Such a run needs only
+/// additions, where [`Addresses::of`] divides several times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FlowRun {
     next: Tuple,
@@ -115,7 +115,8 @@ impl Addresses {
         }
     }
 
-    /// The addresses of a flow. `draw` returns the draw for a window and a pair of generator ports.
+    /// Returns the addresses of a flow. `draw` returns the draw for a window and a pair of
+    /// generator ports.
     #[inline]
     pub(super) fn of(&self, flow: u64, draw: impl FnOnce(u64, u64) -> Draw) -> Tuple {
         let flow = match self.limit {
@@ -158,8 +159,8 @@ impl Addresses {
         }
     }
 
-    /// The flows `flow`, `flow + step` and so on, while their addresses advance by steps: at least
-    /// one flow. `is_alone`: no other template draws from the pools.
+    /// Returns the flows `flow`, `flow + step` and so on while their addresses advance by constant
+    /// steps, at least one flow. `is_alone`: no other template draws from the pools.
     pub(super) fn run(
         &self,
         (flow, step): (u64, u64),
@@ -197,8 +198,8 @@ impl Addresses {
         }
     }
 
-    /// The number of flows of one pair after which addresses and ports repeat, if addresses are
-    /// sequential and no other template draws from the same pools.
+    /// Returns the number of flows after which addresses and ports repeat on a pair of generator
+    /// ports. It holds if addresses are sequential and no other template draws from the same pools.
     pub(super) fn period(&self) -> u64 {
         let (clients, servers) = (self.clients.size, self.servers.size);
         // The port advances each time all clients have been used.
@@ -232,7 +233,7 @@ impl FlowRun {
         server_step: 0,
     };
 
-    /// The next flow; `None` if the run is over.
+    /// Returns the next flow; `None` if the run is over.
     #[inline(always)]
     pub(super) fn take(&mut self) -> Option<Tuple> {
         self.left = self.left.checked_sub(1)?;
@@ -244,7 +245,7 @@ impl FlowRun {
 }
 
 impl PortRange {
-    /// The range of a template of a profile; a flow takes `each` ports.
+    /// Returns the port range of a template; each flow takes `each` ports.
     pub(super) fn of(profile: &Profile, template: &Template, each: usize) -> Self {
         let same = profile.templates.iter().filter(|one| one.client_pool == template.client_pool);
         let window = same.map(|one| u64::from(one.window)).max().unwrap_or(1).max(1);
@@ -273,7 +274,8 @@ impl PortRange {
         }
     }
 
-    /// The first port of the flow with this number in its window, in a round of all clients.
+    /// Returns the first port of the flow with the index `within` in its window. `round`: how often
+    /// all clients have been used before.
     #[inline]
     fn first(&self, round: u64, within: u64) -> u16 {
         let slot = (round.wrapping_mul(self.window).wrapping_add(within)) % self.slots;
@@ -296,7 +298,7 @@ impl Range {
     }
 }
 
-/// The finaliser of SplitMix64.
+/// Mixes the bits of a number (the finaliser of SplitMix64).
 #[inline]
 pub(crate) fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -305,7 +307,7 @@ pub(crate) fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// An index around the middle: the sum of four uniform numbers.
+/// Returns an index below `size`, about normally distributed: the sum of four uniform numbers.
 fn normal(random: u64, size: u64) -> u64 {
     let sum: u64 = (0..4).map(|part| (random >> (16 * part)) & 0xffff).sum();
     ((u128::from(sum) * u128::from(size)) / (4 * 0x1_0000)) as u64

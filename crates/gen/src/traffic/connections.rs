@@ -5,8 +5,7 @@ use wire::{Layout, Network, Transport};
 
 use crate::profile::{Plugin, Template};
 
-/// The connections of a capture, in the order of their first packets, and which of their ends is
-/// the client.
+/// The connections of a capture in the order of their first packets, and the client of each.
 #[derive(Debug)]
 pub(super) struct Connections<'a> {
     /// True for a connection that the server begins (`flows_dirs`).
@@ -21,7 +20,7 @@ pub(super) struct Connections<'a> {
 pub(super) struct Seen {
     pub(super) connection: usize,
     pub(super) from_client: bool,
-    /// The port of the client's end; 0 for packets without ports.
+    /// The client's port; 0 for packets without ports.
     pub(super) client_port: u16,
 }
 
@@ -31,7 +30,7 @@ struct Known {
     client: End,
 }
 
-/// Address and port; zeroes fill an IPv4 address up.
+/// Address and port of an endpoint; an IPv4 address is padded with zeroes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct End {
     address: [u8; 16],
@@ -71,9 +70,9 @@ impl<'a> Connections<'a> {
         })
     }
 
-    /// Whether the server begins connection `number`. The sender of a further connection's first
-    /// packet keeps its role of the first connection. A host that was not in the first connection
-    /// gets its role by the order of addresses, as in TRex.
+    /// True if the server begins connection `number`. In further connections, a host keeps its role
+    /// from the first connection. A host that was not in the first connection gets its role by the
+    /// order of addresses, as in TRex.
     fn server_begins(&self, number: usize, source: End, destination: End) -> Result<bool, String> {
         if let Some(direction) = self.directions.get(number) {
             return Ok(*direction);
@@ -86,7 +85,7 @@ impl<'a> Connections<'a> {
         }
         let Some((client, server)) = self.first else { return Ok(false) };
         if self.is_dhcp {
-            // The address of a broadcast belongs to neither end.
+            // A broadcast address belongs to neither endpoint.
             return Ok(number == 1);
         }
         let (from, to) = (source.address, destination.address);
@@ -100,7 +99,7 @@ impl<'a> Connections<'a> {
     }
 }
 
-/// Protocol, source and destination of an IP packet.
+/// Returns protocol, source and destination of an IP packet.
 fn ends(frame: &[u8], layout: &Layout) -> Option<(u8, End, End)> {
     let at = layout.network_offset;
     let (sources, len) = match layout.network {

@@ -9,7 +9,7 @@ pub(super) struct Draws {
     pairs: u64,
 }
 
-/// The indices of one draw from both pools.
+/// The indices that a draw takes from the client pool and the server pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Draw {
     pub(super) client: u64,
@@ -53,12 +53,13 @@ impl Draws {
         Self { drawers: drawers.collect(), pairs: pairs.max(1) }
     }
 
-    /// Whether no other template draws from this template's pools.
+    /// True if no other template draws from this template's pools.
     pub(super) fn is_alone(&self, template: usize) -> bool {
         self.drawers[template].is_alone
     }
 
-    /// The draw of a template's window; draws and windows count within one pair of generator ports.
+    /// Returns the draw of a template's window. Draws and windows are numbered for each pair of
+    /// generator ports.
     #[inline]
     pub(super) fn of_window(&self, template: usize, window: u64, pair: u64) -> Draw {
         let own = &self.drawers[template];
@@ -82,8 +83,8 @@ impl Draws {
         draw
     }
 
-    /// The number of windows that a template began on one pair of generator ports before `at`; with
-    /// `precedes`, also at `at`.
+    /// Returns the number of windows that a template began on a pair of generator ports before
+    /// `at`; with `precedes`, also those that began at `at`.
     fn windows_before(&self, drawer: &Drawer, at: f64, precedes: bool, pair: u64) -> u64 {
         let flows = drawer.flows_before(at, precedes).min(drawer.limit);
         let of_pair = flows.saturating_add(self.pairs - 1).saturating_sub(pair) / self.pairs;
@@ -116,8 +117,8 @@ impl Drawer {
     }
 }
 
-/// Steps to correct the quotient: wrong by one at most, unless flows are closer together than the
-/// resolution of a time.
+/// Maximum number of steps that correct the quotient. It is wrong by one at most, unless flows are
+/// closer together than the resolution of a time.
 const ROUNDING: usize = 4;
 
 #[cfg(test)]
@@ -158,7 +159,7 @@ mod tests {
     }
 
     proptest! {
-        /// The templates draw every number exactly once.
+        /// Together, the templates draw every number exactly once.
         #[test]
         fn templates_that_share_a_pool_draw_every_number_exactly_once(
             templates in prop::collection::vec(

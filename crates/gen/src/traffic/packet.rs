@@ -9,7 +9,7 @@ use super::stamp::{Stamp, StampPlace};
 use crate::capture::Capture;
 use crate::profile::{EditContent, Ipv6Prefixes, PayloadEdit, Plugin, Template};
 
-/// One packet of a template, with zeroes for the fields that differ between flows.
+/// A packet of a template, with zeroes in the fields that differ between flows.
 #[derive(Debug, Clone)]
 pub(super) struct PacketTemplate {
     /// The packet's bytes, filled up with zeroes to whole blocks.
@@ -21,7 +21,7 @@ pub(super) struct PacketTemplate {
     network_at: usize,
     /// The prefixes of clients and servers; `None` for IPv4.
     ipv6: Option<Ipv6Prefixes>,
-    /// Source and destination that stay as captured: the unspecified address and groups' addresses.
+    /// Source and destination, if they stay as captured: the unspecified and multicast addresses.
     kept: [Option<u32>; 2],
     /// The sum of the IPv4 header, addresses excluded.
     header_sum: Sum,
@@ -33,7 +33,7 @@ pub(super) struct PacketTemplate {
 #[derive(Debug, Clone, Copy)]
 struct TransportFields {
     ports: PortPlaces,
-    /// The checksum's position, and the sum of everything else; `None` if the packet has none.
+    /// The checksum's offset, and the sum of the other bytes; `None` without a checksum.
     checksum: Option<(usize, Sum)>,
     is_udp: bool,
 }
@@ -43,11 +43,11 @@ struct TransportFields {
 enum Ports {
     Kept,
     Client,
-    /// Both client and server use the flow's further port of this index.
+    /// Client and server both use the flow's further port with this index.
     Both(u16),
 }
 
-/// As [`Ports`], with positions in the packet.
+/// As [`Ports`], with the ports' offsets in the packet.
 #[derive(Debug, Clone, Copy)]
 enum PortPlaces {
     None,
@@ -72,8 +72,8 @@ pub(super) struct Shape {
     pub(super) stamped: bool,
 }
 
-/// The number of the client's ports that a flow of a template takes. The plug-ins for RTSP and SIP
-/// give ports to two further connections.
+/// Returns the number of client ports that a flow of a template takes. The plug-ins for RTSP and
+/// SIP give ports to two further connections.
 pub(super) fn ports_of(template: &Template) -> usize {
     match template.plugin {
         Some(Plugin::Rtsp | Plugin::Sip) => 1 + MEDIA_CONNECTIONS,
@@ -168,8 +168,8 @@ pub(super) fn compile(
     Ok((packets, notes))
 }
 
-/// A captured frame without tags, padded only to Ethernet's shortest length. `Err` is the kind of a
-/// frame that is not IP.
+/// Returns a captured frame without tags, padded to Ethernet's minimum length only. `Err` describes
+/// a frame that is not IP.
 fn ip_packet(frame: &[u8]) -> Result<(Vec<u8>, Layout), String> {
     let short = || "shorter than a MAC header".to_owned();
     let mut plain = untagged(frame).ok_or_else(short)?;
@@ -291,14 +291,14 @@ fn packet_template(
     })
 }
 
-/// The addresses of an IPv4 header that stay as captured.
+/// Returns the addresses of an IPv4 header that stay as captured.
 fn kept_addresses(header: &[u8]) -> [Option<u32>; 2] {
     let long = |at: usize| header.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
     let is_group = |address: &u32| address >> 28 == 0xe || *address == u32::MAX;
     [long(12).filter(|source| *source == 0), long(16).filter(is_group)]
 }
 
-/// The first 96 bits of the addresses of an IPv6 header.
+/// Returns the first 96 bits of the addresses of an IPv6 header.
 fn captured_prefixes(header: &[u8], from_client: bool) -> Ipv6Prefixes {
     let prefix = |at: usize| {
         std::array::from_fn(|word| wire::headers::word(header, at + 2 * word).unwrap_or(0))
@@ -315,8 +315,8 @@ impl PacketTemplate {
         self.len
     }
 
-    /// Copies the packet to the start of a buffer. If there is room, copies whole blocks, which
-    /// needs no call of a function.
+    /// Copies the packet to the start of a buffer. If the buffer has room for whole blocks, copies
+    /// blocks, because this needs no function call.
     #[inline(always)]
     fn copy<'a>(&self, buffer: &'a mut [u8]) -> Option<&'a mut [u8]> {
         let room = buffer.as_chunks_mut::<BLOCK>().0;
@@ -404,8 +404,8 @@ impl PacketTemplate {
 }
 
 impl Edit {
-    /// Changes a word and returns the difference of the sum: the new word plus the complement of
-    /// the old word.
+    /// Changes a word and returns the change of the checksum's sum: the new word plus the
+    /// complement of the old word.
     fn apply(&self, tuple: &Tuple, flow: u64, frame: &mut [u8]) -> Sum {
         let Some(place) = frame[self.at..].first_chunk_mut::<4>() else { return Sum::default() };
         let value = match self.content {
@@ -424,7 +424,7 @@ impl Edit {
     }
 }
 
-/// The frame without VLAN tags; `None` if it is too short.
+/// Returns the frame without its VLAN tags; `None` if it is too short.
 fn untagged(frame: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = frame.to_vec();
     while wire::headers::is_tag(wire::headers::word(&bytes, MAC_HEADER - 2)?) {
@@ -436,7 +436,7 @@ fn untagged(frame: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// An IPv4 packet with an IPv6 header instead; `None` if it cannot be an IPv6 packet.
+/// Replaces the IPv4 header of a packet by an IPv6 header; `None` if the packet does not permit it.
 pub(crate) fn as_ipv6(frame: &[u8]) -> Option<Vec<u8>> {
     let layout = Layout::parse(frame)?;
     if layout.network != Network::Ipv4
@@ -457,7 +457,7 @@ pub(crate) fn as_ipv6(frame: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The further connections to which a plug-in gives ports.
+/// Number of further connections to which a plug-in gives ports.
 const MEDIA_CONNECTIONS: usize = 2;
 /// The hop limit of IPv4 packets that become IPv6, as in TRex.
 const HOP_LIMIT: u8 = 64;

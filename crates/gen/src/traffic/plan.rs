@@ -18,7 +18,7 @@ pub struct Plan {
     notes: Vec<String>,
 }
 
-/// The addresses of a port and of its neighbour.
+/// The MAC addresses of a port and of its next hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LaneAddresses {
     pub source: [u8; 6],
@@ -125,17 +125,17 @@ impl Plan {
         &self.lanes
     }
 
-    /// The length of the longest packet.
+    /// Returns the length of the longest packet.
     pub fn longest(&self) -> usize {
         self.packets().map(PacketTemplate::len).max().unwrap_or(0)
     }
 
-    /// Whether the packets have a VLAN tag.
+    /// True if the packets have a VLAN tag.
     pub fn is_tagged(&self) -> bool {
         self.tagged
     }
 
-    /// Packets a second, once as many flows end as begin.
+    /// Returns the packet rate in steady state, when as many flows end as begin.
     pub fn packet_rate(&self, multiplier: f64) -> Frequency {
         let rate =
             |template: &PlannedTemplate| template.flows.events() * template.packets.len() as f64;
@@ -174,7 +174,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Bits of the frames from the MAC addresses on.
+    /// Returns the bit rate of the frames, counted from the MAC addresses on.
     pub fn bit_rate(&self, multiplier: f64) -> Rate {
         let rate = |template: &PlannedTemplate| {
             let bytes: usize = template.packets.iter().map(PacketTemplate::len).sum();
@@ -184,14 +184,14 @@ impl Plan {
         Rate::from_bits_per_second(bits as u64)
     }
 
-    /// The mean length of a packet.
+    /// Returns the mean length of a packet.
     pub fn mean_size(&self) -> Bytes {
         let packets = self.packet_rate(1.0).events();
         let bits = self.bit_rate(1.0).bits_per_second() as f64;
         Bytes::new(if packets > 0.0 { (bits / 8.0 / packets).round() as u64 } else { 0 })
     }
 
-    /// The mean size of a packet on the wire, with check sequence, preamble and gap.
+    /// Returns the mean size of a packet on the wire, with check sequence, preamble and gap.
     pub fn mean_wire_size(&self) -> Bytes {
         Bytes::new(self.mean_size().count() + WIRE_OVERHEAD)
     }
@@ -201,7 +201,7 @@ impl Plan {
         self.templates.iter().all(|template| template.packets.len() == 1)
     }
 
-    /// Clients and servers of the first template of each pool.
+    /// Returns the maximum number of clients, and of servers, of a template.
     pub fn hosts(&self) -> (u64, u64) {
         let pairs = self.lanes.len().div_ceil(2) as u64;
         let most = |size: fn(&Addresses) -> u64| {
@@ -210,7 +210,7 @@ impl Plan {
         (most(Addresses::clients) * pairs, most(Addresses::servers) * pairs)
     }
 
-    /// The first addresses of the first template.
+    /// Returns the first client and the first server of the first template.
     pub fn first_pair(&self) -> Option<(std::net::Ipv4Addr, std::net::Ipv4Addr)> {
         self.templates.first().map(|template| template.addresses.first_pair())
     }
@@ -223,7 +223,7 @@ impl Plan {
         self.templates.iter().flat_map(|template| &template.packets)
     }
 
-    /// The flows `flow`, `flow + step` and so on of a template, at least one.
+    /// Returns the flows `flow`, `flow + step` and so on of a template, at least one flow.
     pub(super) fn flows(&self, template: usize, flow: u64, step: u64) -> FlowRun {
         let draw = |window, pair| self.draws.of_window(template, window, pair);
         let is_alone = self.draws.is_alone(template);
@@ -277,7 +277,7 @@ impl Plan {
     }
 }
 
-/// The bytes of a frame on an Ethernet that are not in memory: check sequence, preamble and gap.
+/// Bytes that a frame takes on Ethernet but not in memory: check sequence, preamble and gap.
 const WIRE_OVERHEAD: u64 = 24;
 /// Highest rate in packets a second.
 const HIGHEST_RATE: f64 = 1e12;

@@ -44,7 +44,7 @@ impl Stamp {
         })
     }
 
-    /// The bytes behind the first two, as two numbers.
+    /// Returns the bytes behind the check (the first two bytes) as two numbers.
     #[inline]
     fn halves(self) -> (u64, u64) {
         ((u64::from(self.stream) << 48) | (self.sequence & SEQUENCE), self.sent.nanos())
@@ -52,8 +52,8 @@ impl Stamp {
 }
 
 impl StampPlace {
-    /// Writes the stamp over zeroes and completes the checksum, which counts the stamp as zeroes
-    /// until now. Computes in registers, because every packet of a search has a stamp.
+    /// Writes the stamp over zeroes and adds its sum to the UDP checksum, which so far covers the
+    /// zeroes. Computes in registers, because every packet of a search has a stamp.
     #[inline]
     pub(super) fn write(self, stamp: Stamp, frame: &mut [u8]) {
         if self.checksum_at + 2 > self.at {
@@ -79,14 +79,14 @@ impl StampPlace {
     }
 }
 
-/// The sum of the 32-bit halves. 2^16 is 1 modulo 0xffff, so that this sum folds to the one's
+/// Returns the sum of the 32-bit halves. 2^16 is 1 modulo 0xffff, so this sum folds to the one's
 /// complement sum of the 16-bit words (RFC 1071 section 2 C).
 #[inline]
 fn halved(number: u64) -> u64 {
     (number >> 32) + (number & 0xffff_ffff)
 }
 
-/// UDP's checksum field for a sum below 2^48.
+/// Returns UDP's checksum field for a sum below 2^48.
 #[inline]
 fn checksum(sum: u64) -> u16 {
     let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
@@ -99,8 +99,8 @@ fn checksum(sum: u64) -> u16 {
     }
 }
 
-/// The first two bytes of a stamp: a check of the bytes behind them that padding of zeroes does not
-/// pass.
+/// Returns the first two bytes of a stamp, which check the bytes behind them. A payload of zeroes
+/// does not pass the check.
 #[inline]
 fn check(first: u64, second: u64) -> u16 {
     let mixed = [first, second].into_iter().fold(SALT, |mixed, half| {
@@ -154,7 +154,7 @@ mod tests {
     }
 
     proptest! {
-        /// The checksum is that of the whole packet.
+        /// Compares the checksum with one computed over the whole packet.
         #[test]
         fn a_stamp_keeps_the_udp_checksum_valid(
             stream: u16, sequence in 0u64..1 << 48, nanos: u64,

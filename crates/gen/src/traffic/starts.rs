@@ -54,7 +54,7 @@ impl Starts {
         }
     }
 
-    /// The next flow; `None` if none begins within a hundred years.
+    /// Returns the next flow to begin; `None` if none begins within a hundred years.
     #[inline]
     pub(super) fn next(&mut self) -> Option<Start> {
         if self.turns.is_empty() {
@@ -62,7 +62,7 @@ impl Starts {
         }
         loop {
             let moment = self.moment;
-            // The conversion of a signed number takes fewer instructions.
+            // A signed number converts to `f64` in fewer instructions than an unsigned one.
             let nanos = moment as i64 as f64 * self.interval;
             if nanos >= FOREVER {
                 return None;
@@ -85,7 +85,7 @@ impl Starts {
 }
 
 impl Turn {
-    /// Begins a flow if the template's rate permits it.
+    /// Begins a flow at `moment` if the template's rate permits it; true if it began.
     #[inline]
     fn takes(&mut self, moment: u64) -> bool {
         if self.begun == 0 {
@@ -114,10 +114,10 @@ mod tests {
         (0..count).map_while(|_| starts.next()).map(|start| (start.template, start.at)).collect()
     }
 
-    /// The moments, in 52nds of a second, that TRex recorded for `imix.yaml` of its regression
-    /// test.
+    /// The expected start times, in 52nds of a second, are those that TRex recorded for `imix.yaml`
+    /// of its regression test.
     #[test]
-    fn an_imix_begins_as_trex_recorded_it() {
+    fn imix_flows_start_at_the_times_that_trex_recorded() {
         let expected = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13];
         let templates = [0, 1, 2, 0, 1, 0, 0, 1, 0, 1, 0, 1, 0];
         for (number, (template, at)) in starts(&[28.0, 20.0, 4.0], 13).into_iter().enumerate() {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_of_equal_rates_alternate_at_even_distances() {
+    fn templates_of_equal_rates_begin_flows_alternately_at_even_intervals() {
         for count in [1, 2, 3, 7, 8, 19] {
             let rates = vec![125.0; count];
             for (number, (template, at)) in starts(&rates, 5000).into_iter().enumerate() {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_without_flows_never_begins() {
+    fn a_template_with_rate_zero_begins_no_flow() {
         assert_eq!(starts(&[0.0, 0.0], 1), []);
         assert_eq!(starts(&[], 1), []);
         assert!(starts(&[0.0, 5.0], 100).iter().all(|(template, _)| *template == 1));

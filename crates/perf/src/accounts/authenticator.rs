@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-/// Admits clients that have an account, for one run of a server.
+/// Admits clients that have an account. It lasts as long as the server runs.
 #[derive(Debug)]
 pub(crate) struct Authenticator<'a> {
     accounts: &'a Accounts,

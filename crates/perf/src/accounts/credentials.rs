@@ -84,7 +84,7 @@ impl fmt::Debug for Credentials {
 }
 
 impl Claim {
-    /// The claim as iperf3 writes it, in three lines.
+    /// Encodes the claim as iperf3 does, in three lines.
     pub(super) fn text(&self) -> String {
         format!("{USER}{}\n{PASSWORD}{}\n{TIME}{}", self.user, self.password, self.at)
     }
@@ -101,7 +101,7 @@ impl Claim {
         })
     }
 
-    /// A claim that fits no user.
+    /// Returns a claim that fits no user.
     pub(super) fn nobody() -> Self {
         Self { user: String::new(), password: String::new(), at: 0 }
     }
@@ -134,7 +134,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_is_refused_or_a_claim_that_can_be_written_back(text: Vec<u8>, user: String) {
+        fn any_token_text_is_refused_or_decodes_to_a_claim_that_encodes_back(text: Vec<u8>, user: String) {
             let lines = [USER, &user, "\n", PASSWORD, &user, "\n", TIME, "7"].concat();
             for text in [text, lines.into_bytes()] {
                 if let Some(claim) = Claim::read(&text) {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_that_fit_no_token_are_refused() {
+    fn credentials_that_a_token_cannot_carry_are_refused() {
         let (_, key) = pair();
         let with = |user: &str, password: &str| {
             Credentials::with(user, password, key.clone(), Padding::Oaep)

@@ -30,7 +30,7 @@ impl PublicKey {
         PublicEncryptingKey::from_der(&der).map(Self).map_err(|_| wrong(UNFIT))
     }
 
-    /// Maximum length of a text that [`Self::encrypt`] takes.
+    /// Returns the maximum length of a text that [`Self::encrypt`] accepts.
     pub(super) fn longest(&self, padding: Padding) -> usize {
         let longest = match padding {
             Padding::Oaep => OaepPublicEncryptingKey::new(self.0.clone())
@@ -57,7 +57,7 @@ impl PublicKey {
     }
 }
 
-/// Equal if the key is the same in the same form.
+/// Keys are equal if their DER encodings are equal.
 impl PartialEq for PublicKey {
     fn eq(&self, other: &Self) -> bool {
         let der = |key: &Self| key.0.as_der().map(|der| der.as_ref().to_vec()).ok();
@@ -82,7 +82,7 @@ impl PrivateKey {
             PrivateKeyDer::Pkcs8(der) => {
                 PrivateDecryptingKey::from_pkcs8(der.secret_pkcs8_der()).ok()?
             }
-            // The older form, `BEGIN RSA PRIVATE KEY`.
+            // The older format, `BEGIN RSA PRIVATE KEY`.
             PrivateKeyDer::Pkcs1(der) => {
                 let pkcs8 = KeyPair::from_der(der.secret_pkcs1_der()).ok()?.as_der().ok()?;
                 PrivateDecryptingKey::from_pkcs8(pkcs8.as_ref()).ok()?
@@ -127,7 +127,7 @@ pub(super) mod tests {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
 
-    /// Both halves of a new key.
+    /// Generates a key pair.
     pub(in crate::accounts) fn pair() -> (PrivateKey, PublicKey) {
         let key = PrivateDecryptingKey::generate(KeySize::Rsa2048).unwrap();
         let public = PublicKey(key.public_key());
@@ -156,7 +156,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn keys_are_read_in_the_forms_that_openssl_writes() {
+    fn rsa_keys_are_read_in_the_formats_that_openssl_writes() {
         let (private, public) = pair();
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {

@@ -9,7 +9,7 @@ pub(super) struct ReplayCache {
 }
 
 impl ReplayCache {
-    /// Notes a token; true if it is the first copy. A full table admits no token.
+    /// Records a token; returns true if it was not seen before. A full cache admits no token.
     pub(super) fn is_new(&mut self, ciphertext: &[u8], good_until: i64, now: i64) -> bool {
         self.tokens.retain(|_, until| *until >= now);
         let name = digest::digest(&digest::SHA256, ciphertext).as_ref().to_vec();

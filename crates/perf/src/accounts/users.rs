@@ -12,7 +12,7 @@ pub(super) struct User {
     hash: String,
 }
 
-/// All users, or a message that says why there are none.
+/// Reads all users; an error is a message for the server's log.
 pub(super) fn read(file: &Path) -> Result<Vec<User>, String> {
     let name = file.display();
     let mut text = String::new();
@@ -38,7 +38,8 @@ pub(super) fn has(users: &[User], name: &str, password: &str) -> bool {
         .fold(false, |found, user| found | (same(&user.hash, &hash) & same(&user.name, name)))
 }
 
-/// Skips empty lines and comments. `Err` is the number of an invalid line.
+/// Parses the lines of the file; skips empty lines and comments. `Err` is the number of an invalid
+/// line.
 fn parse(text: &str) -> Result<Vec<User>, usize> {
     let lines = (1..).zip(text.lines().map(str::trim_end));
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -63,7 +64,7 @@ mod tests {
     const MARIO: &str = "mario,bf7a49a846d44b454a5d11e7acfaf13d138bbe0b7483aa3e050879700572709b";
 
     #[test]
-    fn a_user_needs_a_line_in_the_file_and_its_password() {
+    fn a_user_is_accepted_with_a_line_in_the_file_and_its_password() {
         let text = format!("# users\r\n\r\n{MARIO}\r\n");
         let users = parse(&text).unwrap();
         assert!(has(&users, "mario", "rossi"));

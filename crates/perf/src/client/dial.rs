@@ -37,7 +37,7 @@ pub(crate) fn control(
     }))
 }
 
-/// A client socket, bound to the requested device, address and port.
+/// Creates a client socket, bound to the requested device, address and port.
 pub(crate) fn socket(
     options: &ClientOptions,
     remote: SocketAddr,
@@ -75,8 +75,8 @@ pub(crate) fn socket(
     Ok(socket)
 }
 
-/// The local address. A link-local address needs an interface: the interface to the server, unless
-/// the caller names a device (SO_BINDTODEVICE, which the kernel then uses).
+/// Returns the local address to bind. A link-local address gets the scope of the interface to the
+/// server; a device that the caller names (SO_BINDTODEVICE) takes precedence in the kernel.
 fn local(ip: IpAddr, port: u16, remote: SocketAddr) -> SocketAddr {
     match (ip, remote) {
         (IpAddr::V6(ip), SocketAddr::V6(remote)) if ip.is_unicast_link_local() => {
@@ -86,7 +86,7 @@ fn local(ip: IpAddr, port: u16, remote: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Connects to `remote`. A call to stop ends the wait, and an error explains the failure.
+/// Connects to `remote`. A call to stop ends the wait.
 pub(crate) fn connect(
     socket: Socket,
     options: &ClientOptions,
@@ -120,7 +120,7 @@ fn failure(error: io::Error, remote: SocketAddr) -> PerfError {
     let peer = remote.to_string();
     let reason = match Errno::from_io_error(&error) {
         Some(Errno::CONNREFUSED) => return PerfError::Refused { peer },
-        // The kernel gave up before the timeout of this end.
+        // The kernel gave up before the client's timeout.
         Some(Errno::TIMEDOUT) => {
             "the kernel's own attempts went unanswered: the host is down, or a firewall drops what is sent there"
         }
@@ -167,7 +167,7 @@ fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-/// Rounded to the value a user asked for: 1.0003 s is one second.
+/// Rounds to milliseconds, which gives the value that the user asked for: 1.0003 s is one second.
 fn rounded(time: Duration) -> Duration {
     Duration::from_millis(u64::try_from((time.as_micros() + 500) / 1000).unwrap_or(u64::MAX))
 }

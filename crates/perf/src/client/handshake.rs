@@ -59,7 +59,8 @@ pub(super) fn agree(
     }
 }
 
-/// The token is made when it is sent, because the server checks its time against its own clock.
+/// Makes a token. Call it just before sending, because the server compares the token's time with
+/// its own clock.
 pub(crate) fn token(credentials: Option<&Credentials>) -> Result<Option<String>, PerfError> {
     credentials.map(|credentials| credentials.token(SystemTime::now())).transpose()
 }
@@ -95,7 +96,7 @@ pub(crate) fn next(control: &mut Control, doing: &'static str) -> Result<State, 
     refusal(control, state).map_or(Ok(state), Err)
 }
 
-/// The server's reason, if `state` refuses or ends the test.
+/// Returns the error with the server's reason if `state` refuses or ends the test.
 pub(crate) fn refusal(control: &mut Control, state: State) -> Option<PerfError> {
     let peer = || control.peer().to_owned();
     match state {
@@ -119,7 +120,8 @@ pub(crate) fn unexpected(control: &Control, state: State) -> PerfError {
     }
 }
 
-/// Peeks at the first bytes without consuming them: servers of other protocols send a greeting.
+/// Waits for first bytes from the server and peeks at them: servers of other protocols send a
+/// greeting.
 pub(crate) fn greeted(control: &Control, patience: Duration, stop: &Stop) -> Result<(), PerfError> {
     let deadline = Instant::now() + patience;
     while !ready(control.socket().as_fd(), PollFlags::IN, POLL_INTERVAL)? {
@@ -145,14 +147,14 @@ pub(crate) fn greeted(control: &Control, patience: Duration, stop: &Stop) -> Res
     }
 }
 
-/// The first line, with unprintable bytes escaped.
+/// Returns the first line, with unprintable bytes escaped.
 fn printable(bytes: &[u8]) -> String {
     let line = bytes.split(|byte| *byte == b'\r' || *byte == b'\n').next().unwrap_or_default();
     line.escape_ascii().to_string()
 }
 
-/// Rounds the omitted time: a stock iperf3 reads 1.5 s as 1, and both ends must omit the same time.
-/// The duration may be a fraction, since this end enforces it.
+/// Rounds the omitted time: a stock iperf3 reads 1.5 s as 1, and client and server must omit the
+/// same time. The duration may be a fraction, since the client enforces it.
 fn at_stock(test: &TestOptions) -> Agreed {
     let omit = Span::from_secs(test.omit.nanos() / SECOND);
     let warning = (omit != test.omit).then(|| {

@@ -8,7 +8,7 @@ use serde_json::Value;
 pub(super) struct Offer {
     pub(super) version: Option<String>,
     pub(super) echo: Option<EchoOffer>,
-    /// The server samples in the periods that this client asked for.
+    /// True if the server samples in the periods that this client asked for.
     pub(super) periods: bool,
 }
 

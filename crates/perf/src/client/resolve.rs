@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// The server's addresses, in the order to try them.
+/// Returns the server's addresses, in the order to try them.
 pub(crate) fn addresses(
     options: &ClientOptions,
     deadline: Instant,
@@ -75,8 +75,8 @@ fn look_up(
     }
 }
 
-/// Checks that the interface of a link-local address, as in fe80::1%eth0, exists: the resolver
-/// would only report that there is no such host.
+/// Checks that the interface of a link-local address (`fe80::1%eth0`) exists. Without this check
+/// the resolver would report only that the host does not exist.
 fn is_here(host: &str) -> Result<(), PerfError> {
     let Some((address, zone)) = host.split_once('%') else { return Ok(()) };
     let is_named = address.parse::<Ipv6Addr>().is_ok() && zone.parse::<u32>().is_err();
@@ -89,7 +89,7 @@ fn is_here(host: &str) -> Result<(), PerfError> {
     }
 }
 
-/// `HOST:PORT` or `[IPV6]:PORT`, as other programs take it.
+/// Splits `HOST:PORT` or `[IPV6]:PORT`, the syntax of other programs.
 fn with_port(host: &str) -> Option<(&str, u16)> {
     let (name, port) = host.rsplit_once(':')?;
     let name = match name.strip_prefix('[') {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_behind_the_host_is_recognised() {
+    fn a_host_followed_by_a_port_is_recognised() {
         assert_eq!(with_port("server.example:5201"), Some(("server.example", 5201)));
         assert_eq!(with_port("[2001:db8::1]:5201"), Some(("2001:db8::1", 5201)));
         for host in ["server.example", "2001:db8::1", "a:b", "a:99999", "[::1:5"] {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_resolves_to_itself() {
+    fn an_ip_address_resolves_to_itself() {
         assert_eq!(of("127.0.0.1", None, None).unwrap(), ["127.0.0.1:5201".parse().unwrap()]);
         assert_eq!(of("::1", Some(Family::V6), None).unwrap(), ["[::1]:5201".parse().unwrap()]);
     }

@@ -1,11 +1,11 @@
-//! Texts for a server's error numbers, which iperf3 defines in `iperf_api.h`: for the numbers that
-//! a server sends and that help a user.
+//! Texts for a server's error numbers, which iperf3 defines in `iperf_api.h`. Covers the numbers
+//! that a server sends and that help a user.
 
 use crate::PerfError;
 use rustix::io::Errno;
 use std::io;
 
-/// The error text of a server that gave up.
+/// Returns the error for a server that ended the test with these error numbers.
 pub(super) fn reported(peer: &str, code: i32, errno: i32) -> PerfError {
     let reason = match (words(code), errno) {
         (_, errno) if code == 205 && errno == Errno::MSGSIZE.raw_os_error() => {
@@ -78,8 +78,8 @@ fn words(code: i32) -> String {
     text.to_owned()
 }
 
-/// True for codes where iperf3 itself reads errno (`iperf_strerror`); for others errno is a
-/// leftover.
+/// True for codes with which iperf3 reports errno (`iperf_strerror`). With other codes, errno is
+/// left over from an earlier call.
 fn has_errno(code: i32) -> bool {
     const WITHOUT: [i32; 13] = [109, 110, 119, 120, 121, 127, 131, 141, 142, 144, 160, 207, 208];
     code >= 100 && !WITHOUT.contains(&code)

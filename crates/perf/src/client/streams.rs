@@ -13,7 +13,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Everything needed to open a further stream like the previous one.
+/// Opens the data streams of a test.
 #[derive(Debug)]
 pub(super) struct Opener<'a> {
     pub(super) options: &'a ClientOptions,
@@ -25,8 +25,8 @@ pub(super) struct Opener<'a> {
 }
 
 impl Opener<'_> {
-    /// Opens the streams one after the other, because a server numbers them in order of arrival;
-    /// streams that send from here come first.
+    /// Opens the streams one after the other, because a server numbers them in order of arrival.
+    /// The streams on which the client sends come first.
     pub(super) fn open_all(&self, control: &Control) -> Result<Vec<Opened>, PerfError> {
         let directions: &[bool] = match self.test.direction {
             Direction::Forward => &[true],
@@ -57,7 +57,8 @@ impl Opener<'_> {
         Ok(Opened { id: number(index), sends, socket })
     }
 
-    /// The user chooses the first stream's port; the others follow it.
+    /// Returns the local port of stream `index`: the user chooses the first stream's port, and the
+    /// other streams take the ports that follow it.
     fn port(&self, index: u32) -> Result<Option<u16>, PerfError> {
         let Some(first) = self.options.client_port else { return Ok(None) };
         match u16::try_from(u32::from(first) + index) {
@@ -68,8 +69,8 @@ impl Opener<'_> {
         }
     }
 
-    /// Replaces a refused stream's error: a server that accepted the control connection and then
-    /// refuses a stream has gone.
+    /// Replaces the error of a refused stream. A server that accepted the control connection and
+    /// then refuses a stream has gone.
     fn no_more(&self, error: PerfError) -> PerfError {
         match error {
             PerfError::Refused { .. } => self.ended(),
@@ -79,8 +80,8 @@ impl Opener<'_> {
 
     fn introduced(&self, socket: Socket) -> Result<Socket, PerfError> {
         let wrong = |e| PerfError::system("opening a stream", e);
-        // The send buffer of a new connection has room for a cookie; the timeout covers a kernel
-        // where it has not.
+        // The send buffer of a new connection has room for a cookie; the timeout is for kernels
+        // whose send buffer is smaller.
         socket.set_nonblocking(false).map_err(wrong)?;
         socket.set_write_timeout(Some(self.options.connect_timeout)).map_err(wrong)?;
         match (&socket).write_all(self.cookie.as_bytes()) {
@@ -170,8 +171,8 @@ impl Opener<'_> {
         PerfError::Silent { peer: self.remote.to_string(), within, doing }
     }
 
-    /// The error for a server that refused or closed a stream. `Client::reason` looks for the
-    /// server's reason on the control connection.
+    /// Returns the error for a server that refused or closed a stream. `Client::reason` then looks
+    /// for the server's reason on the control connection.
     fn ended(&self) -> PerfError {
         PerfError::Gone { peer: self.remote.to_string(), doing: OPENING }
     }
@@ -182,7 +183,7 @@ impl Opener<'_> {
     }
 }
 
-/// iperf3's stream numbers: 1, 3, 4, …
+/// Returns iperf3's number for the stream at `index`: 1, 3, 4, …
 fn number(index: u32) -> u32 {
     if index == 0 { 1 } else { index + 2 }
 }
@@ -203,7 +204,7 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
-/// No socket is bound to the port.
+/// True if the peer has no socket at the port.
 fn is_refusal(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ConnectionRefused
 }

@@ -19,7 +19,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// `peer` is the name of the other side in messages; `patience` is the timeout of one step.
+    /// `peer`: the peer's name in messages. `patience`: the timeout of each step.
     pub fn new(
         socket: TcpStream,
         peer: String,

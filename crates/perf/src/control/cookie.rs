@@ -17,7 +17,7 @@ impl Cookie {
         Self(bytes)
     }
 
-    /// `None` if these bytes cannot be a cookie: bytes that arrive at a port need not be iperf3's.
+    /// Returns `None` if these bytes cannot be a cookie: a client of another protocol may connect.
     pub fn from_bytes(bytes: [u8; Self::LENGTH]) -> Option<Self> {
         let (end, text) = bytes.split_last()?;
         (*end == 0 && text.iter().all(u8::is_ascii_graphic)).then_some(Self(bytes))
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_another_form_are_no_cookie() {
+    fn bytes_with_another_ending_or_unprintable_bytes_are_no_cookie() {
         assert_eq!(Cookie::from_bytes([b'a'; 37]), None);
         let mut http = [0; 37];
         http[..16].copy_from_slice(b"GET / HTTP/1.1\r\n");

@@ -1,4 +1,4 @@
-//! JSON behind its length: four bytes, big-endian.
+//! JSON messages. The message's length precedes it, as four bytes in big-endian order.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -9,7 +9,7 @@ pub const LONGEST: usize = 4 << 20;
 /// Maximum length of the parameters that a server reads: iperf3's MAX_PARAMS_JSON_STRING.
 pub const LONGEST_PARAMETERS: usize = 8 * 1024;
 
-/// A message that arrives piece by piece. Memory grows with the received bytes, never with the
+/// A message that arrives in segments. Memory grows with the received bytes, never with the
 /// announced length.
 #[derive(Debug)]
 pub struct Message {
@@ -33,7 +33,7 @@ impl Message {
         Self { prefix: Vec::with_capacity(PREFIX), body: Vec::new(), longest }
     }
 
-    /// Number of bytes to read next; zero when the message is complete.
+    /// Returns the number of bytes to read next; zero when the message is complete.
     pub fn wants(&self) -> Result<usize, MessageError> {
         let Ok(prefix) = <[u8; PREFIX]>::try_from(self.prefix.as_slice()) else {
             return Ok(PREFIX - self.prefix.len());

@@ -63,14 +63,14 @@ pub struct Parameters {
     #[serde(skip_serializing_if = "is_default")]
     pub authtoken: Option<String>,
     pub client_version: Option<String>,
-    /// A key that iperf3 lacks: the client's wishes beyond iperf3, present if the client
-    /// understands [`super::State::WeirOffer`].
+    /// A key that iperf3 lacks: the client's requests beyond iperf3's protocol. Present if the
+    /// client understands [`super::State::WeirOffer`].
     #[serde(skip_serializing_if = "is_default")]
     pub weir: Option<Value>,
 }
 
-/// Key in [`Parameters::weir`]: asks the server to send, at the end of the test, its kernel's
-/// figures over time for the streams that the server sent.
+/// Key in [`Parameters::weir`]: asks the server for time series of its kernel's metrics, which it
+/// sends at the end of the test for the streams on which it sent.
 pub(crate) const SERIES_WISH: &str = "series";
 /// Key in [`Parameters::weir`]: asks the server to sample in these periods
 /// ([`crate::observe::probe_cost::SamplingPeriods`]); the server's offer says whether it will.
@@ -229,11 +229,11 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The protocol's version in iperf3's form.
+/// The version that Weir reports to peers, in iperf3's format.
 const SPOKEN: &str = concat!("3.12 (weir ", env!("CARGO_PKG_VERSION"), ")");
 /// A day, as in iperf3.
 const MOST_SECONDS: f64 = 86_400.0;
-/// The largest range in which a double holds every whole number.
+/// Maximum number of bytes: up to here a double holds every whole number.
 const MOST_BYTES: u64 = 1 << 53;
 const MOST_RATE: u64 = 1 << 53;
 const MOST_WINDOW: u64 = 512 << 20;

@@ -20,7 +20,7 @@ pub struct Results {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_output_json: Option<Value>,
     pub streams: Vec<StreamResult>,
-    /// Our additions, for a weir peer.
+    /// Results beyond iperf3's, for a weir peer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weir: Option<Value>,
 }

@@ -17,7 +17,7 @@ pub struct Listening {
     pub address: SocketAddr,
 }
 
-/// The two ends and the test that they agreed on.
+/// The addresses of client and server, and the test that they agreed on.
 #[derive(Debug, Clone)]
 pub struct Started {
     pub role: Role,
@@ -25,7 +25,7 @@ pub struct Started {
     pub cookie: String,
     /// The peer as the user named it.
     pub peer: String,
-    /// The control connection's ends.
+    /// The control connection's addresses.
     pub local: SocketAddr,
     pub remote: SocketAddr,
     /// The control connection's segment size.
@@ -39,7 +39,7 @@ pub struct Started {
 }
 
 impl Started {
-    /// The connection does not leave this machine.
+    /// True if the connection does not leave this machine.
     pub fn is_loopback(&self) -> bool {
         is_loopback(self.local, self.remote)
     }
@@ -48,19 +48,19 @@ impl Started {
 /// A data stream as it was opened.
 #[derive(Debug, Clone)]
 pub struct StreamFacts {
-    /// 1, 3, 4, …: iperf3's numbering, equal at both ends.
+    /// iperf3's stream number (1, 3, 4, …), the same at client and server.
     pub id: u32,
-    /// This end sends.
+    /// True if this side sends.
     pub sends: bool,
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// Read back from the socket.
+    /// Congestion control, as read back from the socket.
     pub congestion: Option<String>,
     pub send_buffer: Bytes,
     pub receive_buffer: Bytes,
 }
 
-/// Figures of one interval.
+/// The measurements of one interval.
 #[derive(Debug, Clone)]
 pub struct Interval {
     /// Start of the interval, since the test began.
@@ -87,12 +87,12 @@ pub struct StreamInterval {
     pub tcp: Option<TcpInfo>,
 }
 
-/// Datagrams of one stream, in an interval or in all. A sender fills only `count`.
+/// Datagram counts of a stream, in an interval or in the whole test. A sender fills only `count`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Datagrams {
     /// Datagrams sent. A receiver derives them from the sequence numbers.
     pub count: u64,
-    /// Different datagrams that arrived.
+    /// Distinct datagrams that arrived.
     pub received: u64,
     pub lost: u64,
     pub reordered: u64,
@@ -101,14 +101,14 @@ pub struct Datagrams {
     pub jitter: Span,
 }
 
-/// The result of a test: this end's measurements, and the results that the other end reported.
+/// The result of a test: this side's measurements, and the results that the peer reported.
 #[derive(Debug, Clone)]
 pub struct Ended {
     /// The measured time, without the omitted time.
     pub duration: Span,
     pub streams: Vec<StreamTotal>,
     pub local_cpu: CpuUse,
-    /// `None` if the other end did not report it.
+    /// `None` if the peer did not report it.
     pub remote_cpu: Option<CpuUse>,
     pub local_congestion: Option<String>,
     pub remote_congestion: Option<String>,
@@ -119,14 +119,14 @@ pub struct Ended {
     pub peer_extras: Option<Value>,
     /// This end's measurements beside the streams, over time.
     pub observed: Option<Observed>,
-    /// Warnings about the results: an end without idle CPU, a probe that got no reply.
+    /// Warnings about the results: for example a saturated CPU, or a probe without replies.
     pub warnings: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
 pub struct StreamTotal {
     pub id: u32,
-    /// This end sends.
+    /// True if this side sends.
     pub sends: bool,
     pub sent: End,
     pub received: End,
@@ -135,11 +135,12 @@ pub struct StreamTotal {
     pub datagrams_sent: Option<u64>,
     /// The receiver's count.
     pub datagrams: Option<Datagrams>,
-    /// The sender's path as its kernel saw it, if this end is the sender or the peer reported it.
+    /// The sender's path as its kernel saw it, if this side is the sender or the peer reported it.
     pub path: Option<PathFacts>,
 }
 
-/// One end's count of one stream. If its time is zero, the count is unknown ([`Self::is_known`]).
+/// The count of a stream by its sender or receiver. The count is unknown if the time is zero
+/// ([`Self::is_known`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct End {
     pub bytes: Bytes,
@@ -147,7 +148,7 @@ pub struct End {
 }
 
 impl End {
-    /// False if the other end did not report.
+    /// False if the peer did not report this count.
     pub fn is_known(&self) -> bool {
         self.elapsed > Span::ZERO
     }
@@ -166,17 +167,17 @@ pub struct PathFacts {
     pub rwnd_limited: Option<Span>,
     pub sndbuf_limited: Option<Span>,
     pub bytes_retransmitted: Option<Bytes>,
-    /// Share of the samples that show a full link: a standing queue on the path, or data that is
-    /// delivered at the rate of the sender's pacing. `None` if the samples prove nothing.
+    /// Share of the samples that show a saturated link: a standing queue on the path, or data
+    /// delivered at the sender's pacing rate. `None` if the samples permit no conclusion.
     pub full_link: Option<Share>,
 }
 
-/// CPU time over a period, in percent of one core.
+/// CPU utilisation over a period, in percent of one core.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CpuUse {
     pub user: f64,
     pub system: f64,
-    /// Use of each core of the host: in all, and in softirqs.
+    /// Utilisation of each core of the host, in total and in softirqs.
     pub cores: Vec<CoreUse>,
 }
 
@@ -187,7 +188,7 @@ pub struct CoreUse {
     pub softirq: f64,
 }
 
-/// Round trips of a probe flow.
+/// Round-trip times of a probe flow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Latency {
     pub by: LatencySource,
@@ -215,7 +216,7 @@ pub enum ServerOutput {
     Json(Value),
 }
 
-/// True if both ends are on this machine.
+/// True if both endpoints are on this machine.
 pub(crate) fn is_loopback(local: SocketAddr, remote: SocketAddr) -> bool {
     let (local, remote) = (local.ip().to_canonical(), remote.ip().to_canonical());
     remote.is_loopback() || local == remote

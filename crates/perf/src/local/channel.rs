@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// over or the user stops the measurement. Every read and write here then ends, too.
 #[derive(Debug)]
 pub(super) struct Channel {
-    /// Input and output. Closed before this process waits for the end of the second process.
+    /// Input and output. They are closed before this process waits for the second process to exit.
     ways: Option<(File, File)>,
     done: Option<mpsc::Sender<()>>,
     guard: Option<JoinHandle<Guarded>>,
@@ -99,7 +99,7 @@ impl Channel {
         guard.unwrap_or(Guarded::Ended)
     }
 
-    /// The error if the second process no longer answers.
+    /// Ends the second process and returns the reason why it no longer responds.
     fn broken(&mut self, error: io::Error) -> PerfError {
         match self.end() {
             Guarded::Ended => PerfError::system("talking to the second process", error),
@@ -125,7 +125,8 @@ fn reason(ended: &Guarded) -> PerfError {
     }
 }
 
-/// Waits for the end of the measurement, then ends the second process.
+/// Waits until the measurement ends, its time is over, or the user stops it. Then ends the second
+/// process.
 fn guard(
     mut child: Child,
     is_done: &mpsc::Receiver<()>,
@@ -145,7 +146,7 @@ fn guard(
     ended
 }
 
-/// Input and output of this process, and then of the second process.
+/// Opens the transport: returns input and output of this process, then those of the second process.
 fn ends(over: Over) -> io::Result<((File, File), (Stdio, Stdio))> {
     let both = |end: OwnedFd| -> io::Result<(OwnedFd, OwnedFd)> { Ok((end.try_clone()?, end)) };
     let files = |(a, b): (OwnedFd, OwnedFd)| (File::from(a), File::from(b));
@@ -165,7 +166,7 @@ fn ends(over: Over) -> io::Result<((File, File), (Stdio, Stdio))> {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
             let ours = TcpStream::connect_timeout(&listener.local_addr()?, PATIENCE)?;
             let own = ours.local_addr()?;
-            // Another process of this machine may connect, too.
+            // Another process may connect first: accept only the second process.
             let theirs = loop {
                 let (theirs, peer) = listener.accept()?;
                 if peer == own {
@@ -192,5 +193,5 @@ pub(super) fn pin(cpu: usize) -> Result<(), PerfError> {
 }
 
 const LOOK: Duration = Duration::from_millis(20);
-/// Time beyond the measurement, after which the second process counts as hung.
+/// Time after the planned end of the measurement at which the second process counts as hung.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -35,7 +35,7 @@ impl FromStr for Task {
     }
 }
 
-/// The work of the second process, over its standard input and output, until the first process
+/// Does the work of the second process over its standard input and output, until the first process
 /// closes them.
 pub fn far_end(task: Task, size: Bytes, affinity: Option<usize>) -> Result<(), PerfError> {
     if let Some(cpu) = affinity {
@@ -53,7 +53,7 @@ pub fn far_end(task: Task, size: Bytes, affinity: Option<usize>) -> Result<(), P
         };
         match done {
             Ok(()) => {}
-            // The first process has ended the measurement.
+            // The first process has closed the transport: the measurement is over.
             Err(error)
                 if matches!(
                     error.kind(),

@@ -21,7 +21,7 @@ pub struct Bandwidth {
 }
 
 impl LocalLatency {
-    /// The mean of a round trip, which lmbench also prints.
+    /// Returns the mean round-trip time, which lmbench also prints.
     pub fn mean_us(&self) -> f64 {
         self.elapsed.micros_f64() / self.summary.samples.max(1) as f64
     }
@@ -43,7 +43,7 @@ impl LocalLatency {
 }
 
 impl Bandwidth {
-    /// The rate in MB/s. lmbench's MB are 10^6 bytes.
+    /// Returns the rate in MB/s; as in lmbench, a MB is 10^6 bytes.
     pub fn mbyte_s(&self) -> f64 {
         self.bytes.count() as f64 / 1e6 / self.elapsed.secs_f64().max(f64::MIN_POSITIVE)
     }

@@ -1,4 +1,4 @@
-//! CPU of this end: of the test itself, and of each core, with softirqs shown separately.
+//! Local CPU use: of the test itself, and of each core, with softirqs shown separately.
 
 mod account;
 
@@ -26,11 +26,11 @@ pub struct CpuSampler {
     origin: Origin,
     of: CpuOf,
     account: CpuAccount,
-    /// When the measured window began.
+    /// Snapshot at the start of the measured window.
     base: Snapshot,
-    /// When the interval began.
+    /// Snapshot at the start of the interval.
     mark: Snapshot,
-    /// The last point of the series.
+    /// Snapshot at the last point of the series.
     point: Snapshot,
     table: Option<Table>,
 }
@@ -51,13 +51,13 @@ impl CpuSampler {
         Self { origin: Origin(now), of, account, base, mark, point, table }
     }
 
-    /// Reads a point of the series.
+    /// Reads the CPU use and adds a point to the series.
     pub fn sample(&mut self, now: Time) {
         let snapshot = Snapshot::read(now, self.of, &self.account);
         self.keep(snapshot);
     }
 
-    /// CPU use since the last call of this method, or since the window began.
+    /// Returns the CPU use since the last call of this method, or since the window began.
     pub fn interval(&mut self, now: Time) -> CpuUse {
         let snapshot = Snapshot::read(now, self.of, &self.account);
         let used = snapshot.since(&self.mark);
@@ -77,7 +77,7 @@ impl CpuSampler {
         now.since(self.base.at) >= LEAST_POINT
     }
 
-    /// CPU use over the measured window.
+    /// Returns the CPU use over the measured window.
     pub fn used(&self, now: Time) -> CpuUse {
         Snapshot::read(now, self.of, &self.account).since(&self.base)
     }
@@ -88,7 +88,7 @@ impl CpuSampler {
 
     fn keep(&mut self, snapshot: Snapshot) {
         let Some(table) = &mut self.table else { return };
-        // Over less time the ticks of /proc/stat dominate the result.
+        // Over a shorter time the resolution of /proc/stat (its ticks) dominates the result.
         if snapshot.at.since(self.point.at) < LEAST_POINT {
             return;
         }
@@ -129,7 +129,8 @@ impl Snapshot {
     }
 }
 
-/// Steal time counts as busy: the core was not available to the test.
+/// Converts a core's shares. Steal time counts as busy, because the core was not available to the
+/// test.
 fn core_use(core: usize, shares: &CoreShares) -> CoreUse {
     let busy = shares.busy.percent() + shares.steal.percent();
     CoreUse { core, busy: busy.min(100.0), softirq: shares.softirq.percent() }
@@ -146,7 +147,7 @@ fn table_of(machine: Option<&CpuSnapshot>) -> Table {
     table
 }
 
-/// Precise to the microsecond, unlike the ticks in /proc.
+/// Reads CPU time with a resolution of a microsecond, finer than the ticks in /proc.
 fn cpu_time(who: UsageWho) -> CpuTime {
     let span = |at: nix::sys::time::TimeVal| {
         let micros = at.tv_sec().saturating_mul(1_000_000).saturating_add(at.tv_usec());
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_entered_are_charged_while_they_run_and_after() {
+    fn threads_that_entered_the_account_are_charged_while_they_run_and_after() {
         let account = CpuAccount::default();
         let own = std::thread::scope(|scope| {
             let mine = account.clone();
@@ -188,14 +189,14 @@ mod tests {
         });
         let used = account.used().total();
         assert!(used >= Span::from_millis(59), "{used}");
-        // The kernel may charge a thread with time that a hypervisor took, so there is no bound in
-        // milliseconds.
+        // Compare with the thread's own clock, not with 60 ms: the kernel may charge a thread with
+        // time that a hypervisor took.
         let most = own + Span::from_millis(10);
         assert!(used <= most, "the other thread must not count: {used} of {own}");
     }
 
     #[test]
-    fn a_core_of_the_machine_is_never_more_than_busy() {
+    fn the_utilisation_of_a_core_is_at_most_100_percent() {
         let now = probe::clock::now;
         let mut watch = CpuSampler::begin(now(), CpuOf::Process, CpuAccount::default(), true);
         spin(Span::from_millis(50));

@@ -12,7 +12,7 @@
 use std::fmt;
 use units::Time;
 
-/// Distinguishes the datagrams of one test from all others.
+/// Distinguishes the datagrams of a test from all other datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token([u8; 16]);
 
@@ -25,7 +25,7 @@ pub struct Echo {
     pub sent_at: Time,
 }
 
-/// The server's reply to `datagram`: the datagram itself, or nothing.
+/// Returns the server's reply to `datagram`: the datagram itself, or `None` for no reply.
 pub fn respond(datagram: &[u8], knows: impl FnOnce(&Token) -> bool) -> Option<&[u8]> {
     let echo = Echo::parse(datagram)?;
     knows(&echo.token).then_some(datagram)
@@ -43,7 +43,7 @@ impl Echo {
         bytes
     }
 
-    /// `None` for any datagram that is not exactly an echo.
+    /// Parses a datagram; `None` if its length or magic number is not that of an echo.
     pub fn parse(datagram: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LENGTH] = datagram.try_into().ok()?;
         let (magic, rest) = bytes.split_first_chunk::<8>()?;
@@ -103,7 +103,7 @@ impl<'de> serde::Deserialize<'de> for Token {
 #[error("a token of the latency echo has 32 hexadecimal digits")]
 pub struct NoToken;
 
-/// The first word differs, in either byte order, from the numbers that open a UDP stream of iperf3.
+/// Its first word differs, in either byte order, from the numbers that open an iperf3 UDP stream.
 const MAGIC: [u8; 8] = *b"weir-ech";
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! Round trips of probes that travel beside the streams, first without load and then with it.
+//! Round-trip times of probes beside the streams, first without load and then under load.
 //!
-//! Probes go to the far end's echo, if it offered one, and by ping. The method that gets replies
+//! Probes go to the peer's echo, if it offered one, and by ping. The method that gets replies
 //! becomes the probe, with preference for the echo. A round trip ends when the kernel receives the
 //! reply, not when an ordinary thread gets a core to read it: on a loaded host the wait for a core
-//! is the larger part. The probe thread is therefore a real-time thread, which gets a core at once.
-//! If the process may not have one, the kernel stamps the replies. Stamps cost more: the kernel
-//! then stamps every packet of the host, which at 50 Gbit/s costs about one percent of goodput. The
-//! send time is taken right before the send, so that the local queue counts: it is part of the
-//! path.
+//! takes longer than the path. The probe thread is therefore a real-time thread, which gets a core
+//! at once. If the process may not start such a thread, the kernel timestamps the replies.
+//! Timestamps cost more: the kernel then stamps every packet of the host, which at 50 Gbit/s costs
+//! about one percent of goodput. The send time is taken right before the send, so that the local
+//! queue counts as part of the path.
 
 mod flow;
 mod icmp;
@@ -41,12 +41,12 @@ pub struct LatencyProbe {
 #[derive(Debug, Default)]
 pub struct LatencyResult {
     pub latency: Option<Latency>,
-    /// Lost probes, even if no probe got a reply.
+    /// Number of lost probes; known even if no probe got a reply.
     pub lost: u64,
     /// True if any probe ever got a reply.
     pub answered: bool,
     pub series: Option<Series>,
-    /// CPU time of the thread.
+    /// CPU time of the probe thread.
     pub cost: Span,
     /// Reasons why a probe method could not be used.
     pub problems: Vec<String>,
@@ -105,12 +105,12 @@ impl LatencyProbe {
         self.running.as_ref()?.flows().end_phase(now, loaded)
     }
 
-    /// Latency since the last call of this method, or since the phase began.
+    /// Returns the latency since the last call of this method, or since the phase began.
     pub fn interval(&mut self) -> Option<Latency> {
         self.running.as_ref()?.flows().interval()
     }
 
-    /// Sets the rate of the streams, so that the probes stay small beside it.
+    /// Sets the rate of the streams, of which the probes may add only a small fraction.
     pub fn set_load(&self, load: Rate) {
         if let Some(running) = &self.running {
             running.shared.load.store(load.bits_per_second(), Ordering::Relaxed);
@@ -125,7 +125,7 @@ impl LatencyProbe {
         }
     }
 
-    /// Ends at once, without waiting for probes in flight.
+    /// Ends the probe at once, without waiting for probes in flight, and returns its results.
     pub fn finish(mut self, now: Time) -> LatencyResult {
         let problems = std::mem::take(&mut self.problems);
         let Some(running) = self.running.take() else {
@@ -218,14 +218,15 @@ fn ask(shared: &Shared, probers: Vec<Prober>) {
         let now = clock::now();
         if now >= next {
             let loaded = send(shared, &probers, now);
-            // Count from now, not from the due time: after a long wait for a core no burst follows.
+            // Schedule from now, not from the due time, so that no burst follows a long wait for a
+            // core.
             let pause = pace::pause(loaded, shared.load(), &mut random);
             next = now + pause;
             let stamped = probers.iter().all(Prober::is_stamped);
             patient = loaded && stamped && shared.flows().has_answer() && pause <= LONGEST_LAG;
         }
-        // Under load each wakeup takes a core from a stream. So a thread with stamps reads an
-        // answer only when it sends the next probe.
+        // Under load each wakeup takes a core from a stream. So a thread with timestamped
+        // replies reads a reply only when it sends the next probe.
         let awaited = if patient { &probers[..0] } else { &probers[..] };
         wait(shared, awaited, Some(next.since(clock::now())));
         if jumps.happened() {
@@ -238,7 +239,8 @@ fn ask(shared: &Shared, probers: Vec<Prober>) {
     }
 }
 
-/// A real-time thread reads a reply when it arrives, and needs no timestamps.
+/// Requests kernel timestamps unless the thread is a real-time thread (`prompt`), which reads a
+/// reply as soon as it arrives.
 fn stamped_unless(prompt: bool, mut probers: Vec<Prober>) -> Vec<Prober> {
     if !prompt {
         probers.iter_mut().for_each(Prober::want_stamps);
@@ -258,7 +260,7 @@ fn rest(shared: &Shared, probers: Vec<Prober>) -> std::io::Result<Vec<Prober>> {
     closed.iter().map(Prober::reopened).collect()
 }
 
-/// Sends a probe by each method; returns whether the load is on.
+/// Sends a probe by each method; returns true if the path is under load.
 fn send(shared: &Shared, probers: &[Prober], now: Time) -> bool {
     let mut flows = shared.flows();
     flows.settle(now);
@@ -304,10 +306,10 @@ fn wait(shared: &Shared, probers: &[Prober], within: Option<Span>) {
     }
 }
 
-/// Maximum number of replies read at once: a stranger with the token cannot keep the thread from
-/// sending probes.
+/// Maximum number of replies read at once, so that an attacker with the token cannot keep the
+/// thread from sending probes.
 const MOST_AT_ONCE: usize = 256;
-/// Maximum time that a reply may lie unread. It is shorter than the time after which the end of a
-/// phase counts a probe as lost.
+/// Maximum time that a reply may wait in the socket. It is shorter than the age at which the end of
+/// a phase counts a probe as lost.
 const LONGEST_LAG: Span = Span::from_millis(80);
 const NANOS: u64 = 1_000_000_000;

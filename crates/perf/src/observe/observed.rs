@@ -19,12 +19,12 @@ pub struct Observed {
     /// Series of the whole test, omitted time included, with the series that a weir peer reported
     /// for the streams it sends; empty without probes.
     pub series: Vec<Series>,
-    /// The core that limited the test: the test used this core of this machine, and the core had
-    /// almost no idle time.
+    /// The core of this machine that limited the test: the test ran on it, and it had almost no
+    /// idle time.
     pub limiting_core: Option<usize>,
     /// Warnings about the results.
     pub warnings: Vec<String>,
-    /// CPU time of the measurements.
+    /// CPU time that the measurements used.
     pub cost: Span,
     /// The goodput that the probes cost, if the test measured it.
     pub probe_cost: Option<ProbeCost>,
@@ -35,7 +35,7 @@ impl Observed {
         self.paths.iter().find(|path| path.id == id)
     }
 
-    /// Everything except the series: small enough to be sent to the peer.
+    /// Returns everything except the series as JSON, which is small enough to send to the peer.
     pub fn summary(&self) -> Value {
         json!({
             "cpu": cpu(&self.cpu),
@@ -50,7 +50,7 @@ impl Observed {
         })
     }
 
-    /// The summary and all series.
+    /// Returns the summary and all series as JSON.
     pub fn to_json(&self) -> Value {
         let mut whole = self.summary();
         if let Value::Object(object) = &mut whole {
@@ -61,9 +61,9 @@ impl Observed {
     }
 }
 
-/// The busiest core of the test if the core had almost no idle time.
+/// Returns the busiest core of the test if it had almost no idle time.
 pub(super) fn full_core<'a>(cpu: &'a CpuUse, pinned: &[usize]) -> Option<&'a CoreUse> {
-    // If this test used almost no CPU, another load fills the core.
+    // If this test used almost no CPU, another program saturates the core.
     let ours = cpu.user + cpu.system;
     cpu.cores
         .iter()
@@ -72,7 +72,7 @@ pub(super) fn full_core<'a>(cpu: &'a CpuUse, pinned: &[usize]) -> Option<&'a Cor
         .max_by(|a, b| a.busy.total_cmp(&b.busy))
 }
 
-/// Warning about a core that had no idle time.
+/// Returns the warning about a core that had no idle time.
 pub(super) fn warning(full: &CoreUse, cpu: &CpuUse) -> String {
     let ours = cpu.user + cpu.system;
     // Some kernels charge softirqs to the process that they interrupt, so this is a lower bound.
@@ -90,7 +90,7 @@ pub(super) fn warning(full: &CoreUse, cpu: &CpuUse) -> String {
     )
 }
 
-/// Warning about a probe that got no reply under load.
+/// Returns the warning about a probe that got no reply under load.
 pub(super) fn silent_probe(asked: &LatencyResult) -> Option<String> {
     let instead = "the latency shown is the kernel's smoothed round-trip time of the streams, which hides \
                    peaks";
@@ -144,7 +144,7 @@ fn latency(latency: &Latency) -> Value {
     })
 }
 
-/// Omits values that the kernel did not report.
+/// Returns a stream's path as JSON; omits values that the kernel did not report.
 fn path(path: &StreamPath) -> Value {
     let micros = |span: Option<Span>| span.map(|span| json!(span.micros_f64()));
     let bytes = |count: Option<Bytes>| count.map(|count| json!(count.count()));
@@ -187,7 +187,7 @@ fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-/// Percent of a core.
+/// Minimum utilisation at which a core counts as saturated, in percent of the core.
 const FULL: f64 = 95.0;
 const NOTABLE: f64 = 20.0;
 
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_core_is_reported_only_if_the_test_runs_on_it() {
+    fn a_saturated_core_is_reported_only_if_the_test_runs_on_it() {
         let core = |core, busy| CoreUse { core, busy, softirq: 3.0 };
         let used = |user| CpuUse { user, system: 0.0, cores: vec![core(0, 12.0), core(1, 99.0)] };
         let warned = |cpu: CpuUse| warning(full_core(&cpu, &[]).unwrap(), &cpu);

@@ -1,10 +1,10 @@
-//! The cost of sampling: within one test, samples are taken in some periods and not in others, and
-//! the goodput of both kinds of periods is compared.
+//! The cost of sampling: within a test, samples are taken in some periods and not in others. The
+//! goodput of periods with samples is compared with that of periods without.
 //!
-//! Separate tests with and without samples differ by far more than the samples cost: each has
-//! another connection, other buffers and another moment of the host. One connection keeps all of
-//! these the same. Four periods make a block, with samples in its outer or its inner periods, at
-//! random. Drift and periodic effects thus affect both kinds of periods alike.
+//! Separate tests with and without samples would differ by far more than the samples cost: their
+//! connections, buffers and states of the host differ. Within a single connection these stay the
+//! same. Four periods form a block. At random, its two outer or its two inner periods have samples.
+//! Drift and periodic effects therefore affect periods with and without samples alike.
 
 mod meter;
 mod statistic;
@@ -16,20 +16,20 @@ pub(super) use meter::Meter;
 use serde_json::{Value, json};
 use units::{Span, Time};
 
-/// The periods in which samples are taken: the same at both ends.
+/// The schedule of periods with and without samples, the same at client and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SamplingPeriods {
     seed: u32,
     length: Span,
 }
 
-/// Settings of the end that compares.
+/// Settings of the side that compares the goodput.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CostSettings {
-    /// Wait at the start of a period, until the far end has also changed to the period and the data
-    /// of the previous period has passed.
+    /// Time at the start of each period that is not measured. In this time the peer also changes
+    /// to the period, and the data of the previous period arrives.
     pub settling: Span,
-    /// The far end samples in the same periods.
+    /// True if the peer samples in the same periods.
     pub both_ends: bool,
 }
 
@@ -42,8 +42,8 @@ pub(super) struct CurrentPeriod {
 }
 
 impl SamplingPeriods {
-    /// Periods for a path with this round trip. Their length is no multiple of the interval between
-    /// samples, so that over many periods the samples fall everywhere within them.
+    /// Returns random periods for a path with this round-trip time. Their length is no multiple of
+    /// the sampling interval, so that over many periods the samples fall everywhere within them.
     pub fn random(round_trip: Span) -> Self {
         Self { seed: rand::random(), length: USUAL.max(round_trip * ROUND_TRIPS).min(LONGEST) }
     }
@@ -59,12 +59,12 @@ impl SamplingPeriods {
         self.length
     }
 
-    /// Encoding for the far end.
+    /// Encodes the periods for the peer.
     pub fn to_json(&self) -> Value {
         json!({ "seed": self.seed, "turn_us": self.length.nanos() / 1000 })
     }
 
-    /// Reads the far end's encoding; `None` if it is invalid.
+    /// Reads the peer's encoding; `None` if it is invalid.
     pub fn read(reported: &Value) -> Option<Self> {
         let seed = u32::try_from(reported.get("seed")?.as_u64()?).ok()?;
         let micros = reported.get("turn_us")?.as_u64().filter(|micros| *micros <= MOST_MICROS)?;
@@ -110,7 +110,7 @@ impl CurrentPeriod {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014): it maps neighbouring numbers to unlike numbers.
+/// Returns a pseudo-random number for each number (SplitMix64; Steele, Lea and Flood 2014).
 fn mixed(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -118,7 +118,7 @@ fn mixed(number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Periods in a block, which are compared with each other.
+/// Number of periods in a block. Periods are compared within their block only.
 const BLOCK: u64 = 4;
 const USUAL: Span = Span::from_millis(237);
 const SHORTEST: Span = Span::from_millis(50);

@@ -1,7 +1,7 @@
 use serde::Serialize;
 use units::{Span, Time};
 
-/// Lines over one time axis, kept from a run for reports.
+/// Time series of a test for reports: several lines over the same time axis.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Series {
     /// `throughput`, `rtt`, `cwnd`, `send_window`, `delivery_rate`, `retransmits`, `limited_by`,
@@ -10,7 +10,7 @@ pub struct Series {
     /// Set if the series is of a single stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<u32>,
-    /// The lines are shares of one whole.
+    /// True if the lines are shares of a whole, to be drawn stacked.
     pub stacked: bool,
     /// Seconds since the test began, ascending; each point covers the time since the previous
     /// point.
@@ -22,7 +22,7 @@ pub struct Series {
 pub struct Line {
     pub name: String,
     pub unit: &'static str,
-    /// As long as the time axis; `None` where nothing was read.
+    /// A value for each point of the time axis; `None` where nothing was read.
     pub values: Vec<Option<f64>>,
 }
 
@@ -34,8 +34,8 @@ pub(super) enum Merge {
     Sum,
 }
 
-/// A series of bounded size. When it is full, neighbours are merged, and from then on every point
-/// stands for twice as many readings.
+/// A series of bounded size. When it is full, neighbouring points are merged, and from then on
+/// every point stands for twice as many readings.
 #[derive(Debug)]
 pub(super) struct Table {
     name: &'static str,
@@ -45,7 +45,7 @@ pub(super) struct Table {
     merge: Merge,
     columns: Vec<Column>,
     times: Vec<f64>,
-    /// Readings that a point stands for.
+    /// Number of readings that a point stands for.
     stride: u32,
     gathered: u32,
 }
@@ -62,7 +62,7 @@ struct Column {
 }
 
 impl Table {
-    /// `limit` is the maximum number of points.
+    /// Creates an empty table. `limit`: the maximum number of points.
     pub(super) fn new(name: &'static str, merge: Merge, limit: usize) -> Self {
         // An even limit, so that every point has a neighbour to merge with.
         let limit = limit.max(2) & !1;
@@ -79,7 +79,7 @@ impl Table {
         }
     }
 
-    /// Marks the lines as shares of one whole, for this stream.
+    /// Makes this the series of a single stream whose lines are shares of a whole.
     pub(super) fn stacked(mut self, stream: u32) -> Self {
         self.stream = Some(stream);
         self.stacked = true;
@@ -98,7 +98,7 @@ impl Table {
         });
     }
 
-    /// Adds one reading; `row` has as many values as there are columns.
+    /// Adds a reading; `row` has a value for each column.
     pub(super) fn push(&mut self, at: Span, row: impl IntoIterator<Item = Option<f64>>) {
         for (column, value) in self.columns.iter_mut().zip(row) {
             if let Some(value) = value.filter(|value| value.is_finite()) {
@@ -168,7 +168,7 @@ impl From<Column> for Line {
     }
 }
 
-/// When a test's series begin.
+/// Time 0 of a test's series.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Origin(pub(super) Time);
 

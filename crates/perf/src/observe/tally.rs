@@ -2,7 +2,7 @@ use crate::event::{Latency, LatencySource};
 use hdrhistogram::Histogram;
 use units::Span;
 
-/// Counts round trips for a phase of a test.
+/// Histogram of the round-trip times in a phase of a test, and the number of lost probes.
 #[derive(Debug, Clone)]
 pub(super) struct Tally {
     histogram: Histogram<u32>,
@@ -12,8 +12,8 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn add(&mut self, round_trip: Span) {
-        // `record` grows the histogram up to the value, so it refuses no value; a saturating record
-        // would not grow it.
+        // `record` grows the histogram up to the value, so it accepts every value;
+        // `saturating_record` would not grow the histogram.
         let _ = self.histogram.record((round_trip.nanos() / UNIT).clamp(1, LONGEST));
         self.max = self.max.max(round_trip);
     }
@@ -22,7 +22,7 @@ impl Tally {
         self.lost += count;
     }
 
-    /// The reply to a probe arrived after the probe had counted as lost.
+    /// Takes back a loss: the reply arrived after the probe had counted as lost.
     pub(super) fn find(&mut self) {
         self.lost = self.lost.saturating_sub(1);
     }
@@ -40,9 +40,9 @@ impl Tally {
         self.histogram.is_empty()
     }
 
-    /// `None` if no probe got a reply, since there is no median then.
+    /// Returns the latency statistics; `None` if no probe got a reply.
     pub(super) fn latency(&self, by: LatencySource) -> Option<Latency> {
-        // A bucket's upper end may exceed the largest value in it.
+        // The upper bound of a bucket may exceed the largest value in the bucket.
         let at = |quantile| {
             Span::from_nanos(self.histogram.value_at_quantile(quantile) * UNIT).min(self.max)
         };
@@ -61,13 +61,13 @@ impl Default for Tally {
     fn default() -> Self {
         let mut histogram = Histogram::new_with_bounds(1, 2, DIGITS)
             .expect("the bounds are constants within the histogram's");
-        // Most paths never need the buckets for a minute.
+        // Grow on demand: most paths never need the buckets up to a minute.
         histogram.auto(true);
         Self { histogram, max: Span::ZERO, lost: 0 }
     }
 }
 
-/// Nanoseconds; finer than any clock between two hosts.
+/// Resolution in nanoseconds, finer than two hosts can measure.
 const UNIT: u64 = 100;
 /// A minute, in units.
 const LONGEST: u64 = 600_000_000;

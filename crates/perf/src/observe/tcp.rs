@@ -22,11 +22,12 @@ pub struct TcpSampler {
     tables: Option<Tables>,
 }
 
-/// One stream's path over the measured window.
+/// The path of a stream over the measured window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamPath {
     pub id: u32,
-    /// This end sends. A receiver's path facts mean little: it only sends acknowledgements.
+    /// True if this side sends. A receiver's path facts say little, because it sends only
+    /// acknowledgements.
     pub sends: bool,
     pub facts: PathFacts,
     pub limited: Option<LimitedBy>,
@@ -38,8 +39,8 @@ pub struct StreamPath {
     /// The last `tcpi_delivery_rate`, and whether the sender was application-limited at that time.
     pub delivery_rate: Option<Rate>,
     pub delivery_rate_app_limited: Option<bool>,
-    /// The smallest round trip since the connection was opened (the other round trips are
-    /// smoothed).
+    /// The minimum round-trip time since the connection was opened. Unlike the other round-trip
+    /// times, it is not smoothed.
     pub least_rtt: Option<Span>,
 }
 
@@ -47,7 +48,7 @@ pub struct StreamPath {
 struct SampledStream {
     id: u32,
     sends: bool,
-    /// When the measured window began.
+    /// Time and TCP_INFO at the start of the measured window.
     base: Option<(Time, TcpInfo)>,
     last: Option<(Time, TcpInfo)>,
     bytes: (Time, Bytes),
@@ -67,7 +68,7 @@ struct Rtts {
 }
 
 impl TcpSampler {
-    /// Begins to sample these streams; `series` keeps their time series.
+    /// Begins to sample these streams. `series`: also keep their time series.
     pub fn begin(now: Time, sockets: &[StreamSocket<'_>], series: bool) -> Self {
         let streams: Vec<_> =
             sockets.iter().map(|socket| SampledStream::new(now, socket)).collect();
@@ -94,13 +95,14 @@ impl TcpSampler {
         }
     }
 
-    /// The stream's TCP_INFO as last read.
+    /// Returns the stream's TCP_INFO as last read.
     pub fn latest(&self, id: u32) -> Option<&TcpInfo> {
         let stream = self.streams.iter().find(|stream| stream.id == id)?;
         stream.last.as_ref().map(|(_, info)| info)
     }
 
-    /// The last smoothed round trips of the sending streams, or of all streams if none sends.
+    /// Returns the last smoothed round-trip times of the sending streams, or of all streams if none
+    /// sends.
     pub fn round_trips(&self) -> impl Iterator<Item = Span> {
         let any_sends = self.streams.iter().any(|stream| stream.sends);
         self.streams
@@ -149,11 +151,12 @@ impl SampledStream {
     fn read(&mut self, now: Time, socket: &StreamSocket<'_>) -> Reading {
         let (before, had) = std::mem::replace(&mut self.bytes, (now, socket.bytes));
         let mut reading = Reading::at(rate(socket.bytes - had, now.since(before)));
-        // A UDP socket has no TCP_INFO, and its owner reports a broken stream.
+        // A UDP socket has no TCP_INFO. The socket's owner reports a broken stream.
         let Some(info) = socket.tcp.and_then(|socket| probe::tcp::of_socket(socket).ok()) else {
             return reading;
         };
-        // A sender's socket takes data that waits in its buffer; acknowledged data has arrived.
+        // A sender counts acknowledged bytes: bytes that the socket took may still be in its
+        // buffer.
         let acked = |info: &TcpInfo| info.bytes_acked.filter(|_| socket.sends);
         if let Some((at, last)) = &self.last
             && let (Some(acked), Some(had)) = (acked(&info), acked(last))
@@ -206,8 +209,8 @@ impl SampledStream {
     }
 }
 
-/// True if packets queue at the link, or if the link delivers at the rate at which the congestion
-/// control itself paces. BBR paces at the rate that the link delivered.
+/// True if packets queue at the link, or if the link delivers at the pacing rate of the congestion
+/// control. BBR paces at the rate that the link delivered.
 fn shows_full_link(info: &TcpInfo) -> bool {
     let queue = info.rtt.zip(info.min_rtt).map(|(rtt, min)| (rtt.saturating_sub(min), min));
     let stands = queue.is_some_and(|(queue, min)| queue >= LEAST_QUEUE.max(min / 4));
@@ -218,10 +221,10 @@ fn shows_full_link(info: &TcpInfo) -> bool {
     stands || (paced && paces_itself(info) && info.delivery_rate_app_limited == Some(false))
 }
 
-/// True if the congestion control sets the pacing rate. The kernel paces CUBIC and Reno at 1.2
-/// windows a round trip (net/ipv4/tcp_input.c, `tcp_update_pacing_rate`), so delivery near that
-/// rate shows a window that a loss has just made smaller. BBR paces below one window a round trip:
-/// its window holds two round trips of data.
+/// True if the congestion control itself, as in BBR, sets the pacing rate. BBR paces below one
+/// window per round trip, because its window holds two round trips of data. The kernel paces CUBIC
+/// and Reno at 1.2 windows per round trip (net/ipv4/tcp_input.c, `tcp_update_pacing_rate`).
+/// Delivery near that rate shows only that a loss has just reduced the window.
 fn paces_itself(info: &TcpInfo) -> bool {
     let window = info.cwnd().zip(info.rtt).and_then(|(window, rtt)| rate(window, rtt));
     info.pacing_rate.zip(window).is_some_and(|(paced, window)| paced < window)
@@ -317,9 +320,9 @@ mod tests {
     }
 
     #[test]
-    fn a_standing_queue_or_delivery_at_the_paced_rate_shows_a_full_link() {
+    fn a_standing_queue_or_delivery_at_the_pacing_rate_shows_a_saturated_link() {
         for full in [
-            // A droptail queue of 30 ms behind a path of 20 ms, one of 5 ms behind a short path.
+            // A droptail queue of 30 ms on a path of 20 ms, and a queue of 5 ms on a short path.
             info([50_000, 20_000], [95, 130]),
             info([5_300, 300], [48, 60]),
             // BBR at the rate of the link.
@@ -337,7 +340,7 @@ mod tests {
             // A window that losses keep small, and a short path of a busy host.
             info([20_100, 20_000], [7, 9]),
             info([400, 40], [20_000, 30_000]),
-            // BBR looks for more, or was held back before.
+            // BBR probes for more bandwidth, or was limited before.
             info([20_400, 20_000], [30, 49]),
             held,
             cubic,

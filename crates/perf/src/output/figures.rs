@@ -2,7 +2,7 @@
 
 use units::{Bytes, Span, shown};
 
-/// The unit of rates, iperf3's `-f`; by default the unit that fits.
+/// The unit of printed rates, as in iperf3's `-f`; by default it depends on the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RateUnit {
     #[default]
@@ -13,7 +13,7 @@ pub enum RateUnit {
 }
 
 impl RateUnit {
-    /// `k`, `m`, `g`, `t` are bits a second, `K`, `M`, `G`, `T` bytes.
+    /// Parses the letter of `-f`: `k`, `m`, `g`, `t` mean bits a second, `K`, `M`, `G`, `T` bytes.
     pub fn from_letter(letter: char) -> Option<Self> {
         let power = PREFIXES.iter().position(|prefix| prefix.eq_ignore_ascii_case(&letter))?;
         let power = power as u32;
@@ -39,7 +39,7 @@ impl RateUnit {
     }
 }
 
-/// A time in milliseconds, so that a column can be compared at a glance.
+/// Formats a time, always in milliseconds, so that the values of a column can be compared.
 pub(super) fn millis(span: Span) -> String {
     format!("{} ms", digits(span.millis_f64()))
 }
@@ -48,7 +48,7 @@ pub(super) fn percent(value: f64) -> String {
     shown::percent(value)
 }
 
-/// Rate in bits a second.
+/// Returns the rate in bits a second; zero if no time has elapsed.
 pub(super) fn rate_of(bytes: Bytes, elapsed: Span) -> f64 {
     if elapsed == Span::ZERO { 0.0 } else { bytes.count() as f64 * 8.0 / elapsed.secs_f64() }
 }
@@ -57,7 +57,7 @@ pub(super) fn share_percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
 }
 
-/// The next of 1, 2, 5, 10, … at or above `value`: the end of a bar's scale.
+/// Returns the smallest of 1, 2, 5, 10, … that is at least `value`, as the end of a bar's scale.
 pub(super) fn round_above(value: f64) -> f64 {
     if value <= 0.0 || !value.is_finite() {
         return 1.0;

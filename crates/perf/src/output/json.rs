@@ -15,7 +15,7 @@ use crate::event::{Audience, Event, Latency, ServerOutput, Started, Stop};
 use serde_json::{Map, Value};
 use std::io::{self, Write};
 
-/// A test as one document, during the test and after it.
+/// The JSON document of a test. It can be written during the test and after it.
 #[derive(Debug, Default)]
 pub struct Document {
     started: Option<Started>,
@@ -25,7 +25,7 @@ pub struct Document {
     /// Number of stream entries in the kept intervals.
     entries: usize,
     left_out: usize,
-    /// All keys behind the intervals.
+    /// All keys that follow `intervals`.
     rest: Map<String, Value>,
 }
 
@@ -36,12 +36,12 @@ pub struct Json<W: Write> {
     /// `None` once [`Self::finish`] returned it.
     sink: Option<Sink<W>>,
     document: Document,
-    /// The document is complete but not written.
+    /// True if the test has ended, and its document is not yet written.
     has_ended: bool,
 }
 
 impl Document {
-    /// The document so far.
+    /// Returns the document so far.
     pub fn value(&self) -> Value {
         let mut document = Map::new();
         let start = self.start.clone().unwrap_or_else(start::without_peer);
@@ -52,7 +52,7 @@ impl Document {
         Value::Object(document)
     }
 
-    /// The text that is written.
+    /// Returns the document as text.
     pub fn to_text(&self) -> String {
         layout::lines(&self.value())
     }
@@ -134,12 +134,12 @@ impl<W: Write> Json<W> {
         self.sink.as_ref().is_some_and(Sink::is_abandoned)
     }
 
-    /// Returns the writer. A reader that closed its end is no error.
+    /// Writes the last document and returns the writer. It is no error if the reader has gone.
     pub fn finish(mut self) -> io::Result<W> {
         self.write();
         match self.sink.take() {
             Some(sink) => sink.finish(),
-            // Only this method takes the sink.
+            // Unreachable: only this method takes the sink, and it consumes `self`.
             None => Err(io::ErrorKind::NotConnected.into()),
         }
     }
@@ -190,7 +190,7 @@ pub(super) fn whole_additions(
     Value::Object(additions::of_test(started, ended, idle))
 }
 
-/// The server's output with iperf3's key for it.
+/// Returns iperf3's key for the server's output, and the output.
 pub(super) fn server_output(output: &ServerOutput) -> (&'static str, Value) {
     match output {
         ServerOutput::Text(text) => ("server_output_text", Value::from(text.as_str())),
@@ -198,7 +198,7 @@ pub(super) fn server_output(output: &ServerOutput) -> (&'static str, Value) {
     }
 }
 
-/// Whole numbers without a fraction, as iperf3 writes them; NaN and infinity as 0.
+/// Encodes a number. As in iperf3, whole numbers have no fraction, and NaN and infinity become 0.
 fn number(value: f64) -> Value {
     const EXACT: f64 = (1_u64 << 53) as f64;
     if value.fract() == 0.0 && value.abs() < EXACT {

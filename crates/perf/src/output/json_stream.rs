@@ -29,7 +29,7 @@ impl<W: Write> JsonStream<W> {
         self.sink.is_abandoned()
     }
 
-    /// Returns the writer. A reader that closed its end is no error.
+    /// Returns the writer. It is no error if the reader has gone.
     pub fn finish(self) -> io::Result<W> {
         self.sink.finish()
     }

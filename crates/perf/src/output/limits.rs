@@ -1,27 +1,27 @@
-//! The limits that kept a TCP sender from sending more, computed from sums of which an end may lack
-//! some.
+//! Computes the limits that kept a TCP sender from sending more, from the kernel's sums. A peer may
+//! report only some of these sums.
 
 use crate::event::PathFacts;
 use crate::observe::tcp::LimitedBy;
 use units::{Share, Span};
 
-/// The limits of one stream; `None` if the kernel did not report them.
+/// Computes the limits of a stream; `None` if the kernel did not report them.
 pub fn of(path: &PathFacts, elapsed: Span) -> Option<LimitedBy> {
     together([(path, elapsed)])
 }
 
-/// Combines several streams, weighted by the time each took.
+/// Computes the limits of several streams together, weighted by the duration of each.
 ///
-/// The kernel counts the time with data to send (`busy`), and within that time the parts in which
-/// the peer's window or the local send buffer stopped the sender (net/ipv4/tcp_output.c,
-/// `tcp_chrono_start`). In the rest of the busy time congestion control was the limit, by its
-/// window or its pacing; the share in which the samples show a full link counts for the link
-/// instead. Outside the busy time the application had nothing to send.
+/// The kernel counts the time with data to send (`busy`; net/ipv4/tcp_output.c,
+/// `tcp_chrono_start`). Within it, the kernel counts the times in which the peer's window or the
+/// local send buffer stopped the sender. In the rest of the busy time the limit was congestion
+/// control, by its window or its pacing. If samples show a saturated link, their share of that rest
+/// counts for the link instead. Outside the busy time the application had nothing to send.
 pub fn together<'a>(paths: impl IntoIterator<Item = (&'a PathFacts, Span)>) -> Option<LimitedBy> {
     let [mut all, mut busy, mut receiver, mut buffer, mut link] = [0.0; 5];
     for (path, elapsed) in paths {
         let reported = path.busy?.secs_f64();
-        // The kernel's times may exceed `elapsed`: they are read at another moment.
+        // The kernel's times may exceed `elapsed`, because they are read at another time.
         all += elapsed.secs_f64().max(reported);
         busy += reported;
         let held = [path.rwnd_limited?.secs_f64(), path.sndbuf_limited?.secs_f64()];
@@ -43,7 +43,7 @@ pub fn together<'a>(paths: impl IntoIterator<Item = (&'a PathFacts, Span)>) -> O
     })
 }
 
-/// Each limit's name and share, the largest share first.
+/// Returns each limit's name and share, the largest share first.
 pub fn ranked(limits: &LimitedBy) -> [(&'static str, Share); 5] {
     let mut ranked = [
         ("full link", limits.full_link),
@@ -56,7 +56,7 @@ pub fn ranked(limits: &LimitedBy) -> [(&'static str, Share); 5] {
     ranked
 }
 
-/// "congestion control 93 %, receiver's window 5 %, application 2 %"
+/// Formats the limits: "congestion control 93 %, receiver's window 5 %, application 2 %".
 pub fn words(limits: &LimitedBy) -> String {
     let reported: Vec<String> = ranked(limits)
         .iter()
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn busy_time_contains_the_limited_times() {
+    fn tcp_busy_time_contains_the_times_limited_by_window_and_buffer() {
         let path = PathFacts {
             busy: Some(Span::from_millis(980)),
             rwnd_limited: Some(Span::from_millis(50)),

@@ -11,7 +11,7 @@ pub struct DirectionStreams<'a, S> {
     /// True for the direction from the client to the server. In a bidirectional test, iperf3 calls
     /// the opposite direction `bidir_reverse`.
     pub forward: bool,
-    /// This end sends.
+    /// True if this side sends.
     pub sends: bool,
     pub streams: Vec<&'a S>,
 }
@@ -20,7 +20,7 @@ pub trait Sends {
     fn sends(&self) -> bool;
 }
 
-/// The client's direction first.
+/// Groups the streams by direction; the direction from the client to the server comes first.
 pub fn directions<S: Sends>(role: Role, streams: &[S]) -> Vec<DirectionStreams<'_, S>> {
     [true, false]
         .into_iter()
@@ -33,14 +33,14 @@ pub fn directions<S: Sends>(role: Role, streams: &[S]) -> Vec<DirectionStreams<'
         .collect()
 }
 
-/// Figures of one stream, or of several together, in an interval.
+/// Measurements of a stream, or of several streams together, in an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Progress {
     pub bytes: Bytes,
     pub retransmits: Option<u64>,
     pub datagrams: Option<Datagrams>,
     pub cwnd: Option<Bytes>,
-    /// The round trip; the mean over several streams.
+    /// The round-trip time; the mean if there are several streams.
     pub rtt: Option<Span>,
 }
 
@@ -59,7 +59,7 @@ impl Progress {
     }
 }
 
-/// Totals of one stream, or of several together.
+/// Totals of a stream, or of several streams together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     pub sent: End,
@@ -89,7 +89,7 @@ impl Outcome {
         }
     }
 
-    /// The sender's count, or else the receiver's count of sent datagrams.
+    /// Returns the number of sent datagrams by the sender's count, or else by the receiver's.
     pub fn datagrams_of_sender(&self) -> u64 {
         self.datagrams_sent.or(self.datagrams.map(|datagrams| datagrams.count)).unwrap_or(0)
     }
@@ -107,7 +107,7 @@ impl Sends for StreamTotal {
     }
 }
 
-/// Sums the streams of one test, which run side by side.
+/// Adds up the bytes of concurrent streams; the time is that of the longest stream.
 fn end(ends: impl Iterator<Item = End>) -> End {
     ends.fold(End::default(), |sum, end| End {
         bytes: sum.bytes + end.bytes,
@@ -115,12 +115,12 @@ fn end(ends: impl Iterator<Item = End>) -> End {
     })
 }
 
-/// The sum of the known counts; `None` if none is known.
+/// Returns the sum of the known counts; `None` if no count is known.
 fn some_sum(counts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     counts.flatten().reduce(u64::saturating_add)
 }
 
-/// Sums datagrams; like in iperf3, the jitter of several streams is their mean.
+/// Adds up datagram counts. As in iperf3, the jitter of several streams is the mean.
 fn together(datagrams: impl Iterator<Item = Option<Datagrams>>) -> Option<Datagrams> {
     let known: Vec<Datagrams> = datagrams.flatten().collect();
     let jitter = known.iter().fold(Span::ZERO, |sum, one| sum + one.jitter);

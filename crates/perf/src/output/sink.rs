@@ -2,7 +2,7 @@ use crate::event::Stop;
 use std::io::{self, Write};
 
 /// The output of an audience. When the reader has gone, the sink writes nothing more and stops the
-/// test, as SIGPIPE would have ended it; that is no failure.
+/// test, as SIGPIPE would have done. Such a stop is no failure.
 #[derive(Debug)]
 pub(super) struct Sink<W> {
     out: W,
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_has_gone_stops_the_test_and_is_no_failure() {
+    fn a_closed_output_pipe_stops_the_test_without_a_failure() {
         let stop = Stop::default();
         let mut sink = Sink::new(Broken(io::ErrorKind::BrokenPipe, 0));
         sink.stops(stop.clone());
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_reported() {
+    fn a_write_error_of_a_full_disk_is_reported() {
         let mut sink = Sink::new(Broken(io::ErrorKind::StorageFull, 0));
         sink.write("one\n");
         assert_eq!(sink.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);

@@ -1,4 +1,4 @@
-//! Text for people: the test's options, a line for each interval, the totals.
+//! Text for people: the test's options, a line for each interval, and the totals.
 
 mod answer;
 mod columns;
@@ -46,7 +46,7 @@ impl<W: Write> Text<W> {
         self.sink.is_abandoned()
     }
 
-    /// Returns the writer. A reader that closed its end is no error.
+    /// Returns the writer. It is no error if the reader has gone.
     pub fn finish(self) -> io::Result<W> {
         self.sink.finish()
     }

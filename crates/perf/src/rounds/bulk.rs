@@ -1,4 +1,4 @@
-//! Messages over TCP as fast as the path takes them, netperf's TCP_STREAM.
+//! Sends messages over TCP as fast as the path permits, as netperf's TCP_STREAM.
 
 use super::serve::Arrivals;
 use super::start_barrier::{StartBarrier, Tally};
@@ -8,7 +8,7 @@ use std::io::Read;
 use std::net::TcpStream;
 use std::time::Instant;
 
-/// The server's end: counts the received bytes.
+/// The server's side: counts the received bytes.
 pub(super) fn receive(socket: &TcpStream, timeouts: Timeouts<'_>, arrivals: &Arrivals) {
     let mut buffer = vec![0; BUFFER];
     while let Ok(count) = timeouts.repeat(|| (&*socket).read(&mut buffer)) {
@@ -18,7 +18,7 @@ pub(super) fn receive(socket: &TcpStream, timeouts: Timeouts<'_>, arrivals: &Arr
     }
 }
 
-/// The client's end: one write per message.
+/// The client's side: makes a write for each message.
 pub(super) fn send(
     socket: &TcpStream,
     order: &Order,

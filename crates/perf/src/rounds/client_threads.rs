@@ -12,7 +12,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-/// The client's threads for one measurement.
+/// The client's threads for a measurement.
 #[derive(Debug)]
 pub(super) struct ClientThreads<'a> {
     pub(super) order: &'a Order,
@@ -23,7 +23,7 @@ pub(super) struct ClientThreads<'a> {
     pub(super) timeouts: Timeouts<'a>,
 }
 
-/// Connection or socket of one thread.
+/// Connection or socket of a thread.
 #[derive(Debug)]
 pub(super) enum End {
     Stream(TcpStream),
@@ -40,7 +40,7 @@ pub(super) struct Work {
     pub(super) cpu: Cpu,
 }
 
-/// Why a thread could not go on, and the server's port if the thread had a separate port.
+/// The reason why a thread ended early, and the server's port if the thread had a separate port.
 #[derive(Debug)]
 pub(super) struct ThreadFailure {
     pub(super) broken: TransferError,
@@ -48,8 +48,8 @@ pub(super) struct ThreadFailure {
 }
 
 impl ClientThreads<'_> {
-    /// Runs the threads, and `listen` beside them. `listen` returns when the given number of
-    /// threads have ended, or when there is a reason not to wait for them.
+    /// Runs the threads, and `listen` in the calling thread. `listen` returns when the given number
+    /// of threads have ended, or when there is a reason not to wait for them.
     pub(super) fn work(
         &self,
         ends: Vec<End>,

@@ -1,8 +1,8 @@
-//! Aligned columns under two lines of headings.
+//! A table with aligned columns and two lines of headings.
 
 use crate::output::TextFormat;
 
-/// Numbers are aligned to the right; a remark may follow a row.
+/// A table of columns. Numbers are aligned to the right; a remark may follow a row.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
     heads: Vec<(&'static str, String)>,
@@ -16,7 +16,7 @@ enum Row {
 }
 
 impl Columns {
-    /// Adjacent columns of the same `group` share its heading.
+    /// Adds a column. Adjacent columns of the same `group` share the group's heading.
     pub(super) fn head(&mut self, group: &'static str, title: impl Into<String>) {
         self.heads.push((group, title.into()));
     }
@@ -60,7 +60,7 @@ impl Columns {
         widest.max(self.heads[index].1.chars().count())
     }
 
-    /// Each group's heading starts where its first column's title begins.
+    /// Returns the line of group headings; each starts at the title of the group's first column.
     fn groups(&self, widths: &[usize]) -> String {
         let (mut out, mut begins, mut last) = (String::new(), 0, "");
         for ((group, title), width) in self.heads.iter().zip(widths) {
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headings_are_above_their_columns() {
+    fn table_headings_are_above_their_columns() {
         let mut columns = Columns::default();
         columns.head("", "size");
         columns.head("latency", "p50");

@@ -1,11 +1,10 @@
-//! Reliability of the mean of repeated measurements: the mean's confidence interval by Student's t,
-//! and the width that the user asked for.
+//! Reliability of the mean of repeated measurements: its confidence interval by Student's t, and
+//! the interval's width that the user asked for.
 //!
-//! The two numbers have netperf's meaning: `-I 99,5` asks that the interval in which the true mean
-//! lies with 99 % confidence be 5 % of the mean *wide*, that is ±2.5 % (netperf prints "+/-2.5% @
-//! 99% conf."). As in netperf, the measurement ends as soon as the interval is narrow enough. This
-//! rule makes the true confidence slightly lower than stated; at least three repeats keep the
-//! difference small.
+//! The two numbers have netperf's meaning. `-I 99,5` asks for a 99 % confidence interval whose
+//! whole width is 5 % of the mean, that is ±2.5 % (netperf prints "+/-2.5% @ 99% conf."). As in
+//! netperf, the measurement ends as soon as the interval is narrow enough. This rule makes the true
+//! confidence slightly lower than stated; at least three repeats keep the difference small.
 
 use super::RoundsError;
 use stats::MeanEstimate;
@@ -13,7 +12,7 @@ use std::fmt;
 use std::str::FromStr;
 use units::Share;
 
-/// Required confidence of the mean, written `99,5`.
+/// Required confidence of the mean, written `99,5` (level and width in percent).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Confidence {
     /// Probability that the true mean is within the interval.
@@ -23,7 +22,7 @@ pub struct Confidence {
 }
 
 impl Confidence {
-    /// netperf's default level, with the most common width.
+    /// Returns netperf's default level and the most common width.
     pub fn usual() -> Self {
         let share = |percent| Share::from_percent(percent).unwrap_or(Share::ONE);
         Self { level: share(99.0), width: share(5.0) }
@@ -83,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn one_measurement_never_suffices_and_equal_measurements_do() {
+    fn a_single_repeat_never_reaches_the_confidence_but_equal_repeats_do() {
         let one = MeanEstimate::of(&[5.0], level(99.0)).unwrap();
         assert_eq!(one.half_width, None);
         assert!(!Confidence::usual().is_met_by(&one));

@@ -5,26 +5,27 @@ use probe::clock;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use units::{Span, Time};
 
-/// The CPU of one end over one measurement.
+/// CPU use of client or server during a measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cpu {
     pub elapsed: Span,
-    /// CPU time of the measuring threads, and use of the host's CPUs, in percent of one CPU.
+    /// CPU use of the measuring threads and of each core of the host, in percent of a core.
     pub used: CpuUse,
 }
 
 impl Cpu {
-    /// CPU time of the threads that measured.
+    /// Returns the CPU time of the threads that measured.
     pub fn threads(&self) -> Span {
         self.of_percent(self.used.user + self.used.system)
     }
 
-    /// CPU time of the whole host, other programs included: netperf's service demand counts this.
+    /// Returns the CPU time of the whole host, other programs included, from which netperf computes
+    /// its service demand.
     pub fn machine(&self) -> Span {
         self.of_percent(self.used.cores.iter().map(|core| core.busy).sum())
     }
 
-    /// Combines two measurements made one after the other.
+    /// Combines the CPU use of two consecutive measurements.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let (a, b) = (self.elapsed.secs_f64(), other.elapsed.secs_f64());
@@ -44,7 +45,7 @@ impl Cpu {
         }
     }
 
-    /// `None` if the peer reported impossible values.
+    /// Checks the CPU use that a peer reported; `None` if a value is impossible.
     pub(super) fn from_wire(wire: &WireCpu) -> Option<Self> {
         let percent = |value: f64, most: f64| value.is_finite() && (0.0..=most).contains(&value);
         let possible = wire.elapsed.is_finite()
@@ -92,8 +93,8 @@ impl Cpu {
     }
 }
 
-/// Reads the CPU of this end while threads measure. The process may serve other clients at the same
-/// time, so its own CPU time cannot be used.
+/// Measures the local CPU use during a measurement. It cannot use the process's CPU time, because
+/// the process may serve other clients at the same time.
 #[derive(Debug)]
 pub(super) struct CpuMeter {
     began: Time,
@@ -107,7 +108,7 @@ impl CpuMeter {
         Self { began, machine }
     }
 
-    /// Ends the measurement. Its threads may still run.
+    /// Ends the meter and returns the host's CPU use. The measurement's threads may still run.
     pub(super) fn stop(self) -> Cpu {
         let now = clock::now();
         Cpu { elapsed: now.since(self.began), used: self.machine.used(now) }
@@ -115,7 +116,7 @@ impl CpuMeter {
 }
 
 impl Cpu {
-    /// Adds the CPU time of the threads, which have ended.
+    /// Adds the CPU time of the measurement's threads. Call it after they have ended.
     pub(super) fn with_threads(mut self, account: &CpuAccount) -> Self {
         let (threads, elapsed) = (account.used(), self.elapsed.secs_f64());
         if elapsed > 0.0 {
@@ -126,7 +127,8 @@ impl Cpu {
     }
 }
 
-/// Sets the calling thread up for a measurement: pinned if requested, and charged to `account`.
+/// Prepares the calling thread for a measurement: pins it if requested, and charges its CPU time to
+/// `account`.
 pub(super) fn enlist(account: &CpuAccount, affinity: Option<usize>) -> Counted {
     if let Some(cpu) = affinity.filter(|cpu| *cpu < CpuSet::MAX_CPU) {
         let mut set = CpuSet::new();

@@ -1,8 +1,7 @@
 //! A TCP connection for each request and its response, netperf's TCP_CRR.
 //!
-//! The server closes first, as an HTTP/1.0 server does, and the client waits for the close. The
-//! closed connections therefore linger (TIME-WAIT) at the server and do not use up the client's
-//! ports.
+//! The server closes first, as an HTTP/1.0 server does, and the client waits for the close.
+//! TIME-WAIT therefore remains at the server, and the client does not run out of ports.
 
 use super::serve::Arrivals;
 use super::start_barrier::{StartBarrier, Tally};
@@ -15,7 +14,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Instant;
 
-/// The server's end. Connections from other addresses than `peer` are closed.
+/// The server's side. Closes connections from other addresses than `peer`.
 pub(super) fn respond(
     listener: &TcpListener,
     peer: IpAddr,
@@ -32,7 +31,7 @@ pub(super) fn respond(
             Err(error) if is_transient(&error) => continue,
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
             Err(error) => {
-                // File descriptors have run out, for example: other sessions may free some.
+                // File descriptors may have run out: wait until other sessions free some.
                 tracing::warn!("accepting a connection: {error}");
                 thread::sleep(POLL_INTERVAL);
                 continue;
@@ -54,7 +53,7 @@ pub(super) struct Addresses {
     pub(super) bind_device: Option<String>,
 }
 
-/// The client's end.
+/// The client's side: makes transactions until the time is over.
 pub(super) fn request(
     addresses: &Addresses,
     order: &Order,
@@ -87,7 +86,7 @@ pub(super) fn request(
 }
 
 impl Addresses {
-    /// One transaction, from opening the connection to its end.
+    /// Makes a transaction, from opening the connection to its close.
     fn transact(
         &self,
         order: &Order,

@@ -3,7 +3,7 @@ use crate::PerfError;
 use serde_json::{Value, json};
 use units::Span;
 
-/// The measurements as a JSON document, and the reason if they ended early.
+/// Returns the measurements as a JSON document, with the error if they ended early.
 pub fn document(
     options: &RoundsOptions,
     outcomes: &[RoundsOutcome],
@@ -115,7 +115,7 @@ fn cpu(outcome: &RoundsOutcome, cpu: &Cpu) -> Value {
     })
 }
 
-/// Name of the rate, and its unit in units of [`Run::rate`].
+/// Returns the key of the rate, and the divisor that converts [`Run::rate`] to the key's unit.
 fn rate_name(kind: Kind) -> (&'static str, f64) {
     if kind.has_latency() { ("requests_s", 1.0) } else { ("goodput_mbit_s", 1e6) }
 }

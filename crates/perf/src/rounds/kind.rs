@@ -27,7 +27,7 @@ impl Kind {
         matches!(self, Self::UdpRr | Self::UdpStream)
     }
 
-    /// The largest size of one request, response or message.
+    /// Returns the maximum size of a request, a response or a message.
     pub fn most_bytes(self) -> u64 {
         if self.is_udp() { MOST_UDP_BYTES } else { MOST_TCP_BYTES }
     }

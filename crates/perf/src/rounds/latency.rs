@@ -2,7 +2,7 @@ use hdrhistogram::Histogram;
 use std::time::Duration;
 use units::Span;
 
-/// The latencies of many transactions, each known to a thousandth of its value.
+/// The latencies of many transactions, with a resolution of a thousandth of each value.
 #[derive(Debug, Clone)]
 pub struct Latencies {
     histogram: Histogram<u64>,
@@ -48,9 +48,9 @@ impl Latencies {
         self.histogram.len()
     }
 
-    /// The summary; `None` without samples.
+    /// Returns the summary; `None` without samples.
     pub fn summary(&self) -> Option<LatencySummary> {
-        // The end of a histogram's step may exceed its largest value.
+        // The upper bound of a bucket may exceed the largest value in the bucket.
         let span = |nanos: u64| Span::from_nanos(nanos.min(self.max));
         let at = |quantile| span(self.histogram.value_at_quantile(quantile));
         (self.count() > 0).then(|| LatencySummary {
@@ -67,7 +67,7 @@ impl Latencies {
     }
 }
 
-/// An hour: longer latencies are counted as an hour, but the maximum is exact.
+/// Upper bound of the histogram, an hour: a longer latency counts as an hour, but `max` is exact.
 const LONGEST_NANOS: u64 = 3_600_000_000_000;
 const DIGITS: u8 = 3;
 
@@ -86,7 +86,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn merged_histograms_equal_one_histogram_of_all_samples(
+        fn merged_latency_histograms_equal_a_histogram_of_all_samples(
             a in prop::collection::vec(1_u64..10_000_000_000, 1..200),
             b in prop::collection::vec(1_u64..10_000_000_000, 1..200),
         ) {

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 use units::{Bytes, Span};
 
-/// A series of measurements.
+/// Options of a series of measurements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoundsOptions {
     pub host: String,
@@ -18,29 +18,29 @@ pub struct RoundsOptions {
     pub bind: Option<IpAddr>,
     pub bind_device: Option<String>,
     pub connect_timeout: Duration,
-    /// How long the server may be silent.
+    /// Timeout for a silent server.
     pub patience: Duration,
     pub kind: Kind,
-    /// The sizes to measure, a row of the result each.
+    /// The sizes to measure; each gives a row of the table.
     pub sizes: Vec<Size>,
-    /// Concurrent connections, a thread each.
+    /// Number of concurrent connections; each has its own thread.
     pub connections: u32,
-    /// Requests in flight on each connection of [`Kind::Rr`].
+    /// Number of requests in flight on each connection of [`Kind::Rr`].
     pub depth: u32,
-    /// Duration of one repeat.
+    /// Duration of each repeat.
     pub time: Span,
     pub repeats: Repeats,
-    /// The repeats end when the mean is this reliable.
+    /// `Some`: the repeats end as soon as the mean reaches this confidence.
     pub confidence: Option<Confidence>,
     /// A datagram counts as lost after this time without a response.
     pub loss_timeout: Duration,
-    /// The CPUs this end and the server are pinned to.
+    /// The CPUs to which the client and the server are pinned.
     pub affinity: Option<usize>,
     pub server_affinity: Option<usize>,
     /// The first of the ports that the server opens for `crr` and UDP, so that firewalls can allow
     /// them.
     pub server_port: Option<u16>,
-    /// The account at a server that has accounts.
+    /// The client's account, for a server that has accounts.
     pub credentials: Option<Credentials>,
 }
 
@@ -151,7 +151,7 @@ impl RoundsOptions {
         }
     }
 
-    /// Options of the control connection.
+    /// Returns the options of the control connection.
     pub(super) fn path(&self) -> ClientOptions {
         ClientOptions {
             host: self.host.clone(),
@@ -174,7 +174,7 @@ impl Size {
 
 impl Repeats {
     pub const ONCE: Self = Self { least: 1, most: 1 };
-    /// The default if a confidence is required.
+    /// The default if the user requires a confidence.
     pub const USUAL: Self = Self { least: 3, most: 30 };
 }
 

@@ -4,7 +4,7 @@ use super::{Confidence, Cpu, Kind, Latencies, LatencySummary, Size};
 use stats::MeanEstimate;
 use units::{Share, Span};
 
-/// All measurements of one size.
+/// The results of all repeats with the same size.
 #[derive(Debug, Clone)]
 pub struct RoundsOutcome {
     pub kind: Kind,
@@ -26,20 +26,20 @@ pub struct ConfidenceOutcome {
     pub met: bool,
 }
 
-/// One measurement.
+/// The result of a single repeat.
 #[derive(Debug, Clone)]
 pub struct Run {
     /// Transactions a second; for streams, bits of payload received a second.
     pub rate: f64,
     pub elapsed: Span,
-    /// Transactions, or messages sent.
+    /// Number of transactions, or of messages sent.
     pub count: u64,
-    /// Payload that this end sent, and payload that the server received.
+    /// Payload that the client sent, and payload that the server received, in bytes.
     pub bytes_sent: u64,
     pub bytes_received: u64,
-    /// Requests without a response, datagrams that did not arrive, or connections that failed.
+    /// Number of requests without a response, of lost datagrams, or of failed connections.
     pub lost: u64,
-    /// Responses that came after their request had been given up.
+    /// Number of responses that arrived after their request counted as lost.
     pub late: u64,
     pub latency: Option<LatencySummary>,
     pub client: Cpu,
@@ -47,7 +47,7 @@ pub struct Run {
 }
 
 impl RoundsOutcome {
-    /// `None` without runs.
+    /// Summarises the runs; `None` without runs.
     pub(super) fn of(
         (kind, size): (Kind, Size),
         (connections, depth): (u32, u32),
@@ -74,7 +74,7 @@ impl RoundsOutcome {
         self.runs.iter().map(|run| run.late).sum()
     }
 
-    /// Lost requests or datagrams as a share of all. `None` for TCP, which loses nothing.
+    /// Returns the share of lost requests or datagrams; `None` for TCP, which loses nothing.
     pub fn loss(&self) -> Option<Share> {
         if !self.kind.is_udp() {
             return None;
@@ -84,7 +84,7 @@ impl RoundsOutcome {
         Share::new(self.lost() as f64 / all.max(1) as f64)
     }
 
-    /// The client's CPU over all repeats.
+    /// Returns the client's CPU use over all repeats.
     pub fn client(&self) -> Option<Cpu> {
         over(self.runs.iter().map(|run| &run.client))
     }
@@ -93,8 +93,8 @@ impl RoundsOutcome {
         over(self.runs.iter().map(|run| &run.server))
     }
 
-    /// CPU cost of a unit of work, netperf's service demand: microseconds of CPU time per
-    /// transaction, or per KiB received of a stream. `None` if no work was done.
+    /// Returns the CPU cost of a unit of work (netperf's service demand): microseconds of the CPU
+    /// time `time` per transaction, or per KiB received of a stream. `None` if no work was done.
     pub fn demand(&self, time: Span) -> Option<f64> {
         let work: f64 = match self.kind.has_latency() {
             true => self.runs.iter().map(|run| run.count as f64).sum(),
@@ -105,7 +105,8 @@ impl RoundsOutcome {
 }
 
 impl Run {
-    /// Combines the counts of both ends. The error names an impossible value from the server.
+    /// Combines the counts of client and server. The error names an impossible value from the
+    /// server.
     pub(super) fn of(
         kind: Kind,
         tallies: &[Tally],
@@ -126,7 +127,7 @@ impl Run {
         if !report.seconds.is_finite() || !(0.0..=MOST_SECONDS).contains(&report.seconds) {
             return Err(format!("its measurement took {} seconds", report.seconds));
         }
-        // Data in flight at the end arrives after this end's time is over.
+        // Data in flight at the end arrives after the client's time is over.
         let elapsed = match kind.has_latency() {
             true => elapsed.as_secs_f64(),
             false => elapsed.as_secs_f64().max(report.seconds),
@@ -152,7 +153,7 @@ impl Run {
     }
 }
 
-/// Estimate of the rate over the repeats so far.
+/// Estimates the rate from the repeats so far.
 pub(super) fn estimate(runs: &[Run], asked: Option<Confidence>) -> Option<MeanEstimate> {
     let rates: Vec<f64> = runs.iter().map(|run| run.rate).collect();
     MeanEstimate::of(&rates, asked.unwrap_or_else(Confidence::usual).level)

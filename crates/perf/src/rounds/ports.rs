@@ -7,12 +7,12 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::ops::RangeInclusive;
 
-/// The ports a server opens for one measurement.
+/// The ports that a server opens for a measurement.
 #[derive(Debug)]
 pub(super) struct BoundPorts {
     pub(super) listener: Option<TcpListener>,
     pub(super) datagrams: Vec<UdpSocket>,
-    /// The client whose short connections are accepted.
+    /// The client's address: short connections from other addresses are closed.
     pub(super) peer: IpAddr,
 }
 
@@ -24,8 +24,8 @@ impl BoundPorts {
     }
 }
 
-/// Opens ports of `allowed` on the address at which the client reached `control`. The client gets
-/// the text of an error.
+/// Opens ports within `allowed` on the address at which the client reached `control`. An error text
+/// is sent to the client.
 pub(super) fn bind_ports(
     control: &TcpStream,
     order: &Order,
@@ -51,8 +51,8 @@ pub(super) fn bind_ports(
     Ok(bound)
 }
 
-/// The ports to try for the socket number `index`, if the client wants the first to be `wished`.
-/// Zero lets the kernel choose.
+/// Returns the ports to try for the socket at `index`. `wished`: the port that the client requests
+/// for the first socket. Port 0 lets the kernel choose.
 fn candidates(
     wished: Option<u16>,
     index: u32,
@@ -75,7 +75,7 @@ fn candidates(
     }
 }
 
-/// Opens the first free port.
+/// Opens the first of `ports` that is free.
 fn first_free<T>(
     mut address: SocketAddr,
     ports: Vec<u16>,
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_stay_within_the_range() {
+    fn opened_ports_stay_within_the_allowed_range() {
         let range = 20_000..=20_009;
         let refused = |wished, index| candidates(Some(wished), index, Some(&range)).unwrap_err();
         assert_eq!(candidates(Some(20_000), 9, Some(&range)), Ok(vec![20_009]));

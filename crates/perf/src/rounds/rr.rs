@@ -1,4 +1,4 @@
-//! Requests and responses over one persistent TCP connection, netperf's TCP_RR.
+//! Requests and responses over a persistent TCP connection, netperf's TCP_RR.
 
 use super::serve::Arrivals;
 use super::start_barrier::{StartBarrier, Tally};
@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
 
-/// The server's end.
+/// The server's side: responds to each request.
 pub(super) fn respond(
     socket: &TcpStream,
     order: &Order,
@@ -31,7 +31,7 @@ pub(super) fn respond(
     arrivals.add(count, count * order.request);
 }
 
-/// The client's end.
+/// The client's side: makes transactions until the time is over.
 pub(super) fn request(
     socket: &TcpStream,
     order: &Order,
@@ -122,6 +122,6 @@ fn pipelined(
 fn wait(socket: &TcpStream, to_send: bool) {
     let flags = if to_send { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
     let turn = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.subsec_nanos().into() };
-    // An error shows when the socket is used.
+    // Ignore errors: the next use of the socket reports them.
     let _ = poll(&mut [PollFd::new(socket, flags)], Some(&turn));
 }

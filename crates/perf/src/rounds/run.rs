@@ -9,7 +9,7 @@ use stats::MeanEstimate;
 use std::net::SocketAddr;
 use units::foreign;
 
-/// Receives the events of a series, from the thread that runs it.
+/// Receives the events of a series of measurements, in the thread that runs it.
 pub trait Audience {
     fn event(&mut self, event: &Event<'_>);
 }
@@ -25,20 +25,20 @@ pub enum Event<'a> {
     Outcome(&'a RoundsOutcome),
 }
 
-/// One repeat of one size.
+/// A finished repeat of a size.
 #[derive(Debug)]
 pub struct Measured<'a> {
     pub size: Size,
     pub run: &'a Run,
     /// Estimate of the rate over the repeats so far.
     pub estimate: &'a MeanEstimate,
-    /// 1 for the first.
+    /// Number of the repeat, from 1.
     pub repeat: u32,
     pub most_repeats: u32,
 }
 
 /// Measures every size until its mean reaches the required confidence or the repeats are used up.
-/// The outcomes show which sizes did not reach it.
+/// The outcomes show which sizes did not reach the confidence.
 pub fn run(
     options: &RoundsOptions,
     stop: &Stop,
@@ -58,7 +58,7 @@ pub fn run(
     outcomes
 }
 
-/// Measures one size, with all its repeats.
+/// Makes all repeats of a size.
 fn measure(
     options: &RoundsOptions,
     size: Size,

@@ -18,8 +18,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use units::Span;
 
-/// Serves one client that asked for one of these tests, until the client's session ends. The
-/// session's threads end with it.
+/// Serves a client that asked for one of these tests until the client's session ends, and ends the
+/// session's threads.
 ///
 /// The server calls this once it has read the parameters of a client whose `weir` holds a
 /// [`TestRequest`]; this function sends the offer. `connections` delivers the client's data
@@ -52,7 +52,7 @@ pub(crate) fn serve(
             admit(&order, request.kind, &options.limits).and_then(|()| time.admit(order.seconds));
         if let Err(reason) = admitted {
             session.refuse(reason.clone())?;
-            // Without this limit a client that keeps ordering would hold its session for ever.
+            // Without this limit, a client could order measurements and hold its session for ever.
             if time.is_over() {
                 let peer = session.control.peer().to_owned();
                 return Err(PerfError::PeerFailed { peer, reason });
@@ -81,7 +81,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// The client's next order; `None` when the client is done.
+    /// Receives the client's next order; `None` when the client has no more.
     fn next_order(&mut self) -> Result<Option<Order>, PerfError> {
         self.progress.step();
         match self.control.receive_state("ordering a measurement")? {
@@ -98,7 +98,7 @@ impl Session<'_> {
         self.control.send_json(&Refusal { reason })
     }
 
-    /// Makes a measurement. False if it was refused; the client then has the reason.
+    /// Makes a measurement. Returns false if it was refused; the client then has the reason.
     fn measure(&mut self, order: &Order) -> Result<bool, PerfError> {
         // Drops connections that arrived too late for the previous measurement.
         while self.connections.try_recv().is_ok() {}
@@ -119,7 +119,7 @@ impl Session<'_> {
         Ok(true)
     }
 
-    /// The data connections that the server's listener accepted.
+    /// Waits for `count` data connections, which the server's listener accepts.
     fn accepted(&mut self, count: u32) -> Result<Vec<TcpStream>, PerfError> {
         let deadline = Instant::now() + self.options.limits.patience;
         self.progress.step();
@@ -156,7 +156,7 @@ impl Session<'_> {
         let moved = AtomicBool::new(true);
         let timeouts = Timeouts::new(&over, self.stop, FOREVER).noting(&moved);
         let arrivals = Arrivals::default();
-        // The order was checked: a missing CPU has been refused.
+        // `admit` has already refused an order that names a missing CPU.
         let affinity = order.server_affinity.map(|cpu| cpu as usize).or(self.options.affinity);
         let account = CpuAccount::default();
         let works = works(order, &bound, sockets, self.cookie, timeouts);
@@ -184,7 +184,7 @@ impl Session<'_> {
         })
     }
 
-    /// Returns when the client reports the end of its measurement.
+    /// Waits until the client reports the end of its measurement.
     fn await_end(&mut self, order: &Order, moved: &AtomicBool) -> Result<(), PerfError> {
         let began = Instant::now();
         let end = began + Duration::from_secs_f64(order.seconds);
@@ -238,7 +238,7 @@ impl SessionTime {
         Self { began: Instant::now(), longest }
     }
 
-    /// Checks that a measurement of this many seconds ends in time.
+    /// Checks that a measurement of this many seconds ends before the session's maximum duration.
     fn admit(&self, seconds: f64) -> Result<(), String> {
         let Some(longest) = self.longest else { return Ok(()) };
         let lasted = self.began.elapsed().as_secs_f64();
@@ -258,7 +258,7 @@ impl SessionTime {
 
 type Work<'a> = Box<dyn FnOnce(&Arrivals) + Send + 'a>;
 
-/// The work of each thread of a measurement.
+/// Returns the function that each thread of a measurement runs.
 fn works<'a>(
     order: &'a Order,
     bound: &'a BoundPorts,
@@ -297,7 +297,7 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-/// Data received by all threads of one measurement.
+/// Data received by all threads of a measurement.
 #[derive(Debug)]
 pub(super) struct Arrivals {
     epoch: Instant,
@@ -347,7 +347,7 @@ impl Arrivals {
     }
 }
 
-/// Checks that this server can do what was ordered.
+/// Checks that this server can make the ordered measurement.
 fn admit(order: &Order, asked: Kind, limits: &Limits) -> Result<(), String> {
     let most = order.kind.most_bytes();
     if order.kind != asked {
@@ -380,19 +380,19 @@ fn admit(order: &Order, asked: Kind, limits: &Limits) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits at most `within`.
+/// Waits until the socket is readable, at most `within`.
 pub(super) fn wait_readable(socket: &TcpStream, within: Duration) {
     let timeout = Timespec {
         tv_sec: i64::try_from(within.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: within.subsec_nanos().into(),
     };
-    // An error shows when the socket is read.
+    // Ignore errors: the next read of the socket reports them.
     let _ = poll(&mut [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)], Some(&timeout));
 }
 
 const CONNECTING: &str = "opening its data connections";
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The deadline of the server's worker threads, which never passes: the control connection has a
-/// deadline, and ends them.
+/// Timeout of the server's worker threads, which never expires. The thread of the control
+/// connection has a deadline and ends the workers.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
 const LONGEST_SECONDS: f64 = 86_400.0;

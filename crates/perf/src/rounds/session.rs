@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// The client's end of the control connection, for a series of measurements.
+/// The client's side of the control connection, for a series of measurements.
 #[derive(Debug)]
 pub(super) struct Session<'a> {
     options: &'a RoundsOptions,
@@ -52,7 +52,7 @@ impl<'a> Session<'a> {
         self.remote
     }
 
-    /// Makes one repeat, and adds its latencies to `latencies`.
+    /// Makes a repeat, and adds its latencies to `latencies`.
     pub(super) fn measure(
         &mut self,
         size: &Size,
@@ -80,7 +80,8 @@ impl<'a> Session<'a> {
             .map_err(|saw| self.foreign(saw))
     }
 
-    /// Sends a last state. An error is ignored: the caller already knows if the server has gone.
+    /// Ends the session with the state `word`. Ignores an error, because the caller already knows
+    /// if the server has gone.
     pub(super) fn leave(mut self, word: State) {
         let _ = self.control.send_state(word);
     }
@@ -94,8 +95,8 @@ impl<'a> Session<'a> {
         control.send_cookie(&self.cookie)?;
         greeted(control, options.patience, self.stop)?;
         expect(control, State::ExchangeParameters, AGREEING)?;
-        // A stock server's reaction to these parameters does not matter: the client closes the
-        // session.
+        // It does not matter how a stock server reacts to these parameters: the client then
+        // closes the session.
         let test = TestOptions {
             protocol: if options.kind.is_udp() { Protocol::Udp } else { Protocol::Tcp },
             amount: Amount::Time(options.time),
@@ -194,7 +195,7 @@ impl<'a> Session<'a> {
         outcome.map_err(|failure| self.why(failure, order.kind))
     }
 
-    /// The error for a broken data connection, with the server's reason if it sent one.
+    /// Returns the error for a broken data connection, with the server's reason if it sent one.
     fn why(&mut self, failure: ThreadFailure, kind: Kind) -> PerfError {
         let is_refused = |e: &std::io::Error| e.kind() == ErrorKind::ConnectionRefused;
         let gone = match &failure.broken {

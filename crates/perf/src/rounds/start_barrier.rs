@@ -3,23 +3,23 @@ use super::timeouts::{Timeouts, TransferError};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// Barrier where the client's threads wait for each other before a measurement.
+/// Barrier at which the client's threads wait for each other before a measurement.
 #[derive(Debug)]
 pub(super) struct StartBarrier {
     barrier: Barrier,
     time: Duration,
 }
 
-/// Counts of one thread of the client.
+/// Counts of a thread of the client.
 #[derive(Debug)]
 pub(super) struct Tally {
-    /// Transactions, or messages sent.
+    /// Number of transactions, or of messages sent.
     pub(super) count: u64,
-    /// Payload sent.
+    /// Payload sent, in bytes.
     pub(super) bytes: u64,
-    /// Transactions without a response, or with a connection that failed.
+    /// Number of transactions without a response, or with a failed connection.
     pub(super) lost: u64,
-    /// Responses to requests that had been given up.
+    /// Number of responses that arrived after their request counted as lost.
     pub(super) late: u64,
     pub(super) latencies: Latencies,
     pub(super) began: Instant,
@@ -31,8 +31,8 @@ impl StartBarrier {
         Self { barrier: Barrier::new(threads), time }
     }
 
-    /// Waits until every thread has called this with the result of its preparations. Returns the
-    /// tally to fill and the time to end.
+    /// Waits until every thread has called this method. `prepared`: the result of the thread's
+    /// preparations. Returns the tally to fill, and the time at which the measurement ends.
     pub(super) fn wait(
         &self,
         prepared: Result<(), TransferError>,
@@ -58,8 +58,8 @@ impl StartBarrier {
 }
 
 impl Tally {
-    /// Counts a message sent. The clock is read once for several small messages: reading it would
-    /// cost a tenth of sending a byte.
+    /// Counts a sent message. Reads the clock once for several small messages, because a reading
+    /// costs a tenth of sending a message of one byte.
     pub(super) fn send(&mut self, bytes: u64) {
         self.count += 1;
         self.bytes += bytes;
@@ -68,7 +68,7 @@ impl Tally {
         }
     }
 
-    /// Counts a transaction from `began` to now; returns now.
+    /// Counts a transaction that lasted from `began` to now; returns the present time.
     pub(super) fn transact(&mut self, began: Instant) -> Instant {
         let now = Instant::now();
         self.latencies.add(now - began);

@@ -3,7 +3,7 @@ use super::{ConfidenceOutcome, Cpu, RoundsOptions, RoundsOutcome};
 use crate::output::TextFormat;
 use units::Span;
 
-/// The measurements as text: a row for each size, and prominent warnings about unreliable results.
+/// Formats the measurements: a row for each size, and prominent warnings about unreliable results.
 pub fn table(options: &RoundsOptions, outcomes: &[RoundsOutcome], format: &TextFormat) -> String {
     let mut columns = Columns::default();
     let has_latency = options.kind.has_latency();
@@ -113,7 +113,7 @@ fn demand_words(of_transactions: bool, unicode: bool) -> &'static str {
     }
 }
 
-/// A number with three digits, or with all digits before the point.
+/// Formats a number with three digits, or with all digits before the decimal point.
 fn figure(value: f64) -> String {
     let decimals = match value.abs() {
         100.0.. => 0,

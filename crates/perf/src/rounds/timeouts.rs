@@ -4,12 +4,12 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Timeouts of the threads of one measurement, and the flag that ends their waits.
+/// Timeouts of the threads of a measurement, and the flag that ends their waits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timeouts<'a> {
     over: &'a AtomicBool,
     stop: &'a Stop,
-    /// How long the other side may be silent.
+    /// Timeout for a silent peer.
     pub(super) silence: Duration,
     moved: Option<&'a AtomicBool>,
 }
@@ -29,12 +29,12 @@ impl<'a> Timeouts<'a> {
         Self { over, stop, silence, moved: None }
     }
 
-    /// The same timeouts, which also set `moved` whenever bytes move.
+    /// Returns the same timeouts, which also set `moved` when bytes are transferred.
     pub(super) fn noting(self, moved: &'a AtomicBool) -> Self {
         Self { moved: Some(moved), ..self }
     }
 
-    /// Notes that bytes moved.
+    /// Records that bytes were transferred.
     pub(super) fn note(&self) {
         // Reads before it writes, so that the threads of a measurement share the cache line.
         if let Some(moved) = self.moved
@@ -48,12 +48,12 @@ impl<'a> Timeouts<'a> {
         self.over.load(Ordering::Relaxed) || self.stop.is_called()
     }
 
-    /// Ends the other threads of the measurement, too.
+    /// Ends all threads of the measurement.
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// Sends all of `bytes` on a blocking socket whose waits end after [`POLL_INTERVAL`].
+    /// Sends all of `bytes` on a blocking socket that has the timeout [`POLL_INTERVAL`].
     pub(super) fn send(&self, socket: &TcpStream, mut bytes: &[u8]) -> Result<(), TransferError> {
         while !bytes.is_empty() {
             let count = self.repeat(|| (&*socket).write(bytes))?;
@@ -85,7 +85,8 @@ impl<'a> Timeouts<'a> {
         Ok(())
     }
 
-    /// One read or write, repeated until bytes move; zero bytes mean the connection's end.
+    /// Repeats a read or write until it transfers bytes; zero bytes mean that the peer closed the
+    /// connection.
     pub(super) fn repeat(
         &self,
         attempt: impl FnMut() -> io::Result<usize>,
@@ -99,7 +100,7 @@ impl<'a> Timeouts<'a> {
         }
     }
 
-    /// Repeats `attempt` after each turn of waiting.
+    /// Repeats `attempt`, which itself waits, until it succeeds, fails, or the timeout is over.
     pub(super) fn wait_for<T>(
         &self,
         mut attempt: impl FnMut() -> io::Result<T>,
@@ -138,8 +139,8 @@ pub(super) fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Prepares a data connection: without Nagle's delay, and with waits that end
-/// after [`POLL_INTERVAL`].
+/// Prepares a data connection: disables Nagle's algorithm, and sets the timeout of reads and writes
+/// to [`POLL_INTERVAL`].
 pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_nonblocking(false)?;
     socket.set_nodelay(true)?;
@@ -149,6 +150,6 @@ pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
 
 /// Maximum delay until a waiting thread notices that it should end.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Bytes of a request or response per read or write.
+/// Maximum number of bytes per read or write of a request or response.
 pub(super) const PIECE: usize = 64 * 1024;
 static ZEROS: [u8; PIECE] = [0; PIECE];

@@ -1,4 +1,4 @@
-//! Datagrams as fast as the socket takes them, netperf's UDP_STREAM.
+//! Sends datagrams as fast as the socket takes them, as netperf's UDP_STREAM.
 
 use super::serve::Arrivals;
 use super::start_barrier::{StartBarrier, Tally};
@@ -10,7 +10,7 @@ use crate::control::Cookie;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-/// The server's end: counts the received datagrams, including those in flight at the end.
+/// The server's side: counts the received datagrams, including those in flight at the end.
 pub(super) fn receive(
     socket: &UdpSocket,
     cookie: &Cookie,
@@ -51,7 +51,7 @@ pub(super) fn receive(
     }
 }
 
-/// The client's end.
+/// The client's side: sends datagrams until the time is over.
 pub(super) fn send(
     socket: &UdpSocket,
     cookie: &Cookie,
@@ -75,5 +75,5 @@ pub(super) fn send(
     Ok(tally)
 }
 
-/// How long datagrams may follow a measurement's end.
+/// Maximum time after a measurement's end during which datagrams still count.
 const LONGEST_TAIL: Duration = Duration::from_secs(2);

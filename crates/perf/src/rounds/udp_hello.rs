@@ -1,13 +1,14 @@
-//! Greeting that opens a measurement over UDP: the client sends the test's cookie until the server
-//! sends it back. The server replies to no other sender, so nobody can make it send to third
-//! parties.
+//! The greeting that opens a measurement over UDP: the client sends the test's cookie until the
+//! server sends it back. The server replies only to a sender that knows the cookie, so an attacker
+//! cannot make it send to third parties.
 
 use super::timeouts::{Timeouts, TransferError};
 use crate::control::Cookie;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-/// The server's side: waits for the client, and then accepts datagrams from it only.
+/// The server's side: waits for the client's greeting, then accepts datagrams from this client
+/// only.
 pub(super) fn accept(
     socket: &UdpSocket,
     cookie: &Cookie,
@@ -27,7 +28,8 @@ pub(super) fn accept(
     }
 }
 
-/// True if this datagram repeats the client's greeting, because the reply was lost.
+/// Replies again if this datagram repeats the client's greeting (the first reply was lost). Returns
+/// true for a greeting.
 pub(super) fn answer_again(socket: &UdpSocket, cookie: &Cookie, datagram: &[u8]) -> bool {
     let is_greeting = datagram == cookie.as_bytes();
     if is_greeting {
@@ -36,7 +38,7 @@ pub(super) fn answer_again(socket: &UdpSocket, cookie: &Cookie, datagram: &[u8])
     is_greeting
 }
 
-/// The client's side, on a connected socket; its read timeout is left at [`AGAIN`].
+/// The client's side, on a connected socket. Leaves the socket's read timeout at [`AGAIN`].
 pub(super) fn connect(
     socket: &UdpSocket,
     cookie: &Cookie,

@@ -1,8 +1,8 @@
-//! Requests and responses as datagrams, netperf's UDP_RR. netperf waits forever for a lost
-//! datagram; this test counts it and sends the next request.
+//! Requests and responses as datagrams, netperf's UDP_RR. After a lost datagram netperf waits
+//! for ever; this test counts the loss and sends the next request.
 //!
-//! A request begins with its number, as much of its eight bytes as fit. The response repeats the
-//! number, so that the client does not take a late response for the next response.
+//! A request begins with its number: eight bytes, or as many of them as fit. The response repeats
+//! the number, so that the client recognises a late response.
 
 use super::serve::Arrivals;
 use super::start_barrier::{StartBarrier, Tally};
@@ -13,7 +13,7 @@ use crate::control::Cookie;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-/// The server's end.
+/// The server's side: responds to each request.
 pub(super) fn respond(
     socket: &UdpSocket,
     cookie: &Cookie,
@@ -36,7 +36,7 @@ pub(super) fn respond(
         timeouts.note();
         let numbered = NUMBER.min(length).min(response.len());
         response[..numbered].copy_from_slice(&request[..numbered]);
-        // A full buffer counts as loss.
+        // A response that does not fit in the socket buffer is lost.
         if socket.send(&response).is_ok() {
             count += 1;
             bytes += length as u64;
@@ -45,7 +45,7 @@ pub(super) fn respond(
     arrivals.add(count, bytes);
 }
 
-/// The client's end. After `loss_timeout` without its response a request is lost.
+/// The client's side. A request without a response after `loss_timeout` counts as lost.
 pub(super) fn request(
     socket: &UdpSocket,
     cookie: &Cookie,
@@ -95,7 +95,7 @@ struct Requester<'a> {
 }
 
 impl Requester<'_> {
-    /// Returns whether the response came in time.
+    /// Makes a transaction; returns true if the response arrived in time.
     fn transact(&mut self, began: Instant, tally: &mut Tally) -> Result<bool, TransferError> {
         self.number += 1;
         let numbered = NUMBER.min(self.request.len());
@@ -127,6 +127,6 @@ impl Requester<'_> {
     }
 }
 
-/// Bytes of a request's number.
+/// Length of a request's number, in bytes.
 const NUMBER: usize = 8;
 pub(super) const LONGEST_DATAGRAM: usize = 65_536;

@@ -16,53 +16,54 @@
 //! Done                                           →
 //! ```
 //!
-//! The bracket is one measurement; a client makes as many as its sizes and its required
-//! confidence need, within one session.
+//! The bracket is a measurement. Within a session, a client makes as many measurements as its
+//! sizes and its required confidence need.
 
 use super::Kind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Asks a server for one of these tests: `weir.test` of the parameters.
+/// Asks a server for one of these tests; sent as `weir.test` of the parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestRequest {
     pub kind: Kind,
 }
 
 impl TestRequest {
-    /// Reads `weir` of a client's parameters. `None` if the client asks for none of these tests.
+    /// Reads the request from `weir` of a client's parameters. `None` if the client asks for none
+    /// of these tests.
     pub fn within(weir: &Value) -> Option<Self> {
         serde_json::from_value(weir.get("test")?.clone()).ok()
     }
 
-    /// The value of `weir` in a client's parameters.
+    /// Returns the value of `weir` for a client's parameters.
     pub fn to_weir(&self) -> Value {
         json!({ "version": env!("CARGO_PKG_VERSION"), "test": self })
     }
 }
 
-/// The server supports the test.
+/// The server's reply if it supports the test.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Offer {
     pub version: String,
 }
 
-/// One measurement.
+/// A client's order of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Order {
     pub kind: Kind,
-    /// Bytes of a request, or of a message.
+    /// Size of a request or of a message, in bytes.
     pub request: u64,
-    /// Bytes of a response.
+    /// Size of a response, in bytes.
     #[serde(default)]
     pub response: u64,
     pub connections: u32,
-    /// Requests in flight on each connection.
+    /// Number of requests in flight on each connection.
     #[serde(default = "one")]
     pub depth: u32,
     pub seconds: f64,
-    /// The CPU that the server pins this measurement to.
+    /// The CPU to which the server pins this measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_affinity: Option<u64>,
     /// The first of the ports that the server opens for the measurement; `None` lets the system
@@ -71,48 +72,49 @@ pub struct Order {
     pub port: Option<u16>,
 }
 
-/// The server waits for the data connections.
+/// The server's message that it waits for the data connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ready {
-    /// The opened ports: one for all short connections of `crr`, one for each connection over UDP.
-    /// Empty for `rr` and `tcp-stream`, whose connections go to the server's own port.
+    /// The opened ports: a single port for the short connections of `crr`, or a port for each
+    /// connection over UDP. Empty for `rr` and `tcp-stream`, which use the server's own port.
     pub ports: Vec<u16>,
 }
 
-/// The server refuses the order, and waits for another.
+/// The server's message that it refuses the order and waits for another order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Refusal {
     pub reason: String,
 }
 
-/// The server's results of one measurement. A reader checks each number before use.
+/// The server's results of a measurement. A reader checks each number before use.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Report {
-    /// Responses sent, or messages received where the protocol preserves their boundaries.
+    /// Number of responses sent, or of messages received if the protocol preserves their
+    /// boundaries.
     pub count: u64,
-    /// Payload received.
+    /// Payload received, in bytes.
     pub bytes: u64,
     /// Seconds from the first payload to the last.
     pub seconds: f64,
     pub cpu: WireCpu,
 }
 
-/// CPU use, in percent of a core.
+/// CPU use of the server, in percent of a core.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WireCpu {
-    /// The seconds that these results cover.
+    /// The time that these results cover, in seconds.
     pub elapsed: f64,
-    /// User CPU of the threads of this measurement.
+    /// User time of this measurement's threads; `system` is their system time.
     pub user: f64,
     pub system: f64,
     pub cores: Vec<WireCore>,
 }
 
-/// CPU of a core of the host, including other programs.
+/// CPU use of a core of the host, other programs included.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WireCore {
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_needs_its_sizes_and_sane_values() {
+    fn an_order_without_sizes_or_with_invalid_values_is_not_read() {
         let order: Order = serde_json::from_str(
             r#"{"kind":"rr","request":1,"response":1,"connections":1,"seconds":0.5}"#,
         )

@@ -7,8 +7,8 @@ use rustix::event::PollFlags;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Admits a client with an account. Any other client is refused [`REFUSED_AFTER`] after its
-/// parameters arrived; until then the client holds no session.
+/// Admits a client with an account. Any other client is refused, [`REFUSED_AFTER`] after its
+/// parameters arrived. Until then such a client holds no session.
 pub(super) fn admit(
     authenticator: &Authenticator<'_>,
     control: &Control,
@@ -28,8 +28,8 @@ pub(super) fn admit(
     let error = PerfError::Usage(format!("{peer} was refused: {denied}"));
     while !stop.is_called() {
         let left = answer_at.saturating_duration_since(Instant::now());
-        // A connection closed in both directions releases its thread at once. A client that closed
-        // only its own direction still reads, and must not get the refusal earlier.
+        // If the connection is closed in both directions, stop waiting. A client that closed only
+        // its own direction still reads, and must not get the refusal earlier.
         let is_closed = |within| ready(control.socket().as_fd(), PollFlags::empty(), within);
         if left.is_zero() || is_closed(left.min(POLL_INTERVAL))? {
             break;

@@ -38,14 +38,14 @@ pub(super) struct ServerContext<'a> {
     pub(super) port: u16,
 }
 
-/// One client's session, from its cookie to its end.
+/// A client's session, from the client's cookie to the session's end.
 #[derive(Debug)]
 pub(super) struct ClientSession<'a> {
     context: ServerContext<'a>,
     reservation: Reservation,
     cookie: Cookie,
     client: Client,
-    /// The client has sent its parameters.
+    /// True once the client has sent its parameters.
     has_parameters: bool,
 }
 
@@ -163,8 +163,8 @@ impl<'a> ClientSession<'a> {
         control: &mut Control,
         request: &TestRequest,
     ) -> Result<(), Refusal> {
-        // The number of connections differs from measurement to measurement: reserve memory for the
-        // most.
+        // The number of connections differs between measurements: reserve memory for the maximum
+        // number.
         let most = u64::from(self.context.options.limits.streams) * STREAM_MEMORY;
         if !self.reservation.reserve_memory(most) {
             return Err(Refusal::busy(later(control.peer(), CROWDED)));
@@ -190,7 +190,7 @@ impl<'a> ClientSession<'a> {
         }
     }
 
-    /// The periods that the client asked for, if this server probes at all.
+    /// Returns the periods that the client asked for; `None` if this server does not probe.
     fn periods(&self, parameters: &Parameters) -> Option<SamplingPeriods> {
         let wished = parameters.weir.as_ref()?.get(PERIODS_WISH)?;
         SamplingPeriods::read(wished).filter(|_| self.context.options.probes)
@@ -200,7 +200,7 @@ impl<'a> ClientSession<'a> {
         Plan {
             periods,
             probes: self.context.options.probes,
-            // Other tests may run in this process.
+            // Count only this test's threads, because other tests may run in this process.
             cpu: CpuOf::Threads,
             cores: setup.affinity.into_iter().collect(),
             ..Plan::default()
@@ -296,7 +296,8 @@ fn exchange(
     control.send_json(&results)?;
     control.send_state(State::DisplayResults)?;
     progress.end();
-    // Both ends have all results, so a client that leaves without a last message is no failure.
+    // Client and server have all results, so a client that leaves without a last message is
+    // no failure.
     match control.receive_state("ending the test") {
         Ok(_) | Err(PerfError::Gone { .. }) => Ok(()),
         Err(error) => Err(error.into()),
@@ -333,7 +334,7 @@ fn send_reply(control: &mut Control, reply: Reply) {
     }
 }
 
-/// The session's own audience, and the client's if it wants this end's output.
+/// The session's own audience, and the output for a client that requests the server's output.
 struct Audiences<'a> {
     own: &'a mut dyn Audience,
     text: Option<(Text<Transcript>, Transcript)>,
@@ -375,8 +376,8 @@ impl Audience for Audiences<'_> {
     }
 }
 
-/// Keepalive detects a client whose host is gone: during a test the client may send nothing for
-/// hours.
+/// Enables TCP keepalive, to detect a client whose host is gone: during a test the client may send
+/// nothing for hours.
 fn keep_alive(control: &Control, patience: Duration) {
     let probes =
         TcpKeepalive::new().with_time(patience).with_interval(patience / 4).with_retries(4);
@@ -388,13 +389,13 @@ fn later(peer: &str, why: &str) -> PerfError {
     PerfError::Postponed { peer: peer.to_owned(), reason: why.to_owned() }
 }
 
-/// The session stalled while another client waited for a slot.
+/// Returns the refusal for a session that stalled while another client waited for a slot.
 fn stalled(peer: &str) -> Refusal {
     let reason = "it stalled, and its place was given to another client".to_owned();
     Refusal::busy(PerfError::PeerFailed { peer: peer.to_owned(), reason })
 }
 
-/// Memory for the buffers of the streams.
+/// Returns the memory that the streams of a test need.
 fn memory(options: &TestOptions) -> u64 {
     let directions = if options.direction == crate::options::Direction::Both { 2 } else { 1 };
     let stream = options.block_bytes() as u64 + STREAM_MEMORY;

@@ -6,7 +6,7 @@ use crate::udp::is_hello;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 
-/// Buffer for one datagram.
+/// Buffer for a datagram.
 #[derive(Debug)]
 pub(super) struct DatagramBuffer(Vec<u8>);
 
@@ -16,8 +16,8 @@ impl DatagramBuffer {
     }
 }
 
-/// Reads the datagrams that reached the port without belonging to a stream. Probes are sent back,
-/// and a hello opens a stream if a session waits for one. Everything else goes unanswered.
+/// Reads the datagrams at the server's port that belong to no stream. Echoes latency probes, and
+/// opens a stream for a hello if a session waits for a stream. Ignores all other datagrams.
 pub(super) fn answer(
     sockets: &Sockets,
     options: &ServerOptions,
@@ -60,10 +60,10 @@ fn handle(
 /// A datagram that reached the wrong socket, and its sender.
 type Misdelivered = (Vec<u8>, SocketAddr);
 
-/// Opens the socket for the datagrams of one stream. Between `bind` and `connect` this socket also
-/// receives what other clients send to the port; this function reads those datagrams and returns
-/// them with their senders. `from` itself can only have sent another hello, because it waits for an
-/// answer.
+/// Opens the socket for the datagrams of a stream. Between `bind` and `connect` this socket also
+/// receives datagrams that other clients send to the port; this function reads them and returns
+/// them with their senders. `from` itself can only have repeated its hello, because it waits for a
+/// reply.
 fn stream(
     local: SocketAddr,
     from: SocketAddr,
@@ -85,5 +85,5 @@ fn stream(
 
 /// Probes and hellos are short; a longer datagram is neither.
 const LONGEST: usize = 2048;
-/// Datagrams read per call, so that connections are served in between.
+/// Maximum number of datagrams read per call, so that connections are served in between.
 const BATCH: usize = 64;

@@ -1,17 +1,17 @@
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Limits on concurrent tests: in all, and from one address.
+/// Limits on concurrent tests: in total, and from the same address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TestLimits {
     pub(super) sessions: usize,
     pub(super) per_address: usize,
 }
 
-/// Tests that run now.
+/// Numbers of tests that run now: `tests` in total.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Share {
     pub(super) tests: usize,
-    /// Tests that run now for clients at the same address.
+    /// Number of tests that run now for clients at the same address.
     pub(super) of_address: usize,
 }
 
@@ -25,7 +25,7 @@ pub(super) enum LimitReached {
 }
 
 impl TestLimits {
-    /// Checks that one more test may begin.
+    /// Checks that a further test may begin.
     pub(super) fn room(self, share: Share) -> Result<(), LimitReached> {
         let shared = self.sessions - self.reserved();
         match share {
@@ -38,8 +38,8 @@ impl TestLimits {
         }
     }
 
-    /// Sessions that only an address without a test gets: a quarter, but one address alone always
-    /// reaches its own limit.
+    /// Returns the number of sessions that are reserved for addresses without a test: a quarter,
+    /// but so few that a single address can always reach its own limit.
     fn reserved(self) -> usize {
         (self.sessions / 4).min(self.sessions.saturating_sub(self.per_address))
     }
@@ -59,7 +59,7 @@ impl LimitReached {
     }
 }
 
-/// Groups an IPv6 /64, since one host can use all its addresses.
+/// Maps the addresses of an IPv6 /64 to the same group, since a host can use all of them.
 pub(super) fn address_group(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(_) => ip,
@@ -67,7 +67,7 @@ pub(super) fn address_group(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// The first 64 bits.
+/// Mask of the first 64 bits.
 const NETWORK: u128 = !0 << 64;
 
 #[cfg(test)]

@@ -24,13 +24,13 @@ pub(super) struct Listener<'a> {
     sessions: Arc<Sessions>,
     pending: PendingConnections,
     accepted: u64,
-    /// Until then the listener accepts nothing, because the system had no room for another
+    /// Time until which the listener accepts nothing, because the system had no room for another
     /// connection.
     closed_until: Option<Instant>,
-    /// A descriptor in reserve: when no other is left, closing it lets the server accept one more
-    /// client and refuse it.
+    /// A spare file descriptor. When no other descriptor is left, the server closes the spare to
+    /// accept a further client and refuse it.
     spare: Option<File>,
-    /// The client that was accepted with the reserve, to be refused with `shortage`.
+    /// The client that was accepted with the spare descriptor, to be refused with `shortage`.
     excess: PendingConnections,
     shortage: Errno,
     buffer: DatagramBuffer,
@@ -130,8 +130,8 @@ impl<'a> Listener<'a> {
         }
     }
 
-    /// Closes a silent connection to make room. If all connections have sent something, accepts one
-    /// more client and refuses it: that client would otherwise wait until its own timeout.
+    /// Closes a silent connection to make room. If all connections have sent something, accepts a
+    /// further client and refuses it: otherwise that client would wait until its own timeout.
     fn make_room(&mut self, shortage: Errno, now: Instant, summary: &mut Summary) {
         if let Some((from, why)) = self.pending.evict_oldest(now) {
             summary.dismiss(from, why);
@@ -159,7 +159,7 @@ impl<'a> Listener<'a> {
         let error = PerfError::system("there is no room for another client", self.shortage.into());
         tracing::warn!("{} was turned away: {error}", super::plain(from));
         summary.busy += 1;
-        // Nine bytes fit in any socket buffer.
+        // The nine bytes fit in any socket buffer, so the write does not block.
         let _ = socket.write_all(&refusal::no_room(self.shortage));
     }
 
@@ -220,5 +220,5 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// descriptor.
 const LONGEST_EXCESS: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(200);
-/// Connections accepted per call, so that waiting clients are read in between.
+/// Maximum number of connections accepted per call, so that waiting clients are read in between.
 const BATCH: usize = 32;

@@ -3,8 +3,8 @@ use crate::observe::EchoOffer;
 use crate::rounds::Kind;
 use serde_json::{Value, json};
 
-/// The features beyond iperf3 that this server offers to a weir client (`State::WeirOffer`). With
-/// `in_periods` it samples in the periods that the client asked for.
+/// Returns the features beyond iperf3 that this server offers to a weir client
+/// (`State::WeirOffer`). `in_periods`: the server samples in the periods that the client asked for.
 pub(super) fn offer(echo: EchoOffer, in_periods: bool) -> Value {
     let tests = [Kind::Rr, Kind::Crr, Kind::UdpRr, Kind::TcpStream, Kind::UdpStream];
     json!({

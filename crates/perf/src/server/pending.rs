@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 /// Connections that have not sent their cookie yet, in the order in which they were accepted. Their
-/// number and time are bounded. A connection beyond the bound closes the oldest, because a real
-/// client sends its cookie at once.
+/// number and waiting time are bounded. A connection beyond the maximum number closes the oldest,
+/// because a real client sends its cookie at once.
 #[derive(Debug)]
 pub(super) struct PendingConnections {
     connections: Vec<Pending>,
@@ -27,7 +27,7 @@ pub(super) struct Identified {
 /// Reason why a connection was closed before it sent its cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CloseReason {
-    /// The bytes cannot be iperf3's.
+    /// The received bytes cannot be from an iperf3 client.
     NotIperf3,
     Silent,
     /// Newer connections arrived, and this connection was the oldest.
@@ -41,7 +41,7 @@ impl PendingConnections {
         Self { connections: Vec::new(), most: most.max(1), patience }
     }
 
-    /// Admits a connection. If that closes the oldest connection, returns the oldest's address.
+    /// Adds a connection. If this closes the oldest connection, returns that connection's address.
     pub(super) fn add(
         &mut self,
         socket: TcpStream,
@@ -55,7 +55,7 @@ impl PendingConnections {
         gone.map(|connection| (connection.from, CloseReason::Evicted))
     }
 
-    /// Closes the oldest connection if it had time to send its cookie, to free a file descriptor.
+    /// Closes the oldest connection to free a file descriptor, if it had time to send its cookie.
     pub(super) fn evict_oldest(&mut self, now: Instant) -> Option<(SocketAddr, CloseReason)> {
         let oldest = self.connections.first()?;
         let had_time = now + self.patience >= oldest.until + COOKIE_TIME;
@@ -70,8 +70,8 @@ impl PendingConnections {
         self.connections.iter().map(|connection| connection.socket.as_fd())
     }
 
-    /// Reads the pending bytes; `ready` says for each connection in turn whether it is readable.
-    /// Connections with a whole cookie are returned in the order of arrival.
+    /// Reads from the readable connections (`ready`, a flag for each connection). Returns the
+    /// connections with a complete cookie, in the order of arrival.
     pub(super) fn read(
         &mut self,
         ready: &[bool],
@@ -109,7 +109,7 @@ struct Pending {
 }
 
 impl Pending {
-    /// Reads exactly the cookie: the bytes behind it belong to the session.
+    /// Reads no further than the cookie, because the following bytes belong to the session.
     fn read(&mut self) -> Result<Option<Cookie>, CloseReason> {
         let mut bytes = [0; Cookie::LENGTH];
         loop {
@@ -125,7 +125,7 @@ impl Pending {
             if let Ok(whole) = <[u8; Cookie::LENGTH]>::try_from(self.received.as_slice()) {
                 return Cookie::from_bytes(whole).map(Some).ok_or(CloseReason::NotIperf3);
             }
-            // A request line or a TLS hello contains other bytes long before the 37th.
+            // An HTTP request line or a TLS hello contains other bytes long before the 37th byte.
             if !self.received.iter().all(u8::is_ascii_graphic) {
                 return Err(CloseReason::NotIperf3);
             }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_and_silent_connections_are_dismissed() {
+    fn connections_of_other_protocols_and_silent_connections_are_closed() {
         let mut fixture = Fixture::new(4);
         let now = Instant::now();
         let (mut http, _) = fixture.connect(now);

@@ -1,5 +1,5 @@
-//! The requests that a server refuses, and the error numbers for which a stock iperf3 prints the
-//! right sentence (enum in iperf_api.h).
+//! The requests that a server refuses, and the error numbers for which a stock iperf3 client prints
+//! the right text (the enum in iperf_api.h).
 
 use crate::PerfError;
 use crate::control::{Parameters, ParametersError, State};
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::io;
 use units::Span;
 
-/// An early end of a session: the error at this end, and the reply to the client.
+/// The early end of a session: the server's own error, and the reply to the client.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) error: PerfError,
@@ -20,7 +20,7 @@ pub(super) enum Reply {
     /// iperf3's error number and errno.
     Error(i32, i32),
     Busy,
-    /// This server is ending.
+    /// The server is shutting down.
     Terminated,
     /// The client is gone, or already has the reason.
     Nothing,
@@ -62,7 +62,7 @@ impl From<PerfError> for Refusal {
     }
 }
 
-/// `State::ServerError` and its numbers, for a client that has sent nothing but its cookie.
+/// Encodes `State::ServerError` and its numbers, for a client that has sent only its cookie.
 pub(super) fn no_room(shortage: Errno) -> [u8; 9] {
     let mut bytes = [State::ServerError.byte(); 9];
     bytes[1..5].copy_from_slice(&INIT_TEST.to_be_bytes());
@@ -70,14 +70,14 @@ pub(super) fn no_room(shortage: Errno) -> [u8; 9] {
     bytes
 }
 
-/// The client's test options, if this server serves them.
+/// Returns the client's test options if they are valid and within the server's limits.
 pub(super) fn accepted(
     parameters: &Parameters,
     limits: &Limits,
     peer: &str,
 ) -> Result<TestOptions, Refusal> {
     let denied = |code, reason: String| {
-        // The server's own log says that the server refused.
+        // This error is for the server's own log.
         Refusal::new(code, PerfError::Usage(format!("{peer} was refused: {reason}")))
     };
     let options = parameters
@@ -111,7 +111,7 @@ pub(super) fn accepted(
     Ok(options)
 }
 
-/// The requested time, if it exceeds `most`. Omitted time counts, as in iperf3.
+/// Returns the requested time as text if it exceeds `most`. Omitted time counts, as in iperf3.
 fn longer(options: &TestOptions, most: Span) -> Option<String> {
     let time = match options.amount {
         Amount::Time(Span::ZERO) => return Some("no end".to_owned()),
@@ -122,7 +122,7 @@ fn longer(options: &TestOptions, most: Span) -> Option<String> {
     (time > most).then(|| time.to_string())
 }
 
-/// Total rate of all streams in both directions; `None` if they are not limited.
+/// Returns the total rate of all streams in both directions; `None` without a target rate.
 fn total_rate(options: &TestOptions) -> Option<u64> {
     let directions = if options.direction == Direction::Both { 2 } else { 1 };
     let streams = u64::from(options.streams) * directions;
@@ -149,7 +149,7 @@ fn code_of(error: &ParametersError, parameters: &Parameters) -> i32 {
     }
 }
 
-/// The number that tells a client that its test exceeded the server's time limit.
+/// Returns the error number for a test that exceeded the server's time limit.
 pub(super) fn expired(version: Option<&str>, is_weir: bool) -> i32 {
     if is_weir || is_since(version, (3, 21)) { EXPIRED } else { SERVER_TERMINATED }
 }
@@ -174,7 +174,7 @@ fn errno_of(error: &PerfError) -> i32 {
     }
 }
 
-/// iperf3's error number for a stream that cannot be opened.
+/// Returns iperf3's error number for a stream that cannot be opened.
 pub(super) fn stream_code(protocol: Protocol) -> i32 {
     match protocol {
         Protocol::Tcp => ACCEPT_STREAM,
@@ -200,7 +200,8 @@ const MESSAGE: i32 = 110;
 const RECEIVE_MESSAGE: i32 = 112;
 pub(super) const RECEIVE_PARAMETERS: i32 = 114;
 pub(super) const RECEIVE_RESULTS: i32 = 117;
-/// "The server has terminated": the closest error that 3.12 knows to a test that exceeded its time.
+/// "The server has terminated": of the errors that iperf3 3.12 knows, the closest to an exceeded
+/// time limit.
 pub(super) const SERVER_TERMINATED: i32 = 120;
 const AFFINITY: i32 = 132;
 pub(super) const CONGESTION: i32 = 134;
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stock_client_gets_its_own_error_numbers() {
+    fn a_stock_client_gets_error_numbers_that_its_version_knows() {
         let limits = Limits::default();
         let code = |json| refused(json, &limits).0;
         assert_eq!(code(r#"{"sctp":true}"#), 18);

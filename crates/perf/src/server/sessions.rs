@@ -37,7 +37,7 @@ pub(super) enum Arrival {
     Connection { socket: TcpStream, order: u64 },
     /// A socket connected to the sender of the hello. The server has not replied to the hello yet.
     Datagrams { socket: UdpSocket, hello: Vec<u8> },
-    /// A stream arrived, but this end had no room for it.
+    /// A stream arrived, but the server had no room for it.
     NoRoom(io::Error),
 }
 
@@ -147,7 +147,8 @@ impl Sessions {
         }
     }
 
-    /// The address at which a stream to `from` must be answered, if a session waits for one.
+    /// Returns the local address from which to reply to a stream from `from`, if a session waits
+    /// for such a stream.
     pub(super) fn expects_datagrams(&self, from: SocketAddr) -> Option<SocketAddr> {
         let ip = from.ip().to_canonical();
         let table = self.table();
@@ -182,8 +183,8 @@ impl Sessions {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        // Every change of the table is a single step, so a panic elsewhere leaves no change half
-        // done.
+        // Every change of the table is a single step, so the table is valid even if a thread
+        // panicked while it held the lock.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -193,7 +194,7 @@ impl Reservation {
         self.number
     }
 
-    /// The session's stop: called for this session alone, or for the whole server.
+    /// Returns the session's stop, which is called for this session alone or for the whole server.
     pub(super) fn stop(&self) -> &Stop {
         &self.stop
     }
@@ -208,8 +209,8 @@ impl Reservation {
         table.sessions.iter().any(|session| session.number == self.number && session.gives_way)
     }
 
-    /// Counts this session as a test, if there is room. A stalled session makes room; this method
-    /// waits a moment for its end. Called once the client has sent its parameters.
+    /// Counts this session as a test if the limits permit it. Ends a stalled session to make room,
+    /// and waits for its end. Call it once the client has sent its parameters.
     pub(super) fn begin_test(&self, most: TestLimits) -> Result<(), LimitReached> {
         let deadline = Instant::now() + LONGEST_WAIT;
         let mut table = self.sessions.table();
@@ -219,7 +220,7 @@ impl Reservation {
             if until > deadline || self.stop.is_called() {
                 return Err(full);
             }
-            // A call to stop sends no notification: wake up now and then.
+            // A call to stop sends no notification, so poll for it.
             let within = until.saturating_duration_since(now).min(POLL_INTERVAL);
             let waited = self.sessions.ended.wait_timeout(table, within);
             (table, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -249,7 +250,7 @@ impl Reservation {
         self.want(Wants::Datagrams { streams, seen: Vec::new() });
     }
 
-    /// Refuses further connections.
+    /// Makes the listener refuse further connections for this session.
     pub(super) fn want_nothing(&self) {
         self.want(Wants::Nothing);
     }
@@ -258,9 +259,9 @@ impl Reservation {
         self.arrivals.recv_timeout(within).ok()
     }
 
-    /// Waits at most `within` for this session's turn; returns whether it has come. A datagram that
-    /// opens a stream identifies only its sender's address, so sessions from one address open their
-    /// streams one after another.
+    /// Waits at most `within` for this session's turn to open UDP streams; returns true if it is
+    /// this session's turn. A datagram that opens a stream identifies only its sender's address, so
+    /// sessions from the same address open their streams one after another.
     pub(super) fn take_turn(&self, within: Duration) -> bool {
         let mut table = self.sessions.table();
         let turns = table.turns.entry(self.peer).or_default();
@@ -278,7 +279,7 @@ impl Reservation {
         table.is_first(self)
     }
 
-    /// Number of sessions from the same address whose turn comes before this session's.
+    /// Returns the number of sessions from the same address whose turn is before this session's.
     pub(super) fn turns_ahead(&self) -> usize {
         let table = self.sessions.table();
         let turns = table.turns.get(&self.peer);
@@ -292,8 +293,8 @@ impl Reservation {
         self.sessions.turns_changed.notify_all();
     }
 
-    /// Reserves memory for this session's streams; false if all sessions together, or those from
-    /// this address, would take too much.
+    /// Reserves memory for this session's streams. Returns false if all sessions together, or those
+    /// from this address, would take too much.
     pub(super) fn reserve_memory(&self, bytes: u64) -> bool {
         let mut table = self.sessions.table();
         let memory = |session: &Session| session.memory;
@@ -316,7 +317,7 @@ impl Reservation {
         true
     }
 
-    /// Makes a new token. From now on the listener echoes datagrams that carry it.
+    /// Makes a new token. From now on the listener echoes datagrams with this token.
     pub(super) fn new_token(&self) -> Token {
         let token = Token::random();
         let mut table = self.sessions.table();
@@ -353,8 +354,8 @@ impl Drop for Reservation {
 struct Table {
     sessions: Vec<Session>,
     last: u64,
-    /// For each address, the sessions that want to open streams of datagrams; the first has the
-    /// turn.
+    /// For each address, the sessions that want to open UDP streams, in order; it is the first
+    /// session's turn.
     turns: HashMap<IpAddr, VecDeque<u64>>,
 }
 
@@ -371,8 +372,8 @@ impl Table {
         self.tests().filter(|session| address_group(session.peer) == address_group(peer)).count()
     }
 
-    /// The test that gives way first, and when: a test of the same address as `peer`, or of an
-    /// address with more tests.
+    /// Returns the test that loses its slot first, and when. Candidates are tests of the same
+    /// address as `peer`, and of addresses with more tests.
     fn first_to_give_way(
         &self,
         peer: IpAddr,
@@ -390,14 +391,15 @@ impl Table {
             .min_by_key(|(_, at)| *at)
     }
 
-    /// Ends a stalled test, for a client at `peer`. Returns when to look again: soon after an end,
-    /// or when the next test gives way; `None` if all tests transfer data.
+    /// Ends a stalled test to make room for a client at `peer`. Returns the time to call again:
+    /// shortly after an end, or when the next test loses its slot. `None` if all tests transfer
+    /// data.
     fn make_room(&mut self, peer: IpAddr, full: LimitReached, now: Instant) -> Option<Instant> {
         let (number, at) = self.first_to_give_way(peer, full, now)?;
         if at > now {
             return Some(at);
         }
-        // Tests give way one at a time: each end makes room for one client.
+        // End only one test at a time: each end makes room for a client.
         if !self.tests().any(|session| session.gives_way) {
             let session = self.sessions.iter_mut().find(|session| session.number == number)?;
             session.gives_way = true;
@@ -406,7 +408,8 @@ impl Table {
         Some(now + POLL_INTERVAL)
     }
 
-    /// Makes room for one more silent client: closes the connection of the oldest silent session.
+    /// Makes room for a further silent client: closes the connections of the oldest silent
+    /// sessions if there are too many.
     fn disconnect_silent(&self, most: usize) {
         let silent: Vec<_> =
             self.sessions.iter().filter_map(|session| session.silent.as_ref()).collect();
@@ -443,7 +446,7 @@ struct Session {
     silent: Option<TcpStream>,
     stop: Stop,
     progress: Progress,
-    /// The server gave this session's slot to another client.
+    /// True if the server gave this session's slot to another client.
     gives_way: bool,
     deliveries: Sender<Arrival>,
 }
@@ -457,17 +460,19 @@ enum Wants {
 }
 
 impl Wants {
-    /// A client that sends its hello twice gets one stream.
+    /// True if a datagram from `from` may open a stream. A client that repeats its hello gets no
+    /// second stream.
     fn has_room(&self, from: SocketAddr) -> bool {
         matches!(self, Self::Datagrams { streams, seen } if seen.len() < *streams && !seen.contains(&from))
     }
 }
 
-/// Limit for the streams of all sessions together.
+/// Maximum memory for the streams of all sessions together.
 const MOST_MEMORY: u64 = 1 << 30;
-/// Limit for the streams of all sessions from one address; the largest test takes 320 MiB.
+/// Maximum memory for the streams of all sessions from the same address; the largest test takes
+/// 320 MiB.
 const MOST_MEMORY_OF_ADDRESS: u64 = (MOST_MEMORY - SMALL_SHARE) / 2;
-/// A test of up to this size may use [`SMALL_SHARE`]: forty streams of the usual size.
+/// A test that needs at most this memory may use [`SMALL_SHARE`]: forty streams of the usual size.
 const SMALL_MEMORY: u64 = 16 << 20;
 const SMALL_SHARE: u64 = MOST_MEMORY / 4;
 /// Maximum time that a client waits for a stalled test to end: longer than [`Progress`] allows

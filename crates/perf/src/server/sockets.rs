@@ -18,7 +18,7 @@ impl Sockets {
         let mut refused = None;
         for address in addresses(options)? {
             match Self::open_at(address, options) {
-                // A kernel without IPv6 serves IPv4.
+                // On a kernel without IPv6, try the IPv4 address next.
                 Err((error, _))
                     if error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error()) =>
                 {
@@ -57,15 +57,16 @@ impl Sockets {
     }
 }
 
-/// A UDP socket that shares its address with others: one for new clients, and one for each stream.
+/// Opens a UDP socket that shares its address with others: a socket receives the hellos of new
+/// clients, and each stream has its own.
 pub(super) fn datagram_socket(
     address: SocketAddr,
     options: &ServerOptions,
 ) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     prepare(&socket, address, options)?;
-    // A client sends its hello once: the buffer must be large enough that other traffic does not
-    // crowd the hello out. The kernel caps the size at its limit.
+    // A client sends its hello once, so other traffic must not fill the buffer and drop the hello.
+    // The kernel caps the size at its limit.
     let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
     socket.bind(&address.into())?;
     Ok(socket.into())
@@ -91,8 +92,8 @@ fn prepare(socket: &Socket, address: SocketAddr, options: &ServerOptions) -> io:
     Ok(())
 }
 
-/// Addresses to bind, in the order to try. Without a chosen family, the IPv6 wildcard serves both
-/// families; a host without IPv6 uses the IPv4 wildcard.
+/// Returns the addresses to bind, in the order to try. Without a chosen family, the IPv6 wildcard
+/// serves both families; a host without IPv6 uses the IPv4 wildcard.
 fn addresses(options: &ServerOptions) -> Result<Vec<SocketAddr>, PerfError> {
     let at = |ip: IpAddr| SocketAddr::new(ip, options.port);
     let (v4, v6) = (Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into());
@@ -140,7 +141,8 @@ fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-/// Connections that the kernel queues until the server accepts them; somaxconn may lower it.
+/// Maximum number of connections that the kernel queues until the server accepts them; somaxconn
+/// may lower it.
 const BACKLOG: i32 = 1024;
 const TRIES: u32 = 16;
 const RECEIVE_BUFFER: usize = 1 << 20;

@@ -49,14 +49,15 @@ impl Opening<'_> {
                 Some(Arrival::Connection { socket, order }) => {
                     self.prepare_connection(&socket)?;
                     sockets.push((order, socket));
-                    // A client opens its streams one after another, and each may lose its SYN.
+                    // A client opens its streams one after another, and each may lose its SYN:
+                    // extend the deadline for each stream.
                     deadline = (Instant::now() + self.patience).min(deadline + EACH_STREAM);
                     self.reservation.progress().step();
                 }
                 Some(Arrival::Datagrams { .. } | Arrival::NoRoom(_)) | None => {}
             }
         }
-        // Both ends number the streams in the order in which the client opened them.
+        // Client and server number the streams in the order in which the client opened them.
         sockets.sort_by_key(|(order, _)| *order);
         Ok(sockets.into_iter().map(|(_, socket)| DataSocket::Tcp(socket)).collect())
     }
@@ -83,7 +84,7 @@ impl Opening<'_> {
         Ok(sockets.into_iter().map(DataSocket::Udp).collect())
     }
 
-    /// The listener's next delivery; fails if the client leaves meanwhile.
+    /// Returns the listener's next delivery; an error if the client leaves meanwhile.
     fn next(&mut self, deadline: Instant) -> Result<Option<Arrival>, Refusal> {
         let arrival = self.reservation.next(POLL_INTERVAL);
         if let Some(Arrival::NoRoom(error)) = arrival {
@@ -104,7 +105,7 @@ impl Opening<'_> {
         let began = Instant::now();
         while !self.reservation.take_turn(POLL_INTERVAL) {
             self.is_waiting(QUEUEING)?;
-            // This session waits for other sessions, not for its client.
+            // The client is not to blame: this session waits for other sessions.
             self.reservation.progress().step();
             // Each session ahead may take as long as this session.
             let ahead = u32::try_from(self.reservation.turns_ahead()).unwrap_or(u32::MAX);
@@ -144,8 +145,8 @@ impl Opening<'_> {
         self.prepared(on_unconnected(socket, &options, v6))
     }
 
-    /// Sets the congestion control on an end that only receives, as iperf3 does. The algorithm has
-    /// almost no effect there, so a kernel without it does not fail the test; the session reads the
+    /// Sets the congestion control on a socket that only receives, as iperf3 does. It has almost no
+    /// effect on a receiver, so the test goes on even if the kernel lacks it. The session reads the
     /// algorithm in use back and reports it.
     fn follow_congestion(&self, socket: &TcpStream, name: &str) {
         if let Err(error) = set_congestion_control(socket, name) {
@@ -161,7 +162,8 @@ impl Opening<'_> {
         answer(socket, hello).map_err(|e| system("answering a stream's first datagram", e))
     }
 
-    /// Only the end that opens a connection sets its flow label.
+    /// Returns the options for the server's sockets, without the flow label: only the client, which
+    /// opens the connection, sets it.
     fn local_options(&self) -> TestOptions {
         TestOptions { flow_label: None, ..self.options.clone() }
     }
@@ -184,7 +186,8 @@ impl Opening<'_> {
     }
 }
 
-/// For each stream in iperf3's order, whether this end sends: the receiving streams come first.
+/// Returns, for each stream in iperf3's order, whether the server sends. The streams on which the
+/// server receives come first.
 fn directions(options: &TestOptions) -> Vec<bool> {
     let count = options.streams as usize;
     match options.direction {
@@ -194,7 +197,7 @@ fn directions(options: &TestOptions) -> Vec<bool> {
     }
 }
 
-/// 1, 3, 4, 5, …: iperf3 leaves out 2.
+/// Returns iperf3's number of the stream at `index`: 1, 3, 4, 5, …, without 2.
 fn id(index: usize) -> u32 {
     match u32::try_from(index) {
         Ok(0) => 1,
@@ -210,11 +213,11 @@ fn answer(socket: &UdpSocket, hello: &[u8]) -> std::io::Result<()> {
     }
 }
 
-/// Replies to a repeated hello: its client did not get the first reply.
+/// Replies to a repeated hello, whose client did not get the first reply.
 fn answer_again(socket: &UdpSocket) {
     let mut bytes = [0; 64];
     if let Ok(length) = socket.recv(&mut bytes) {
-        // An error of the socket will show up in its stream.
+        // Ignore errors: the stream reports a failed socket.
         let _ = answer(socket, &bytes[..length]);
     }
 }

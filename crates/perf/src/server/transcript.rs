@@ -2,8 +2,8 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Output recorded for a client that requested it. Very long output keeps its beginning and its
-/// end.
+/// The server's output, recorded for a client that requested it. Only the beginning and the end of
+/// a very long output are kept.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Transcript(Arc<Mutex<Kept>>);
 
@@ -24,7 +24,7 @@ impl Transcript {
             text.push_str(&tail);
         } else {
             text.push_str(&format!("\n… {} bytes are left out …\n", kept.left_out));
-            // The kept end continues at the beginning of a line.
+            // Start the kept end at the beginning of a line.
             text.push_str(tail.split_once('\n').map_or("", |(_, rest)| rest));
         }
         text
@@ -53,8 +53,8 @@ impl Write for Transcript {
     }
 }
 
-/// Bytes kept of the beginning and of the end: together well below a client's limit for one
-/// message.
+/// Maximum number of bytes kept of the beginning, and of the end. Their sum is well below a
+/// client's limit for a message.
 const MOST_HEAD: usize = 1 << 20;
 const MOST_TAIL: usize = 64 << 10;
 
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_text_keeps_its_beginning_and_end() {
+    fn a_long_transcript_keeps_its_beginning_and_end() {
         let mut transcript = Transcript::default();
         let shared = transcript.clone();
         for line in 0..200_000 {

@@ -9,7 +9,7 @@ use crate::stream::StreamSnapshot;
 use extras::Extras;
 use units::{Bytes, Span};
 
-/// This end's counts over the measured time.
+/// This side's counts over the measured time.
 #[derive(Debug, Clone)]
 pub(crate) struct Account {
     pub(super) options: TestOptions,
@@ -19,18 +19,19 @@ pub(crate) struct Account {
     pub(super) observed: Option<Observed>,
 }
 
-/// Additions to iperf3's keys for a peer.
+/// The results beyond iperf3's keys that a peer gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Additions {
     Nothing,
     Ours,
-    /// As [`Self::Ours`], and TCP_INFO over time of the streams that this end sent, for a peer that
-    /// asked for them.
+    /// As [`Self::Ours`], and TCP_INFO over time of the streams that this side sends, for a peer
+    /// that asked for it.
     Series,
 }
 
 impl Account {
-    /// This end's results in iperf3's keys, with weir's additions for a peer that reads them.
+    /// Returns this side's results in iperf3's keys, with weir's additions for a peer that reads
+    /// them.
     pub(crate) fn results(&self, additions: Additions) -> Results {
         let cpu = self.cpu();
         let sends = self.snapshots.iter().any(|stream| stream.sends);
@@ -54,8 +55,8 @@ impl Account {
         }
     }
 
-    /// Combines both ends' results. Every number from the peer is checked: one that cannot be a
-    /// count is treated as unknown.
+    /// Combines the results of this side and of the peer. Checks every number from the peer: a
+    /// number that cannot be a count is treated as unknown.
     pub(crate) fn ended(&self, peer: &Results) -> Ended {
         let theirs = peer.weir.as_ref().map(extras::read).unwrap_or_default();
         let mut warnings = self.observed.as_ref().map(|o| o.warnings.clone()).unwrap_or_default();
@@ -94,7 +95,7 @@ impl Account {
         }
     }
 
-    /// This end's results alone, after a test broke off.
+    /// Returns this side's results alone, after a test broke off.
     pub(crate) fn alone(&self) -> Ended {
         let mut ended = self.ended(&Results::default());
         ended.warnings = vec!["the other end's figures are missing: the test broke off".to_owned()];
@@ -183,7 +184,7 @@ impl Account {
         self.observed.as_ref()?.path(id).map(|path| path.facts)
     }
 
-    /// The peer's time, or this end's if the peer's is impossible.
+    /// Returns the time that the peer reported, or this side's time if the peer's is impossible.
     fn elapsed_at_peer(&self, reported: &StreamResult) -> Span {
         let seconds = reported.end_time - reported.start_time;
         if seconds > 0.0 && seconds <= MOST_SECONDS {
@@ -193,9 +194,9 @@ impl Account {
     }
 }
 
-/// Datagrams of the measured time, as the receiver at the far end counted. iperf3 before 3.13 does
-/// not report what it omitted. Both ends omit the same time, so this end's count of omitted
-/// datagrams replaces it.
+/// Returns the datagrams of the measured time, as the receiving peer counted them. iperf3 before
+/// 3.13 does not report its omitted datagrams. Client and server omit the same time, so the local
+/// count of omitted datagrams replaces the missing one.
 fn datagrams(own: &StreamSnapshot, reported: &StreamResult) -> Option<Datagrams> {
     let count_known = packets(own, reported)?;
     let all_lost = count(reported.errors).unwrap_or(0);
@@ -221,20 +222,20 @@ fn packets(own: &StreamSnapshot, reported: &StreamResult) -> Option<u64> {
     Some(all.saturating_sub(omitted))
 }
 
-/// Reads a CPU use in percent of one core; the sum over cores may exceed 100.
+/// Checks a CPU use in percent of a core; the sum over cores may exceed 100.
 fn percent(reported: f64) -> Option<f64> {
     (0.0..1e6).contains(&reported).then_some(reported)
 }
 
-/// Reads a name of a congestion control: within the kernel's length (TCP_CA_NAME_MAX) and safe to
-/// print.
+/// Checks the name of a congestion control: within the kernel's maximum length (TCP_CA_NAME_MAX)
+/// and safe to print.
 fn algorithm(reported: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     (!reported.is_empty() && reported.len() < 16 && reported.chars().all(plain))
         .then(|| reported.to_owned())
 }
 
-/// A day and an hour: no test of iperf3 takes longer.
+/// Maximum duration that a peer may report: a day and an hour, longer than any test of iperf3.
 const MOST_SECONDS: f64 = 90_000.0;
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use socket2::SockRef;
 use std::net::TcpStream;
 use units::Bytes;
 
-/// The kernel's facts about a stream before it is used.
+/// Reads the kernel's facts about a stream before the stream is used.
 pub(super) fn of(opened: &Opened) -> Result<StreamFacts, PerfError> {
     let gone = |e| PerfError::system(format!("inspecting stream {}", opened.id), e);
     let (local, remote, socket) = match &opened.socket {

@@ -4,7 +4,7 @@ use crate::observe::ObservedInterval;
 use crate::stream::StreamSnapshot;
 use units::Bytes;
 
-/// Turns counters that only grow into differences per interval.
+/// Computes each interval's counts from counters that only grow.
 #[derive(Debug, Default)]
 pub(super) struct Intervals {
     before: Vec<PreviousCounters>,
@@ -63,7 +63,7 @@ impl Intervals {
         }
     }
 
-    /// Follows the streams' counters, which restart at zero.
+    /// Restarts the previous counters at zero, as the streams' counters do after the omitted time.
     pub(super) fn reset(&mut self) {
         for before in &mut self.before {
             before.bytes = 0;
@@ -72,8 +72,8 @@ impl Intervals {
     }
 }
 
-/// The difference of two counts. Never below zero: a datagram that counted as lost may have arrived
-/// since.
+/// Returns the difference of two counts. It is never below zero, although a datagram that counted
+/// as lost may have arrived since.
 fn since(now: &Datagrams, before: Option<Datagrams>) -> Datagrams {
     let before = before.unwrap_or_default();
     Datagrams {

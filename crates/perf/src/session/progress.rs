@@ -1,8 +1,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Progress of a session at a server. A session that has waited for its client longer than a live
-/// client takes loses its slot, but only if another client needs the slot.
+/// Progress of a session at a server. A session whose client takes longer than a live client would
+/// loses its slot, but only if another client needs the slot.
 #[derive(Debug, Clone)]
 pub(crate) struct Progress(Arc<Mutex<State>>);
 
@@ -23,21 +23,21 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// The session now waits for the client's next step of the protocol.
+    /// Records that the session now waits for the client's next step of the protocol.
     pub(crate) fn step(&self) {
         let now = Instant::now();
         self.change(now, now + LONGEST_STEP);
     }
 
-    /// Traffic has begun, and bytes last moved at `last`. The client should end the test by `end`,
-    /// if the test has an agreed end.
+    /// Records that traffic has begun, and that bytes were last transferred at `last`. `end`: the
+    /// agreed end, by which the client should end the test.
     pub(crate) fn traffic(&self, last: Instant, end: Option<Instant>) {
         let end = end.unwrap_or(last + LONGEST_PAUSE);
         self.change((last + PAUSE).min(end), (last + LONGEST_PAUSE).min(end + LONGEST_STEP));
         self.state().has_begun = true;
     }
 
-    /// The session is over, as far as its client is concerned.
+    /// Records that the session no longer needs its slot.
     pub(crate) fn end(&self) {
         let now = Instant::now();
         self.change(now, now);
@@ -47,8 +47,8 @@ impl Progress {
         self.state().has_begun
     }
 
-    /// When the session gives way, if its client does nothing until then; `None` while traffic
-    /// moves.
+    /// Returns the time at which the session may lose its slot if its client does nothing until
+    /// then; `None` while bytes are transferred.
     pub(crate) fn gives_way_at(&self, now: Instant) -> Option<Instant> {
         let state = self.state();
         (now >= state.moves_until).then_some(state.gives_way_at)
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_session_without_traffic_gives_way() {
+    fn only_a_session_without_traffic_loses_its_slot() {
         let (progress, now) = (Progress::default(), Instant::now());
         assert!(!progress.has_begun());
         progress.step();

@@ -15,7 +15,7 @@ impl RateLimit {
         Self { most, marks: VecDeque::new() }
     }
 
-    /// The rate, if it was too high over the whole window.
+    /// Returns the rate over the whole window if it exceeds the limit.
     pub(super) fn exceeded(&mut self, now: Time, bytes: u64) -> Option<Rate> {
         if let Some((last, _)) = self.marks.back()
             && now.since(*last) < STEP
@@ -36,7 +36,7 @@ impl RateLimit {
 }
 
 const STEP: Span = Span::from_millis(500);
-/// As in iperf3's `--server-bitrate-limit`.
+/// Time over which the rate is averaged, as in iperf3's `--server-bitrate-limit`.
 const WINDOW: Span = Span::from_secs(5);
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 use units::{Span, Time};
 
-/// Schedule of the intervals of a running test. Time is an argument. After the host has stalled,
-/// the schedule gives one long interval rather than many empty ones.
+/// Schedule of the intervals of a running test. The caller supplies the time. After the host has
+/// stalled, the schedule gives one long interval rather than many empty intervals.
 #[derive(Debug, Clone)]
 pub(super) struct IntervalSchedule {
     /// Length of an interval; zero reports only the totals.
@@ -17,9 +17,9 @@ pub(super) struct Period {
     pub(super) start: Span,
     pub(super) end: Span,
     pub(super) omitted: bool,
-    /// The omitted time ends with this period.
+    /// True if the omitted time ends with this period.
     pub(super) ends_omission: bool,
-    /// The period is an interval to report; the omitted time may end without an interval.
+    /// True if the period is an interval to report; the omitted time may end without an interval.
     pub(super) is_interval: bool,
 }
 
@@ -33,7 +33,7 @@ impl IntervalSchedule {
         self.omit_until.is_some()
     }
 
-    /// Where the measured window began.
+    /// Returns the time at which the measured window began.
     pub(super) fn origin(&self) -> Time {
         self.origin
     }
@@ -43,7 +43,7 @@ impl IntervalSchedule {
         self.omit_until.map_or(interval, |omit| omit.min(interval))
     }
 
-    /// The period that ends now, if any.
+    /// Returns the period that ends now, if there is one.
     pub(super) fn due(&mut self, now: Time) -> Option<Period> {
         (now >= self.next()).then(|| {
             let ends_omission = self.omit_until.is_some_and(|until| now >= until);
@@ -51,7 +51,8 @@ impl IntervalSchedule {
         })
     }
 
-    /// The incomplete interval at the end; `None` if it is too short to mean anything.
+    /// Returns the incomplete interval at the end of the test; `None` if it is shorter than a tenth
+    /// of an interval.
     pub(super) fn rest(&mut self, now: Time) -> Option<Period> {
         let long_enough = now.since(self.last) * 10 >= self.every;
         (self.every > Span::ZERO && long_enough).then(|| self.period(now, false))
@@ -69,7 +70,7 @@ impl IntervalSchedule {
         Period { start, end, omitted, ends_omission, is_interval }
     }
 
-    /// Stays on the grid, whatever delay the previous interval had.
+    /// Returns the next multiple of the interval, even if the previous interval ended late.
     fn next_interval(&self) -> Time {
         if self.every == Span::ZERO {
             return Time::NEVER;
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn without_intervals_only_the_omitted_time_ends() {
+    fn with_an_interval_of_zero_only_the_end_of_the_omitted_time_is_due() {
         let mut table = IntervalSchedule::new(at(0), Span::ZERO, ms(50));
         let end = table.due(at(51)).unwrap();
         assert!(end.ends_omission && !end.is_interval);

@@ -5,22 +5,23 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The amount of `-n` or `-k` that all senders of one end share. Blocks are claimed before they are
-/// sent and are sent whole, as in iperf3, so the total exceeds the amount by less than one block.
+/// The amount of `-n` or `-k`, which all local senders share. Senders claim blocks before they send
+/// them. As in iperf3 they send whole blocks, so the total exceeds the amount by less than a block.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Budget {
     /// The amount in blocks; `None` for a test that ends by the clock.
     limit: Option<u64>,
     block: u64,
-    /// Blocks claimed since [`Self::open`]; [`CLOSED`] before.
+    /// Number of blocks claimed since [`Self::open`]; [`CLOSED`] before.
     claimed: AtomicU64,
-    /// Bytes sent when the counting began.
+    /// Bytes that had been sent when the counting began.
     omitted: AtomicU64,
 }
 
 impl Budget {
-    /// A budget that counts from the start if the test omits nothing, else from [`Self::open`] on.
+    /// Creates a budget. It counts from the start if the test omits nothing, else from
+    /// [`Self::open`] on.
     pub(crate) fn of(options: &TestOptions) -> Self {
         let block = options.block_bytes().max(1) as u64;
         let limit = match options.amount {
@@ -38,7 +39,8 @@ impl Budget {
         self.claimed.store(0, Ordering::Release);
     }
 
-    /// How many of `wanted` blocks may be sent; zero when all are taken.
+    /// Claims `wanted` blocks and returns how many of them may be sent: zero if the amount is used
+    /// up.
     pub(crate) fn claim(&self, wanted: u64) -> u64 {
         let Some(limit) = self.limit else { return wanted };
         let claimed = self.claimed.load(Ordering::Acquire);
@@ -48,13 +50,13 @@ impl Budget {
         if claimed >= limit {
             return 0;
         }
-        // A claim at the moment of `open` may be lost with the old count. The senders then send one
-        // more batch; the count of bytes stays exact.
+        // A claim concurrent with `open` may be lost with the old count. The senders then send
+        // another batch; the count of bytes stays exact.
         let before = self.claimed.fetch_add(wanted, Ordering::Relaxed);
         wanted.min(limit.saturating_sub(before))
     }
 
-    /// True if the whole amount was sent; `sent` counts bytes from the very start.
+    /// True if the whole amount was sent. `sent`: bytes sent, omitted bytes included.
     pub(crate) fn is_spent(&self, sent: u64) -> bool {
         let Some(limit) = self.limit else { return false };
         self.claimed.load(Ordering::Acquire) != CLOSED
@@ -65,20 +67,20 @@ impl Budget {
 
 const CLOSED: u64 = u64::MAX;
 
-/// Paces a sender when the budget is spent but the test goes on: the peer may lack data because it
-/// lost datagrams or omitted another part of the start. iperf3 ends a test of an amount only when
-/// its receiver has the full count, and its sender goes on until then.
+/// Paces a sender whose budget is spent while the test goes on. The peer may lack data because it
+/// lost datagrams, or omitted another part of the start. In iperf3, too, the sender goes on until
+/// the receiver has the full amount.
 #[derive(Debug, Default)]
 pub(crate) struct OverBudgetPacer {
     since: Option<Instant>,
 }
 
 impl OverBudgetPacer {
-    /// Waits a little; true if another block should be sent.
+    /// Waits for a short time; returns true if another block should be sent.
     pub(crate) fn is_due(&mut self, tcp: Option<&TcpStream>) -> bool {
         let since = *self.since.get_or_insert_with(Instant::now);
         std::thread::sleep(PAUSE);
-        // While data is still on its way to the peer's kernel, the peer needs no further block.
+        // While data is in flight to the peer's kernel, the peer needs no further block.
         since.elapsed() >= SILENCE
             && tcp
                 .and_then(|socket| tcp::of_socket(socket).ok())
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_blocks_are_claimed_up_to_the_first_that_reaches_the_amount() {
+    fn whole_blocks_are_claimed_until_the_amount_is_reached() {
         let budget = budget(Amount::Bytes(2500), Span::ZERO);
         assert_eq!([budget.claim(2), budget.claim(2), budget.claim(2)], [2, 1, 0]);
         assert!(!budget.is_spent(2999));

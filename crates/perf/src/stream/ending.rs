@@ -7,12 +7,12 @@ use units::Bytes;
 #[error("stream {id}: {ending}")]
 pub struct StreamFailure {
     pub id: u32,
-    /// This end was sending on the stream.
+    /// True if this side was sending on the stream.
     pub sends: bool,
     pub ending: Ending,
 }
 
-/// Why a stream ended.
+/// The reason why a stream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
@@ -24,7 +24,7 @@ pub enum Ending {
     Refused,
     /// The kernel refused to send a datagram of this size unfragmented.
     TooLarge {
-        /// Room that the path's MTU leaves, as far as this kernel has learned it.
+        /// Maximum datagram for the path's MTU, if the local kernel knows the MTU.
         fits: Option<Bytes>,
     },
     /// This host's firewall rejects the packets.
@@ -44,7 +44,7 @@ impl Ending {
         }
     }
 
-    /// The errno; zero if no system call failed.
+    /// Returns the errno; zero if no system call failed.
     pub(crate) fn errno(self) -> i32 {
         match self {
             Self::Closed => 0,
@@ -56,7 +56,7 @@ impl Ending {
         }
     }
 
-    /// True if only this host is the cause, not the peer or the path.
+    /// True if the cause is this host, not the peer or the path.
     pub(crate) fn is_own(self) -> bool {
         match self {
             Self::Closed | Self::Reset | Self::Refused => false,

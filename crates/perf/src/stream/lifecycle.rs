@@ -5,11 +5,12 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
 use units::Time;
 
-/// Progress of the streams of one end: they start together, and end in two steps.
+/// State shared by the local streams of a test. They start together and end in two steps: first the
+/// senders, then the receivers.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     step: AtomicU8,
-    /// Time of the cut in nanoseconds; [`NEVER`] until [`Self::cut`].
+    /// Time of the cut ([`Self::cut`]) in nanoseconds; [`NEVER`] before.
     cut: AtomicU64,
     started: Mutex<Option<Instant>>,
     opened: Condvar,
@@ -55,7 +56,7 @@ impl Lifecycle {
         self.opened.notify_all();
     }
 
-    /// Waits for the start; false if the streams end before it.
+    /// Waits for the start; returns false if the streams end before the start.
     pub(crate) fn wait(&self) -> bool {
         let mut started = guard(&self.started);
         while started.is_none() && !self.is_over() {
@@ -64,7 +65,7 @@ impl Lifecycle {
         !self.is_over()
     }
 
-    /// When the streams started, the same for all streams.
+    /// Returns the start time, which is the same for all streams.
     pub(crate) fn started(&self) -> Instant {
         guard(&self.started).unwrap_or_else(Instant::now)
     }

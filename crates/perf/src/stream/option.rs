@@ -16,14 +16,15 @@ pub(crate) fn set_max_pacing_rate(socket: BorrowedFd<'_>, bytes: u64) -> io::Res
     set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &bytes.to_ne_bytes())
 }
 
-/// The kernel cuts each send into datagrams of this many bytes (udp(7)); zero disables it.
+/// Makes the kernel cut each send into datagrams of this many bytes (udp(7)); zero disables the
+/// segmentation.
 pub(crate) fn set_segment(socket: BorrowedFd<'_>, bytes: u16) -> io::Result<()> {
     set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, &i32::from(bytes).to_ne_bytes())
 }
 
 fn set(socket: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
     // SAFETY: the descriptor is borrowed for the call, and the kernel reads `value.len()` bytes of
-    // `value`, which lives through it.
+    // `value`, which outlives the call.
     let status = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -36,5 +37,5 @@ fn set(socket: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Resul
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// linux/in6.h.
+/// The option's number in linux/in6.h.
 const IPV6_FLOWINFO_SEND: i32 = 33;

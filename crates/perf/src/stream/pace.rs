@@ -4,13 +4,13 @@ use rustix::thread::{ClockId, Timespec, clock_nanosleep_absolute};
 use std::time::{Duration, Instant};
 use units::{Rate, Span};
 
-/// Computes when blocks are due at a rate. All times count from the start, so errors do not add up:
-/// a delayed sender catches up, as in iperf3.
+/// Computes when blocks are due at a rate. All times count from the start, so delays do not add up,
+/// and a delayed sender catches up, as in iperf3.
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
     rate: Rate,
     block_bits: u128,
-    /// Blocks that are sent back to back.
+    /// Number of blocks that are sent back to back.
     burst: u64,
     /// Minimum sleep, because a timer has a cost.
     quantum: Duration,
@@ -18,7 +18,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// The pace of a test; `None` without a rate.
+    /// Returns the pace of a test; `None` without a target rate.
     pub(crate) fn of(options: &TestOptions, quantum: Span) -> Option<Self> {
         let rate = options.rate.filter(|rate| rate.bits_per_second() > 0)?;
         Some(Self {
@@ -34,7 +34,7 @@ impl Pace {
         self.started = at;
     }
 
-    /// Number of blocks that the rate sends in a span, at least one burst.
+    /// Returns the number of blocks that are due in a span at the rate, at least a burst.
     pub(crate) fn blocks_in(&self, span: Span) -> u64 {
         let bits = u128::from(self.rate.bits_per_second()) * u128::from(span.nanos()) / NANOS;
         ((bits / self.block_bits) as u64).max(self.burst)
@@ -57,8 +57,8 @@ impl Pace {
         }
     }
 
-    /// Number of blocks that should have been sent. Block n, counted from 0, is due after the time
-    /// that n blocks take at the rate. A whole burst is due with its first block.
+    /// Returns the number of blocks that are due after `elapsed`. Block n, counted from 0, is due
+    /// after the time that n blocks take at the rate. A whole burst is due with its first block.
     fn due_after(&self, elapsed: Duration) -> u64 {
         let bits = elapsed.as_nanos() * u128::from(self.rate.bits_per_second()) / NANOS;
         let begun = (bits / self.block_bits) as u64;
@@ -72,7 +72,8 @@ impl Pace {
     }
 }
 
-/// Sleeps until `at`. Reads the kernel's clock, since an `Instant` does not reveal its value.
+/// Sleeps until `at`. Reads the kernel's clock to compute an absolute time, since an `Instant` does
+/// not reveal its value.
 fn sleep_until(at: Instant, now: Instant) {
     let clock = rustix::time::clock_gettime(ClockId::Monotonic);
     let wait = at.saturating_duration_since(now);

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 type Work = Box<dyn FnOnce() -> Option<Ending> + Send>;
 
-/// Sets a timeout for every call on the socket, so that a thread notices the end of the test.
+/// Sets a timeout for reads and writes of the socket, so that a thread notices the end of the test.
 pub(super) fn patience(socket: &DataSocket) -> io::Result<()> {
     match socket {
         DataSocket::Tcp(socket) => {
@@ -31,7 +31,7 @@ pub(super) fn patience(socket: &DataSocket) -> io::Result<()> {
     }
 }
 
-/// Prepares a stream, and returns the work of its thread, which begins with the first byte.
+/// Prepares a stream, and returns the function that its thread runs to transfer data.
 pub(super) fn work(
     stream: &Stream,
     lifecycle: &Arc<Lifecycle>,
@@ -82,8 +82,8 @@ pub(super) fn work(
     })
 }
 
-/// An error if this host lacks the requested CPU: a test that is not pinned as requested measures
-/// something else.
+/// Returns an error if the process may not run on the requested CPU. A test that is not pinned as
+/// requested would measure something else.
 pub(crate) fn may_run_on(cpu: Option<usize>) -> Result<(), PerfError> {
     let allowed = probe::cpu::affinity()?;
     match cpu.filter(|cpu| !allowed.contains(cpu)) {
@@ -94,7 +94,7 @@ pub(crate) fn may_run_on(cpu: Option<usize>) -> Result<(), PerfError> {
     }
 }
 
-/// Sets up the calling thread for a stream: pins it and turns timer slack off.
+/// Prepares the calling thread for a stream: pins it to a CPU and turns timer slack off.
 pub(super) fn settle(affinity: Option<usize>) {
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     if let Some(cpu) = affinity.filter(|cpu| *cpu < CpuSet::MAX_CPU) {

@@ -1,4 +1,4 @@
-//! Options of data sockets before their use.
+//! Sets the options of data sockets before their use.
 
 use super::option;
 use crate::options::{Protocol, TestOptions};
@@ -10,7 +10,7 @@ use std::net::{SocketAddr, SocketAddrV6};
 use std::os::fd::AsFd;
 use units::{Bytes, Rate};
 
-/// Why a data socket does not have the options that the test asks for.
+/// The reason why a data socket cannot have the options that the test asks for.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SocketError {
@@ -58,8 +58,8 @@ pub fn on_unconnected(
     on_connected(socket, options, v6)
 }
 
-/// Sets the options that may change on a connection: for a socket accepted from a listener that
-/// many tests share.
+/// Sets the options that can be set on an open connection. It is for sockets accepted from a
+/// listener that many tests share.
 pub fn on_connected(socket: impl AsFd, options: &TestOptions, v6: bool) -> Result<(), SocketError> {
     let socket = socket.as_fd();
     if options.protocol == Protocol::Tcp && options.no_delay {
@@ -69,7 +69,7 @@ pub fn on_connected(socket: impl AsFd, options: &TestOptions, v6: bool) -> Resul
     if options.type_of_service != 0 {
         let service = options.type_of_service;
         let set = if v6 {
-            // For a peer at a mapped IPv4 address the IPv4 option counts.
+            // If the peer has a mapped IPv4 address, the kernel uses the IPv4 option.
             let _ = sockopt::set_ip_tos(socket, service);
             sockopt::set_ipv6_tclass(socket, service.into())
         } else {
@@ -93,14 +93,14 @@ pub fn on_connected(socket: impl AsFd, options: &TestOptions, v6: bool) -> Resul
     Ok(())
 }
 
-/// The address with the flow label in it, as `connect` takes it.
+/// Returns the address with the flow label in it, as `connect` expects it.
 pub fn flow_labelled(address: SocketAddr, options: &TestOptions) -> SocketAddr {
     match (address, options.flow_label) {
         (SocketAddr::V6(address), Some(label)) => SocketAddr::V6(SocketAddrV6::new(
             *address.ip(),
             address.port(),
-            // std passes the label on unchanged, and the kernel reads it in network order
-            // (sin6_flowinfo, ipv6(7)).
+            // The standard library passes the label on unchanged, and the kernel reads it in
+            // network byte order (sin6_flowinfo, ipv6(7)).
             (label & 0xf_ffff).to_be(),
             address.scope_id(),
         )),
@@ -112,8 +112,8 @@ fn buffers(socket: &impl AsFd, options: &TestOptions) -> Result<(), SocketError>
     let socket = SockRef::from(socket);
     let Some(wanted) = options.window else {
         if options.protocol == Protocol::Udp {
-            // Loss in the local queue must not count as loss on the path. The kernel grants a size
-            // up to its limit.
+            // Use large buffers, because loss in a local queue must not count as loss on the path.
+            // The kernel caps the size at its limit.
             let _ = socket.set_recv_buffer_size(UDP_ROOM);
             let _ = socket.set_send_buffer_size(UDP_ROOM);
         }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_uses_its_own_options() {
+    fn an_ipv6_socket_has_the_requested_traffic_class_and_flow_label() {
         let options = TestOptions {
             type_of_service: 0x40,
             flow_label: Some(0x12345),

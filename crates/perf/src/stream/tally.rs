@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use units::{Bytes, Span};
 
-/// Counters of one stream so far, without the omitted part.
+/// Counters of a stream so far, without the omitted part.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StreamSnapshot {
     pub at: Instant,
     pub id: u32,
-    /// This end sends.
+    /// True if this side sends.
     pub sends: bool,
-    /// Bytes given to the kernel, or read from it. Each datagram counts once.
+    /// Bytes passed to the kernel or read from it. Duplicates of a datagram do not count.
     pub bytes: Bytes,
-    /// UDP only. A sender fills in `count` only.
+    /// Counts of a UDP stream. A sender fills in `count` only.
     pub datagrams: Option<Datagrams>,
     pub omitted: Omitted,
 }
@@ -27,14 +27,14 @@ pub struct Omitted {
     pub datagrams: Option<Datagrams>,
 }
 
-/// A counter with a single writer thread. The counter has two cache lines of its own, because x86
-/// fetches lines in pairs: a neighbouring counter would otherwise move the line between cores.
+/// A counter with a single writer thread. It fills two cache lines, because x86 fetches lines in
+/// pairs: otherwise writes to a neighbouring counter would move the lines between cores.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Not atomic as a whole: only the writer thread may call it.
+    /// Adds to the counter. Only the writer thread may call this method, which is not atomic.
     pub(crate) fn add(&self, more: u64) {
         let now = self.0.load(Ordering::Relaxed);
         self.0.store(now.wrapping_add(more), Ordering::Relaxed);
@@ -49,20 +49,20 @@ impl Counter {
 pub(crate) enum Tally {
     /// Bytes of a TCP stream, sent or received.
     Bytes(Counter),
-    /// Datagrams sent, `block` bytes each.
+    /// Datagrams sent, each of `block` bytes.
     Datagrams { sent: Counter, block: u64 },
-    /// Datagrams received. Locked once for each batch.
+    /// Datagrams received. The mutex is locked once for each batch.
     Arrivals(Mutex<Arrivals>),
 }
 
-/// A tally at the end of the omitted time. [`Arrivals`] keep their own baseline.
+/// The bytes at the end of the omitted time. [`Arrivals`] keeps its own baseline.
 #[derive(Debug, Default)]
 pub(super) struct Baseline {
     pub(super) bytes: u64,
 }
 
 impl Tally {
-    /// All bytes, omitted bytes included.
+    /// Returns all bytes, omitted bytes included.
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.value(),

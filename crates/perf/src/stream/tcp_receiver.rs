@@ -30,7 +30,7 @@ impl TcpReceiver {
     ) -> Option<Ending> {
         while !lifecycle.is_over() {
             match recv(socket, self.buffer.as_mut_slice(), self.flags) {
-                // The end of the stream, or of the test: a shutdown wakes the reader.
+                // The peer closed the stream, or the test ended: a shutdown wakes the reader.
                 Ok((_, 0)) => return (!lifecycle.is_over()).then_some(Ending::Closed),
                 Ok((_, count)) => received.add(count as u64),
                 Err(Errno::AGAIN | Errno::INTR) => {}
@@ -41,7 +41,7 @@ impl TcpReceiver {
     }
 }
 
-/// Smallest buffer: large enough that a reader that has fallen behind empties the queue in few
-/// calls, small enough to stay in a core's second-level cache.
+/// Minimum size of the buffer: large enough to empty the queue of a delayed reader in few calls,
+/// small enough to stay in a core's second-level cache.
 const LEAST_ROOM: usize = 128 << 10;
 const UNTOUCHED_ROOM: usize = 1 << 20;

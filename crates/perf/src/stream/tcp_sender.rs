@@ -12,7 +12,7 @@ use std::net::TcpStream;
 pub(super) struct TcpSender {
     source: Source,
     block: usize,
-    /// Maximum number of blocks passed in one call.
+    /// Maximum number of blocks per write.
     most: u64,
     pace: Option<Pace>,
 }
@@ -27,8 +27,8 @@ enum Source {
 impl TcpSender {
     pub(super) fn new(options: &TestOptions) -> io::Result<Self> {
         let block = options.block_bytes().max(1);
-        // A user who sets a block size wants writes of that size. Otherwise few large writes cost
-        // less.
+        // If the user sets a block size, each write has this size. Otherwise use fewer and larger
+        // writes, which cost less.
         let most = if options.block.is_none() { DEFAULT_BLOCKS } else { 1 };
         let source = if options.zero_copy {
             let mut file = File::from(memfd_create("weir perf", MemfdFlags::CLOEXEC)?);
@@ -51,7 +51,7 @@ impl TcpSender {
             pace.begin(lifecycle.started());
         }
         let mut over_budget = OverBudgetPacer::default();
-        // Blocks begun, and the bytes of these blocks that are still to be written.
+        // Number of blocks begun, and the bytes of these blocks that are still to be written.
         let (mut begun, mut left) = (0u64, 0usize);
         while lifecycle.may_send() {
             if left == 0 {
@@ -85,10 +85,10 @@ impl TcpSender {
 }
 
 impl Source {
-    /// Writes the last `left` bytes of some blocks, in one call.
+    /// Writes the last `left` bytes of a sequence of blocks in a single call.
     fn give(&self, socket: &TcpStream, block: usize, left: usize) -> Result<usize, Errno> {
         match self {
-            // Repeats of the same block stay in the cache.
+            // Repeat the same block, which stays in the cache.
             Self::Memory(bytes) => {
                 let (whole, rest) = (left / block, left % block);
                 let mut slices = [IoSlice::new(&[]); DEFAULT_BLOCKS as usize + 1];
@@ -101,14 +101,14 @@ impl Source {
     }
 }
 
-/// True if all data given to the socket has reached the peer's kernel.
+/// True if the peer's kernel has acknowledged all data that was written to the socket.
 pub(super) fn is_acknowledged(info: &TcpInfo) -> bool {
     info.unacked.unwrap_or(0) == 0 && info.notsent.is_none_or(|left| left.count() == 0)
 }
 
-/// One mebibyte in blocks of iperf3's size. On loopback a write of a mebibyte takes a third less
-/// CPU per byte than a write of one block (compare `write/512K` with `write/64K` in
-/// benches/streams.rs).
+/// Number of blocks per write by default: a mebibyte in blocks of iperf3's size. On loopback a
+/// write of a mebibyte takes a third less CPU per byte than a write of a block (compare
+/// `write/512K` with `write/64K` in benches/streams.rs).
 const DEFAULT_BLOCKS: u64 = 8;
 
 #[cfg(test)]
@@ -117,7 +117,7 @@ mod tests {
     use units::Bytes;
 
     #[test]
-    fn each_write_has_the_chosen_block_size_also_if_it_is_the_default() {
+    fn each_write_has_a_requested_block_size_even_if_it_equals_the_default() {
         let most = |block: Option<u64>| {
             let options = TestOptions { block: block.map(Bytes::new), ..TestOptions::default() };
             TcpSender::new(&options).unwrap().most

@@ -24,7 +24,7 @@ fn start(sends: bool, sockets: Vec<DataSocket>, options: &TestOptions) -> Runnin
     Running::start(opened, options, None, Stop::default()).unwrap()
 }
 
-/// Both ends of `count` streams over TCP.
+/// Starts `count` TCP streams; returns the sending and the receiving side.
 fn tcp_ends(count: usize, options: &TestOptions) -> (Running, Running) {
     let (clients, servers): (Vec<_>, Vec<_>) = (0..count)
         .map(|_| tcp_pair())
@@ -42,7 +42,7 @@ fn udp_ends(options: &TestOptions) -> (Running, Running) {
     (sender, start(false, vec![DataSocket::Udp(server)], options))
 }
 
-/// Polls until the condition holds. If it never does, the test hangs and its name identifies it.
+/// Polls until the condition is true. If it never is, the test hangs and its name shows which test.
 fn until(condition: impl Fn() -> bool) {
     while !condition() {
         std::thread::sleep(Duration::from_millis(1));
@@ -54,7 +54,7 @@ fn sum(snapshots: &[StreamSnapshot]) -> u64 {
 }
 
 #[test]
-fn nothing_is_sent_before_the_start() {
+fn no_data_is_sent_before_the_start() {
     let (sender, receiver) = tcp_ends(1, &TestOptions::default());
     receiver.go();
     assert_eq!(sum(&sender.snapshot()), 0);
@@ -132,7 +132,7 @@ fn a_receiver_whose_peer_does_not_send_ends_with_the_test() {
 }
 
 #[test]
-fn a_reset_is_reported_as_a_reset() {
+fn a_tcp_reset_is_reported_as_a_reset() {
     let (client, server) = tcp_pair();
     socket2::SockRef::from(&server).set_linger(Some(Duration::ZERO)).unwrap();
     let receiver = start(false, vec![DataSocket::Tcp(client)], &TestOptions::default());
@@ -198,7 +198,7 @@ fn all_sent_data_is_counted_once_senders_have_stopped() {
 }
 
 #[test]
-fn a_call_to_stop_ends_the_sending() {
+fn a_call_to_stop_stops_the_senders() {
     let (client, server) = tcp_pair();
     let stop = Stop::default();
     let opened = vec![Opened { id: 1, sends: true, socket: DataSocket::Tcp(client) }];
@@ -220,7 +220,7 @@ fn datagrams_are_numbered_segmented_and_counted() {
             protocol: Protocol::Udp,
             amount: Amount::Blocks(blocks),
             block: Some(Bytes::new(block)),
-            // So fast that several datagrams are due at once.
+            // A rate so high that several datagrams are due at once.
             rate: Some(Rate::from_mbit(200)),
             burst: 10,
             udp_wide_counters: wide,
@@ -241,8 +241,8 @@ fn datagrams_are_numbered_segmented_and_counted() {
     }
 }
 
-/// A receiver that waits for the start, and a function that sends datagrams into its queue: over
-/// loopback a datagram has arrived when `send` returns.
+/// Returns a receiver that waits for the start, and a function that sends datagrams into its
+/// queue. Over loopback a datagram has arrived when `send` returns.
 fn queue(options: &TestOptions) -> (Running, impl Fn(std::ops::RangeInclusive<u64>)) {
     let (client, server) = udp_pair();
     let receiver = start(false, vec![DataSocket::Udp(server)], options);
@@ -266,7 +266,8 @@ fn datagrams_still_in_the_queue_when_a_test_ends_are_counted() {
     };
     let (receiver, send) = queue(&options);
     send(1..=200);
-    // The cut lies far after the reading: the kernel may start stamping a moment after the request.
+    // The cut is far in the future: the kernel may start to timestamp datagrams only shortly after
+    // the request.
     receiver.cut_datagrams(probe::clock::now() + Span::from_secs(600));
     receiver.go();
     receiver.await_datagrams();
@@ -294,7 +295,7 @@ fn datagrams_that_arrive_after_the_test_are_not_counted() {
 }
 
 #[test]
-fn a_reader_of_an_empty_queue_ends_with_the_test() {
+fn a_udp_receiver_with_an_empty_queue_ends_with_the_test() {
     let options = TestOptions { protocol: Protocol::Udp, ..TestOptions::default() };
     let receiver = start(false, vec![DataSocket::Udp(udp_pair().1)], &options);
     receiver.go();
@@ -305,7 +306,7 @@ fn a_reader_of_an_empty_queue_ends_with_the_test() {
 }
 
 #[test]
-fn headers_arrive_whole_without_copies_of_the_data() {
+fn udp_headers_are_read_whole_if_the_data_is_not_copied() {
     let options = TestOptions {
         protocol: Protocol::Udp,
         amount: Amount::Blocks(20),
@@ -321,7 +322,7 @@ fn headers_arrive_whole_without_copies_of_the_data() {
 }
 
 #[test]
-fn a_peer_that_lacks_bytes_of_the_amount_gets_more() {
+fn a_sender_goes_on_if_its_peer_lacks_bytes_of_the_amount() {
     let options = TestOptions { amount: Amount::Blocks(2), ..TestOptions::default() };
     let (sender, receiver) = tcp_ends(1, &options);
     receiver.go();
@@ -330,7 +331,7 @@ fn a_peer_that_lacks_bytes_of_the_amount_gets_more() {
 }
 
 #[test]
-fn small_datagrams_have_no_room_for_a_header() {
+fn a_block_without_room_for_a_udp_header_is_refused() {
     let options = TestOptions {
         protocol: Protocol::Udp,
         block: Some(Bytes::new(15)),
@@ -341,7 +342,7 @@ fn small_datagrams_have_no_room_for_a_header() {
 }
 
 #[test]
-fn omitted_datagrams_are_counted_too() {
+fn sender_and_receiver_count_omitted_and_later_datagrams_alike() {
     let options = TestOptions {
         protocol: Protocol::Udp,
         block: Some(Bytes::new(100)),

@@ -2,12 +2,13 @@ use super::{Counter, Header};
 use crate::event::Datagrams;
 use units::Span;
 
-/// Counts the datagrams of one stream exactly, as long as none arrives more than [`WINDOW`] numbers
-/// late. One bit per number remembers what has arrived, which distinguishes a reordered datagram
-/// from a duplicate. A datagram that arrives later stays counted as lost ([`Self::too_late`]).
+/// Counts the datagrams of a stream by their sequence numbers. The counts are exact unless a
+/// datagram arrives more than [`WINDOW`] numbers late. A bit per number records the arrivals, which
+/// distinguishes a reordered datagram from a duplicate. A datagram that arrives later than the
+/// window stays counted as lost ([`Self::too_late`]).
 ///
-/// A datagram's number decides whether it is omitted: after [`Self::reset`], numbers up to the
-/// highest number until then belong to the omitted datagrams, whenever they arrive.
+/// A datagram's number decides whether it is omitted. After [`Self::reset`], the numbers up to the
+/// highest number so far belong to omitted datagrams, whenever these arrive.
 #[derive(Debug)]
 pub struct Arrivals {
     counter: Counter,
@@ -17,33 +18,33 @@ pub struct Arrivals {
     boundary: u64,
     omitted: Count,
     current: Count,
-    /// One bit for each of the last [`WINDOW`] numbers.
+    /// A bit for each of the last [`WINDOW`] numbers.
     came: Box<[u64]>,
-    /// A datagram far ahead of all others, until a second one confirms it.
+    /// A datagram with a number far ahead, until a second datagram confirms it.
     leap: Option<Arrival>,
     jitter: Jitter,
     too_late: u64,
     foreign: u64,
 }
 
-/// One datagram as it arrived.
+/// A received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// `None` if it is too short to have a header.
+    /// `None` if the datagram is too short for a header.
     pub header: Option<Header>,
     /// Length of the whole datagram.
     pub bytes: u64,
-    /// Time of arrival on any clock that does not jump.
+    /// Time of arrival in nanoseconds, on any clock that does not jump.
     pub nanos: i64,
 }
 
-/// How late a datagram may arrive and still be distinguished from a duplicate: 1.5 s at 1 Gbit/s in
-/// datagrams of 1448 bytes, in 16 KiB of memory.
+/// Size of the window of sequence numbers in which a late datagram is distinguished from a
+/// duplicate: 1.5 s at 1 Gbit/s in datagrams of 1448 bytes. It takes 16 KiB of memory.
 pub const WINDOW: u64 = 1 << 17;
 
-/// Largest leap that a second datagram can confirm: no path loses this many datagrams in a row, 40
-/// s at 100 million datagrams a second. Otherwise two wrong numbers could count more datagrams as
-/// lost than were ever sent.
+/// Maximum leap of the sequence number that a second datagram can confirm: 40 s at 100 million
+/// datagrams a second. No path loses this many datagrams in a row. Without this bound, two wrong
+/// numbers could count more datagrams as lost than were ever sent.
 const FARTHEST: u64 = 1 << 32;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -54,7 +55,7 @@ struct Count {
     bytes: u64,
 }
 
-/// Interarrival jitter: RFC 3550, section 6.4.1 and appendix A.8.
+/// Interarrival jitter (RFC 3550, section 6.4.1 and appendix A.8).
 #[derive(Debug, Clone, Copy, Default)]
 struct Jitter {
     transit: Option<i64>,
@@ -77,7 +78,7 @@ impl Arrivals {
         }
     }
 
-    /// Takes datagrams in the order in which they arrived.
+    /// Counts datagrams, given in the order of their arrival.
     pub fn take(&mut self, batch: &[Arrival]) {
         for arrival in batch {
             self.arrived(*arrival);
@@ -102,7 +103,7 @@ impl Arrivals {
         Datagrams { jitter, ..self.current.datagrams(self.highest - self.boundary) }
     }
 
-    /// Bytes of different datagrams.
+    /// Returns the bytes of all distinct datagrams.
     pub fn bytes(&self) -> u64 {
         self.current.bytes
     }
@@ -115,12 +116,13 @@ impl Arrivals {
         self.omitted.bytes
     }
 
-    /// Datagrams too late to tell them from duplicates; counted as lost.
+    /// Returns the number of datagrams that were too late to distinguish them from duplicates. They
+    /// count as lost.
     pub fn too_late(&self) -> u64 {
         self.too_late
     }
 
-    /// Datagrams without a header, or with a number far from every other datagram's.
+    /// Returns the number of datagrams without a header, or with a number far from all others.
     pub fn foreign(&self) -> u64 {
         self.foreign + u64::from(self.leap.is_some())
     }
@@ -147,8 +149,8 @@ impl Arrivals {
         self.numbered(number, header, arrival);
     }
 
-    /// Accepts a number far ahead only when the next number far ahead is near it (as in RFC 3550,
-    /// appendix A.1). A single wrong number would otherwise count all numbers up to it as lost.
+    /// Accepts a number far ahead only if the next number far ahead is close to it (as in RFC 3550,
+    /// appendix A.1). Otherwise a single wrong number would count all numbers below it as lost.
     fn is_confirmed(&mut self, number: u64, arrival: Arrival) -> bool {
         let earlier = self.leap.replace(arrival);
         let Some((earlier, header)) =
@@ -190,8 +192,8 @@ impl Arrivals {
         self.jitter.take(header.sent_nanos(), arrival.nanos);
     }
 
-    /// Extends a narrow number to the value nearest to the highest number. `None` if that value
-    /// lies before the first.
+    /// Extends a 32-bit number to the value closest to the highest number so far. `None` if this
+    /// value would be below the first number.
     fn full_number(&self, number: u64) -> Option<u64> {
         let full = match self.counter {
             Counter::Wide => number,
@@ -242,7 +244,7 @@ impl Count {
 
 impl Jitter {
     fn take(&mut self, sent: i64, arrived: i64) {
-        // Wraps only on times that no clock shows; differences of wrapped values stay correct.
+        // Wraps only for absurd times; differences of wrapped values stay correct.
         let transit = arrived.wrapping_sub(sent);
         if let Some(before) = self.transit.replace(transit) {
             let difference = transit.wrapping_sub(before).unsigned_abs() as f64;

@@ -1,19 +1,20 @@
 use std::time::Duration;
 
-/// The front of each datagram: its send time and its number, big-endian. iperf3 numbers from 1.
+/// The header of each datagram: its send time and its sequence number in big-endian order. iperf3
+/// numbers datagrams from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     pub seconds: u32,
     pub micros: u32,
-    /// The number on the wire; a narrow number wraps to zero after 2^32 − 1.
+    /// The sequence number on the wire; a narrow number wraps to zero after 2^32 − 1.
     pub number: u64,
 }
 
-/// Width of the number.
+/// Width of the sequence number: 32 or 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counter {
     Narrow,
-    /// `--udp-counters-64bit`
+    /// 64 bits, with `--udp-counters-64bit`.
     Wide,
 }
 
@@ -22,7 +23,7 @@ impl Counter {
         if wide { Self::Wide } else { Self::Narrow }
     }
 
-    /// Bytes of a header.
+    /// Returns the length of a header in bytes.
     pub fn header_bytes(self) -> usize {
         match self {
             Self::Narrow => 12,
@@ -51,7 +52,7 @@ impl Header {
         })
     }
 
-    /// Writes the header into the front of `datagram`, as far as it fits.
+    /// Writes the header to the start of `datagram`, as far as it fits.
     pub fn write(self, datagram: &mut [u8], counter: Counter) {
         let mut bytes = [0; 16];
         bytes[..4].copy_from_slice(&self.seconds.to_be_bytes());
@@ -66,7 +67,8 @@ impl Header {
         datagram[..count].copy_from_slice(&bytes[..count]);
     }
 
-    /// Nanoseconds on the sender's clock; any input from the peer is valid.
+    /// Returns the send time in nanoseconds on the sender's clock. Any value from the peer is
+    /// valid.
     pub fn sent_nanos(self) -> i64 {
         i64::from(self.seconds) * 1_000_000_000 + i64::from(self.micros) * 1_000
     }
@@ -78,7 +80,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_bytes_of_a_header_equal_those_of_iperf3() {
+    fn the_udp_header_is_encoded_as_in_iperf3() {
         let header = Header::new(Duration::new(0x0102_0304, 5_000), 0x0a0b_0c0d);
         let mut bytes = [0xff; 16];
         header.write(&mut bytes, Counter::Narrow);

@@ -2,13 +2,13 @@ use std::io;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-/// The client's first datagram on a stream, from which the server learns its address: four bytes in
-/// the sender's byte order.
+/// The client's first datagram on a stream, from which the server learns the client's address. It
+/// has four bytes in the client's byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
-    /// The hello is that of iperf3 before 3.10.
+    /// True for the hello of iperf3 before 3.10.
     legacy: bool,
-    /// The client's byte order differs from ours.
+    /// True if the client's byte order differs from this host's.
     swapped: bool,
 }
 
@@ -21,7 +21,7 @@ pub fn is_hello(datagram: &[u8]) -> Option<Hello> {
     })
 }
 
-/// The server's reply, in the client's byte order.
+/// Returns the server's reply to a hello, in the client's byte order.
 pub fn answer(hello: Hello) -> [u8; 4] {
     let answer = if hello.legacy { LEGACY_ANSWER } else { ANSWER };
     if hello.swapped { answer.swap_bytes().to_ne_bytes() } else { answer.to_ne_bytes() }
@@ -35,7 +35,7 @@ pub fn is_answer(datagram: &[u8]) -> bool {
     })
 }
 
-/// The client's side of the exchange.
+/// The client's side of the opening exchange.
 #[derive(Debug)]
 pub struct Opening<'a> {
     socket: &'a UdpSocket,
@@ -43,18 +43,18 @@ pub struct Opening<'a> {
 }
 
 impl<'a> Opening<'a> {
-    /// `socket` is connected to the server.
+    /// `socket` must be connected to the server; `within` is the timeout for the reply.
     pub fn new(socket: &'a UdpSocket, within: Duration) -> Self {
         Self { socket, until: Instant::now() + within }
     }
 
-    /// Returns once the server has replied; `WouldBlock` on a timeout. Drops data of a sending
-    /// server that overtakes the reply.
+    /// Sends the hello and waits for the server's reply; fails with `WouldBlock` on a timeout.
+    /// Drops data of a sending server that overtakes the reply.
     pub fn run(&self) -> io::Result<()> {
         let mut datagram = [0; 64];
         self.socket.send(&HELLO.to_ne_bytes())?;
-        // Sends only one hello, as iperf3 does: an iperf3 server's listener takes each hello for a
-        // separate client, and a second hello would open a second stream.
+        // Send a single hello, as iperf3 does: an iperf3 server's listener takes each hello for
+        // another client, so a second hello would open a second stream.
         loop {
             let left = self.until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_hello_gets_the_answer_that_its_client_reads() {
+    fn every_udp_hello_gets_the_reply_that_its_client_accepts() {
         for (hello, answered) in [(HELLO, ANSWER), (LEGACY_HELLO, LEGACY_ANSWER)] {
             let ours = is_hello(&hello.to_ne_bytes()).unwrap();
             assert_eq!(answer(ours), answered.to_ne_bytes());
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_neither_hello_nor_answer() {
+    fn other_bytes_are_neither_a_udp_hello_nor_a_reply() {
         for bytes in [&b""[..], b"678", b"GET / HTTP/1.1", &[0; 1500]] {
             assert_eq!(is_hello(bytes), None);
             assert!(!is_answer(bytes));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_sends_one_hello_and_waits_for_the_answer() {
+    fn a_client_sends_a_single_udp_hello_and_waits_for_the_reply() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(server.local_addr().unwrap()).unwrap();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_for_a_hello_ends_at_the_timeout() {
+    fn the_wait_for_a_reply_to_a_udp_hello_ends_at_the_timeout() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(server.local_addr().unwrap()).unwrap();

@@ -12,37 +12,37 @@ use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use units::Time;
 
-/// Reads datagrams in batches, each with the time at which the kernel received it. Without that
-/// time, waiting in the queue would count as jitter.
+/// Reads datagrams in batches, each with the time at which the kernel received it. Without this
+/// time, the delay in the socket's queue would count as jitter.
 #[derive(Debug)]
 pub(crate) struct UdpReceiver {
     counter: Counter,
     room: Vec<u8>,
-    /// Buffer size for one datagram.
+    /// Buffer size for a datagram.
     slot: usize,
     batch: Vec<Arrival>,
-    /// The kernel stamps each datagram.
+    /// True if the kernel timestamps each datagram.
     is_stamped: bool,
 }
 
 impl UdpReceiver {
     pub(crate) fn new(options: &TestOptions, socket: &UdpSocket) -> Self {
         let counter = Counter::of(options.udp_wide_counters);
-        // Without copying, this end reads only the headers, and the kernel reports each datagram's
+        // With `skip_receive_copy`, read only the headers; the kernel reports each datagram's
         // length.
         let slot = if options.skip_receive_copy {
             counter.header_bytes()
         } else {
             options.block_bytes().max(counter.header_bytes())
         };
-        // Without stamps, a datagram's time is that of the read, as in iperf3.
+        // Without timestamps, a datagram's time is that of the read, as in iperf3.
         let is_stamped = setsockopt(socket, ReceiveTimestampns, &true).is_ok();
         let room = vec![0; slot * BATCH];
         Self { counter, room, slot, batch: Vec::with_capacity(BATCH), is_stamped }
     }
 
-    /// Reads until the lifecycle ends, or after a cut until the queue holds no datagram from before
-    /// the cut.
+    /// Reads until the lifecycle ends. After a cut, reads until the queue has no datagram that
+    /// arrived before the cut.
     pub(crate) fn run(
         &mut self,
         socket: &UdpSocket,
@@ -61,7 +61,7 @@ impl UdpReceiver {
                     count(&self.batch);
                 }
                 Err(Errno::AGAIN) if lifecycle.cut_at().is_some() => return None,
-                // CONNREFUSED: an ICMP error for a datagram that this end sent to open the stream.
+                // CONNREFUSED: an ICMP error for the datagram that opened the stream.
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNREFUSED) => {}
                 Err(errno) => return (!lifecycle.is_over()).then(|| Ending::of(errno)),
             }
@@ -70,7 +70,7 @@ impl UdpReceiver {
     }
 
     /// Drops datagrams that arrived after the cut, and the empty result of a read that was woken
-    /// with an empty queue.
+    /// while the queue was empty.
     fn leave_out_later(&mut self, cut: Option<Time>) {
         let Some(cut) = cut else { return };
         let cut = i64::try_from(cut.nanos()).unwrap_or(i64::MAX);
@@ -103,7 +103,8 @@ impl UdpReceiver {
     }
 }
 
-/// The kernel's stamps are from the real-time clock, which may jump.
+/// Readings of the monotonic and the real-time clock. The kernel's timestamps are times of the
+/// real-time clock, which may jump.
 struct Clocks {
     steady: i64,
     real: i64,
@@ -118,8 +119,8 @@ impl Clocks {
         Self { steady: nanos(ClockId::Monotonic), real: nanos(ClockId::Realtime) }
     }
 
-    /// Converts a stamp to the monotonic clock. An age too long for any queue means that the clock
-    /// jumped, and counts as zero.
+    /// Converts a timestamp to the monotonic clock. An age too long for any queue means that the
+    /// real-time clock jumped, and counts as zero.
     fn steady(&self, stamp: TimeSpec) -> i64 {
         let stamp = stamp.tv_sec().saturating_mul(1_000_000_000).saturating_add(stamp.tv_nsec());
         let age = self.real.saturating_sub(stamp);

@@ -9,13 +9,13 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// Numbers datagrams and sends them at the test's pace. If the kernel can segment (UDP_SEGMENT),
-/// one call sends several datagrams, since the call is the main cost.
+/// Numbers datagrams and sends them at the test's pace. If the kernel can segment (UDP_SEGMENT), a
+/// call sends several datagrams, because the call is the main cost.
 #[derive(Debug)]
 pub(crate) struct UdpSender {
     width: Width,
     block: usize,
-    /// Buffer for the datagrams of one call.
+    /// Buffer for the datagrams of a call.
     datagrams: Vec<u8>,
     most: u64,
     segments: bool,
@@ -29,7 +29,7 @@ impl UdpSender {
         let burst = burst(options);
         let pace = Pace::of(options, burst.saturating_sub(LATENESS).max(burst / 2));
         let fitting = (MOST_BYTES / block).clamp(1, MOST_SEGMENTS) as u64;
-        // After a late timer one more datagram is due.
+        // Add one, because another datagram is due after a late timer.
         let wanted = pace.as_ref().map_or(fitting, |pace| pace.blocks_in(burst) + 1).min(fitting);
         let segments = wanted > 1
             && u16::try_from(block)
@@ -100,7 +100,7 @@ impl UdpSender {
         None
     }
 
-    /// Writes the headers of the next `count` datagrams, after `gone` sent datagrams.
+    /// Writes the headers of the next `count` datagrams. `gone`: number of datagrams sent before.
     fn number(&mut self, gone: u64, count: u64) {
         let clock = rustix::time::clock_gettime(ClockId::Monotonic);
         let now = Duration::new(clock.tv_sec as u64, clock.tv_nsec as u32);
@@ -110,8 +110,8 @@ impl UdpSender {
         }
     }
 
-    /// Sends datagrams one by one, in fragments if need be: the device cannot segment, or a
-    /// datagram exceeds its MTU.
+    /// Switches to sending each datagram with its own call, in IP fragments if necessary, because
+    /// the device cannot segment or a datagram exceeds its MTU.
     fn do_without_segments(&mut self, socket: &UdpSocket) {
         let _ = option::set_segment(socket.as_fd(), 0);
         self.segments = false;
@@ -119,11 +119,11 @@ impl UdpSender {
     }
 }
 
-/// Time whose datagrams are sent back to back at the target rate. A wakeup costs several times as
-/// much as a datagram, so a wakeup sends a few datagrams. At four times the rate, bursts are twice
-/// as frequent and twice as large: 6 kB at 100 Mbit/s, where iperf3's timer allows 13 kB, and 18 kB
-/// at 1 Gbit/s. Slow senders wait no longer than iperf3's timer, and mostly send one datagram at a
-/// time.
+/// Returns the length of a burst: the datagrams that are due in this time are sent back to back. A
+/// wakeup costs several times as much as a datagram, so a wakeup sends a few datagrams. At four
+/// times the rate, bursts are twice as frequent and twice as large: 6 kB at 100 Mbit/s, where
+/// iperf3's timer allows 13 kB, and 18 kB at 1 Gbit/s. A slow sender waits no longer than iperf3's
+/// timer, and mostly sends single datagrams.
 fn burst(options: &TestOptions) -> Span {
     let iperf3s = TestOptions::default().pacing_timer;
     if options.pacing_timer > iperf3s {
@@ -136,7 +136,7 @@ fn burst(options: &TestOptions) -> Span {
     taken.max(SHORTEST_BURST).min(options.pacing_timer)
 }
 
-/// Largest payload that fits the MTU that the kernel has for this connected socket's path.
+/// Returns the maximum payload for the path MTU that the kernel knows for this connected socket.
 fn fits(socket: &UdpSocket) -> Option<Bytes> {
     let (mtu, headers) = match socket.peer_addr().ok()?.ip().to_canonical() {
         IpAddr::V4(_) => (sockopt::ip_mtu(socket), 20 + 8),
@@ -145,8 +145,8 @@ fn fits(socket: &UdpSocket) -> Option<Bytes> {
     Some(Bytes::new(u64::from(mtu.ok()?).saturating_sub(headers)))
 }
 
-/// Counts ICMP port-unreachable errors. An error may be forged or temporary, so the stream ends
-/// only when they keep coming.
+/// Tracks ICMP port-unreachable errors. An error may be forged or temporary, so the stream ends
+/// only if errors continue to arrive.
 #[derive(Debug, Default)]
 struct Refusals {
     first: Option<Instant>,
@@ -164,14 +164,15 @@ impl Refusals {
     }
 }
 
-/// The square of 500 µs, times 80 Mbit/s.
+/// Divided by the rate, the square of a burst's length: a burst lasts 500 µs at 80 Mbit/s.
 const BURST_BIT_SECONDS: f64 = 20.0;
 const SHORTEST_BURST: Span = Span::from_micros(100);
-/// How late a timer fires at most.
+/// Maximum delay of a timer. The pacing quantum is shorter than a burst by this time.
 const LATENESS: Span = Span::from_micros(50);
 const QUEUE_REST: Duration = Duration::from_micros(100);
 const PERSISTENCE: Duration = Duration::from_secs(2);
-/// The largest IP packet, and UDP_MAX_SEGMENTS (linux/udp.h) of kernels before 6.9.
+/// Limits of a call: the maximum payload in an IP packet, and UDP_MAX_SEGMENTS (linux/udp.h) of
+/// kernels before 6.9.
 const MOST_BYTES: usize = 65_507;
 const MOST_SEGMENTS: usize = 64;
 

@@ -4,19 +4,19 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-/// An address of the form `http://host[:port][/path]` or `https://…`.
+/// A parsed URL: `http://host[:port][/path]` or `https://…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     pub is_tls: bool,
     /// The host's name, or its address without brackets.
     pub host: String,
     pub port: u16,
-    /// The target of the request. Begins with `/`.
+    /// The request target; begins with `/`.
     pub path: String,
 }
 
 impl Address {
-    /// The host's addresses, by the system's name service.
+    /// Returns the host's IP addresses, from the system's resolver.
     pub(super) fn resolve(&self) -> Result<Vec<SocketAddr>, PerfError> {
         if let Ok(ip) = self.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, self.port)]);
@@ -31,13 +31,13 @@ impl Address {
         if found.is_empty() { Err(missing(None)) } else { Ok(found) }
     }
 
-    /// The name that the server's certificate must have.
+    /// Returns the name that the server's certificate must have.
     pub(super) fn server_name(&self) -> Result<ServerName<'static>, PerfError> {
         ServerName::try_from(self.host.clone())
             .map_err(|_| PerfError::Usage(format!("`{}` is no name of a TLS server", self.host)))
     }
 
-    /// The request for this path.
+    /// Returns the HTTP request for this URL. `closes`: the connection ends after the response.
     pub(super) fn request(&self, closes: bool) -> Vec<u8> {
         let connection = if closes { "close" } else { "keep-alive" };
         format!(
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_has_a_host_a_port_and_a_path() {
+    fn a_url_parses_to_host_port_and_path() {
         for (text, host, port, path, shown) in [
             ("http://a", "a", 80, "/", "http://a/"),
             ("http://a:8080/x?y=1#z", "a", 8080, "/x?y=1", "http://a:8080/x?y=1"),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_urls_are_refused_with_the_right_form() {
+    fn invalid_urls_are_refused_with_the_right_syntax() {
         for (text, says) in [
             ("ftp://a/", "http://HOST"),
             ("a/b", "http://HOST"),

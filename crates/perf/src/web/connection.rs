@@ -1,4 +1,4 @@
-//! One connection of the event loop. The connection reads no clock.
+//! A connection of the event loop. It reads no clock: the event loop measures the times.
 
 use super::response::{Progress, Response};
 use super::{Fault, tls};
@@ -23,7 +23,7 @@ pub(super) struct Connection {
     tls: Option<Box<ClientConnection>>,
     stage: Stage,
     response: Response,
-    /// Bytes of the request that were passed to the kernel or to TLS.
+    /// Number of bytes of the request that were passed to the kernel or to TLS.
     written: usize,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Connection {
 pub(super) enum Stage {
     Connecting,
     Handshaking,
-    /// Open, and without a request.
+    /// Open, without a request in progress.
     Ready,
     Asked,
     /// The response is complete, and the server closes the connection.
@@ -53,13 +53,13 @@ pub(super) enum Step {
         body: u64,
         closes: bool,
     },
-    /// The server closed a connection that has no request under way.
+    /// The server closed a connection that has no request in progress.
     Closed,
     Failed(Fault, Option<String>),
 }
 
 impl Connection {
-    /// Begins to open a connection.
+    /// Starts to open a connection.
     pub(super) fn open(target: &Target) -> Result<Self, (Fault, io::Error)> {
         let failed = |error: io::Error| (fault_of(&error, true), error);
         let kind = Type::STREAM.nonblocking().cloexec();
@@ -95,7 +95,7 @@ impl Connection {
         self.stage
     }
 
-    /// TLS version and cipher suite.
+    /// Returns TLS version and cipher suite; `None` without TLS.
     pub(super) fn protocol(&self) -> Option<String> {
         let tls = self.tls.as_ref()?;
         let version = tls.protocol_version()?.as_str()?.replace("TLSv1_", "TLS 1.");
@@ -121,7 +121,7 @@ impl Connection {
         }
     }
 
-    /// Handles an event of the socket. `ended`: the kernel reports the end of the connection.
+    /// Handles an event of the socket. `ended`: the kernel reports that the connection has ended.
     pub(super) fn step(&mut self, request: &[u8], ended: bool, buffer: &mut [u8]) -> Step {
         if self.stage == Stage::Connecting {
             match self.socket.take_error() {
@@ -130,7 +130,7 @@ impl Connection {
                     return Step::Failed(fault_of(&error, true), Some(error.to_string()));
                 }
             }
-            // The kernel also reports sockets that are not connected yet.
+            // epoll also reports sockets that are not connected yet.
             if self.socket.peer_addr().is_err() {
                 return Step::Wait;
             }
@@ -150,7 +150,7 @@ impl Connection {
         self.receive(ended, buffer)
     }
 
-    /// Writes what can be written without waiting.
+    /// Writes as many bytes as possible without waiting.
     fn flush(&mut self, request: &[u8]) -> io::Result<()> {
         match &mut self.tls {
             Some(tls) => {
@@ -177,7 +177,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads the bytes that have arrived. `ended`: the end of the connection has arrived, too.
+    /// Reads the bytes that have arrived. `ended`: the peer's close has arrived, too.
     fn receive(&mut self, ended: bool, buffer: &mut [u8]) -> Step {
         match self.tls {
             None => self.receive_plain(ended, buffer),
@@ -243,7 +243,7 @@ impl Connection {
             }
             if let Some(tls) = &mut self.tls {
                 let is_open = self.stage == Stage::Handshaking && !tls.is_handshaking();
-                // Sends what is left of the handshake.
+                // Send the rest of the handshake.
                 if tls.wants_write()
                     && let Err(error) = self.flush(&[])
                 {
@@ -258,7 +258,7 @@ impl Connection {
         Step::More
     }
 
-    /// Takes bytes of the response.
+    /// Parses received bytes as part of the response.
     fn take(&mut self, bytes: &[u8]) -> Step {
         match self.stage {
             Stage::Asked => {}
@@ -278,7 +278,7 @@ impl Connection {
         Step::Answered { status: self.response.status(), body: self.response.body(), closes }
     }
 
-    /// The server has ended the connection.
+    /// Handles a close by the server.
     fn closed(&mut self) -> Step {
         match self.stage {
             Stage::Ready | Stage::Closing => Step::Closed,
@@ -311,7 +311,7 @@ fn failure(error: &io::Error) -> Step {
     Step::Failed(fault_of(error, false), Some(error.to_string()))
 }
 
-/// The kind of a socket error. `opening`: the connection was not open yet.
+/// Classifies a socket error. `opening`: the connection was not open yet.
 fn fault_of(error: &io::Error, opening: bool) -> Fault {
     match error.kind() {
         ErrorKind::ConnectionRefused => Fault::Refused,
@@ -327,5 +327,6 @@ fn fault_of(error: &io::Error, opening: bool) -> Fault {
 
 /// EINPROGRESS of asm-generic/errno.h.
 const IN_PROGRESS: i32 = libc::EINPROGRESS;
-/// A server that never stops sending must not hold the event loop.
+/// Maximum number of reads per event, so that a server that never stops sending does not block the
+/// event loop.
 const MOST_READS: u32 = 64;

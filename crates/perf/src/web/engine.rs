@@ -1,4 +1,4 @@
-//! The event loop of one thread: many connections, one epoll.
+//! The event loop of a thread, which serves many connections with a single epoll.
 
 use super::connection::{Connection, Stage, Step, Target};
 use super::schedule::Schedule;
@@ -19,12 +19,12 @@ pub(super) struct Engine<'a> {
     stop: &'a Stop,
     epoll: OwnedFd,
     slots: Vec<Slot>,
-    /// Slots that can take a request.
+    /// Indices of the slots that can send a request now.
     free: Vec<u32>,
     schedule: Option<Schedule>,
-    /// Whether the engine sends requests. Until then the engine only opens connections.
+    /// True once the engine sends requests; before, it only opens connections.
     is_begun: bool,
-    /// The time of the next check of time limits.
+    /// The time of the next check for timeouts.
     look: Instant,
     buffer: Vec<u8>,
     tally: Tally,
@@ -38,14 +38,14 @@ struct Slot {
     /// Distinguishes the events of this connection from late events of the slot's former
     /// connection.
     generation: u32,
-    /// The time that the latency of the request counts from.
+    /// The time from which the latency of the request counts.
     due: Option<Instant>,
     /// The time at which the opening of the connection, or the sending of the request, began.
     began: Instant,
     sent: Instant,
-    /// Failures in a row. After more failures the slot pauses for longer.
+    /// Number of consecutive failures: the more there are, the longer the slot pauses.
     failures: u32,
-    /// When to open the next connection.
+    /// The time at which to open the next connection; `None` outside a pause.
     again: Option<Instant>,
     is_free: bool,
 }
@@ -92,7 +92,7 @@ impl<'a> Engine<'a> {
         for slot in 0..self.slots.len() {
             self.renew(slot, Instant::now());
         }
-        // Ignores failures here: the measurement tries the connection again and counts its errors.
+        // Ignore failures here: the measurement opens the connections again and counts errors.
         let is_tried = |own: &Self| {
             let failed: u64 = own.tally.faults.values().sum();
             own.free.len() as u64 + failed >= own.slots.len() as u64
@@ -199,8 +199,8 @@ impl<'a> Engine<'a> {
         let step = connection.step(&self.target.request, ended, &mut self.buffer);
         let is_opened = step == Step::Opened;
         self.done(slot, step, now);
-        // A single report of the kernel says that the connection is open and that bytes have
-        // arrived.
+        // The same event may report that the connection is open and that bytes have arrived:
+        // handle the second part, too.
         if is_opened && (ended || has_data) && self.slots[slot].generation == generation {
             self.event(slot, ended, false, now);
         }
@@ -242,11 +242,11 @@ impl<'a> Engine<'a> {
                 }
                 match (closes, self.options.keep_alive) {
                     (false, true) => self.offer(slot, now),
-                    // The server did not announce that it closes the connection.
+                    // The server closed the connection without announcing it.
                     (false, false) => self.renew(slot, now),
                     (true, _) => {
                         own.began = now;
-                        // The server's end may have arrived with the response.
+                        // The server's close may have arrived with the response.
                         self.event(slot, true, false, now);
                     }
                 }
@@ -278,8 +278,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Makes the slot ready for a request: with an open connection, or without one if each request
-    /// has its own.
+    /// Prepares the slot for its next request: opens a connection, or only marks the slot as free
+    /// if each request opens its own connection.
     fn renew(&mut self, slot: usize, now: Instant) {
         let own = &mut self.slots[slot];
         own.close();
@@ -309,7 +309,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Lets the kernel report the connection once more, although nothing new may arrive.
+    /// Makes epoll report the connection again, even if no further bytes arrive.
     fn report_again(&mut self, slot: usize) {
         let own = &self.slots[slot];
         let Some(connection) = &own.connection else { return };
@@ -319,7 +319,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The slot can take a request.
+    /// Gives a ready slot its next request: sends it if it is due, else marks the slot as free.
     fn offer(&mut self, slot: usize, now: Instant) {
         let due = match (&mut self.schedule, self.is_begun) {
             (_, false) => None,
@@ -338,7 +338,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Sends the requests of an open loop whose time has come.
+    /// Sends the requests of an open loop that are due.
     fn send_due(&mut self, now: Instant) {
         while let Some(slot) = self.free.last().map(|slot| *slot as usize) {
             let own = &mut self.slots[slot];
@@ -370,7 +370,7 @@ impl<'a> Engine<'a> {
 
     fn ask(&mut self, slot: usize, now: Instant) {
         let own = &mut self.slots[slot];
-        // The time limit and the latency of a request with its own connection include the opening.
+        // If the request has its own connection, its timeout and its latency include the opening.
         if self.options.keep_alive {
             (own.began, own.sent) = (now, now);
         }
@@ -379,7 +379,7 @@ impl<'a> Engine<'a> {
         self.done(slot, step, now);
     }
 
-    /// Ends requests whose time is over, and opens connections whose pause is over.
+    /// Ends requests that have timed out, and opens connections whose pause is over.
     fn look_after(&mut self, now: Instant) {
         for slot in 0..self.slots.len() {
             let own = &self.slots[slot];
@@ -405,7 +405,7 @@ impl<'a> Engine<'a> {
 }
 
 impl Slot {
-    /// Identifies the slot and its connection in events.
+    /// Returns the data that identifies the slot and its connection in epoll's events.
     fn event_data(&self, slot: usize) -> EventData {
         EventData::new_u64((u64::from(self.generation) << 32) | slot as u64)
     }
@@ -416,12 +416,13 @@ impl Slot {
     }
 }
 
-/// Edge-triggered: one call registers a connection until it closes.
+/// Returns the flags of a connection in epoll. They are edge-triggered, so that a single call
+/// registers a connection until it closes.
 fn flags() -> EventFlags {
     EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET
 }
 
-/// Whether this process or this machine has no room for more sockets.
+/// True if this process or this machine has no room for more sockets.
 fn is_limit(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
@@ -431,9 +432,9 @@ fn is_limit(error: &io::Error) -> bool {
 
 const BUFFER: usize = 64 << 10;
 const EVENTS: usize = 256;
-/// The time between two checks of time limits and of calls to stop.
+/// Interval between checks for timeouts and for calls to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// Maximum time in which the server may close a connection after its last response.
+/// Maximum wait for the server to close a connection after its last response.
 const LONGEST_CLOSE: Duration = Duration::from_millis(500);

@@ -39,7 +39,7 @@ impl Fault {
         Self::Tls,
     ];
 
-    /// The key in JSON, which is also a part of a metric's name.
+    /// Returns the key in JSON, which is also part of a metric's name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Refused => "refused",
@@ -55,7 +55,7 @@ impl Fault {
         }
     }
 
-    /// The meaning of the error, and advice.
+    /// Returns the meaning of the error, and advice.
     pub fn advice(self) -> &'static str {
         match self {
             Self::Refused => "nobody listens there: start the server, or correct the port",

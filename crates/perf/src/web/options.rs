@@ -8,12 +8,12 @@ use units::Span;
 #[derive(Debug, Clone)]
 pub struct WebOptions {
     pub address: Address,
-    /// Connections at once, over all threads.
+    /// Number of concurrent connections of all threads together.
     pub connections: u32,
     pub threads: u32,
-    /// Whether a connection carries many requests, or ends with its first response.
+    /// True if a connection carries many requests; false if it ends after its first response.
     pub keep_alive: bool,
-    /// Requests a second, over all connections: an open loop. `None` is a closed loop.
+    /// Open loop: requests a second over all connections. `None` for a closed loop.
     pub rate: Option<f64>,
     pub time: Span,
     /// The time at the start of the measurement that no result includes.
@@ -21,7 +21,7 @@ pub struct WebOptions {
     /// Time limit of a request, including the opening of its connection.
     pub timeout: Duration,
     pub trust: Trust,
-    /// The CPU that the threads are pinned to.
+    /// The CPU to which the threads are pinned.
     pub affinity: Option<usize>,
 }
 

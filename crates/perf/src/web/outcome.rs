@@ -8,24 +8,24 @@ use units::Span;
 #[derive(Debug, Clone)]
 pub struct WebOutcome {
     pub elapsed: Span,
-    /// Good responses: complete, with a status below 400.
+    /// Number of good responses: complete, with a status below 400.
     pub responses: u64,
     /// Bytes of the bodies of good responses.
     pub body: u64,
     /// The latency of good responses. In an open loop the latency counts from the time at which the
     /// request was due. `None` without responses.
     pub latency: Option<LatencySummary>,
-    /// The latency from the moment of sending.
+    /// The latency of good responses, counted from the time of sending.
     pub service: Option<LatencySummary>,
-    /// The time until a new connection can carry a request.
+    /// The time from the opening of a connection until it can carry a request.
     pub connect: Option<LatencySummary>,
     pub faults: BTreeMap<Fault, u64>,
     pub statuses: BTreeMap<u16, u64>,
     /// The system's or the library's text about the first fault of each kind.
     pub words: BTreeMap<Fault, String>,
-    /// Requests that were under way at the end, which count as no error.
+    /// Number of requests in progress at the end; they do not count as errors.
     pub unfinished: u64,
-    /// Requests of an open loop that had no free connection until the end.
+    /// Number of requests of an open loop that were due but had no free connection until the end.
     pub unsent: u64,
     /// TLS version and cipher suite.
     pub protocol: Option<String>,
@@ -52,32 +52,32 @@ impl WebOutcome {
         }
     }
 
-    /// Good responses a second.
+    /// Returns the number of good responses a second.
     pub fn requests_s(&self) -> f64 {
         self.responses as f64 / self.elapsed.secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// Goodput of the bodies in Mbit/s.
+    /// Returns the goodput of the bodies in Mbit/s.
     pub fn mbit_s(&self) -> f64 {
         self.body as f64 * 8.0 / 1e6 / self.elapsed.secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// Requests without a good response.
+    /// Returns the number of requests without a good response.
     pub fn errors(&self) -> u64 {
         self.faults.values().sum()
     }
 
-    /// CPU time of this process for a good response, in microseconds.
+    /// Returns the CPU time of this process per good response, in microseconds.
     pub fn cpu_us(&self) -> Option<f64> {
         (self.responses > 0).then(|| self.cpu.micros_f64() / self.responses as f64)
     }
 
-    /// Whether there were good responses and no errors, at the requested rate.
+    /// True if there were good responses and no errors, at the requested rate.
     pub fn is_fine(&self, options: &WebOptions) -> bool {
         self.responses > 0 && self.errors() == 0 && !self.lags(options)
     }
 
-    /// Whether an open loop left more requests unsent than its connections can carry.
+    /// True if an open loop left more requests unsent than it has connections.
     pub fn lags(&self, options: &WebOptions) -> bool {
         options.rate.is_some() && self.unsent > u64::from(options.connections)
     }

@@ -1,5 +1,5 @@
-//! Parses the responses of one connection (RFC 9112) as their bytes arrive. Bodies are counted and
-//! dropped, so a response takes bounded memory whatever its length.
+//! Parses the responses of a connection (RFC 9112) as their bytes arrive. Bodies are counted and
+//! dropped, so the memory for a response is bounded.
 
 use super::Fault;
 
@@ -7,7 +7,7 @@ use super::Fault;
 #[derive(Debug, Clone, Default)]
 pub struct Response {
     state: State,
-    /// The head so far, or a line of a chunked body.
+    /// The bytes so far of the head, or of a line of a chunked body.
     line: Vec<u8>,
     status: u16,
     body: u64,
@@ -18,7 +18,7 @@ pub struct Response {
 enum State {
     #[default]
     Head,
-    /// The number of bytes of the body that are still missing.
+    /// A body with a known length; the number of its bytes that are still missing.
     Body(u64),
     UntilClosed,
     ChunkSize,
@@ -28,17 +28,17 @@ enum State {
     Complete,
 }
 
-/// The result of taking bytes.
+/// The result of [`Response::take`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// More bytes have to follow.
+    /// The response is incomplete.
     Open,
     /// The response is complete. `used`: the number of bytes that belong to the response.
     Complete { used: usize },
 }
 
 impl Response {
-    /// Takes the next bytes of the connection, at least one.
+    /// Parses the next bytes of the connection, at least one.
     pub fn take(&mut self, bytes: &[u8]) -> Result<Progress, Fault> {
         let mut rest = bytes;
         while self.state != State::Complete {
@@ -51,7 +51,7 @@ impl Response {
         Ok(Progress::Complete { used: bytes.len() - rest.len() })
     }
 
-    /// Handles the end of the connection. `Ok` if the response is complete now.
+    /// Handles the close of the connection. `Ok` if the response is complete.
     pub fn end(&mut self) -> Result<(), Fault> {
         match self.state {
             State::UntilClosed | State::Complete => {
@@ -62,7 +62,7 @@ impl Response {
         }
     }
 
-    /// Whether no byte of the response has arrived.
+    /// True if no byte of the response has arrived.
     pub fn is_untouched(&self) -> bool {
         self.state == State::Head && self.line.is_empty() && self.status == 0
     }
@@ -71,24 +71,24 @@ impl Response {
         self.status
     }
 
-    /// Bytes of the body, without the framing of chunks.
+    /// Returns the number of bytes of the body, without the framing of chunks.
     pub fn body(&self) -> u64 {
         self.body
     }
 
-    /// Whether the server ends the connection after this response.
+    /// True if the server closes the connection after this response.
     pub fn closes(&self) -> bool {
         self.closes
     }
 
-    /// Begins the next response. Reuses the memory of this response.
+    /// Prepares for the next response; reuses the memory of this response.
     pub fn reset(&mut self) {
         self.line.clear();
         let line = std::mem::take(&mut self.line);
         *self = Self { line, ..Self::default() };
     }
 
-    /// Handles at least one of the bytes. Returns the number of bytes handled.
+    /// Parses at least one of the bytes; returns the number of parsed bytes.
     fn step(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         let most = |left: u64| usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
         match self.state {
@@ -136,7 +136,8 @@ impl Response {
         }
     }
 
-    /// Takes bytes up to the end of a line. Passes a complete line, without its end, to `then`.
+    /// Parses bytes up to the end of a line. Passes a complete line, without its line end, to
+    /// `then`.
     fn line(
         &mut self,
         bytes: &[u8],
@@ -159,7 +160,7 @@ impl Response {
         Ok(used)
     }
 
-    /// Takes bytes of the head. Most heads arrive whole and need no copy.
+    /// Parses bytes of the head. Most heads arrive whole and need no copy.
     fn head(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         let begun = self.line.len();
         if begun == 0
@@ -168,13 +169,13 @@ impl Response {
             return self.read_head(&bytes[..end]).map(|()| end);
         }
         if begun + bytes.len() > LONGEST_HEAD {
-            // The end of the head may lie within the limit.
+            // The head may still end within the limit.
             let room = LONGEST_HEAD - begun;
             self.line.extend_from_slice(&bytes[..room]);
         } else {
             self.line.extend_from_slice(bytes);
         }
-        // A server of another protocol may never send an empty line.
+        // Check the start at once: a server of another protocol may never send an empty line.
         let known = self.line.len().min(VERSION.len());
         if self.line[..known] != VERSION[..known] {
             return Err(Fault::Malformed);
@@ -204,7 +205,7 @@ impl Response {
                 return Err(Fault::Malformed);
             }
             if name.eq_ignore_ascii_case(b"content-length") {
-                // A list of equal lengths is one length (RFC 9112 section 6.3).
+                // A list of equal lengths counts as a single length (RFC 9112 section 6.3).
                 for one in value.split(|byte| *byte == b',') {
                     let one = number(one.trim_ascii(), 10).ok_or(Fault::Length)?;
                     if length.replace(one).is_some_and(|before| before != one) {
@@ -225,7 +226,8 @@ impl Response {
                 keeps = (keeps || has(b"keep-alive")) && !has(b"close");
             }
         }
-        // An interim response has no body, and the final one follows (RFC 9110 section 15.2).
+        // An interim response has no body, and the final response follows (RFC 9110 section
+        // 15.2).
         if (100..200).contains(&status) {
             return if status == SWITCHING { Err(Fault::Malformed) } else { Ok(()) };
         }
@@ -247,7 +249,7 @@ impl Response {
     }
 }
 
-/// `HTTP/1.1 200 OK`: the status and the minor version.
+/// Parses a status line, such as `HTTP/1.1 200 OK`; returns the status and the minor version.
 fn status_line(line: &[u8]) -> Result<(u16, u8), Fault> {
     let rest = line.strip_prefix(VERSION).ok_or(Fault::Malformed)?;
     let [minor @ b'0'..=b'9', b' ', status @ ..] = rest else { return Err(Fault::Malformed) };
@@ -259,7 +261,7 @@ fn status_line(line: &[u8]) -> Result<(u16, u8), Fault> {
     Ok((status as u16, minor - b'0'))
 }
 
-/// The size of a chunk, which extensions may follow.
+/// Parses the line with the size of a chunk, which extensions may follow.
 fn chunk_size(line: &[u8]) -> Result<u64, Fault> {
     let digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
     number(digits.trim_ascii(), 16).ok_or(Fault::Length)
@@ -276,8 +278,8 @@ fn number(text: &[u8], radix: u64) -> Option<u64> {
     })
 }
 
-/// The offset behind the empty line that ends a response head. `from`: the offset at which the
-/// search begins.
+/// Returns the offset behind the empty line that ends a response head. `from`: the offset at which
+/// the search begins.
 fn end_of_head(head: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     while let Some(found) = head.get(at..)?.iter().position(|byte| *byte == b'\n') {
@@ -303,8 +305,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Feeds `bytes` in pieces of `size`, then the end of the connection. Returns status and body,
-    /// or the fault, and the number of bytes that belong to the response.
+    /// Parses `bytes` in segments of `size`, then a close of the connection. Returns status and
+    /// body, or the fault, and the number of bytes that belong to the response.
     fn of(bytes: &[u8], size: usize) -> (Result<(u16, u64), Fault>, usize) {
         let mut response = Response::default();
         let mut used = 0;
@@ -401,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_decides_whether_a_connection_stays_open() {
+    fn the_response_decides_whether_an_http_connection_stays_open() {
         let closes = |head: &str| {
             let mut response = Response::default();
             response.take(format!("{head}Content-Length: 0\r\n\r\n").as_bytes()).unwrap();

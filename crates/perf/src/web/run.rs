@@ -15,8 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use units::Span;
 
-/// Measures until the time is over or `stop` is called. After a call to stop the outcome has the
-/// figures so far.
+/// Measures until the time is over or `stop` is called. After a call to stop, the outcome has the
+/// results so far.
 pub fn run(options: &WebOptions, stop: &Stop) -> Result<WebOutcome, PerfError> {
     options.check()?;
     let tls = match options.address.is_tls {
@@ -73,7 +73,7 @@ pub fn run(options: &WebOptions, stop: &Stop) -> Result<WebOutcome, PerfError> {
     Ok(WebOutcome::new(all, longest, cpu))
 }
 
-/// The first of the server's addresses that takes a connection.
+/// Returns the first of the server's addresses that accepts a connection, and the connection.
 fn find(options: &WebOptions) -> Result<(SocketAddr, TcpStream), PerfError> {
     let mut failure = None;
     for address in options.address.resolve()? {
@@ -98,7 +98,7 @@ fn find(options: &WebOptions) -> Result<(SocketAddr, TcpStream), PerfError> {
     })
 }
 
-/// Raises the soft limit of open files as far as the connections need.
+/// Raises the soft limit of open files to the number that the connections need.
 fn allow_sockets(connections: u32) {
     let needed = u64::from(connections) + OTHER_FILES;
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)

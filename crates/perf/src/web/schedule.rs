@@ -1,8 +1,8 @@
-//! The times at which one thread of an open loop sends its requests. The code reads no clock.
+//! The times at which a thread of an open loop sends its requests. The caller supplies the time.
 
 use std::time::{Duration, Instant};
 
-/// The times of requests, at equal distances.
+/// The times of requests, at equal intervals.
 #[derive(Debug, Clone)]
 pub(super) struct Schedule {
     begin: Instant,
@@ -12,20 +12,20 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// The schedule of thread `number` of `threads` threads that share `rate`: their requests
-    /// alternate.
+    /// Creates the schedule of thread `number` of `threads` threads, which share `rate`: their
+    /// requests alternate.
     pub(super) fn new(begin: Instant, rate: f64, number: u32, threads: u32) -> Self {
         let own = rate / f64::from(threads);
         let begin = begin + Duration::from_secs_f64(f64::from(number) / rate);
         Self { begin, rate: own, next: 0 }
     }
 
-    /// The time of the next request.
+    /// Returns the time of the next request.
     pub(super) fn next(&self) -> Instant {
         self.begin + Duration::from_secs_f64(self.next as f64 / self.rate)
     }
 
-    /// Takes the next request if its time has come. Returns the request's time.
+    /// Takes the next request if it is due; returns the time at which it was due.
     pub(super) fn take(&mut self, now: Instant) -> Option<Instant> {
         let due = self.next();
         (due <= now).then(|| {
@@ -34,7 +34,7 @@ impl Schedule {
         })
     }
 
-    /// The number of requests whose time has come by `now` and that were not yet taken.
+    /// Returns the number of requests that are due at `now` and were not taken yet.
     pub(super) fn waiting(&self, now: Instant) -> u64 {
         let elapsed = now.saturating_duration_since(self.begin).as_secs_f64();
         let due = (elapsed * self.rate).floor() as u64 + u64::from(now >= self.begin);

@@ -1,6 +1,6 @@
-//! A small web server: the same body for every path, over TCP or TLS, with a fixed number of
-//! threads. The server is the peer of `weir perf web` and of labs on a machine without another web
-//! server.
+//! A small web server, which sends the same body for every path, over TCP or TLS, with a fixed
+//! number of threads. It is the peer of `weir perf web` and of labs on a machine without another
+//! web server.
 
 use crate::PerfError;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -18,8 +18,8 @@ use std::time::Duration;
 pub struct WebServer {
     body: Vec<u8>,
     tls: Option<Arc<ServerConfig>>,
-    /// Connections that are served at once, a thread each. Further connections wait in the kernel's
-    /// queue.
+    /// Number of threads, each of which serves a connection. Further connections wait in the
+    /// kernel's queue.
     threads: u32,
 }
 
@@ -64,7 +64,7 @@ impl WebServer {
                     while !stop.load(Ordering::Relaxed) {
                         let peer = match listener.accept() {
                             Ok((peer, _)) => peer,
-                            // No peer came within the timeout.
+                            // No client connected within the timeout.
                             Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
                             // The peer has gone, or no descriptor is free until a connection ends.
                             Err(_) => {
@@ -103,7 +103,7 @@ impl WebServer {
         }
     }
 
-    /// Answers the requests of one connection.
+    /// Responds to the requests of a connection.
     fn answer(&self, mut peer: impl Read + Write, stop: &AtomicBool) -> std::io::Result<()> {
         let mut request = Vec::with_capacity(1024);
         let mut block = [0; 4096];
@@ -159,7 +159,7 @@ impl WebServer {
 const TOO_LONG: &[u8] =
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 const LONGEST_REQUEST: usize = 16 << 10;
-/// Maximum time that a peer may be silent.
+/// Maximum time without a byte from a client.
 const SILENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(100);
 const STACK: usize = 256 << 10;

@@ -3,28 +3,28 @@ use crate::rounds::Latencies;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The counts of one thread, or of all.
+/// The counts of a thread, or of all threads together.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
-    /// Good responses.
+    /// Number of good responses.
     pub(super) responses: u64,
     /// Bytes of the bodies of good responses.
     pub(super) body: u64,
-    /// The time from the moment a request was due (open loop) or sent (closed loop) to the end of
-    /// its response.
+    /// The time from when a request was due (open loop) or sent (closed loop) to the end of its
+    /// response.
     pub(super) latency: Latencies,
-    /// The time from the moment of sending to the end of the response, in both loops.
+    /// The time from the sending of a request to the end of its response, in both loops.
     pub(super) service: Latencies,
     /// The time from the opening of a connection until it can carry a request, TLS included.
     pub(super) connect: Latencies,
     pub(super) faults: BTreeMap<Fault, u64>,
-    /// The statuses of 400 and above.
+    /// The number of responses for each status of 400 and above.
     pub(super) statuses: BTreeMap<u16, u64>,
     /// The system's or the library's text about the first fault of each kind.
     pub(super) words: BTreeMap<Fault, String>,
-    /// Requests that were under way at the end.
+    /// Number of requests in progress at the end.
     pub(super) unfinished: u64,
-    /// Requests of an open loop that were due and were not sent by the end.
+    /// Number of requests of an open loop that were due but were not sent until the end.
     pub(super) unsent: u64,
     pub(super) protocol: Option<String>,
 }

@@ -3,7 +3,7 @@ use crate::rounds::LatencySummary;
 use std::fmt::Write as _;
 use units::{foreign, shown};
 
-/// The measurement as text. The first line is the answer.
+/// Formats the results of a measurement as text. The first line has the main result.
 pub fn text(options: &WebOptions, outcome: &WebOutcome) -> String {
     let mut out = answer(options, outcome);
     let connections = counted(options.connections.into(), "connection");

@@ -17,7 +17,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Every connection has a full handshake: resumed sessions would hide the server's cost.
+/// Returns the TLS configuration. It disables session resumption, so that every connection has a
+/// full handshake, whose cost at the server resumption would hide.
 pub(super) fn config(options: &WebOptions) -> Result<Arc<ClientConfig>, PerfError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let wrong = |error: String| PerfError::Usage(format!("TLS: {error}"));
@@ -39,7 +40,7 @@ pub(super) fn config(options: &WebOptions) -> Result<Arc<ClientConfig>, PerfErro
     Ok(Arc::new(config))
 }
 
-/// The library's text about an error, replaced by advice where the text alone does not help.
+/// Returns the library's text about an error, or advice if the library's text alone does not help.
 pub(super) fn words(error: &Error) -> String {
     match error {
         Error::AlertReceived(AlertDescription::ProtocolVersion) => {
@@ -52,8 +53,8 @@ pub(super) fn words(error: &Error) -> String {
     }
 }
 
-/// Makes one handshake before the measurement, because the libraries of both ends prepare
-/// themselves in their first handshake. Errors are ignored here: the measurement reports them.
+/// Makes a handshake before the measurement, because the TLS libraries of client and server
+/// initialise themselves in their first handshake. Ignores errors: the measurement reports them.
 pub(super) fn warm_up(
     mut socket: TcpStream,
     config: &Arc<ClientConfig>,
@@ -109,7 +110,7 @@ fn system_roots() -> Result<RootCertStore, PerfError> {
     for bundle in BUNDLES {
         let Ok(pem) = std::fs::read(bundle) else { continue };
         let mut roots = RootCertStore::empty();
-        // A bundle may hold certificates that this library does not support.
+        // Ignore certificates of the bundle that this library does not support.
         roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&pem).flatten());
         if !roots.is_empty() {
             return Ok(roots);
@@ -210,7 +211,7 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-/// The usual places of the certificates that a machine trusts: Debian and Ubuntu, Fedora, SUSE,
+/// Usual files with the certificates that a machine trusts: Debian and Ubuntu, Fedora, SUSE,
 /// Alpine.
 const BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",

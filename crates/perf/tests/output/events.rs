@@ -1,4 +1,4 @@
-//! Events of made-up tests.
+//! The events of invented tests, as input for the output formats.
 
 use perf::event::{
     CoreUse, CpuUse, Datagrams, End, Ended, Event, Interval, Latency, LatencySource, PathFacts,

@@ -1,8 +1,8 @@
-//! Key by key comparison with the output of iperf3 3.12 on the same kernel.
+//! Compares weir's JSON with the output of iperf3 3.12 on the same kernel, key by key.
 //!
-//! The fixtures are outputs of `iperf3 -J` over loopback, with one interval each. Every path in
-//! them must be in weir's output with the same type. Paths that only weir's output has are named
-//! below, or lie under `weir`.
+//! The fixtures are outputs of `iperf3 -J` over loopback, each with a single interval. Every JSON
+//! path of a fixture must be in weir's output with the same type. Paths that only weir's output has
+//! are named below, or lie under `weir`.
 
 use crate::events::{Case, server_text, tcp, udp};
 use perf::PerfError;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use units::{Bytes, Rate};
 
 #[test]
-fn a_client_has_the_keys_and_types_of_iperf3() {
+fn a_clients_json_has_the_keys_and_types_of_iperf3() {
     let client = |options| Case::new(Role::Client, options);
     for (name, case) in [
         ("tcp", client(tcp(Direction::Forward, 1))),
@@ -34,7 +34,7 @@ fn a_client_has_the_keys_and_types_of_iperf3() {
 }
 
 #[test]
-fn a_server_has_the_keys_and_types_of_iperf3() {
+fn a_servers_json_has_the_keys_and_types_of_iperf3() {
     for (name, case) in [
         ("server_tcp_bidir", Case::new(Role::Server, tcp(Direction::Both, 2))),
         ("server_udp_bidir", Case::new(Role::Server, udp(Direction::Both, 1))),
@@ -44,7 +44,7 @@ fn a_server_has_the_keys_and_types_of_iperf3() {
 }
 
 #[test]
-fn the_clients_document_contains_the_servers() {
+fn the_clients_json_contains_the_servers_json_output() {
     let server = document(&Case::new(Role::Server, tcp(Direction::Forward, 1)));
     let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
     let case = with_output(case, ServerOutput::Json(server));
@@ -52,7 +52,7 @@ fn the_clients_document_contains_the_servers() {
 }
 
 #[test]
-fn a_failure_before_any_answer_is_a_document() {
+fn a_failure_before_the_server_replies_gives_a_json_document() {
     let error = PerfError::Refused { peer: "127.0.0.1:5399".to_owned() };
     let mut json = Json::new(Vec::new());
     json.event(&Event::Failed(&error));
@@ -63,7 +63,7 @@ fn a_failure_before_any_answer_is_a_document() {
 }
 
 #[test]
-fn a_failure_keeps_the_measurements() {
+fn a_failed_test_keeps_its_measurements_in_the_json() {
     let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
     let mut document = Document::default();
     document.event(&Event::Started(&case.started));
@@ -104,7 +104,7 @@ fn a_udp_sender_counts_datagrams_unknown_to_the_receiver() {
 }
 
 #[test]
-fn a_test_that_broke_off_is_one_complete_document() {
+fn a_test_that_broke_off_gives_a_single_complete_document() {
     let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
     let error = PerfError::EndedByPeer { peer: "far".to_owned() };
     let mut out = Vec::new();
@@ -126,7 +126,7 @@ fn a_test_that_broke_off_is_one_complete_document() {
 }
 
 #[test]
-fn values_missing_from_the_far_end_are_left_out() {
+fn values_that_the_peer_did_not_report_are_left_out() {
     for mut options in [tcp(Direction::Forward, 1), tcp(Direction::Forward, 2)] {
         for protocol in [Protocol::Tcp, Protocol::Udp] {
             options.protocol = protocol;
@@ -195,7 +195,7 @@ fn compare(name: &str, theirs: &Value, ours: &Value) {
     assert!(wrong.is_empty(), "{name}: {wrong:#?}");
 }
 
-/// Each path with the type of its value; all elements of an array count as one path.
+/// Returns each JSON path with the type of its value. All elements of an array have the same path.
 fn paths(value: &Value) -> BTreeMap<String, &'static str> {
     fn walk(value: &Value, path: &str, paths: &mut BTreeMap<String, &'static str>) {
         let kind = match value {
@@ -222,8 +222,8 @@ fn paths(value: &Value) -> BTreeMap<String, &'static str> {
     paths
 }
 
-/// The first three are from later versions of iperf3. A weir server has the other values from its
-/// client; iperf3's server leaves them out.
+/// JSON paths that only weir's output has. The first three are from later versions of iperf3. A
+/// weir server gets the other values from its client; iperf3's server leaves them out.
 const OURS_ALONE: &[&str] = &[
     ".fq_rate",
     ".test_start.bidir",

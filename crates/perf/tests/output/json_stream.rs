@@ -12,7 +12,7 @@ fn lines(written: &[u8]) -> Vec<Value> {
 }
 
 #[test]
-fn each_event_is_a_line() {
+fn each_event_is_written_as_a_line_of_json() {
     let mut case = Case::new(Role::Client, tcp(Direction::Forward, 1));
     case.ended.server_output = Some(server_text());
     let mut stream = JsonStream::new(Vec::new());
@@ -28,7 +28,7 @@ fn each_event_is_a_line() {
 }
 
 #[test]
-fn an_error_is_followed_by_the_end() {
+fn an_error_event_is_followed_by_an_end_event() {
     let mut stream = JsonStream::new(Vec::new());
     stream.event(&Event::Failed(&PerfError::Busy { peer: "far".to_owned() }));
     let lines = lines(&stream.finish().unwrap());

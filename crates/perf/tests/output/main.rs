@@ -1,4 +1,4 @@
-//! Output of the audiences, from events made by hand.
+//! Tests of the output formats, with invented events.
 
 #![allow(clippy::unwrap_used)]
 

@@ -129,7 +129,7 @@ fn quiet_output_prints_only_the_result() {
 }
 
 #[test]
-fn a_failure_is_shown() {
+fn a_failure_is_shown_in_the_text() {
     let mut text = Text::new(Vec::new(), TextFormat::plain());
     let case = Case::new(Role::Server, tcp(Direction::Forward, 1));
     text.event(&Event::Started(&case.started));

@@ -69,7 +69,7 @@ impl Drop for Server {
     }
 }
 
-/// A TCP test from end to end.
+/// Returns the script of a whole TCP test.
 pub(crate) fn whole() -> Vec<Step> {
     let mut steps = running();
     steps.extend([
@@ -82,7 +82,7 @@ pub(crate) fn whole() -> Vec<Step> {
     steps
 }
 
-/// Steps until data flows.
+/// Returns the steps up to the transfer of data.
 pub(crate) fn running() -> Vec<Step> {
     vec![
         Step::Cookie,
@@ -95,7 +95,7 @@ pub(crate) fn running() -> Vec<Step> {
     ]
 }
 
-/// Every incomplete beginning of the whole script.
+/// Returns every incomplete beginning of the whole script.
 pub(crate) fn prefixes() -> Vec<Vec<Step>> {
     let whole = whole();
     (0..whole.len()).map(|length| whole[..length].to_vec()).collect()

@@ -30,8 +30,8 @@ pub(crate) fn on_loopback() -> ServerOptions {
 }
 
 /// Timeouts longer than any step takes on a busy host: a test that waits for such a timeout hangs
-/// instead of passing. The limit for one address is high, because a session that has just ended
-/// still counts for a moment and all clients here have the same address.
+/// instead of passing. The limit per address is high, because a session that has just ended still
+/// counts for a moment, and all clients here have the same address.
 pub(crate) fn long_timeouts() -> Limits {
     Limits {
         sessions_per_address: Limits::default().sessions,
@@ -41,7 +41,8 @@ pub(crate) fn long_timeouts() -> Limits {
     }
 }
 
-/// Timeouts for clients that send nothing. Other clients must send at once.
+/// Short timeouts, for tests of clients that send nothing. The tests' other clients must send at
+/// once.
 pub(crate) fn short_timeouts() -> Limits {
     Limits {
         patience: Duration::from_secs(2),
@@ -98,7 +99,7 @@ impl TestServer {
         }
     }
 
-    /// Clients that send their cookie and nothing else.
+    /// Connects clients that send their cookie and nothing else.
     pub(crate) fn silent_clients(&self, count: usize) -> Vec<RawClient> {
         let silent = |_| {
             let mut raw = RawClient::connect(self);
@@ -123,8 +124,8 @@ impl TestServer {
         }
     }
 
-    /// Checks that the server reported one clear sentence for a broken session, and none without a
-    /// session.
+    /// Checks that the server reported a single clear sentence for a broken session, or nothing if
+    /// there was no session (`fails` is false).
     pub(crate) fn assert_one_failure(self, fails: bool, what: &str) {
         let failures = self.failures.clone();
         self.close();
@@ -143,7 +144,7 @@ impl TestServer {
     }
 }
 
-/// Failures of all sessions. A client that the server asks to try again later has had no session.
+/// The failures of all sessions. A client that is asked to try again later has had no session.
 #[derive(Debug, Clone, Default)]
 struct Failures(Arc<Mutex<Vec<String>>>);
 
@@ -157,8 +158,8 @@ impl Audience for Failures {
     }
 }
 
-/// Repeats a check of short time limits that failed while the machine was disturbed: the steps
-/// before the limit in question may then exceed other limits.
+/// Runs a check of short timeouts, and repeats it if it failed while the machine was disturbed: the
+/// steps before the tested timeout may then exceed other timeouts.
 pub(crate) fn in_time(check: impl Fn()) {
     testing::undisturbed("short time limit of a perf server", |_| {
         match catch_unwind(AssertUnwindSafe(&check)) {
@@ -168,7 +169,7 @@ pub(crate) fn in_time(check: impl Fn()) {
     });
 }
 
-/// A client's end of a control connection.
+/// The client's side of a control connection, without a protocol implementation.
 pub(crate) struct RawClient {
     pub(crate) control: TcpStream,
     pub(crate) cookie: Cookie,
@@ -280,7 +281,7 @@ fn connect_from(server: &TestServer, address: IpAddr) -> TcpStream {
     socket.into()
 }
 
-/// All bytes that the server sends until it closes or resets the connection.
+/// Returns all bytes that the server sends until it closes or resets the connection.
 pub(crate) fn read_to_end(socket: &mut TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     let mut bytes = [0; 4096];
@@ -296,14 +297,14 @@ pub(crate) fn read_to_end(socket: &mut TcpStream) -> Vec<u8> {
     }
 }
 
-/// iperf3's number, if the server's last message was an error.
+/// Returns iperf3's error number if the server's last message was an error.
 pub(crate) fn server_error(received: &[u8]) -> Option<i32> {
     let (state, numbers) = received.split_first()?;
     let code = numbers.first_chunk::<4>()?;
     (numbers.len() == 8 && *state == State::ServerError.byte()).then(|| i32::from_be_bytes(*code))
 }
 
-/// Raises this process's limit of descriptors, where the system allows it.
+/// Raises this process's limit of file descriptors as far as the system permits.
 pub(crate) fn allow_files(count: u64) {
     let limit = getrlimit(Resource::Nofile);
     let count = limit.maximum.map_or(count, |maximum| count.min(maximum));

@@ -63,7 +63,7 @@ fn a_full_receiving_port_limits_the_search() {
     assert!(!result.is_valid() && result.invalid_trials > 0, "{result:?}");
 }
 
-/// A generator that sends a fixed rate of packets into a device whose ring takes fewer.
+/// A generator that sends at the rate `sends` into a device whose ring accepts the rate `takes`.
 #[derive(Clone, Copy)]
 struct SlowRing {
     sends: f64,
@@ -109,7 +109,7 @@ fn lossless(lowest: Option<f64>, highest: Option<f64>) -> Bench {
 /// A full ring is the device's limit, not the generator's, and the result has the rate that the
 /// ring takes.
 #[test]
-fn a_slow_ring_is_no_limit_of_the_generator() {
+fn a_full_device_ring_does_not_count_as_a_generator_limit() {
     let mut device = SlowRing { sends: 8e6, takes: 4e5 };
     let result = lossless(None, None).run(&mut device, || false, |_| {}).unwrap();
     let taken = result.taken.map(Frequency::events).unwrap_or_default();
@@ -380,7 +380,7 @@ fn a_test_whose_every_second_trial_is_invalid_ends_with_the_count_of_invalid_tri
     assert!(told.contains("Free this machine's CPUs"), "{told}");
 }
 
-/// A port without another end.
+/// A port without a peer.
 struct Alone;
 
 impl Tester for Alone {

@@ -40,14 +40,14 @@ impl Device {
         (self.random >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Sent and lost packets of a trial; the random loss has Poisson noise.
+    /// Returns the sent and the lost packets of a trial; the random loss has Poisson noise.
     fn lost(&mut self, load: f64, duration: f64) -> (f64, f64) {
         self.trials += 1;
         let capacity = self.capacity * (1.0 + self.drift * f64::from(self.trials) / 1000.0);
         let sent = (load * self.sent * duration).floor().max(1.0);
         let passed = sent.min((capacity * duration * (1.0 + self.grace)).ceil());
         let mean = passed * self.random_loss;
-        // Adds exponential times to draw a Poisson number; large means need no noise.
+        // Draws a Poisson number by adding exponential intervals; a large mean needs no noise.
         let random = if mean > 500.0 {
             mean
         } else {

@@ -36,7 +36,8 @@ impl CpuAccount {
         Counted { account: self.clone(), tid, begun, _own: PhantomData }
     }
 
-    /// CPU time of all threads so far: to 10 ms for running threads, exact for ended threads.
+    /// Returns the CPU time of all threads so far. It is exact for ended threads; for running
+    /// threads its resolution is 10 ms.
     pub fn used(&self) -> CpuTime {
         let entries = self.entries();
         entries.running.iter().fold(entries.ended, |sum, (tid, begun)| {
@@ -69,7 +70,7 @@ fn split(cpu: CpuTime) -> CpuTime {
         return cpu;
     };
     if cpu.system == units::Span::ZERO {
-        // Less than a tick counts as user time, as in the kernel.
+        // As in the kernel, a time of less than a tick counts as user time.
         return CpuTime { user: precise, system: units::Span::ZERO, precise: None };
     }
     let ticks = (cpu.user + cpu.system).nanos();

@@ -4,7 +4,8 @@ use crate::observe::series::{MOST_POINTS, Merge, Origin, Series, Table};
 use crate::observe::tally::Tally;
 use units::{Span, Time};
 
-/// The probe methods, in order of preference, and the results of each. Pure.
+/// The probe methods in order of preference, and the results of each. Pure code: the caller
+/// supplies the time.
 #[derive(Debug)]
 pub(super) struct Flows {
     begun: Time,
@@ -20,7 +21,7 @@ struct Flow {
     phase: Tally,
     interval: Tally,
     answered: bool,
-    /// This method still sends probes.
+    /// True while this method still sends probes.
     alive: bool,
     table: Table,
 }
@@ -48,7 +49,7 @@ impl Flows {
         !self.each.iter().any(|flow| flow.alive)
     }
 
-    /// Registers a probe that leaves now, and returns its number.
+    /// Registers a probe that leaves now, and returns its sequence number.
     pub(super) fn send(&mut self, index: usize, now: Time) -> Option<u64> {
         self.each.get_mut(index).map(|flow| flow.in_flight.send(now))
     }
@@ -77,7 +78,7 @@ impl Flows {
         }
     }
 
-    /// Counts overdue probes as lost, and drops the methods that get no reply or are not needed.
+    /// Counts overdue probes as lost. Ends the methods that get no reply or are not needed.
     pub(super) fn settle(&mut self, now: Time) {
         for flow in &mut self.each {
             let lost = flow.in_flight.expire(now);
@@ -105,15 +106,15 @@ impl Flows {
         reported
     }
 
-    /// Ends an interval of a phase.
+    /// Ends an interval of a phase and returns its latency.
     pub(super) fn interval(&mut self) -> Option<Latency> {
         let reported = self.chosen().and_then(|flow| flow.interval.latency(flow.by));
         self.each.iter_mut().for_each(|flow| flow.interval.clear());
         reported
     }
 
-    /// No replies are read until the probe resumes: overdue probes count as lost, and the other
-    /// probes in flight do not count.
+    /// Pauses: no replies are read until the probe resumes. Overdue probes count as lost; the
+    /// other probes in flight do not count.
     pub(super) fn pause(&mut self, now: Time) {
         for flow in &mut self.each {
             let lost = flow.in_flight.close(now);
@@ -129,7 +130,7 @@ impl Flows {
         self.chosen().and_then(|flow| flow.phase.latency(flow.by))
     }
 
-    /// Probes lost in this phase by the method that gets replies.
+    /// Returns the number of probes lost in this phase by the method that gets replies.
     pub(super) fn lost(&self) -> u64 {
         self.chosen().map_or(0, |flow| flow.phase.lost())
     }
@@ -165,7 +166,7 @@ impl Flow {
     }
 }
 
-/// Times of one reply.
+/// Times of a reply.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     /// Send time as stated in the reply.
@@ -176,7 +177,8 @@ pub(super) struct Times {
     pub(super) lag: Span,
 }
 
-/// Merged points keep the maximum, because readers look for peaks.
+/// Creates the table of the latency series. Merged points keep the maximum, because readers look
+/// for peaks.
 fn table_of(by: LatencySource) -> Table {
     let mut table = Table::new("latency", Merge::Max, MOST_POINTS);
     let name = match by {
@@ -188,8 +190,8 @@ fn table_of(by: LatencySource) -> Table {
     table
 }
 
-/// Time after which a probe counts as lost: longer than a bad queue. If the reply arrives later,
-/// the probe no longer counts as lost.
+/// Time after which a probe counts as lost, longer than the delay of a bad queue. If the reply
+/// arrives later, the probe no longer counts as lost.
 const PATIENCE: Span = Span::from_secs(3);
 /// Timeout of a preferred method once another method has got a reply.
 const FIRST_CHOICE: Span = Span::from_millis(400);

@@ -1,4 +1,4 @@
-//! Echo requests and replies: RFC 792 and RFC 4443 section 4.
+//! ICMP echo requests and replies (RFC 792 and RFC 4443 section 4).
 
 /// The protocol version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -8,8 +8,8 @@ pub(super) enum Icmp {
 }
 
 impl Icmp {
-    /// An echo request. The kernel fills in the identifier of an unprivileged socket, and the
-    /// checksum of all but raw IPv4 sockets.
+    /// Builds an echo request. The kernel fills in the identifier for an unprivileged socket, and
+    /// the checksum for all but raw IPv4 sockets.
     pub(super) fn request(self, identifier: u16, number: u16, payload: &[u8]) -> Vec<u8> {
         let kind = match self {
             Self::V4 => 8,
@@ -26,7 +26,7 @@ impl Icmp {
         message
     }
 
-    /// The payload of an echo reply.
+    /// Returns the payload of an echo reply; `None` for other messages.
     pub(super) fn reply(self, message: &[u8]) -> Option<&[u8]> {
         let kind = match self {
             Self::V4 => 0,
@@ -37,14 +37,14 @@ impl Icmp {
     }
 }
 
-/// The part of a datagram from a raw IPv4 socket behind its IP header.
+/// Strips the IP header from a datagram that a raw IPv4 socket received.
 pub(super) fn behind_ip_header(packet: &[u8]) -> Option<&[u8]> {
     let first = *packet.first()?;
     let length = usize::from(first & 15) * 4;
     (first >> 4 == 4 && length >= 20).then(|| packet.get(length..)).flatten()
 }
 
-/// The internet checksum (RFC 1071).
+/// Computes the internet checksum (RFC 1071).
 fn checksum(message: &[u8]) -> u16 {
     let words = message
         .chunks(2)

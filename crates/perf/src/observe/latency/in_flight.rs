@@ -5,7 +5,7 @@ use units::{Span, Time};
 #[derive(Debug)]
 pub(super) struct InFlight {
     sent: VecDeque<Sent>,
-    /// The number of the first in `sent`. Numbers are never reused.
+    /// The sequence number of the first probe in `sent`. Sequence numbers are never reused.
     first: u64,
     /// After this time a probe counts as lost, unless its reply arrives later.
     patience: Span,
@@ -40,7 +40,7 @@ impl InFlight {
         Self { sent: VecDeque::new(), first: 0, patience, longest: Span::ZERO }
     }
 
-    /// Registers a probe that leaves now, and returns its number.
+    /// Registers a probe that leaves now, and returns its sequence number.
     pub(super) fn send(&mut self, now: Time) -> u64 {
         if self.sent.len() == MOST {
             self.sent.pop_front();
@@ -65,8 +65,8 @@ impl InFlight {
         };
         let before = std::mem::replace(&mut sent.state, State::Done);
         let whole = now.since(sent_at);
-        // The real-time clock gives the lag: if that clock jumped in between, the lag means
-        // nothing.
+        // The lag is a difference of real-time clock readings. A lag longer than the whole round
+        // trip shows that this clock was set in between: ignore the lag.
         let round_trip = if lag < whole { whole - lag } else { whole };
         if before != State::Done {
             self.longest = self.longest.max(round_trip);
@@ -106,9 +106,10 @@ impl InFlight {
 
 /// Maximum number of probes in flight: twenty seconds of probes at the shortest interval.
 const MOST: usize = 2048;
-/// At the end of a phase a probe is lost after this many times the longest round trip …
+/// At the end of a phase, a probe counts as lost if its age exceeds this many times the longest
+/// round trip, and exceeds `SOON`.
 const OVERDUE: u64 = 4;
-/// … and after at least this time.
+/// Minimum age at which the end of a phase counts a probe as lost.
 const SOON: Span = Span::from_millis(100);
 
 #[cfg(test)]
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_false_send_time_is_ignored_and_a_clock_jump_does_no_harm() {
+    fn a_reply_with_a_wrong_send_time_is_ignored_and_a_clock_jump_does_no_harm() {
         let mut in_flight = in_flight();
         let number = in_flight.send(at(10));
         assert_eq!(in_flight.answer(number, at(9), at(20), Span::ZERO), Answer::Ignored);
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_of_a_phase_the_youngest_probes_are_left_out() {
+    fn at_the_end_of_a_phase_the_youngest_probes_do_not_count() {
         let mut in_flight = in_flight();
         let numbers: Vec<_> = [0, 50, 950].map(|millis| in_flight.send(at(millis))).into();
         in_flight.answer(numbers[1], at(50), at(70), Span::ZERO);
@@ -177,7 +178,7 @@ mod tests {
         /// With any loss, duplication and reordering, each probe counts as replied or lost, never
         /// both and never twice.
         #[test]
-        fn every_probe_counts_once(
+        fn every_probe_counts_once_as_replied_or_lost(
             events in proptest::collection::vec((0_u64..4, 0_usize..60, 0_u64..2000), 1..400),
         ) {
             let mut in_flight = in_flight();

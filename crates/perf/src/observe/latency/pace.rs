@@ -2,9 +2,9 @@ use rand::RngExt;
 use std::ops::Range;
 use units::{Rate, Span};
 
-/// Time until the next probe. It is random, so that the probes do not synchronise with a timer, a
-/// queue or a periodic congestion control (RFC 2330 section 11.1.1). On a slow path it is longer,
-/// so that the probes do not become the load.
+/// Returns the time until the next probe. It is random, so that the probes do not synchronise with
+/// a timer, a queue or a periodic congestion control (RFC 2330 section 11.1.1). On a slow path it
+/// is longer, so that the probes do not become the load.
 pub(super) fn pause(loaded: bool, load: Rate, random: &mut impl rand::Rng) -> Span {
     let usual = if loaded { LOADED } else { IDLE };
     let mean = (usual.start + usual.end) / 2;
@@ -21,9 +21,9 @@ pub(super) fn pause(loaded: bool, load: Rate, random: &mut impl rand::Rng) -> Sp
 const IDLE: Range<u64> = 10_000_000..30_000_000;
 const LOADED: Range<u64> = 10_000_000..50_000_000;
 const LONGEST: Span = Span::from_millis(500);
-/// The probes may add this fraction of the load: one part in 200.
+/// The probes may add this part of the load: 1/200.
 const PARTS: u64 = 200;
-/// Headers of Ethernet, IPv6, and ICMP or UDP, and the echo.
+/// Bits of a probe: headers of Ethernet, IPv6, and ICMP or UDP, and the echo.
 const PROBE_BITS: u64 = (14 + 40 + 8 + 40) * 8;
 const NANOS: u64 = 1_000_000_000;
 

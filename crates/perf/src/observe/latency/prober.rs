@@ -9,14 +9,14 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
 use units::Time;
 
-/// A socket that sends probes to the far end.
+/// A socket that sends probes to the peer.
 #[derive(Debug)]
 pub(super) struct Prober {
     socket: Socket,
     plan: LatencyPlan,
     token: Token,
     method: Method,
-    /// The kernel stamps received datagrams with their time of arrival.
+    /// True if the kernel timestamps received datagrams.
     stamped: bool,
 }
 
@@ -33,7 +33,7 @@ enum Method {
     Echo {
         port: u16,
     },
-    /// `raw` if the system refuses an unprivileged ICMP socket.
+    /// `raw`: true if the system refused an unprivileged ICMP socket.
     Ping {
         icmp: Icmp,
         raw: bool,
@@ -59,7 +59,7 @@ impl Prober {
             IpAddr::V6(_) => (Icmp::V6, Protocol::ICMPV6),
         };
         let open = |kind| Socket::new(domain(plan), kind, Some(protocol));
-        // Root, too, may be outside net.ipv4.ping_group_range, but does not need it.
+        // Even root's group may be outside net.ipv4.ping_group_range; root can use a raw socket.
         let (socket, raw) = match open(Type::DGRAM) {
             Ok(socket) => (socket, false),
             Err(_) => (open(Type::RAW)?, true),
@@ -69,8 +69,8 @@ impl Prober {
         Ok(Self { socket, plan: plan.clone(), token, method, stamped: false })
     }
 
-    /// Opens a new socket for `prober`. The kernel stops to stamp only when the socket is closed,
-    /// not when the option is cleared.
+    /// Opens a new socket for `prober`. A prober must close its socket to stop the kernel's
+    /// timestamps: clearing the option does not stop them.
     pub(super) fn reopened(prober: &Closed) -> io::Result<Self> {
         match prober.method {
             Method::Echo { port } => Self::echo(&prober.plan, port, prober.token),
@@ -111,7 +111,7 @@ impl Prober {
         Ok(())
     }
 
-    /// The next reply that has arrived; other datagrams are dropped.
+    /// Returns the next reply that has arrived; discards other datagrams.
     pub(super) fn answer(&self) -> Option<(Echo, Receipt)> {
         let mut buffer = [0; LONGEST];
         // Reads a bounded number of foreign datagrams; the rest stay in the socket until the next
@@ -148,7 +148,7 @@ impl AsFd for Prober {
     }
 }
 
-/// Uses the addresses and the traffic class of the streams.
+/// Connects the socket with the addresses and the traffic class of the streams.
 fn connect(socket: &Socket, plan: &LatencyPlan, port: u16) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     if let Some(device) = &plan.bind_device {
@@ -181,7 +181,7 @@ fn domain(plan: &LatencyPlan) -> Domain {
     }
 }
 
-/// An IPv4 header with all options, an ICMP header, an echo, and one byte more to detect a longer
-/// datagram.
+/// Size of the receive buffer: an IPv4 header with all options, an ICMP header, an echo, and
+/// another byte to detect a longer datagram.
 const LONGEST: usize = 60 + 8 + Echo::LENGTH + 1;
 const MOST_FOREIGN: usize = 64;

@@ -10,14 +10,14 @@ use units::{Span, Time};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Receipt {
     pub(super) length: usize,
-    /// When the thread read the datagram.
+    /// Time at which the thread read the datagram.
     pub(super) now: Time,
-    /// How long the datagram had been in the kernel. The thread's own wait for a core is not part
-    /// of the path.
+    /// Time that the datagram had been in the kernel by then. It is subtracted from the round
+    /// trip, because the thread's wait for a core is not part of the path.
     pub(super) lag: Span,
 }
 
-/// Asks the kernel for the stamps that [`receive`] reads. If the kernel refuses, the lag stays
+/// Asks the kernel for the timestamps that [`receive`] reads. If the kernel refuses, the lag stays
 /// zero.
 pub(super) fn ask_for_stamps(socket: &Socket) -> bool {
     setsockopt(socket, sockopt::ReceiveTimestampns, &true).is_ok()
@@ -36,8 +36,8 @@ pub(super) fn receive(socket: &Socket, buffer: &mut [u8]) -> io::Result<Option<R
         ControlMessageOwned::ScmTimestampns(at) => Some(nanos(at.tv_sec(), at.tv_nsec())),
         _ => None,
     });
-    // The real-time clock gives the stamp. Only its distance from now counts, so a clock that is
-    // set while a probe is in flight does no harm.
+    // The timestamp is a time of the real-time clock. Only its distance from now counts, so a clock
+    // that was set while the probe was in flight does no harm.
     let real = real_time();
     let lag = stamp.map_or(0, |stamp| age(real, stamp));
     Ok(Some(Receipt {
@@ -47,7 +47,7 @@ pub(super) fn receive(socket: &Socket, buffer: &mut [u8]) -> io::Result<Option<R
     }))
 }
 
-/// Detects that the clock of the stamps was set.
+/// Detects that the real-time clock, which gives the timestamps, was set.
 #[derive(Debug)]
 pub(super) struct ClockJumps {
     /// Lead of the real-time clock over the monotonic clock.
@@ -59,7 +59,7 @@ impl ClockJumps {
         Self { ahead: ahead() }
     }
 
-    /// True if the clock was set since the last call: earlier stamps are then wrong.
+    /// True if the clock was set since the last call: earlier timestamps are then wrong.
     pub(super) fn happened(&mut self) -> bool {
         let before = std::mem::replace(&mut self.ahead, ahead());
         (self.ahead - before).abs() > JUMP
@@ -76,15 +76,17 @@ fn real_time() -> u64 {
     nanos(real.tv_sec, real.tv_nsec)
 }
 
-/// Age of a stamp. An age too long for any queue means that the clock was set, and counts as zero.
+/// Returns the age of a timestamp. An age too long for any queue means that the clock was set, and
+/// counts as zero.
 fn age(now: u64, stamp: u64) -> u64 {
     let age = now.saturating_sub(stamp);
     if age < OLDEST { age } else { 0 }
 }
 
 const OLDEST: u64 = 1_000_000_000;
-/// A larger change than slewing (500 ppm at most) makes between two calls. A thread that loses its
-/// core between the two readings of a call sees a false jump, which does no harm.
+/// Minimum change that counts as a jump, in nanoseconds; slewing (500 ppm at most) makes smaller
+/// changes. A thread that loses its core between the two clock readings sees a false jump, which
+/// does no harm.
 const JUMP: i128 = 1_000_000;
 
 fn nanos(seconds: i64, nanos: i64) -> u64 {

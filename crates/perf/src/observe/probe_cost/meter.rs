@@ -2,7 +2,8 @@ use super::statistic::{MeasuredPeriod, ProbeCost};
 use super::{CostSettings, CurrentPeriod};
 use units::{Bytes, Time};
 
-/// Goodput of each period, from readings that are the same with samples and without.
+/// Measures the goodput of each period. It reads the same counters in periods with and without
+/// samples.
 #[derive(Debug)]
 pub(in crate::observe) struct Meter {
     settings: CostSettings,
@@ -16,14 +17,14 @@ impl Meter {
         Self { settings, begun: None, measured: Vec::new() }
     }
 
-    /// Time of the next reading.
+    /// Returns the time of the next reading.
     pub(in crate::observe) fn due(&self, current: &CurrentPeriod, now: Time) -> Time {
         let settled = current.starts() + self.settings.settling;
         if self.begun.is_none() && now < settled { settled } else { current.ends() }
     }
 
-    /// Starts to measure the current period after its settling time, but only in the first half of
-    /// the period. `read` returns the current counters.
+    /// Starts the measurement of the current period when its settling time is over, but only in the
+    /// first half of the period. `read` returns the current counters.
     pub(in crate::observe) fn begin(
         &mut self,
         current: &CurrentPeriod,
@@ -38,7 +39,7 @@ impl Meter {
         }
     }
 
-    /// Ends a period: `read` returns the current counters.
+    /// Ends the measurement of the current period. `read` returns the current counters.
     pub(in crate::observe) fn end(
         &mut self,
         current: &CurrentPeriod,
@@ -46,7 +47,7 @@ impl Meter {
     ) {
         let Some((since, had)) = self.begun.take() else { return };
         let (now, has) = read();
-        // This end changed its period so late that the far end was already in the next period.
+        // This side is so late that the peer has already changed to the next period.
         if now.since(current.ends()) > current.length() / LATE_PARTS || self.measured.len() >= MOST
         {
             return;
@@ -72,8 +73,8 @@ impl Meter {
     }
 }
 
-/// Fraction of a period by which this end may be late. On a core that a stream fills, a wakeup may
-/// take some milliseconds.
+/// This side may end a period late by 1/10 of its length. On a core that a stream saturates, a
+/// wakeup may take some milliseconds.
 const LATE_PARTS: u64 = 10;
 /// Maximum number of periods kept: those of a day.
 const MOST: usize = 400_000;

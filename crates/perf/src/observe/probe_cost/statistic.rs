@@ -7,7 +7,7 @@ use units::Share;
 pub struct ProbeCost {
     /// Pairs of periods with and without samples.
     pub pairs: usize,
-    /// The far end sampled in the same periods; otherwise the cost covers this end only.
+    /// True if the peer sampled in the same periods; otherwise the cost covers this side only.
     pub both_ends: bool,
     /// `None` if there are too few pairs.
     #[serde(flatten)]
@@ -22,7 +22,7 @@ pub struct Cost {
     pub high_percent: f64,
 }
 
-/// One measured period.
+/// A measured period.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct MeasuredPeriod {
     pub(super) number: u64,
@@ -83,7 +83,8 @@ impl fmt::Display for ProbeCost {
     }
 }
 
-/// Log of a whole block's goodput with samples over its goodput without.
+/// Returns the logarithm of a block's goodput with samples divided by its goodput without samples.
+/// `None` unless all periods of the block were measured.
 fn log_ratio(block: &[MeasuredPeriod]) -> Option<f64> {
     let sum = |samples| {
         let rates =
@@ -94,9 +95,9 @@ fn log_ratio(block: &[MeasuredPeriod]) -> Option<f64> {
     (block.len() as u64 == super::BLOCK && ratio.is_finite()).then_some(ratio)
 }
 
-/// Pairs of periods in a block.
+/// Number of pairs of periods in a block.
 const PAIRS: usize = 2;
-/// Minimum number of blocks: with fewer, the interval means nothing.
+/// Minimum number of blocks: with fewer blocks the confidence interval is meaningless.
 const LEAST_BLOCKS: usize = 5;
 const TRIMMED_PERCENT: f64 = 20.0;
 
@@ -107,7 +108,8 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use units::Span;
 
-    /// Blocks of a host that drifts, is noisy, and stalls now and then.
+    /// Computes the probe cost from simulated blocks of a host that drifts, is noisy, and stalls
+    /// now and then. `cost` is the true cost.
     fn measured(seed: u64, blocks: u64, cost: f64) -> ProbeCost {
         let mut random = rand::rngs::StdRng::seed_from_u64(seed);
         let periods = SamplingPeriods { seed: seed as u32, length: Span::from_millis(237) };
@@ -129,7 +131,7 @@ mod tests {
         ProbeCost::of(&all, true)
     }
 
-    /// How often the interval contains `cost`, in 400 runs.
+    /// Counts the runs, of 400, in which the confidence interval contains `cost`.
     fn hits(blocks: u64, cost: f64) -> usize {
         let reported = (0..400).map(|seed| measured(seed, blocks, cost).cost.unwrap());
         reported
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_contains_the_true_cost_as_often_as_stated() {
+    fn the_confidence_interval_contains_the_true_cost_as_often_as_stated() {
         for (blocks, cost) in [(120, 0.005), (120, 0.0), (20, 0.02), (8, 0.0)] {
             let hits = hits(blocks, cost);
             assert!((365..=395).contains(&hits), "{hits} of 400 at {blocks} blocks");

@@ -1,12 +1,12 @@
-//! The series that a sending far end reports for its streams. A receiving end reports no series:
-//! its kernel's window and round trips are those of acknowledgements.
+//! The series that a sending peer reports for its streams. A receiver reports no series, because
+//! its kernel's window and round-trip times are those of acknowledgements.
 
 use super::tables::{limit_name, quantity};
 use crate::observe::series::{Line, MOST_POINTS, Merge, Series};
 use serde_json::Value;
 
-/// The series of the streams that this end sends, for a peer that asked for them, thinned until
-/// they fit into a message beside its other contents.
+/// Encodes the series of the streams that this side sends, for a peer that asked for them. Merges
+/// points until the series fit into a message beside its other contents.
 pub(crate) fn reported(series: &[Series], senders: &[u32]) -> Value {
     let mut reported: Vec<Series> =
         series.iter().filter_map(|one| of_streams(one, senders)).collect();
@@ -26,8 +26,8 @@ pub(crate) fn read(reported: &Value) -> Vec<Series> {
     all.iter().take(MOST_SERIES).filter_map(one).collect()
 }
 
-/// Adds the far end's series of these streams to the local ones, on this end's time axis. The far
-/// end's time 0 is half a round trip earlier or later.
+/// Adds the peer's series of these streams to the local series, on the local time axis. The peer's
+/// time 0 is half a round trip earlier or later.
 pub(crate) fn merge(own: &mut Vec<Series>, theirs: &[Series], streams: &[u32]) {
     let Some(axis) = own.iter().find(|one| one.name == "throughput").map(|one| one.time_s.clone())
     else {
@@ -47,8 +47,8 @@ pub(crate) fn merge(own: &mut Vec<Series>, theirs: &[Series], streams: &[u32]) {
     }
 }
 
-/// The lines of these streams; `None` if there are none. Ignores quantities that this end counts
-/// too.
+/// Returns the lines of these streams; `None` if there are none. Ignores metrics that this side
+/// also measures, such as the throughput.
 fn of_streams(series: &Series, streams: &[u32]) -> Option<Series> {
     let mut series = series.clone();
     match series.stream {
@@ -127,7 +127,8 @@ fn one(reported: &Value) -> Option<Series> {
     Some(Series { name, stream, stacked: stream.is_some(), time_s, lines })
 }
 
-/// Accepts values that are not negative and no larger than any measured value.
+/// Reads a list of values. A value that is negative or larger than any measured value becomes
+/// `None`.
 fn numbers(reported: &Value) -> Option<Vec<Option<f64>>> {
     let reported = reported.as_array().filter(|reported| reported.len() <= MOST_POINTS + 1)?;
     let known = |value: &Value| value.as_f64().filter(|value| (0.0..LARGEST).contains(value));
@@ -138,12 +139,13 @@ fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-/// Share of a message ([`crate::control::LONGEST`]), which may also hold a server's output.
+/// Maximum size of the series in a message ([`crate::control::LONGEST`]), which may also hold a
+/// server's output.
 pub(crate) const MOST_BYTES: usize = 512 << 10;
 /// Maximum number of series read from a peer: seven of a test, and one for each of 128 streams.
 const MOST_SERIES: usize = 160;
 const MOST_LINES: usize = 256;
-/// A day and an hour: the longest test, with a margin.
+/// Latest valid time in seconds: a day (the longest test) and an hour.
 const LATEST: f64 = 90_000.0;
 const LARGEST: f64 = 1e12;
 
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_draws_the_senders_series_on_its_own_axis() {
+    fn a_receiver_moves_the_senders_series_to_its_own_time_axis() {
         let limits = Series {
             stream: Some(3),
             stacked: true,
@@ -188,7 +190,7 @@ mod tests {
             series("throughput", &["1", "3"], &axis, &[1.0; 3]),
             series("rtt", &["1"], &axis, &[7.0; 3]),
         ];
-        // Figures for a stream that this end sends are ignored.
+        // The peer's series for a stream that this side sends are ignored.
         merge(&mut own, &theirs, &[3]);
         let named = |name: &str| own.iter().find(|one| one.name == name).unwrap();
         assert_eq!(named("throughput").lines.len(), 2);
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_without_samples_draws_nothing_of_the_far_end() {
+    fn a_side_without_samples_ignores_the_peers_series() {
         let mut own = Vec::new();
         merge(&mut own, &[series("rtt", &["1"], &[1.0], &[1.0])], &[1]);
         assert_eq!(own, []);

@@ -2,7 +2,8 @@ use probe::tcp::TcpUse;
 use serde::Serialize;
 use units::{Share, Span};
 
-/// The limits that a sender waited for, as shares of the elapsed time. Their sum is one.
+/// The limits that kept a sender waiting, as shares of the elapsed time. The sum of the shares is
+/// 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LimitedBy {
     /// The application gave nothing to send.
@@ -11,18 +12,20 @@ pub struct LimitedBy {
     pub receive_window: Share,
     /// The local send buffer was too small to fill the window.
     pub send_buffer: Share,
-    /// Time busy without any of the limits above, on a link that evidently was full. Zero in
-    /// [`Self::of`]: only the samples of a whole test show a full link.
+    /// Busy time without any of the limits above, while the samples show a saturated link. Zero in
+    /// [`Self::of`]: only the samples of a whole test show a saturated link.
     pub full_link: Share,
-    /// Time busy without any of the limits above: congestion control, the path, or this host.
+    /// Busy time without any of the limits above: limited by congestion control, the path, or this
+    /// host.
     pub congestion: Share,
 }
 
 impl LimitedBy {
-    /// `None` if the kernel does not report it, or no time has passed.
+    /// Computes the shares; `None` if the kernel does not report the times, or no time has passed.
     pub fn of(used: &TcpUse) -> Option<Self> {
         // The kernel counts these times in ticks (tcp_get_info_chrono_stats, net/ipv4/tcp.c). Over
-        // a short time their sum may slightly exceed the elapsed time, and a part its whole.
+        // a short time, `busy` may slightly exceed the elapsed time, and a limited time may exceed
+        // `busy`.
         let busy = used.busy?;
         let elapsed = used.elapsed.max(busy);
         let rwnd = used.rwnd_limited?.min(busy);
@@ -73,7 +76,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_shares_add_up_to_one_for_any_kernel_counts(
+        fn the_shares_of_limits_add_up_to_one_for_any_kernel_counts(
             elapsed in 1_u64..1 << 40,
             busy in 0_u64..1 << 40,
             rwnd in 0_u64..1 << 40,

@@ -3,8 +3,8 @@ use crate::observe::series::{MOST_POINTS, Merge, Series, Table};
 use probe::tcp::{TcpInfo, TcpUse};
 use units::{Rate, Span};
 
-/// The series of all streams of a test: the throughput of each, and the kernel's figures of each
-/// sender. A receiver's kernel only sees acknowledgements.
+/// The series of all streams of a test: the throughput of each stream, and the kernel's metrics of
+/// each sending stream. A receiver's kernel sees only acknowledgements.
 #[derive(Debug)]
 pub(super) struct Tables {
     /// Each table with the indices of the streams that have a line in it.
@@ -12,7 +12,7 @@ pub(super) struct Tables {
     limits: Vec<(usize, Table)>,
 }
 
-/// Figures from one sample of one stream.
+/// Metrics from a sample of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     pub(super) throughput: Option<Rate>,
@@ -44,7 +44,7 @@ impl Reading {
 }
 
 impl Tables {
-    /// `streams`: the number of each, and whether this end sends.
+    /// `streams`: each stream's number, and whether this side sends on it.
     pub(super) fn new(streams: impl ExactSizeIterator<Item = (u32, bool)> + Clone) -> Self {
         let limit = (MOST_VALUES / streams.len().max(1)).clamp(LEAST_POINTS, MOST_POINTS);
         let senders = streams.clone().enumerate().filter(|(_, (_, sends))| *sends);
@@ -66,7 +66,7 @@ impl Tables {
         Self { quantities: quantities.collect(), limits: limits.collect() }
     }
 
-    /// `readings` has one for each stream.
+    /// Adds a sample: `readings` has a reading for each stream.
     pub(super) fn push(&mut self, at: Span, readings: &[Reading]) {
         for (table, places, value) in &mut self.quantities {
             table.push(at, places.iter().map(|index| value(readings.get(*index)?)));
@@ -87,13 +87,13 @@ impl Tables {
     }
 }
 
-/// The quantity of that name: its unit, and how its points are merged.
+/// Looks up a quantity by name; returns its static name, its unit, and how its points are merged.
 pub(super) fn quantity(name: &str) -> Option<(&'static str, &'static str, Merge)> {
     let known = QUANTITIES.into_iter().find(|(known, ..)| *known == name);
     known.map(|(name, unit, merge, _)| (name, unit, merge))
 }
 
-/// The limit's name as a static string, if `name` is a known limit.
+/// Returns the limit's name as a static string if `name` is a known limit.
 pub(super) fn limit_name(name: &str) -> Option<&'static str> {
     LIMITS.into_iter().find(|known| *known == name)
 }

@@ -10,7 +10,7 @@ use probe::tcp::TcpInfo;
 use serde_json::{Map, Value, json};
 use units::{Bytes, Rate, Span};
 
-/// Additions for a whole test.
+/// Returns the additional results of a whole test.
 pub(super) fn of_test(
     started: &Started,
     ended: &Ended,
@@ -56,7 +56,7 @@ pub(super) fn of_test(
     out
 }
 
-/// Additions for one interval.
+/// Returns the additional results of an interval.
 pub(super) fn of_interval(interval: &Interval) -> Map<String, Value> {
     let mut out = Map::new();
     if let Some(used) = &interval.cpu {
@@ -214,7 +214,7 @@ fn bytes(bytes: Option<Bytes>) -> Option<Value> {
     bytes.map(|bytes| Value::from(bytes.count()))
 }
 
-/// The rate in bits per second. The largest rate means that the kernel has no limit, and gives
+/// Returns the rate in bits per second. The kernel's largest rate means "no limit" and gives
 /// `None`.
 fn rate(rate: Option<Rate>) -> Option<Value> {
     let rate = rate?.bits_per_second();

@@ -1,4 +1,4 @@
-//! `end`: the results of a test, at both ends.
+//! The key `end` of the JSON: the results of a test, as measured by client and server.
 
 use super::{entry, number};
 use crate::event::{Datagrams, End, Ended, Role, Started, StreamTotal};
@@ -53,7 +53,7 @@ fn tcp_sums(direction: &DirectionStreams<'_, StreamTotal>) -> Sums {
     known(vec![("sum_sent", sent, outcome.sent), ("sum_received", received, outcome.received)])
 }
 
-/// Leaves out an end that reported nothing: readers would take zeros for measurements.
+/// Leaves out the sums of a side that reported nothing: readers would take zeros for measurements.
 fn known(sums: Vec<(&'static str, Map<String, Value>, End)>) -> Sums {
     let known = sums.into_iter().filter(|(.., end)| end.is_known());
     known.map(|(key, sum, _)| (key, sum)).collect::<Vec<_>>().into_iter()

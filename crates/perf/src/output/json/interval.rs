@@ -1,4 +1,4 @@
-//! One element of `intervals`.
+//! An element of the JSON's `intervals`.
 
 use super::{additions, entry, number};
 use crate::event::{Datagrams, Interval, Started, StreamInterval};

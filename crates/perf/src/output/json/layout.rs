@@ -1,4 +1,4 @@
-//! JSON laid out for reading and diffs: one entry a line, but a series of numbers on one line.
+//! Writes JSON for reading and diffs: each entry on its own line, an array of numbers on one line.
 
 use serde_json::Value;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! `start`: the two ends and the test's options.
+//! The key `start` of the JSON: the addresses of client and server, and the test's options.
 
 use super::{entry, number};
 use crate::event::{Role, Started, StreamFacts};
@@ -51,7 +51,7 @@ pub(in crate::output) fn value(started: &Started) -> Value {
     Value::Object(start)
 }
 
-/// `start` of a test that failed before a peer answered.
+/// Returns `start` for a test that failed before a peer replied.
 pub(in crate::output) fn without_peer() -> Value {
     Value::Object(ours())
 }
@@ -109,7 +109,7 @@ fn host(address: SocketAddr) -> String {
     ip.to_string()
 }
 
-/// The system in the form of `uname`.
+/// Describes the system in the format of `uname -a`.
 fn system() -> String {
     let name = rustix::system::uname();
     [name.sysname(), name.nodename(), name.release(), name.version(), name.machine()]
@@ -117,5 +117,5 @@ fn system() -> String {
         .join(" ")
 }
 
-/// Scripts check iperf's version; the keys here are iperf 3.12's.
+/// Version in the JSON. Scripts check iperf's version, and the keys here are those of iperf 3.12.
 const VERSION: &str = concat!("iperf 3.12 (weir ", env!("CARGO_PKG_VERSION"), ")");

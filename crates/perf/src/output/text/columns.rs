@@ -1,4 +1,5 @@
-//! Columns of lines that are printed one by one: their widths are fixed before the first line.
+//! Columns of a table whose lines are printed during the test: the widths are fixed before the
+//! first line.
 
 use super::format::{Style, TextFormat};
 
@@ -74,7 +75,7 @@ impl Columns {
 
     pub(super) fn line(&self, line: &Line, format: &TextFormat) -> String {
         let mut out = String::new();
-        // Writes blanks only before further text, so that no line ends in blanks.
+        // Writes spaces only before a further text, so that no line ends in spaces.
         let mut blanks = 0;
         for (column, width) in &self.shown {
             let cell = line.cells.iter().find(|(known, ..)| known == column);

@@ -4,12 +4,12 @@ use std::io::IsTerminal;
 /// Appearance of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextFormat {
-    /// Columns of a line; lines are broken or cut to fit.
+    /// Maximum width of a line in columns; longer lines are broken or cut.
     pub width: usize,
     pub colour: bool,
     /// The output may contain bars and arrows.
     pub unicode: bool,
-    /// Draws a bar for each interval, for a user who watches.
+    /// Draws a bar for each interval, for a user at a terminal.
     pub bars: bool,
     pub unit: RateUnit,
     /// Shows each stream separately, and all known results.
@@ -19,7 +19,7 @@ pub struct TextFormat {
 }
 
 impl TextFormat {
-    /// The format for a file or a message: no colour, no bars, ASCII only.
+    /// Returns the format for a file or a message: no colour, no bars, ASCII only.
     pub fn plain() -> Self {
         Self {
             width: PLAIN_WIDTH,
@@ -32,8 +32,8 @@ impl TextFormat {
         }
     }
 
-    /// Derived from standard output and the environment: colour on a terminal unless NO_COLOR is
-    /// set (no-color.org), bars on a terminal whose locale supports them.
+    /// Returns the format for standard output and the environment: colour on a terminal unless
+    /// NO_COLOR is set (no-color.org), bars on a terminal whose locale supports them.
     pub fn of_stdout() -> Self {
         let stdout = std::io::stdout();
         let terminal = stdout.is_terminal();
@@ -66,7 +66,8 @@ impl TextFormat {
         format!("\x1b[{code}m{text}\x1b[0m")
     }
 
-    /// `name` and then `text`, broken to stay within the width and indented below its start.
+    /// Formats a label and a text. The text is broken to fit the width; its further lines are
+    /// indented to its start.
     pub(super) fn labelled(&self, name: &str, style: Style, text: &str) -> String {
         let indent = LABEL.min((self.width / 4).max(NARROW_LABEL));
         let room = self.width.saturating_sub(indent).max(1);
@@ -94,7 +95,7 @@ pub(super) enum Style {
     Bar,
 }
 
-/// Breaks a text after the commas of a list if its parts fit, else at spaces.
+/// Breaks a text into lines: after the commas of a list if the parts fit, else at spaces.
 fn broken(text: &str, room: usize) -> Vec<String> {
     let length = |text: &str| text.chars().count();
     let mut lines = vec![String::new()];
@@ -120,7 +121,7 @@ fn broken(text: &str, room: usize) -> Vec<String> {
     lines
 }
 
-/// Width of a label at the left.
+/// Width of the labels at the left, in columns.
 const LABEL: usize = 12;
 const NARROW_LABEL: usize = 11;
 const LEAST_WIDTH: usize = 40;

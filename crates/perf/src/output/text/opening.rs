@@ -1,4 +1,4 @@
-//! The first lines: the ends of the test and its options.
+//! The first lines of the text: client, server and the test's options.
 
 use super::format::{Style, TextFormat};
 use crate::event::{Latency, LatencySource, Role, Started};
@@ -19,7 +19,7 @@ pub(super) fn lines(started: &Started, format: &TextFormat) -> String {
     out
 }
 
-/// "p50 0.042 ms, p99 0.113 ms, 50 datagrams echoed"
+/// Formats a latency: "p50 0.042 ms, p99 0.113 ms, 50 datagrams echoed".
 pub(super) fn latency(latency: &Latency) -> String {
     let Latency { samples, lost, .. } = latency;
     let by = match latency.by {
@@ -81,10 +81,10 @@ fn test(started: &Started, format: &TextFormat) -> Vec<String> {
     words
 }
 
-/// The congestion controls, as read back from this end's sockets.
+/// Returns the names of the congestion controls, as read back from the local sockets.
 fn algorithms(started: &Started) -> Option<String> {
     let mut names: Vec<String> = Vec::new();
-    // A receiver has an algorithm too, but it has no effect.
+    // A receiving socket has a congestion control, too, but it has no effect.
     for stream in started.streams.iter().filter(|stream| stream.sends) {
         let name = stream.congestion.as_ref().map(|name| foreign(name).to_string());
         names.extend(name.filter(|name| !names.contains(name)));
@@ -92,7 +92,7 @@ fn algorithms(started: &Started) -> Option<String> {
     (!names.is_empty()).then(|| names.join(" and "))
 }
 
-/// Options that differ from the defaults.
+/// Describes the options that differ from the defaults.
 fn particulars(started: &Started, format: &TextFormat) -> Vec<String> {
     let options = &started.options;
     let mut words = Vec::new();

@@ -1,4 +1,4 @@
-//! The lines that are printed one by one while a test runs.
+//! The lines that are printed during a test, after each interval.
 
 use super::columns::{Column, Columns, Line};
 use super::format::{Style, TextFormat};
@@ -49,8 +49,8 @@ impl Table {
             };
             let mut line =
                 self.line(started, interval, direction, (&who, &direction.streams), format);
-            // Latency and CPU belong to the path and this end, not to one direction: they are shown
-            // once.
+            // Latency and CPU belong to the path and to this machine, not to a direction: show
+            // them once.
             if std::mem::take(&mut first) {
                 self.beside(interval, &mut line);
             }
@@ -162,7 +162,7 @@ pub(super) fn shows_each(options: &TestOptions, format: &TextFormat) -> bool {
     format.verbose || options.streams <= FEW_STREAMS
 }
 
-/// "SUM", with the direction in a bidirectional test.
+/// Returns `who` (such as "SUM"), with the direction in a bidirectional test.
 pub(super) fn labelled(who: &str, started: &Started, sends: bool, format: &TextFormat) -> String {
     if started.options.direction != Direction::Both {
         return who.to_owned();
@@ -203,7 +203,8 @@ fn wanted(started: &Started, format: &TextFormat) -> Vec<Column> {
     columns.into_iter().filter(|(is, _)| *is).map(|(_, column)| column).collect()
 }
 
-/// "0.0-1.0", with a star if there is no room for a remark.
+/// Formats an interval's times, "0.0-1.0". A star marks an omitted interval if there is no room for
+/// a remark.
 fn period(interval: &Interval, columns: &Columns) -> String {
     let (start, end) = (interval.start.secs_f64(), interval.end.secs_f64());
     let decimals = match end - start {
@@ -215,7 +216,7 @@ fn period(interval: &Interval, columns: &Columns) -> String {
     format!("{start:.decimals$}-{end:.decimals$}{star}")
 }
 
-/// The target rate of all streams of a direction together.
+/// Returns the target rate of all streams of a direction together.
 fn asked(options: &TestOptions) -> Option<f64> {
     let rate = options.rate?.bits_per_second() as f64;
     Some(rate * f64::from(options.streams))
@@ -230,6 +231,6 @@ fn bar(share: f64, room: usize) -> String {
 
 const PARTS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 const FEW_STREAMS: u32 = 4;
-/// A delay under load is coloured from this multiple of the idle delay on.
+/// A latency under load is coloured if it is at least this multiple of the idle latency.
 const MUCH_LONGER: u64 = 5;
 const NOTICED: Span = Span::from_millis(5);

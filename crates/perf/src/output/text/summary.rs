@@ -109,7 +109,7 @@ fn both_ends(
         .collect()
 }
 
-/// Puts details that do not fit beside the result on the next line.
+/// Formats a row of the totals. Details that do not fit beside the result go on the next line.
 fn row(head: &str, figures: &str, detail: &str, style: Style, format: &TextFormat) -> String {
     let indent = head.chars().count();
     let taken = indent + figures.chars().count() + 3;

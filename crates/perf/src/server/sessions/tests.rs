@@ -21,7 +21,7 @@ fn reserve(sessions: &Arc<Sessions>, peer: &str) -> (Reservation, Cookie) {
     (reservation, cookie)
 }
 
-/// Marks a reservation's test as one with traffic, which gives way to no other test.
+/// Marks a reservation's test as one with traffic, which keeps its slot.
 fn transferring(reservation: Reservation) -> Reservation {
     reservation.progress().traffic(Instant::now() + Duration::from_secs(3600), None);
     reservation
@@ -32,7 +32,7 @@ fn most(sessions: usize, per_address: usize) -> TestLimits {
 }
 
 #[test]
-fn one_address_leaves_sessions_to_others() {
+fn clients_from_the_same_address_cannot_take_all_sessions() {
     let sessions = Arc::new(Sessions::default());
     let begin = |peer: &str| {
         let ends = (address(peer), address("127.0.0.1:5201"));
@@ -54,7 +54,7 @@ fn one_address_leaves_sessions_to_others() {
 }
 
 #[test]
-fn a_stalled_test_gives_way_and_a_test_with_traffic_does_not() {
+fn a_stalled_test_loses_its_slot_and_a_test_with_traffic_keeps_it() {
     let sessions = Arc::new(Sessions::default());
     let reserve = |peer: &str| {
         let ends = (address(peer), address("127.0.0.1:5201"));
@@ -82,7 +82,7 @@ fn a_stalled_test_gives_way_and_a_test_with_traffic_does_not() {
     });
 }
 
-/// A quarter of the memory is left for small tests.
+/// A quarter of the memory is reserved for small tests.
 #[test]
 fn large_tests_leave_memory_to_small_tests() {
     let sessions = Arc::new(Sessions::default());
@@ -95,7 +95,7 @@ fn large_tests_leave_memory_to_small_tests() {
 }
 
 #[test]
-fn one_address_leaves_memory_to_others() {
+fn clients_from_the_same_address_cannot_take_all_memory() {
     let sessions = Arc::new(Sessions::default());
     let (first, _) = reserve(&sessions, "10.0.0.1:1");
     let (second, _) = reserve(&sessions, "10.0.0.1:2");
@@ -125,7 +125,7 @@ fn a_stream_connection_reaches_the_session_of_its_cookie() {
 }
 
 #[test]
-fn a_client_without_parameters_blocks_no_other() {
+fn a_client_that_sends_no_parameters_blocks_no_other_client() {
     let sessions = Arc::new(Sessions::default());
     let ends = (address("127.0.0.1:1000"), address("127.0.0.1:5201"));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -151,7 +151,7 @@ fn a_client_without_parameters_blocks_no_other() {
 }
 
 #[test]
-fn a_second_hello_opens_no_second_stream() {
+fn a_repeated_udp_hello_opens_no_second_stream() {
     let sessions = Arc::new(Sessions::default());
     let (reservation, _) = reserve(&sessions, "[::ffff:127.0.0.1]:1000");
     let from = address("127.0.0.1:2000");
@@ -181,7 +181,7 @@ fn a_session_learns_that_the_server_had_no_room_for_its_connection() {
 }
 
 #[test]
-fn sessions_of_one_address_take_turns() {
+fn sessions_from_the_same_address_open_udp_streams_one_after_another() {
     let sessions = Arc::new(Sessions::default());
     let (first, _) = reserve(&sessions, "127.0.0.1:1000");
     let (second, _) = reserve(&sessions, "127.0.0.1:1001");

@@ -1,4 +1,4 @@
-//! Additions to iperf3's results that two weir ends exchange.
+//! Additions to iperf3's results that a weir client and a weir server exchange.
 
 use crate::event::{CoreUse, Datagrams, PathFacts};
 use crate::observe::tcp::far;
@@ -16,8 +16,8 @@ pub(super) struct Extras {
     pub(super) series: Vec<Series>,
 }
 
-/// Writes this end's additions, with the series of the streams that this end sends if the peer
-/// asked for them.
+/// Encodes this side's additions. `with_series`: the peer asked for the series of the streams that
+/// this side sends.
 pub(super) fn write(
     snapshots: &[StreamSnapshot],
     observed: Option<&Observed>,
@@ -66,7 +66,7 @@ pub(super) fn read(reported: &Value) -> Extras {
     }
 }
 
-/// The peer's additions without its series, which are merged with this end's.
+/// Returns the peer's additions without its series, which are merged with the local series.
 pub(super) fn without_series(reported: &Value) -> Value {
     let mut reported = reported.clone();
     if let Value::Object(reported) = &mut reported {
@@ -148,7 +148,7 @@ fn micros(reported: &Value, key: &str) -> Option<Span> {
     Some(Span::from_nanos((micros * 1e3).round() as u64))
 }
 
-/// Maximum length of a text that is shown from a peer.
+/// Maximum length of a peer's text that is shown.
 const LONGEST: usize = 256;
 const SERIES: &str = "series";
 /// Limit for any list: no host has more streams or cores.
@@ -161,7 +161,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn times_in_microseconds_arrive_exact_to_the_nanosecond(nanos in 0..1_000_000_000_000_u64) {
+        fn times_sent_in_microseconds_are_read_exact_to_the_nanosecond(nanos in 0..1_000_000_000_000_u64) {
             let reported = json!({"us": Span::from_nanos(nanos).micros_f64()});
             prop_assert_eq!(micros(&reported, "us"), Some(Span::from_nanos(nanos)));
         }

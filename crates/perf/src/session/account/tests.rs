@@ -35,7 +35,7 @@ fn stream(id: u32, sends: bool, bytes: u64, datagrams: Option<(u64, u64)>) -> St
 }
 
 #[test]
-fn datagrams_count_from_the_start_with_the_omitted_datagrams_apart() {
+fn datagrams_of_the_omitted_time_are_counted_and_also_reported_separately() {
     let account = account(Protocol::Udp, vec![stream(1, false, 1000, Some((100, 7)))]);
     let results = account.results(Additions::Nothing);
     let reported = &results.streams[0];
@@ -78,7 +78,7 @@ fn a_value_missing_from_the_peers_results_is_unknown_and_not_zero() {
 }
 
 #[test]
-fn this_ends_omitted_count_replaces_that_of_an_older_iperf3() {
+fn the_local_omitted_count_replaces_the_missing_one_of_an_older_iperf3() {
     let account = account(Protocol::Udp, vec![stream(1, true, 1000, Some((100, 0)))]);
     let peer: Results = serde_json::from_value(json!({
         "streams": [{"id": 1, "bytes": 900, "packets": 103, "errors": 3, "jitter": 0.001, "end_time": 2.5}],
@@ -115,7 +115,7 @@ fn each_impossible_value_from_the_peer_counts_as_unknown() {
 }
 
 #[test]
-fn two_weir_ends_exchange_exact_results() {
+fn a_weir_client_and_server_exchange_exact_results() {
     let receiver = account(
         Protocol::Udp,
         vec![StreamSnapshot {

@@ -21,7 +21,7 @@ fn after(numbers: impl IntoIterator<Item = u64>) -> Arrivals {
     arrivals
 }
 
-/// (count, received, lost, reordered, duplicates)
+/// Returns count, received, lost, reordered and duplicates.
 fn figures(datagrams: Datagrams) -> [u64; 5] {
     let Datagrams { count, received, lost, reordered, duplicates, .. } = datagrams;
     [count, received, lost, reordered, duplicates]
@@ -85,7 +85,7 @@ fn after_a_long_outage_two_consecutive_numbers_are_accepted() {
 }
 
 #[test]
-fn the_highest_possible_sequence_numbers_do_no_harm() {
+fn the_highest_possible_sequence_numbers_count_as_foreign() {
     let mut arrivals = after([u64::MAX - 70, u64::MAX - 71, u64::MAX, u64::MAX, 0, 1]);
     assert_eq!(figures(arrivals.datagrams()), [1, 1, 0, 0, 0]);
     assert_eq!((arrivals.foreign(), arrivals.too_late()), (4, 1));
@@ -124,7 +124,7 @@ fn jitter_is_computed_as_in_rfc_3550() {
     assert_eq!(arrivals.datagrams().jitter, Span::from_nanos(9_375));
 }
 
-/// Arrivals in order; each number has a random delay and a random number of copies.
+/// Generates numbers in order of arrival: each number has a random delay and random copies.
 fn mixed() -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec((0u64..5, 0u64..200), 1..600).prop_map(|fates| {
         let mut coming: Vec<(u64, u64)> = Vec::new();
@@ -139,7 +139,7 @@ fn mixed() -> impl Strategy<Value = Vec<u64>> {
     })
 }
 
-/// A reference counter with unlimited memory.
+/// Counts with unlimited memory, as a reference: the omitted and the later datagrams.
 fn reference(numbers: &[u64], kept: usize) -> [[u64; 5]; 2] {
     let boundary = numbers[..kept].iter().max().copied().unwrap_or(0);
     let mut counts = [[0; 5]; 2];
@@ -173,8 +173,8 @@ proptest! {
         let kept = kept.index(numbers.len() + 1);
         let base = base.unwrap_or(0);
         let mut arrivals = Arrivals::new(wide);
-        // All numbers up to `base` have arrived, so that the test crosses the window's edges
-        // anywhere.
+        // Let all numbers up to `base` arrive first, so that the window's edges are at random
+        // numbers.
         (1..=base).for_each(|number| arrivals.take(&[arrival(number)]));
         let shifted: Vec<_> = numbers.iter().map(|number| arrival(number + base)).collect();
         arrivals.take(&shifted[..kept]);
