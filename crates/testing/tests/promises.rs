@@ -77,6 +77,10 @@ fn names_an_algorithm(line: &str) -> bool {
         || line.contains("name() == \"")
 }
 
+fn is_test_module(line: &str) -> bool {
+    ["mod tests {", "pub(crate) mod tests {"].iter().any(|head| line.starts_with(head))
+}
+
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
@@ -87,7 +91,7 @@ fn lines_with(files: &[PathBuf], is_wrong: impl Fn(&str) -> bool) -> Vec<String>
     for file in files {
         let text = fs::read_to_string(file).unwrap();
         // Unit tests are the last module of a file.
-        let product = text.lines().take_while(|line| !line.starts_with("mod tests {"));
+        let product = text.lines().take_while(|line| !is_test_module(line));
         let code = product.map(|line| line.split("//").next().unwrap_or_default());
         let wrong = code.filter(|line| is_wrong(line));
         found.extend(wrong.map(|line| format!("{}: {}", file.display(), line.trim())));
