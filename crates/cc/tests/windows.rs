@@ -118,7 +118,7 @@ fn dctcp_alpha_moves_by_a_sixteenth_a_round_to_the_marked_share() {
         let marked = dctcp.cwnd().count() / MSS / 4;
         feed.round(&mut dctcp, marked);
     }
-    // One segment in four is marked, or fewer if the window is not a multiple of four.
+    // The path marks every fourth segment, or fewer if the window is not a multiple of four.
     assert!((0.0..0.26).contains(&dctcp.alpha()), "{}", dctcp.alpha());
 }
 

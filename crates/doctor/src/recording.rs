@@ -68,7 +68,7 @@ pub enum Origin {
     Synthetic,
 }
 
-/// One observation of the machine: as it was, or during one direction of a test.
+/// The samples of the machine while the doctor watches it, or during a direction of a test.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Period {

@@ -1,4 +1,4 @@
-//! One connection: quinn-proto's state machine, the streams, and the credit that both ends grant
+//! A connection: quinn-proto's state machine, the streams, and the credit that both ends grant
 //! each other.
 
 mod driving;

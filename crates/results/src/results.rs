@@ -397,7 +397,7 @@ pub struct Metric {
     #[serde(default, skip_serializing_if = "is_false")]
     pub one_start: bool,
     /// The share of repeats in which the condition held, for a metric whose repeats are 0 or 1.
-    /// Such a metric has no `ci95` of the median.
+    /// A metric with a share has no `ci95` of the median.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Proportion>,
 }

@@ -119,7 +119,7 @@ fn two_senders_fill_the_port_with_a_short_queue() {
     }
 }
 
-/// Both connections leave one host through one interface.
+/// The two connections leave one host through one interface.
 #[test]
 fn two_connections_of_one_host_share_the_port() {
     let port = LinkConfig {

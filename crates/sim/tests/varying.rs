@@ -7,7 +7,7 @@ use sim::{Demand, Dumbbell, FlowSpec, TcpConfig, World, WorldConfig};
 use std::sync::Arc;
 use units::{Rate, Span, Time};
 
-/// One bottleneck that repeats a sequence of rates.
+/// A bottleneck that repeats a sequence of rates.
 #[derive(Debug)]
 struct Varying {
     /// The rates in Mbit/s.

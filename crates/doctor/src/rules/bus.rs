@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn one_lane_of_eight_limits_a_card() {
         assert!(card(1, 7).holds_machine(RULE).is_some_and(|share| share > 0.9));
-        // One lane would limit the card, but the card sends little now.
+        // A bus of one lane would limit the card, but the card sends little now.
         assert_eq!(card(1, 1).holds_machine(RULE), Some(0.0));
     }
 

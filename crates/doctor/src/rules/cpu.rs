@@ -425,7 +425,7 @@ mod tests {
         let full = [20, 50, 25, 0];
         let both = Sketch::new().task(7, 80).core(0, full).core(1, full);
         assert!(both.holds(RULE) > 0.9);
-        // Other programs fill the cores.
+        // Programs beside the flow's own fill the cores.
         Sketch::new().task(7, 10).core(0, [90, 5, 0, 0]).core(1, [90, 5, 0, 0]).holds_not(RULE);
     }
 

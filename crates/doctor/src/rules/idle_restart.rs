@@ -98,7 +98,7 @@ fn full_in_bursts(sender: &End<'_>) -> f64 {
 }
 
 const SETTING: &str = "net.ipv4.tcp_slow_start_after_idle";
-/// One fall of the window is enough: a short observation contains one pause.
+/// Minimum number of falls of the window: a short observation may contain a single pause.
 const FEWEST: usize = 1;
 const FALLS: u32 = 3;
 const FULL: f64 = 0.5;

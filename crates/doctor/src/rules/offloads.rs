@@ -26,7 +26,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let busy = task.map_or(0.0, |task| wants(task) + core.map_or(0.0, |core| core.interrupts()));
     let whole =
         view.cores.values().map(|core| core.busy()).sum::<f64>() / view.cores.len().max(1) as f64;
-    // Other threads may have filled the cores.
+    // Threads beside the flow's own may have filled the cores.
     if busy < FULL && (whole < FULL || busy < MOSTLY) {
         return Outcome::ruled_out(format!(
             "segmentation offloads of {name} are off, and CPU time is left ({} of a core used)",

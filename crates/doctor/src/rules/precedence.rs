@@ -36,8 +36,8 @@ pub struct Row {
     pub is_captured: bool,
     /// The application is the limit: a verdict if the user asks about the connection.
     pub is_application: bool,
-    /// One direction of a test can use up the resource, which says nothing about the other
-    /// direction.
+    /// Whether the finding holds for the direction of a test that used up the resource, and not for
+    /// the opposite direction.
     pub is_of_direction: bool,
     /// The finding counts packets that other causes explain, and has a line of its own.
     pub counts_drops: bool,

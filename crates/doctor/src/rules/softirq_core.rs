@@ -1,4 +1,4 @@
-//! One core processes all packets while other cores are idle: RSS, RPS or interrupts send all
+//! A single core processes all packets while other cores are idle: RSS, RPS or interrupts send all
 //! packets to one core.
 
 use super::{Advice, Finding, Outcome, Rule};

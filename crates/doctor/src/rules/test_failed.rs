@@ -12,7 +12,7 @@ fn judge(view: &View<'_>) -> Outcome {
     let message = attempt.message.clone().unwrap_or_else(|| "it did not say why".to_owned());
     let advice = match attempt.refusal {
         None => return Outcome::Irrelevant,
-        // Other rules report these refusals.
+        // The rules for refused and unanswered connections report these refusals.
         Some(Refusal::Refused | Refusal::Silent | Refusal::Unreachable | Refusal::NoPort) => {
             return Outcome::Irrelevant;
         }

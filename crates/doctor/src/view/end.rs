@@ -2,7 +2,7 @@ use super::{GroupUse, TaskUse, View, counted};
 use crate::recording::{Connection, Tcp};
 use units::{Bytes, Rate, Span};
 
-/// One end of a flow on this machine: its socket in every sample that has it.
+/// The local endpoint of a flow: the flow's socket in every sample that lists the socket.
 #[derive(Debug, Clone)]
 pub struct End<'a> {
     pub all: Vec<(Span, &'a Connection)>,

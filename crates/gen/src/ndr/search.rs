@@ -10,7 +10,7 @@ use crate::Frequency;
 ///
 /// For each measured load the search keeps the durations of good and bad trials, and decides as
 /// MLRsearch does. A load is an upper bound once the bad time exceeds the goal's share of bad time.
-/// It is a lower bound once even bad results in all the remaining time would not exceed that share.
+/// A load is a lower bound once bad results in all the remaining time would not exceed that share.
 #[derive(Debug, Clone)]
 pub struct Search {
     goals: Vec<Goal>,

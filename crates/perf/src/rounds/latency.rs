@@ -39,7 +39,7 @@ impl Latencies {
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
-        // Both histograms have the same bounds, so every value fits.
+        // The two histograms have the same bounds, so every value fits.
         let _ = self.histogram.add(&other.histogram);
         self.max = self.max.max(other.max);
     }

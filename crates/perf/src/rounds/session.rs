@@ -95,8 +95,8 @@ impl<'a> Session<'a> {
         control.send_cookie(&self.cookie)?;
         greeted(control, options.patience, self.stop)?;
         expect(control, State::ExchangeParameters, AGREEING)?;
-        // It does not matter how a stock server reacts to these parameters: the client then
-        // closes the session.
+        // An iperf3 server may react to these parameters in any way: the client then closes the
+        // session.
         let test = TestOptions {
             protocol: if options.kind.is_udp() { Protocol::Udp } else { Protocol::Tcp },
             amount: Amount::Time(options.time),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::LazyLock;
 
-/// One stream: `up` bytes from the initiator and `down` bytes in reply.
+/// The bytes of a stream: `up` from the initiator and `down` in reply.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Transfer {
     pub up: u64,

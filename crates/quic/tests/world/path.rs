@@ -24,7 +24,7 @@ pub struct Datagram {
     pub payload: BytesMut,
 }
 
-/// One direction of a path, with counts of the datagrams that enter and leave it.
+/// A direction of a path, with counts of the datagrams that enter and leave the direction.
 #[derive(Debug)]
 pub struct PathDirection {
     link: Link<Datagram>,

@@ -10,7 +10,7 @@ fn terminal_wide_and_narrow() {
     insta::assert_snapshot!("terminal_50", terminal::lines(&results(), 50, false));
 }
 
-/// One repeat of a cell failed, so its interval's coverage differs from the other cells'.
+/// A repeat of a cell failed, so the coverage of this cell's interval differs from other cells.
 #[test]
 fn intervals_of_different_coverage_fit_a_terminal_of_80_columns() {
     let mut results = results();

@@ -133,7 +133,7 @@ fn after_two_sacks_rack_waits_for_its_reordering_window() {
     script.write(4);
     assert_eq!(script.after(100).ack(0, &[(2, 4)]), [0; 0]);
     let (waited, sent) = script.timer();
-    // Both segments are lost; proportional rate reduction allows one retransmission for now.
+    // The two segments are lost; proportional rate reduction allows one retransmission for now.
     assert_eq!((waited, sent), (27, vec![0]));
     assert_eq!(script.after(100).ack(1, &[(2, 4)]), [1]);
 }

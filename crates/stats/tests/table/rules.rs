@@ -44,8 +44,8 @@ fn six_blocks_on_one_side_of_1_decide_and_five_do_not() {
     one_against[0].0 = Some(5.0);
     let undecided = only(row(&one_against));
     assert_eq!(undecided.verdict, Verdict::Undecided);
-    // One block of six is on the other side of 1, so two blocks of twelve are expected there. The
-    // exact interval of twelve blocks leaves two blocks out.
+    // The ratio of one block in six is on the other side of 1, so two blocks of twelve are expected
+    // there. The exact interval of twelve blocks leaves two blocks out.
     assert_eq!(undecided.more_blocks, Some(6));
 }
 
@@ -134,7 +134,7 @@ fn loud_rows_do_not_widen_the_interval_of_a_quiet_row() {
     }
 }
 
-/// One more run with the number of blocks that undecided rows name decides most of these rows.
+/// A further run with the number of blocks that undecided rows name decides most of these rows.
 #[test]
 fn the_named_number_of_blocks_decides_most_undecided_rows() {
     let effects = [1.12, 1.0, 1.15, 1.0, 1.12, 1.0];

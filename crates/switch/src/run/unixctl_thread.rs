@@ -94,7 +94,7 @@ impl UnixctlThread {
         if client.out.is_stuck() {
             return Ok(false);
         }
-        // One reply at a time: a client must read a reply before it gets the next.
+        // A client must read a reply before the thread sends the next reply.
         if client.out.waiting() > 0 {
             return Ok(true);
         }
