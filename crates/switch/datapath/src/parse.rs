@@ -48,8 +48,8 @@ pub(super) fn parse_over(frame: &[u8], key: &mut Key, layout: &mut Layout, is_us
 /// Parses a usual frame: untagged IPv4 without options and fragments that carries TCP or UDP.
 /// Returns `None` for any other frame and for a malformed frame; writes nothing then.
 ///
-/// The function stores the layout field by field. A wider store followed by a narrower load would be fast,
-/// but a wider load after narrow stores stalls the processor.
+/// The function stores the layout field by field. A wider store followed by a narrower load would
+/// be fast, but a wider load after narrow stores stalls the processor.
 #[inline]
 fn parse_common(frame: &[u8], key: &mut Key, layout: &mut Layout) -> Option<()> {
     let head = frame.first_chunk::<42>()?;
