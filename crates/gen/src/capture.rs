@@ -58,7 +58,6 @@ impl Capture {
         })
     }
 
-    /// Returns a capture that code makes; its name is that of TRex's capture of the same traffic.
     pub fn built_in(name: &str) -> Option<Self> {
         builtin::capture(name.rsplit('/').next().unwrap_or(name))
     }
@@ -68,7 +67,6 @@ impl Capture {
     }
 }
 
-/// Reads a regular file; a file of more than `longest` bytes is an error.
 pub(crate) fn read(path: &Path, longest: u64) -> Result<Vec<u8>, GenError> {
     let file = || path.display().to_string();
     let unreadable = |reason| GenError::Unreadable { file: file(), reason };

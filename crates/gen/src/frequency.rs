@@ -17,7 +17,6 @@ impl Frequency {
         Self(if events.is_finite() { events.max(0.0) } else { 0.0 })
     }
 
-    /// As [`Self::per_second`], for constants.
     pub(crate) const fn of(events: f64) -> Self {
         Self(events)
     }

@@ -43,7 +43,6 @@ pub enum Kind {
     Noise,
 }
 
-/// The addresses that frames carry.
 #[derive(Debug, Clone)]
 pub struct Addresses {
     /// The MAC addresses of source and destination.
@@ -55,7 +54,6 @@ pub struct Addresses {
     pub udp_port: u16,
 }
 
-/// An endless source of malformed frames.
 #[derive(Debug)]
 pub struct Malformed {
     bases: Bases,
@@ -108,14 +106,12 @@ impl Malformed {
         Self { bases: Bases::of(addresses), random, cut: (0, 0), longest }
     }
 
-    /// Replaces `frame` by the next frame.
     pub fn write_next(&mut self, frame: &mut Vec<u8>) -> Kind {
         let kind = self.random.one_of(&Kind::ALL);
         self.write(kind, frame);
         kind
     }
 
-    /// Replaces `frame` by the next frame of this kind.
     pub fn write(&mut self, kind: Kind, frame: &mut Vec<u8>) {
         frame.clear();
         if kind == Kind::Cut {
@@ -145,7 +141,6 @@ impl Malformed {
     }
 }
 
-/// A stream of random numbers.
 #[derive(Debug)]
 struct Random {
     state: u64,

@@ -178,7 +178,6 @@ fn discovery(
     frame
 }
 
-/// True for an ARP frame.
 pub fn is_arp(frame: &[u8]) -> bool {
     word(frame, MAC_HEADER - 2) == Some(ARP)
 }

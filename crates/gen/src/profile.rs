@@ -23,7 +23,6 @@ use units::Span;
 
 use crate::Frequency;
 
-/// A profile after all checks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
     /// How long to send, unless the caller says otherwise.
@@ -43,7 +42,6 @@ pub struct Profile {
     pub notes: Vec<String>,
 }
 
-/// A range of addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pool {
     pub name: String,
@@ -57,7 +55,6 @@ pub struct Pool {
     pub udp_aging: Span,
 }
 
-/// The order in which addresses of a pool are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Distribution {
     Sequential,
@@ -65,7 +62,6 @@ pub enum Distribution {
     Normal,
 }
 
-/// The first 96 bits of the addresses of clients and servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv6Prefixes {
     pub clients: [u16; 6],
@@ -88,7 +84,6 @@ pub enum AddressesInMac {
 pub struct Template {
     /// The template's line in the profile, for messages.
     pub line: usize,
-    /// The capture's file.
     pub name: String,
     /// New flows a second.
     pub flows: Frequency,
@@ -133,7 +128,6 @@ pub struct PayloadEdit {
     /// Offset from the start of the transport's payload.
     pub offset: usize,
     pub content: EditContent,
-    /// The number of 32-bit words.
     pub words: usize,
     /// The bits of each word that change.
     pub mask: u32,
@@ -153,7 +147,6 @@ impl Profile {
 }
 
 impl Pool {
-    /// Returns the number of addresses in the pool.
     pub fn size(&self) -> u64 {
         u64::from(u32::from(self.last)) - u64::from(u32::from(self.first)) + 1
     }

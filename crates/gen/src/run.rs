@@ -26,7 +26,6 @@ use live::Live;
 use receive::Receiver;
 use send::{PartOutcome, Sender, Source};
 
-/// The packets to send, the duration, and the number of threads.
 #[derive(Debug, Clone)]
 pub struct Job {
     pub plan: Arc<Plan>,
@@ -61,7 +60,6 @@ pub struct Probe {
     pub lanes: Vec<usize>,
 }
 
-/// The counts of a run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub lanes: Vec<LaneCounts>,
@@ -83,7 +81,6 @@ pub struct Outcome {
     pub error: Option<String>,
 }
 
-/// The counts of a second of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Second {
     pub planned: f64,
@@ -120,17 +117,14 @@ impl Outcome {
         }
     }
 
-    /// Returns the number of packets lost because a device's ring was full.
     pub fn ring_full(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.ring_full).sum()
     }
 
-    /// Returns the number of times that a receiving port may have been full.
     pub fn sink_full(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.sink_full).sum()
     }
 
-    /// Returns the number of packets that this machine dropped on the receiving side.
     pub fn sink_drops(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.sink_drops).sum()
     }

@@ -41,7 +41,6 @@ pub struct Traffic {
     next: Option<Next>,
 }
 
-/// A packet that [`Traffic::take`] wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Departure {
     pub at: Time,

@@ -298,7 +298,6 @@ fn invalid_frames_are_counted_and_hide_no_packet() {
                 6 => lie[12..].chunks_mut(4).for_each(|tag| {
                     tag.copy_from_slice(&[0x81, 0, 0, 0][..tag.len()]);
                 }),
-                // A meaningless pattern of bytes.
                 _ => lie.iter_mut().enumerate().for_each(|(at, byte)| {
                     *byte = (number as usize * 31 + at * 17) as u8 & !1;
                 }),

@@ -14,7 +14,6 @@ use units::{Bytes, Span, Time};
 const ADDRESSES: LaneAddresses =
     LaneAddresses { source: [2, 0, 0, 0, 0, 1], destination: [2, 0, 0, 0, 0, 2], vlan: None };
 
-/// Runs a profile of `rate` packets a second by one thread on one CPU.
 fn run_on_one_cpu(
     mut lanes: Vec<Lane>,
     rate: f64,
@@ -106,7 +105,6 @@ fn the_first_packet_leaves_after_the_ports_were_emptied() {
 /// The times of the first receiving call and of the first sending call.
 type Times = Arc<Mutex<[Option<Instant>; 2]>>;
 
-/// A port that notes the times of its first calls.
 #[derive(Debug)]
 struct Watched(Times);
 
@@ -138,7 +136,6 @@ impl Port for Watched {
     }
 }
 
-/// A port that always has frames.
 #[derive(Debug)]
 struct Flood;
 

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use generator::{LaneAddresses, Plan, PlanOptions, Traffic};
 use units::{Span, Time};
 
-/// A profile, the name of TRex's recording, and the intended differences.
 struct Case {
     profile: &'static str,
     recording: &'static str,

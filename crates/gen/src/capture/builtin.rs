@@ -20,7 +20,6 @@ pub(crate) fn udp_frame(size: Bytes) -> Capture {
     Conversation::udp(UDP_PORT).sends(End::Client, "", payload).capture()
 }
 
-/// Returns a capture of a TCP connection over which the client sends `bytes` bytes.
 pub(crate) fn tcp_conversation(bytes: usize) -> Capture {
     Conversation::tcp(80).sends(End::Client, "", bytes).capture()
 }
@@ -118,7 +117,6 @@ fn packets(count: usize, size: usize) -> Capture {
         .capture()
 }
 
-/// Returns a media stream over UDP: the client sends `count` packets, 10 ms apart.
 fn stream(count: usize, payload: usize) -> Capture {
     (0..count)
         .fold(Conversation::udp(5004), |conversation, _| {
@@ -248,7 +246,6 @@ fn rtsp() -> Capture {
         .capture()
 }
 
-/// Returns a video call, with media in both directions.
 fn video() -> Capture {
     (0..60)
         .fold(Conversation::udp(5004), |conversation, _| {

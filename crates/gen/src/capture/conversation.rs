@@ -4,7 +4,6 @@ use wire::headers::{MAC_HEADER, TCP, UDP};
 
 use super::{Capture, CapturedPacket};
 
-/// Writes the packets of one connection as a capture.
 #[derive(Debug)]
 pub(super) struct Conversation {
     protocol: u8,
@@ -16,7 +15,6 @@ pub(super) struct Conversation {
     packets: Vec<CapturedPacket>,
 }
 
-/// The end that sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Client,
@@ -28,7 +26,6 @@ impl Conversation {
         Self::new(UDP, port)
     }
 
-    /// Starts a TCP connection to `port` with the handshake.
     pub(super) fn tcp(port: u16) -> Self {
         let mut this = Self::new(TCP, port);
         this.segment(End::Client, SYN, &[]);

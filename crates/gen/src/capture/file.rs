@@ -75,7 +75,6 @@ impl CaptureWriter {
         self.flush()
     }
 
-    /// Writes the buffered bytes.
     pub(crate) fn flush(&mut self) -> Result<(), GenError> {
         let flushed = self.file.flush();
         flushed.map_err(|reason| GenError::Unwritable { file: self.name.clone(), reason })
@@ -85,7 +84,6 @@ impl CaptureWriter {
 /// Maximum length of a frame of a capture: a jumbo frame of 9216 bytes with tags.
 pub(super) const LONGEST_FRAME: usize = 9216 + 18;
 const MOST_PACKETS: usize = 200_000;
-/// The mode of a new file, within the umask.
 const READABLE: u32 = 0o666;
 
 #[cfg(test)]

@@ -108,14 +108,12 @@ pub(super) fn seal_ipv4(frame: &mut [u8], at: usize) {
     put(frame, at + 10, Sum::of(&frame[at..end]).checksum());
 }
 
-/// Writes a number in network order at `at`, if the frame is long enough.
 pub(super) fn put(frame: &mut [u8], at: usize, value: u16) {
     if let Some(place) = frame.get_mut(at..at + 2) {
         place.copy_from_slice(&value.to_be_bytes());
     }
 }
 
-/// Returns the frame with these addresses and ports, and with valid checksums.
 fn addressed(frame: &[u8], addresses: &Addresses) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let Some(layout) = Layout::parse(&frame) else { return frame };
@@ -158,7 +156,6 @@ fn first(capture: &crate::Capture) -> Vec<u8> {
     capture.packets.first().map(|packet| packet.bytes.clone()).unwrap_or_default()
 }
 
-/// Returns the frame of a connection's first TCP data segment.
 fn data_segment() -> Vec<u8> {
     let capture = tcp_conversation(TCP_DATA);
     let longest = capture.packets.iter().max_by_key(|packet| packet.bytes.len());

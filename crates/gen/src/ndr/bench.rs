@@ -18,7 +18,6 @@ pub struct Bench {
     pub back_to_back: bool,
 }
 
-/// The results for one size of frames.
 #[derive(Debug, Clone)]
 pub struct SizeResult {
     pub goals: Vec<GoalResult>,
@@ -40,11 +39,9 @@ pub struct SizeResult {
     pub foreign: u64,
     /// Number of distinct packets that arrived.
     pub received: u64,
-    /// The reason why the test ended without results for all goals.
     pub stopped: Option<Stop>,
 }
 
-/// The highest load of a test.
 #[derive(Debug, Clone, Copy)]
 struct Calibrated {
     highest: Frequency,
@@ -122,7 +119,6 @@ pub struct BackToBack {
     pub buffer: Span,
 }
 
-/// Progress of a test, for a person who waits.
 #[derive(Debug)]
 pub enum Event<'a> {
     Trial(&'a Trial),
@@ -298,9 +294,8 @@ impl Bench {
 
     /// Determines the highest load: the user's, or the rate that the generator reaches.
     ///
-    /// Packets that a slow device's full ring refused count too: otherwise the device's limit would
-    /// pass for the generator's. Refused packets cost the generator less than others, so the result
-    /// also holds the rate that the device took.
+    /// Packets that a full device ring refused count, too; otherwise the device's limit would pass
+    /// for the generator's.
     fn highest(&self, tester: &mut dyn Tester) -> Result<Calibrated, GenError> {
         if let Some(highest) = self.highest {
             return Ok(Calibrated { highest, limited: false, taken: None });
@@ -325,7 +320,6 @@ impl Bench {
         Ok(Calibrated { highest: best.times(SAFE), limited: true, taken })
     }
 
-    /// Returns the minimum duration of a final trial over all goals.
     fn shortest_trial(&self) -> Span {
         let trials = self.goals.iter().map(|goal| goal.final_trial);
         trials.fold(Span::from_secs(1), Span::min)
@@ -376,7 +370,6 @@ impl GoalResult {
         }
     }
 
-    /// True if the generator limits the result, not the device.
     pub(super) fn is_limited(&self) -> bool {
         matches!(self.verdict, Verdict::GeneratorLimited { .. })
     }

@@ -70,7 +70,6 @@ impl Goal {
     }
 }
 
-/// The numbers of a goal, or of a step on the way to the goal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Target {
     pub(super) loss: f64,

@@ -7,7 +7,6 @@ use super::search::{GoalResult, Verdict};
 use super::tester::Invalid;
 use crate::Frequency;
 
-/// Returns the result of each frame size as lines for a terminal.
 pub fn text(results: &[(String, SizeResult)]) -> String {
     let mut out = String::new();
     for (name, result) in results {
@@ -105,7 +104,6 @@ pub fn markdown(results: &[(String, SizeResult)], environment: &[(String, String
     out
 }
 
-/// Returns all results as one JSON document.
 pub fn json(results: &[(String, SizeResult)]) -> Value {
     let sizes: Vec<Value> = results.iter().map(|(name, result)| size(name, result)).collect();
     json!({
@@ -178,7 +176,6 @@ fn size(name: &str, result: &SizeResult) -> Value {
     })
 }
 
-/// Returns a goal's verdict as text.
 pub(super) fn verdict(goal: &GoalResult) -> String {
     let is_lossless = goal.goal.loss.is_zero();
     match goal.verdict {

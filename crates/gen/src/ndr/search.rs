@@ -71,7 +71,6 @@ struct Measured {
 pub struct Observed {
     /// The rate that the generator sent: less than the load by up to the generator's tolerance.
     pub offered: Frequency,
-    /// The lost share of the sent packets.
     pub loss: f64,
     pub forwarded: Frequency,
 }
@@ -99,7 +98,6 @@ impl Search {
         }
     }
 
-    /// Returns the results of the goals decided so far.
     pub fn results(&self) -> &[GoalResult] {
         &self.results
     }
@@ -117,8 +115,8 @@ impl Search {
         self.lowest = self.lowest.max(lowest.events().min(self.highest));
     }
 
-    /// Limits the search to this load because the generator reaches no more, but not below the
-    /// highest lower bound that the generator has kept. Returns the highest load from now on.
+    /// Lowers the highest load to the generator's rate, but not below the highest lower bound that
+    /// the generator has kept. Returns the new highest load.
     pub fn limit(&mut self, load: Frequency) -> Frequency {
         if load.events() <= self.highest {
             let kept = self.open_target().and_then(|target| self.bounds(&target).0);
@@ -145,7 +143,6 @@ impl Search {
         }
     }
 
-    /// Returns the target whose load the search is deciding.
     fn open_target(&self) -> Option<Target> {
         let (_, number) = self.open?;
         self.goals.get(self.current)?.targets().get(number).copied()
@@ -181,7 +178,6 @@ impl Search {
         Step::Done
     }
 
-    /// Takes the result of a valid trial.
     pub fn record(&mut self, load: Frequency, duration: Span, observed: Observed) {
         let load = load.events();
         let measured = Measured {
@@ -290,15 +286,14 @@ impl Search {
         (lower, upper)
     }
 
-    /// Returns the mean rate that the device forwarded at a load.
     fn forwarded_at(&self, load: f64) -> f64 {
         let Some(known) = self.loads.iter().find(|known| known.load == load) else { return load };
         let sum: f64 = known.trials.iter().map(|trial| trial.forwarded).sum();
         sum / known.trials.len().max(1) as f64
     }
 
-    /// Returns the conditional throughput: the load less the loss. It leaves out the worst trials
-    /// that the goal's share of bad time permits.
+    /// Returns the conditional throughput of MLRsearch: the load less the loss, without the worst
+    /// trials that the goal's share of bad time permits.
     fn forwarded(&self, load: f64, target: &Target) -> f64 {
         let by_loss = |a: &Measured, b: &Measured| a.loss.total_cmp(&b.loss);
         let trial = self.typical(load, target, by_loss, |_| true);
@@ -384,7 +379,6 @@ fn split(lower: f64, upper: f64, width: f64) -> f64 {
 }
 
 const ROUNDING: f64 = 1e-9;
-/// Smallest factor of a step down.
 const SMALLEST_STEP: f64 = 0.25;
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use super::search::Observed;
 use crate::run::{self, Job, Lane, LateAfter, Outcome, Pace, StreamCounts};
 use crate::{Frequency, GenError, Plan};
 
-/// The result of one trial.
 #[derive(Debug, Clone)]
 pub struct Trial {
     pub load: Frequency,
@@ -34,7 +33,6 @@ pub struct Trial {
     pub latency: Histogram<u64>,
 }
 
-/// Reasons why a trial is invalid.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Invalid {
     /// The generator sent too few packets.
@@ -52,16 +50,14 @@ pub enum Invalid {
     Busy { gap: Span, waited: Span },
 }
 
-/// Offers a load to a device.
 pub trait Tester {
     fn trial(&mut self, load: Frequency, duration: Span) -> Result<Trial, GenError>;
 }
 
-/// Trials over the generator's ports.
 #[derive(Debug)]
 pub struct PortTester<'a> {
     pub lanes: &'a mut [Lane],
-    /// The plan of the packets. Every packet carries a stamp.
+    /// The plan of the packets, all of which carry a stamp.
     pub plan: Arc<Plan>,
     pub threads: usize,
     pub cancel: Arc<AtomicBool>,
@@ -110,7 +106,6 @@ impl Tester for PortTester<'_> {
 }
 
 impl Trial {
-    /// Returns the share of the sent packets that did not arrive in time.
     pub fn loss(&self) -> f64 {
         let in_time = self.received.saturating_sub(self.late);
         match self.sent {
@@ -130,7 +125,6 @@ impl Trial {
         Observed { offered, loss: self.loss(), forwarded: self.forwarded() }
     }
 
-    /// Returns the rate of the packets that the device forwarded in time.
     pub fn forwarded(&self) -> Frequency {
         let in_time = self.received.saturating_sub(self.late);
         Frequency::per_second(in_time as f64 / self.duration.secs_f64().max(1e-9))
@@ -247,10 +241,9 @@ fn stalled(duration: Span, outcome: &Outcome, waited: Span) -> Option<Invalid> {
     (waited > bound).then_some(Invalid::Busy { gap, waited })
 }
 
-/// Returns the maximum delay after a trial's end at which a packet still counts. A device whose
-/// queue grows forwards less than its load, even if it loses nothing in a short trial: its later
-/// packets count as lost. The delay's share of the trial equals the width of the bounds, so that
-/// the error is no larger.
+/// Returns the delay after a trial's end up to which a packet still counts: the share of the trial
+/// that equals the width of the bounds. Later packets count as lost, because a device whose queue
+/// grows forwards less than its load.
 fn grace(duration: Span) -> Span {
     Span::from_secs_f64(duration.secs_f64() * run::TOLERANCE).max(SHORTEST_GRACE)
 }
@@ -297,7 +290,6 @@ mod tests {
         }
     }
 
-    /// If only trials with loss were invalid, a search would repeat them until one has no loss.
     #[test]
     fn a_trial_on_a_busy_machine_is_invalid_with_and_without_loss() {
         let is_busy = |received, gap, waited| {

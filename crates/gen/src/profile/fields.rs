@@ -58,7 +58,6 @@ impl<'a> Fields<'a> {
         number(node, key, mistakes)
     }
 
-    /// Reads a whole number from 0 to `most`.
     pub(super) fn whole(
         &mut self,
         key: &'static str,
@@ -80,7 +79,6 @@ impl<'a> Fields<'a> {
         truth
     }
 
-    /// Reads a number of microseconds.
     pub(super) fn micros(&mut self, key: &'static str, mistakes: &mut Mistakes) -> Option<Span> {
         let node = self.find(key)?;
         micros(node, key, mistakes)

@@ -1,6 +1,5 @@
 use std::fmt;
 
-/// All mistakes in a file, in the order of its lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistakes {
     file: String,
@@ -25,7 +24,6 @@ impl Mistakes {
         self.found.is_empty()
     }
 
-    /// Returns line and message of each mistake.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &str)> {
         self.found.iter().map(|(line, message)| (*line, message.as_str()))
     }

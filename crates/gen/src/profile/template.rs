@@ -141,7 +141,6 @@ fn plugin(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Option<Plugin> {
     })
 }
 
-/// Describes the part of TRex's plug-in that this generator lacks.
 fn not_done(plugin: Plugin) -> &'static str {
     match plugin {
         Plugin::Rtsp => {

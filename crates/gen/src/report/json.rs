@@ -5,7 +5,6 @@ use super::table::missed;
 use crate::Plan;
 use crate::run::{LaneCounts, Outcome, StreamCounts};
 
-/// Returns the results of a run as one JSON document.
 pub fn document(plan: &Plan, multiplier: f64, outcome: &Outcome) -> Value {
     let (sent, received) = (outcome.sent(), outcome.received());
     json!({
@@ -39,7 +38,6 @@ pub fn document(plan: &Plan, multiplier: f64, outcome: &Outcome) -> Value {
     })
 }
 
-/// Returns the JSON document of a run that was only planned and sent nothing.
 pub fn planned(plan: &Plan, multiplier: f64, duration: Span) -> Value {
     let packets = plan.packet_rate(multiplier);
     json!({

@@ -141,7 +141,6 @@ pub fn summary(outcome: &Outcome) -> String {
     out
 }
 
-/// Formats the sent packets, their rates, and the packets that did not arrive.
 fn answer(outcome: &Outcome) -> String {
     let span = outcome.actual.secs_f64().max(1e-9);
     let (sent, received) = (outcome.sent(), outcome.received());
@@ -259,5 +258,4 @@ fn human(value: f64, unit: &str) -> String {
     format!("{scaled:10.2} {prefix}{unit}")
 }
 
-/// Selects a count of a port.
 type Count = fn(&LaneCounts) -> u64;

@@ -16,7 +16,6 @@ use super::spec::{PortKind, PortSpec};
 use crate::capture::CaptureWriter;
 use crate::{GenError, LaneAddresses, neighbour};
 
-/// A port of the generator, open for sending and receiving.
 #[derive(Debug)]
 pub struct Lane {
     name: String,
@@ -115,7 +114,6 @@ impl Lane {
         self.addresses
     }
 
-    /// True if the port can receive.
     pub fn receives(&self) -> bool {
         matches!(self.kind, Kind::Interface { .. } | Kind::Shared(_) | Kind::Duplex { .. })
     }
@@ -311,7 +309,6 @@ impl Lane {
         }
     }
 
-    /// Returns the error for packets whose payload is too long for the port.
     pub(super) fn too_long(&self, bytes: usize, payload: usize) -> GenError {
         let place = self.name.strip_prefix("xdp:").unwrap_or(&self.name);
         let command = match place.split_once(':') {
@@ -335,7 +332,6 @@ impl Lane {
         }
     }
 
-    /// Asks for the MAC address of the gateway.
     fn resolve(
         &mut self,
         own: IpAddr,
@@ -390,7 +386,6 @@ fn go_on(cancel: &AtomicBool) -> Result<(), GenError> {
     if cancel.load(Ordering::Relaxed) { Err(GenError::Cancelled) } else { Ok(()) }
 }
 
-/// Waits for the peer of a port that needs one.
 fn with_peer(
     port: impl DuplexPort + 'static,
     cancel: &AtomicBool,

@@ -4,7 +4,6 @@ use units::Span;
 
 use super::Job;
 
-/// The counts of one port.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LaneCounts {
     pub name: String,
@@ -30,7 +29,6 @@ pub struct LaneCounts {
     pub housekeeping: u64,
 }
 
-/// The counts so far.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub elapsed: Span,
@@ -38,7 +36,6 @@ pub struct Snapshot {
     pub lanes: Vec<LaneCounts>,
     pub opened: u64,
     pub active: u64,
-    /// The time that the sending threads were busy.
     pub busy: Span,
 }
 

@@ -27,7 +27,6 @@ pub(super) struct Receiver<'a> {
     batch: Vec<Frame>,
 }
 
-/// The state of one lane.
 struct Progress {
     has_failed: bool,
     /// The lane's `sink_drops` before the run.

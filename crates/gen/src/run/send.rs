@@ -31,7 +31,6 @@ pub(super) struct Source {
     pub(super) counts: bool,
 }
 
-/// A sending thread.
 pub(super) struct Sender {
     sources: Vec<Source>,
     lanes: Vec<Outlet>,
@@ -39,7 +38,6 @@ pub(super) struct Sender {
     every_busy: Span,
 }
 
-/// The packets collected for one port.
 struct Outlet {
     sender: LaneSender,
     /// True if packets for which a device has no room are dropped, as on a network card.
@@ -351,7 +349,6 @@ impl Outlet {
     }
 }
 
-/// The counts of one thread.
 struct Account {
     duration: Span,
     expected: f64,
@@ -403,7 +400,6 @@ impl Account {
         &mut self.seconds[number]
     }
 
-    /// Counts a planned packet.
     #[inline]
     fn planned_at(&mut self, at: Span) {
         if at >= self.recent_until || at < self.recent_from {
@@ -414,7 +410,6 @@ impl Account {
         self.recent += 1;
     }
 
-    /// Adds the recent planned packets to their second.
     fn settle(&mut self) {
         let recent = std::mem::take(&mut self.recent) as f64;
         if recent > 0.0 {

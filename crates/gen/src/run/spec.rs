@@ -46,7 +46,6 @@ impl PortSpec {
         place(own).is_some_and(|own| place(other) == Some(own))
     }
 
-    /// True if the port drives another process's virtio device.
     #[must_use]
     pub fn is_virtio(&self) -> bool {
         matches!(self.kind, PortKind::Vhost { .. })

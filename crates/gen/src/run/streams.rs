@@ -21,7 +21,6 @@ pub struct StreamCounts {
     pub returned: u64,
     /// Packets that arrived too long after the end of the run.
     pub late: u64,
-    /// The maximum time between two arrivals.
     pub longest_gap: Span,
     /// The mean difference of consecutive transit times (RFC 3550 section 6.4.1).
     pub jitter: Span,
@@ -56,7 +55,6 @@ impl StreamCounts {
         }
     }
 
-    /// Returns the number of distinct packets that arrived.
     pub fn unique(&self) -> u64 {
         self.received.saturating_sub(self.duplicates).saturating_sub(self.too_late)
     }

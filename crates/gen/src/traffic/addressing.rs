@@ -33,7 +33,6 @@ impl FromStr for Addressing {
     }
 }
 
-/// The addresses of one template's flows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Addresses {
     clients: Range,
@@ -79,7 +78,6 @@ pub(super) struct FlowRun {
     server_step: u32,
 }
 
-/// The addresses of one flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Tuple {
     pub(super) client: u32,
@@ -225,7 +223,6 @@ impl Addresses {
 }
 
 impl FlowRun {
-    /// A run without flows.
     pub(super) const NONE: Self = Self {
         next: Tuple { client: 0, server: 0, client_port: 0, pair: 0 },
         left: 0,
@@ -233,7 +230,6 @@ impl FlowRun {
         server_step: 0,
     };
 
-    /// Returns the next flow; `None` if the run is over.
     #[inline(always)]
     pub(super) fn take(&mut self) -> Option<Tuple> {
         self.left = self.left.checked_sub(1)?;

@@ -15,7 +15,6 @@ pub(super) struct Connections<'a> {
     first: Option<(End, End)>,
 }
 
-/// A packet's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) connection: usize,
@@ -99,7 +98,6 @@ impl<'a> Connections<'a> {
     }
 }
 
-/// Returns protocol, source and destination of an IP packet.
 fn ends(frame: &[u8], layout: &Layout) -> Option<(u8, End, End)> {
     let at = layout.network_offset;
     let (sources, len) = match layout.network {

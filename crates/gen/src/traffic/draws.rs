@@ -16,7 +16,6 @@ pub(super) struct Draw {
     pub(super) server: u64,
 }
 
-/// The windows of one template.
 #[derive(Debug, Clone, Copy)]
 struct Drawer {
     /// Start of the first flow in seconds, for a multiplier of 1.
@@ -53,7 +52,6 @@ impl Draws {
         Self { drawers: drawers.collect(), pairs: pairs.max(1) }
     }
 
-    /// True if no other template draws from this template's pools.
     pub(super) fn is_alone(&self, template: usize) -> bool {
         self.drawers[template].is_alone
     }

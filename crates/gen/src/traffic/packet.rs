@@ -64,7 +64,6 @@ struct Edit {
     mask: u32,
 }
 
-/// The settings of a run that shape packets.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     pub(super) tagged: bool,
@@ -298,7 +297,6 @@ fn kept_addresses(header: &[u8]) -> [Option<u32>; 2] {
     [long(12).filter(|source| *source == 0), long(16).filter(is_group)]
 }
 
-/// Returns the first 96 bits of the addresses of an IPv6 header.
 fn captured_prefixes(header: &[u8], from_client: bool) -> Ipv6Prefixes {
     let prefix = |at: usize| {
         std::array::from_fn(|word| wire::headers::word(header, at + 2 * word).unwrap_or(0))

@@ -6,7 +6,6 @@ use super::packet::{PacketTemplate, Shape, compile, ports_of};
 use crate::profile::{AddressesInMac, Ipv6Prefixes, Profile};
 use crate::{Capture, Frequency, GenError};
 
-/// A profile with its captures, ready to be sent.
 #[derive(Debug)]
 pub struct Plan {
     templates: Vec<PlannedTemplate>,
@@ -18,7 +17,6 @@ pub struct Plan {
     notes: Vec<String>,
 }
 
-/// The MAC addresses of a port and of its next hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LaneAddresses {
     pub source: [u8; 6],
@@ -29,7 +27,6 @@ pub struct LaneAddresses {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PlanOptions {
     pub addressing: Addressing,
-    /// Send IPv6 packets.
     pub ipv6: bool,
     /// Write a [`Stamp`](super::Stamp) into every packet.
     pub stamped: bool,
@@ -116,7 +113,6 @@ impl Plan {
         })
     }
 
-    /// Remarks for the user.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -125,12 +121,10 @@ impl Plan {
         &self.lanes
     }
 
-    /// Returns the length of the longest packet.
     pub fn longest(&self) -> usize {
         self.packets().map(PacketTemplate::len).max().unwrap_or(0)
     }
 
-    /// True if the packets have a VLAN tag.
     pub fn is_tagged(&self) -> bool {
         self.tagged
     }
@@ -184,7 +178,6 @@ impl Plan {
         Rate::from_bits_per_second(bits as u64)
     }
 
-    /// Returns the mean length of a packet.
     pub fn mean_size(&self) -> Bytes {
         let packets = self.packet_rate(1.0).events();
         let bits = self.bit_rate(1.0).bits_per_second() as f64;
@@ -210,7 +203,6 @@ impl Plan {
         (most(Addresses::clients) * pairs, most(Addresses::servers) * pairs)
     }
 
-    /// Returns the first client and the first server of the first template.
     pub fn first_pair(&self) -> Option<(std::net::Ipv4Addr, std::net::Ipv4Addr)> {
         self.templates.first().map(|template| template.addresses.first_pair())
     }

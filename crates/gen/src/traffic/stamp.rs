@@ -11,7 +11,6 @@ pub struct Stamp {
     pub sent: Time,
 }
 
-/// The offsets of a stamp in a packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StampPlace {
     pub(super) at: usize,

@@ -15,7 +15,6 @@ pub(super) struct Starts {
     interval: f64,
 }
 
-/// The start of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) template: usize,

@@ -332,8 +332,7 @@ impl Tester for Lossy {
     }
 }
 
-/// The loss is not rare in short trials either: the lowest load is so high that they have enough
-/// packets.
+/// Short trials have enough packets to show this loss, because the search raises the lowest load.
 #[test]
 fn random_loss_leaves_no_lossless_rate_in_short_trials() {
     let brief = |millis| Goal {
@@ -380,7 +379,6 @@ fn a_test_whose_every_second_trial_is_invalid_ends_with_the_count_of_invalid_tri
     assert!(told.contains("Free this machine's CPUs"), "{told}");
 }
 
-/// A port without a peer.
 struct Alone;
 
 impl Tester for Alone {

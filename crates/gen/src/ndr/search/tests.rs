@@ -1,7 +1,6 @@
 use super::*;
 use units::Share;
 
-/// A model of a device: its capacity, its random loss, and its irregularities.
 struct Device {
     capacity: f64,
     random_loss: f64,
