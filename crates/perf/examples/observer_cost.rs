@@ -116,7 +116,6 @@ fn round(
     })
 }
 
-/// The server: reads all data, and echoes the probes.
 struct EchoServer {
     ip: IpAddr,
     tcp: u16,

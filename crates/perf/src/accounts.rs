@@ -39,7 +39,6 @@ pub enum Padding {
     Pkcs1,
 }
 
-/// A server's users, and the private key that decrypts their tokens.
 #[derive(Debug, Clone)]
 pub struct Accounts {
     /// The server reads this file again for each client, as iperf3 does.

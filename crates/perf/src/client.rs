@@ -43,7 +43,6 @@ pub fn run(
     outcome
 }
 
-/// Returns an error if the client sends and its kernel lacks the requested congestion control.
 fn check_algorithm(test: &TestOptions) -> Result<(), PerfError> {
     let Some(name) = test.congestion.as_ref().filter(|_| test.protocol == Protocol::Tcp) else {
         return Ok(());
@@ -57,7 +56,6 @@ fn check_algorithm(test: &TestOptions) -> Result<(), PerfError> {
         .map_err(|refused| PerfError::Usage(refused.to_string()))
 }
 
-/// This side of a control connection to a server that waits for the parameters.
 #[derive(Debug)]
 struct Client<'a> {
     options: &'a ClientOptions,
@@ -168,7 +166,7 @@ impl<'a> Client<'a> {
         let mut control = self.patient(patience.min(self.options.receive_timeout))?;
         control.send_state(State::TestEnd)?;
         expect(&mut control, State::ExchangeResults, ENDING)?;
-        // A server draws no series of the streams that its clients send.
+        // A server shows no series of its receiving streams, so the client sends none.
         let additions = if peer_is_weir { Additions::Ours } else { Additions::Nothing };
         control.send_json(&account.results(additions))?;
         let results = control.receive_json(LONGEST, "sending its results")?;
@@ -218,7 +216,6 @@ impl<'a> Client<'a> {
         *probes && *probe_cost && test.protocol == Protocol::Tcp
     }
 
-    /// Returns the control connection's round-trip time.
     fn round_trip(&self) -> Span {
         let info = probe::tcp::of_socket(self.control.socket());
         info.ok().and_then(|info| info.rtt).unwrap_or_default()

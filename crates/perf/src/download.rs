@@ -7,7 +7,6 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// The file to fetch, and its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Download {
     pub from: SocketAddr,
@@ -25,7 +24,6 @@ pub struct Download {
 pub struct Downloaded {
     pub status: u16,
     pub body: Bytes,
-    /// See [`Checksum`].
     pub checksum: u64,
     pub connected: Span,
     pub first_byte: Span,
@@ -201,7 +199,6 @@ impl Checksum {
     }
 }
 
-/// Reads from the socket; checks the deadline and `stop` between reads.
 struct Reader<'a, S> {
     from: &'a Download,
     begun: Instant,

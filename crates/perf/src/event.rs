@@ -14,7 +14,6 @@ pub trait Audience {
 
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// The server waits for clients.
     Listening(&'a Listening),
     /// The connection is open and the test is agreed.
     Started(&'a Started),
@@ -34,7 +33,6 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Stops when `flag` becomes true.
     pub fn on(flag: Arc<AtomicBool>) -> Self {
         Self { flag, outer: None }
     }

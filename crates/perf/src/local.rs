@@ -31,7 +31,6 @@ pub enum Over {
 
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
-    /// The path of this program.
     pub program: PathBuf,
     pub over: Over,
     /// Size of a message in a latency test, or of a read and a write in a bandwidth test.

@@ -29,7 +29,6 @@ use tally::Tally;
 use tcp::TcpSampler;
 use units::{Bytes, Span, Time};
 
-/// Selects the measurements.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Keep series, sample between the intervals, and probe the latency. If false, the observer
@@ -48,7 +47,6 @@ pub struct Plan {
     pub cost_settings: Option<CostSettings>,
 }
 
-/// How the latency probe measures round trips.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LatencyPlan {
     pub peer: IpAddr,
@@ -69,7 +67,6 @@ pub struct EchoOffer {
     pub token: echo::Token,
 }
 
-/// A data stream's socket and its count of bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamSocket<'a> {
     pub id: u32,
@@ -81,7 +78,6 @@ pub struct StreamSocket<'a> {
     pub bytes: Bytes,
 }
 
-/// Result of [`Observer::interval`].
 #[derive(Debug, Clone, Default)]
 pub struct ObservedInterval {
     pub cpu: CpuUse,
@@ -383,9 +379,9 @@ impl Observer {
 }
 
 /// Returns the bytes received, or given to the kernel, by now. TCP_INFO would give the acknowledged
-/// bytes, but reading it waits for the socket lock, which a sender on a saturated core rarely
-/// releases. The wait would cost more than the effect to be measured. The bytes in the socket
-/// buffer are the same in periods with and without samples.
+/// bytes, but reading it waits for the socket lock: on a saturated core the wait costs more than
+/// the effect to be measured. The bytes in the socket buffer are the same in periods with and
+/// without samples.
 fn carried(sockets: &[StreamSocket<'_>]) -> (Time, Bytes) {
     (clock::now(), sockets.iter().map(|socket| socket.bytes).sum())
 }

@@ -53,7 +53,6 @@ pub enum Protocol {
     Udp,
 }
 
-/// The sides that send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// The client sends.

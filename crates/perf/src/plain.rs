@@ -13,7 +13,6 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// Options of a client.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlainClient {
     pub to: SocketAddr,
@@ -25,7 +24,6 @@ pub struct PlainClient {
     pub congestion: Option<String>,
 }
 
-/// Result of a transfer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlainResult {
     pub streams: Vec<PlainStream>,

@@ -56,7 +56,6 @@ pub struct Client {
     pub address: SocketAddr,
 }
 
-/// Counts of a server's run, from its start to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Summary {
     /// Tests that ran to completion.
@@ -69,7 +68,6 @@ pub struct Summary {
 }
 
 impl Server {
-    /// Binds the port for TCP and UDP.
     pub fn bind(options: &ServerOptions) -> Result<Self, PerfError> {
         crate::stream::may_run_on(options.affinity)?;
         let sockets = Sockets::open(options)?;
@@ -138,7 +136,6 @@ struct SessionThreads<'scope, 'env, A> {
     summary: Summary,
 }
 
-/// The way in which a client session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Completed,

@@ -56,7 +56,6 @@ pub(crate) struct Session {
     spent_since: Option<Instant>,
 }
 
-/// Settings with which this side runs the test.
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
     pub(crate) role: Role,
@@ -78,7 +77,6 @@ pub(crate) struct Setup {
     pub(crate) progress: Option<Progress>,
 }
 
-/// The reason why a running test ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StopReason {
     /// At a client: the time has passed, or the amount is reached.
@@ -123,7 +121,6 @@ impl Session {
         })
     }
 
-    /// Returns the streams as opened, for [`crate::event::Started`].
     pub(crate) fn streams(&self) -> Vec<StreamFacts> {
         self.streams.clone()
     }
@@ -165,12 +162,11 @@ impl Session {
         }
     }
 
-    /// Waits for the data that the peer sent before it ended a test of an amount of data. The
+    /// Waits for the data that the peer sent before it ended a test of an amount of data: the
     /// peer's message uses another connection and may have overtaken the data. Returns when all
     /// data has arrived, or when no more arrives.
     ///
-    /// Stops the local senders first. After their amount they go on in case the peer lacks data,
-    /// but a peer that ends the test lacks none.
+    /// Stops the local senders first, because a peer that ends the test lacks no data.
     pub(crate) fn await_remaining_data(&mut self, patience: Duration) {
         let Some(amount) = self.amount() else { return };
         self.running.stop_sending();
@@ -338,7 +334,6 @@ impl Session {
         }
     }
 
-    /// Checks that the streams are alive.
     fn check(&mut self, peer: &str) -> Result<(), PerfError> {
         self.check_own(peer)?;
         let peer = || peer.to_owned();
@@ -412,7 +407,6 @@ fn until_amount(done: u64, amount: u64, passed: Span) -> Duration {
     Duration::from_secs_f64(passed.secs_f64() * share)
 }
 
-/// Returns the bytes of all local streams that send, or of all that receive.
 fn bytes(snapshots: &[StreamSnapshot], sent: bool) -> u64 {
     let streams = snapshots.iter().filter(|stream| stream.sends == sent);
     streams.map(|stream| stream.bytes.count()).sum()

@@ -58,7 +58,6 @@ pub struct Opened {
     pub socket: DataSocket,
 }
 
-/// The running streams of this side of a test.
 #[derive(Debug)]
 pub struct Running {
     streams: Vec<Stream>,
@@ -118,7 +117,6 @@ impl Running {
         Ok(running)
     }
 
-    /// Starts the traffic.
     pub fn go(&self) {
         *guard(&self.progress) = Progress { bytes: self.total(), at: Instant::now() };
         self.lifecycle.go();
@@ -299,7 +297,6 @@ impl Drop for Running {
     }
 }
 
-/// A stream's socket, for inspection.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamSocket<'a> {
     pub id: u32,

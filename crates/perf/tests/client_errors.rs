@@ -17,7 +17,6 @@ use std::time::Duration;
 use testing::Attempt;
 use units::Span;
 
-/// Records the names of the events.
 #[derive(Debug, Default)]
 struct EventNames(Vec<&'static str>);
 

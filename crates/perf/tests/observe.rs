@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// A server whose callback sends the echo replies, until dropped.
 struct EchoServer {
     offer: EchoOffer,
     stop: Arc<AtomicBool>,

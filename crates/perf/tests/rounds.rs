@@ -18,7 +18,6 @@ use std::time::Duration;
 use testing::Attempt;
 use units::{Bytes, Rate, Span};
 
-/// A weir server that runs until the test ends.
 struct Served {
     port: u16,
     stop: Stop,

@@ -17,7 +17,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 use units::Bytes;
 
-/// The step at which a client stalls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stall {
     Parameters,

@@ -7,7 +7,6 @@ use std::fmt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A client's account at a server.
 #[derive(Clone, PartialEq)]
 pub struct Credentials {
     user: String,
@@ -101,7 +100,6 @@ impl Claim {
         })
     }
 
-    /// Returns a claim that fits no user.
     pub(super) fn nobody() -> Self {
         Self { user: String::new(), password: String::new(), at: 0 }
     }

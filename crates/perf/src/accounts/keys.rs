@@ -13,11 +13,9 @@ use rustls_pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer};
 use std::io::Read;
 use std::path::Path;
 
-/// Encrypts a client's token.
 #[derive(Debug, Clone)]
 pub(super) struct PublicKey(PublicEncryptingKey);
 
-/// Decrypts tokens at the server.
 #[derive(Debug, Clone)]
 pub(super) struct PrivateKey(PrivateDecryptingKey);
 
@@ -127,7 +125,6 @@ pub(super) mod tests {
     use base64::Engine;
     use base64::engine::general_purpose::STANDARD;
 
-    /// Generates a key pair.
     pub(in crate::accounts) fn pair() -> (PrivateKey, PublicKey) {
         let key = PrivateDecryptingKey::generate(KeySize::Rsa2048).unwrap();
         let public = PublicKey(key.public_key());

@@ -37,7 +37,6 @@ pub(crate) fn control(
     }))
 }
 
-/// Creates a client socket, bound to the requested device, address and port.
 pub(crate) fn socket(
     options: &ClientOptions,
     remote: SocketAddr,
@@ -86,7 +85,6 @@ fn local(ip: IpAddr, port: u16, remote: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Connects to `remote`. A call to stop ends the wait.
 pub(crate) fn connect(
     socket: Socket,
     options: &ClientOptions,

@@ -11,14 +11,12 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime};
 use units::Span;
 
-/// The server's reply to the parameters.
 #[derive(Debug)]
 pub(super) struct Agreed {
     /// The test as it will run: a stock iperf3 omits whole seconds only.
     pub(super) test: TestOptions,
     /// The offer of a weir server beyond iperf3; `None` from a stock server.
     pub(super) offer: Option<Value>,
-    /// Warnings about the results.
     pub(super) warnings: Vec<String>,
 }
 
@@ -78,7 +76,6 @@ fn fits(parameters: &Parameters) -> Result<(), PerfError> {
     )))
 }
 
-/// Waits for `wanted`; any other state is an error with an explanation.
 pub(crate) fn expect(
     control: &mut Control,
     wanted: State,
@@ -96,7 +93,6 @@ pub(crate) fn next(control: &mut Control, doing: &'static str) -> Result<State, 
     refusal(control, state).map_or(Ok(state), Err)
 }
 
-/// Returns the error with the server's reason if `state` refuses or ends the test.
 pub(crate) fn refusal(control: &mut Control, state: State) -> Option<PerfError> {
     let peer = || control.peer().to_owned();
     match state {

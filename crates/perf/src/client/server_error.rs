@@ -5,7 +5,6 @@ use crate::PerfError;
 use rustix::io::Errno;
 use std::io;
 
-/// Returns the error for a server that ended the test with these error numbers.
 pub(super) fn reported(peer: &str, code: i32, errno: i32) -> PerfError {
     let reason = match (words(code), errno) {
         (_, errno) if code == 205 && errno == Errno::MSGSIZE.raw_os_error() => {

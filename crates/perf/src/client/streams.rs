@@ -13,7 +13,6 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Opens the data streams of a test.
 #[derive(Debug)]
 pub(super) struct Opener<'a> {
     pub(super) options: &'a ClientOptions,

@@ -198,7 +198,6 @@ impl Control {
     }
 }
 
-/// Waits at most `within` for one of `flags`.
 pub(crate) fn ready(
     fd: BorrowedFd<'_>,
     flags: PollFlags,

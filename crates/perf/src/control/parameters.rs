@@ -76,7 +76,6 @@ pub(crate) const SERIES_WISH: &str = "series";
 /// ([`crate::observe::probe_cost::SamplingPeriods`]); the server's offer says whether it will.
 pub(crate) const PERIODS_WISH: &str = "turns";
 
-/// A parameter that no server can serve.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParametersError {
     #[error("SCTP was requested, but only TCP and UDP are served")]

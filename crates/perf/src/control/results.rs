@@ -25,7 +25,6 @@ pub struct Results {
     pub weir: Option<Value>,
 }
 
-/// Results of one stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StreamResult {
@@ -44,7 +43,6 @@ pub struct StreamResult {
     pub end_time: f64,
 }
 
-/// An empty report.
 impl Default for Results {
     fn default() -> Self {
         Self {
@@ -61,7 +59,6 @@ impl Default for Results {
     }
 }
 
-/// An empty report.
 impl Default for StreamResult {
     fn default() -> Self {
         Self {

@@ -17,7 +17,6 @@ pub struct Listening {
     pub address: SocketAddr,
 }
 
-/// The addresses of client and server, and the test that they agreed on.
 #[derive(Debug, Clone)]
 pub struct Started {
     pub role: Role,
@@ -39,13 +38,11 @@ pub struct Started {
 }
 
 impl Started {
-    /// True if the connection does not leave this machine.
     pub fn is_loopback(&self) -> bool {
         is_loopback(self.local, self.remote)
     }
 }
 
-/// A data stream as it was opened.
 #[derive(Debug, Clone)]
 pub struct StreamFacts {
     /// iperf3's stream number (1, 3, 4, …), the same at client and server.
@@ -60,7 +57,6 @@ pub struct StreamFacts {
     pub receive_buffer: Bytes,
 }
 
-/// The measurements of one interval.
 #[derive(Debug, Clone)]
 pub struct Interval {
     /// Start of the interval, since the test began.
@@ -81,7 +77,6 @@ pub struct StreamInterval {
     pub bytes: Bytes,
     /// Retransmissions of a sending TCP stream.
     pub retransmits: Option<u64>,
-    /// Counts of a UDP stream.
     pub datagrams: Option<Datagrams>,
     /// TCP_INFO at the interval's end.
     pub tcp: Option<TcpInfo>,
@@ -216,7 +211,6 @@ pub enum ServerOutput {
     Json(Value),
 }
 
-/// True if both endpoints are on this machine.
 pub(crate) fn is_loopback(local: SocketAddr, remote: SocketAddr) -> bool {
     let (local, remote) = (local.ip().to_canonical(), remote.ip().to_canonical());
     remote.is_loopback() || local == remote

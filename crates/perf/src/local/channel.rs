@@ -22,7 +22,6 @@ pub(super) struct Channel {
     guard: Option<JoinHandle<Guarded>>,
 }
 
-/// The reason why the guard ended the second process.
 #[derive(Debug, PartialEq, Eq)]
 enum Guarded {
     Ended,
@@ -65,7 +64,6 @@ impl Channel {
         Ok(Self { ways: Some(ours), done: Some(done), guard: Some(guard) })
     }
 
-    /// Sends the message and waits for its echo.
     pub(super) fn exchange(&mut self, message: &mut [u8]) -> Result<(), PerfError> {
         let Some((input, output)) = &mut self.ways else { return Err(PerfError::Interrupted) };
         let done = output.write_all(message).and_then(|()| input.read_exact(message));
@@ -84,7 +82,6 @@ impl Channel {
         }
     }
 
-    /// Ends the second process.
     pub(super) fn finish(mut self) -> Result<(), PerfError> {
         match self.end() {
             Guarded::Ended => Ok(()),

@@ -5,7 +5,6 @@ use std::os::fd::AsFd;
 use std::str::FromStr;
 use units::Bytes;
 
-/// The work of the second process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
     /// Sends each message back.

@@ -3,7 +3,6 @@ use crate::rounds::LatencySummary;
 use serde_json::{Value, json};
 use units::{Bytes, Span};
 
-/// The results of round trips between two processes.
 #[derive(Debug, Clone)]
 pub struct LocalLatency {
     pub over: Over,

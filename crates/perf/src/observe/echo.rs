@@ -16,7 +16,6 @@ use units::Time;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token([u8; 16]);
 
-/// The content of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Echo {
     pub token: Token,

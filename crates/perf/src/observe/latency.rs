@@ -1,13 +1,13 @@
 //! Round-trip times of probes beside the streams, first without load and then under load.
 //!
 //! Probes go to the peer's echo, if it offered one, and by ping. The method that gets replies
-//! becomes the probe, with preference for the echo. A round trip ends when the kernel receives the
-//! reply, not when an ordinary thread gets a core to read it: on a loaded host the wait for a core
-//! takes longer than the path. The probe thread is therefore a real-time thread, which gets a core
-//! at once. If the process may not start such a thread, the kernel timestamps the replies.
-//! Timestamps cost more: the kernel then stamps every packet of the host, which at 50 Gbit/s costs
-//! about one percent of goodput. The send time is taken right before the send, so that the local
-//! queue counts as part of the path.
+//! becomes the probe, with preference for the echo.
+//!
+//! A round trip ends when the kernel receives the reply: on a loaded host a thread's wait for a
+//! core takes longer than the path. The probe thread is therefore a real-time thread. If the
+//! process may not start one, the kernel timestamps the replies. Timestamps cost about one percent
+//! of goodput at 50 Gbit/s, because the kernel then stamps every packet of the host. The send time
+//! is taken right before the send, so that the local queue counts as part of the path.
 
 mod flow;
 mod icmp;
@@ -94,7 +94,6 @@ impl LatencyProbe {
         self.running.as_ref().is_some_and(|running| !running.flows().has_ended())
     }
 
-    /// True if any probe has got a reply.
     pub fn has_answer(&self) -> bool {
         self.running.as_ref().is_some_and(|running| running.flows().has_answer())
     }
@@ -287,7 +286,6 @@ fn receive(shared: &Shared, probers: &[Prober]) {
     }
 }
 
-/// Waits for a reply to one of `probers`, or a wakeup from the owner.
 fn wait(shared: &Shared, probers: &[Prober], within: Option<Span>) {
     let sockets = probers.iter().map(AsFd::as_fd);
     let mut all: Vec<_> = std::iter::once(shared.wake.as_fd())

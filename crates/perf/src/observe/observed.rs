@@ -7,7 +7,6 @@ use crate::event::{CoreUse, CpuUse, Latency, LatencySource};
 use serde_json::{Map, Value, json};
 use units::{Bytes, Rate, Span};
 
-/// Measurements beside the streams of one test, over the measured window.
 #[derive(Debug, Clone)]
 pub struct Observed {
     pub cpu: CpuUse,
@@ -22,7 +21,6 @@ pub struct Observed {
     /// The core of this machine that limited the test: the test ran on it, and it had almost no
     /// idle time.
     pub limiting_core: Option<usize>,
-    /// Warnings about the results.
     pub warnings: Vec<String>,
     /// CPU time that the measurements used.
     pub cost: Span,
@@ -50,7 +48,6 @@ impl Observed {
         })
     }
 
-    /// Returns the summary and all series as JSON.
     pub fn to_json(&self) -> Value {
         let mut whole = self.summary();
         if let Value::Object(object) = &mut whole {
@@ -72,7 +69,6 @@ pub(super) fn full_core<'a>(cpu: &'a CpuUse, pinned: &[usize]) -> Option<&'a Cor
         .max_by(|a, b| a.busy.total_cmp(&b.busy))
 }
 
-/// Returns the warning about a core that had no idle time.
 pub(super) fn warning(full: &CoreUse, cpu: &CpuUse) -> String {
     let ours = cpu.user + cpu.system;
     // Some kernels charge softirqs to the process that they interrupt, so this is a lower bound.
@@ -90,7 +86,6 @@ pub(super) fn warning(full: &CoreUse, cpu: &CpuUse) -> String {
     )
 }
 
-/// Returns the warning about a probe that got no reply under load.
 pub(super) fn silent_probe(asked: &LatencyResult) -> Option<String> {
     let instead = "the latency shown is the kernel's smoothed round-trip time of the streams, which hides \
                    peaks";

@@ -33,7 +33,6 @@ pub struct CostSettings {
     pub both_ends: bool,
 }
 
-/// An observer's position in its periods.
 #[derive(Debug)]
 pub(super) struct CurrentPeriod {
     periods: SamplingPeriods,
@@ -59,12 +58,10 @@ impl SamplingPeriods {
         self.length
     }
 
-    /// Encodes the periods for the peer.
     pub fn to_json(&self) -> Value {
         json!({ "seed": self.seed, "turn_us": self.length.nanos() / 1000 })
     }
 
-    /// Reads the peer's encoding; `None` if it is invalid.
     pub fn read(reported: &Value) -> Option<Self> {
         let seed = u32::try_from(reported.get("seed")?.as_u64()?).ok()?;
         let micros = reported.get("turn_us")?.as_u64().filter(|micros| *micros <= MOST_MICROS)?;
@@ -104,7 +101,6 @@ impl CurrentPeriod {
         self.periods.length
     }
 
-    /// Moves to the current period.
     pub(super) fn advance(&mut self, now: Time) {
         self.period = now.since(self.origin).nanos() / self.periods.length.nanos().max(1);
     }

@@ -26,7 +26,6 @@ pub struct Line {
     pub values: Vec<Option<f64>>,
 }
 
-/// How neighbouring points are merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Merge {
     Mean,

@@ -40,7 +40,6 @@ impl Tally {
         self.histogram.is_empty()
     }
 
-    /// Returns the latency statistics; `None` if no probe got a reply.
     pub(super) fn latency(&self, by: LatencySource) -> Option<Latency> {
         // The upper bound of a bucket may exceed the largest value in the bucket.
         let at = |quantile| {

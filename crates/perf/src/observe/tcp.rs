@@ -31,7 +31,6 @@ pub struct StreamPath {
     pub sends: bool,
     pub facts: PathFacts,
     pub limited: Option<LimitedBy>,
-    /// Retransmitted segments.
     pub retransmits: Option<u64>,
     /// Retransmitted segments as a share of the data segments sent.
     pub retransmit_share: Option<Share>,
@@ -80,7 +79,6 @@ impl TcpSampler {
         watch
     }
 
-    /// Samples all streams once.
     pub fn sample(&mut self, now: Time, sockets: &[StreamSocket<'_>]) {
         self.read(now, sockets, true);
     }
@@ -95,7 +93,6 @@ impl TcpSampler {
         }
     }
 
-    /// Returns the stream's TCP_INFO as last read.
     pub fn latest(&self, id: u32) -> Option<&TcpInfo> {
         let stream = self.streams.iter().find(|stream| stream.id == id)?;
         stream.last.as_ref().map(|(_, info)| info)

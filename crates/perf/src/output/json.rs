@@ -41,7 +41,6 @@ pub struct Json<W: Write> {
 }
 
 impl Document {
-    /// Returns the document so far.
     pub fn value(&self) -> Value {
         let mut document = Map::new();
         let start = self.start.clone().unwrap_or_else(start::without_peer);
@@ -52,7 +51,6 @@ impl Document {
         Value::Object(document)
     }
 
-    /// Returns the document as text.
     pub fn to_text(&self) -> String {
         layout::lines(&self.value())
     }

@@ -5,7 +5,6 @@ use crate::event::PathFacts;
 use crate::observe::tcp::LimitedBy;
 use units::{Share, Span};
 
-/// Computes the limits of a stream; `None` if the kernel did not report them.
 pub fn of(path: &PathFacts, elapsed: Span) -> Option<LimitedBy> {
     together([(path, elapsed)])
 }

@@ -5,7 +5,6 @@ use crate::event::{Datagrams, End, Role, StreamInterval, StreamTotal};
 use crate::observe::tcp::LimitedBy;
 use units::{Bytes, Span};
 
-/// The streams of one direction.
 #[derive(Debug, Clone)]
 pub struct DirectionStreams<'a, S> {
     /// True for the direction from the client to the server. In a bidirectional test, iperf3 calls
@@ -33,7 +32,6 @@ pub fn directions<S: Sends>(role: Role, streams: &[S]) -> Vec<DirectionStreams<'
         .collect()
 }
 
-/// Measurements of a stream, or of several streams together, in an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Progress {
     pub bytes: Bytes,
@@ -59,7 +57,6 @@ impl Progress {
     }
 }
 
-/// Totals of a stream, or of several streams together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     pub sent: End,
@@ -115,7 +112,6 @@ fn end(ends: impl Iterator<Item = End>) -> End {
     })
 }
 
-/// Returns the sum of the known counts; `None` if no count is known.
 fn some_sum(counts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     counts.flatten().reduce(u64::saturating_add)
 }

@@ -23,7 +23,6 @@ pub struct Text<W> {
     test: Option<Test>,
 }
 
-/// The current test.
 #[derive(Debug)]
 struct Test {
     started: Started,

@@ -12,7 +12,6 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-/// The client's threads for a measurement.
 #[derive(Debug)]
 pub(super) struct ClientThreads<'a> {
     pub(super) order: &'a Order,
@@ -23,7 +22,6 @@ pub(super) struct ClientThreads<'a> {
     pub(super) timeouts: Timeouts<'a>,
 }
 
-/// Connection or socket of a thread.
 #[derive(Debug)]
 pub(super) enum End {
     Stream(TcpStream),
@@ -31,7 +29,6 @@ pub(super) enum End {
     Datagrams(UdpSocket, u16),
 }
 
-/// Results of the threads.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) tallies: Vec<Tally>,

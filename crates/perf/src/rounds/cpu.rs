@@ -5,7 +5,6 @@ use probe::clock;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use units::{Span, Time};
 
-/// CPU use of client or server during a measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cpu {
     pub elapsed: Span,
@@ -25,7 +24,6 @@ impl Cpu {
         self.of_percent(self.used.cores.iter().map(|core| core.busy).sum())
     }
 
-    /// Combines the CPU use of two consecutive measurements.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let (a, b) = (self.elapsed.secs_f64(), other.elapsed.secs_f64());

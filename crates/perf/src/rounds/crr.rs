@@ -45,7 +45,6 @@ pub(super) fn respond(
     arrivals.add(count, count * order.request);
 }
 
-/// The endpoints of the client's connections.
 #[derive(Debug, Clone)]
 pub(super) struct Addresses {
     pub(super) remote: SocketAddr,
@@ -53,7 +52,6 @@ pub(super) struct Addresses {
     pub(super) bind_device: Option<String>,
 }
 
-/// The client's side: makes transactions until the time is over.
 pub(super) fn request(
     addresses: &Addresses,
     order: &Order,

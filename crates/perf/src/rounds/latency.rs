@@ -9,7 +9,6 @@ pub struct Latencies {
     max: u64,
 }
 
-/// Summary of the latencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LatencySummary {
     pub samples: u64,

@@ -9,7 +9,6 @@ use std::str::FromStr;
 use std::time::Duration;
 use units::{Bytes, Span};
 
-/// Options of a series of measurements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoundsOptions {
     pub host: String,
@@ -59,7 +58,6 @@ pub struct Repeats {
     pub most: u32,
 }
 
-/// An invalid option value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RoundsError {
     #[error(
@@ -97,7 +95,6 @@ impl RoundsOptions {
         }
     }
 
-    /// Checks the options before the client connects.
     pub fn check(&self) -> Result<(), PerfError> {
         let refuse = |text: String| Err(PerfError::Usage(text));
         let (kind, most) = (self.kind, self.kind.most_bytes());
@@ -151,7 +148,6 @@ impl RoundsOptions {
         }
     }
 
-    /// Returns the options of the control connection.
     pub(super) fn path(&self) -> ClientOptions {
         ClientOptions {
             host: self.host.clone(),

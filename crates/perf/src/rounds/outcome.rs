@@ -4,7 +4,6 @@ use super::{Confidence, Cpu, Kind, Latencies, LatencySummary, Size};
 use stats::MeanEstimate;
 use units::{Share, Span};
 
-/// The results of all repeats with the same size.
 #[derive(Debug, Clone)]
 pub struct RoundsOutcome {
     pub kind: Kind,
@@ -26,7 +25,6 @@ pub struct ConfidenceOutcome {
     pub met: bool,
 }
 
-/// The result of a single repeat.
 #[derive(Debug, Clone)]
 pub struct Run {
     /// Transactions a second; for streams, bits of payload received a second.
@@ -47,7 +45,6 @@ pub struct Run {
 }
 
 impl RoundsOutcome {
-    /// Summarises the runs; `None` without runs.
     pub(super) fn of(
         (kind, size): (Kind, Size),
         (connections, depth): (u32, u32),
@@ -153,7 +150,6 @@ impl Run {
     }
 }
 
-/// Estimates the rate from the repeats so far.
 pub(super) fn estimate(runs: &[Run], asked: Option<Confidence>) -> Option<MeanEstimate> {
     let rates: Vec<f64> = runs.iter().map(|run| run.rate).collect();
     MeanEstimate::of(&rates, asked.unwrap_or_else(Confidence::usual).level)

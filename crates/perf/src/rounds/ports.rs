@@ -7,7 +7,6 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::ops::RangeInclusive;
 
-/// The ports that a server opens for a measurement.
 #[derive(Debug)]
 pub(super) struct BoundPorts {
     pub(super) listener: Option<TcpListener>,
@@ -75,7 +74,6 @@ fn candidates(
     }
 }
 
-/// Opens the first of `ports` that is free.
 fn first_free<T>(
     mut address: SocketAddr,
     ports: Vec<u16>,

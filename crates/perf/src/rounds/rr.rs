@@ -10,7 +10,6 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
 
-/// The server's side: responds to each request.
 pub(super) fn respond(
     socket: &TcpStream,
     order: &Order,
@@ -31,7 +30,6 @@ pub(super) fn respond(
     arrivals.add(count, count * order.request);
 }
 
-/// The client's side: makes transactions until the time is over.
 pub(super) fn request(
     socket: &TcpStream,
     order: &Order,

@@ -25,7 +25,6 @@ pub enum Event<'a> {
     Outcome(&'a RoundsOutcome),
 }
 
-/// A finished repeat of a size.
 #[derive(Debug)]
 pub struct Measured<'a> {
     pub size: Size,
@@ -58,7 +57,6 @@ pub fn run(
     outcomes
 }
 
-/// Makes all repeats of a size.
 fn measure(
     options: &RoundsOptions,
     size: Size,

@@ -64,7 +64,6 @@ pub(crate) fn serve(
     Ok(served)
 }
 
-/// Summary of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Served {
     pub kind: Kind,
@@ -184,7 +183,6 @@ impl Session<'_> {
         })
     }
 
-    /// Waits until the client reports the end of its measurement.
     fn await_end(&mut self, order: &Order, moved: &AtomicBool) -> Result<(), PerfError> {
         let began = Instant::now();
         let end = began + Duration::from_secs_f64(order.seconds);
@@ -226,7 +224,6 @@ impl Session<'_> {
     }
 }
 
-/// The duration of a session so far, and the maximum duration.
 #[derive(Debug)]
 struct SessionTime {
     began: Instant,
@@ -347,7 +344,6 @@ impl Arrivals {
     }
 }
 
-/// Checks that this server can make the ordered measurement.
 fn admit(order: &Order, asked: Kind, limits: &Limits) -> Result<(), String> {
     let most = order.kind.most_bytes();
     if order.kind != asked {
@@ -380,7 +376,6 @@ fn admit(order: &Order, asked: Kind, limits: &Limits) -> Result<(), String> {
     Ok(())
 }
 
-/// Waits until the socket is readable, at most `within`.
 pub(super) fn wait_readable(socket: &TcpStream, within: Duration) {
     let timeout = Timespec {
         tv_sec: i64::try_from(within.as_secs()).unwrap_or(i64::MAX),

@@ -19,11 +19,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// The client's side of the control connection, for a series of measurements.
 #[derive(Debug)]
 pub(super) struct Session<'a> {
     options: &'a RoundsOptions,
-    /// Options of the control connection.
     path: ClientOptions,
     stop: &'a Stop,
     control: Control,
@@ -129,7 +127,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Opens the connection or socket of each thread.
     fn connect(&self, order: &Order, ready: &Ready) -> Result<Vec<End>, PerfError> {
         let count = order.connections as usize;
         let expected = match order.kind {

@@ -3,14 +3,12 @@ use super::timeouts::{Timeouts, TransferError};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// Barrier at which the client's threads wait for each other before a measurement.
 #[derive(Debug)]
 pub(super) struct StartBarrier {
     barrier: Barrier,
     time: Duration,
 }
 
-/// Counts of a thread of the client.
 #[derive(Debug)]
 pub(super) struct Tally {
     /// Number of transactions, or of messages sent.

@@ -4,12 +4,10 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Timeouts of the threads of a measurement, and the flag that ends their waits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timeouts<'a> {
     over: &'a AtomicBool,
     stop: &'a Stop,
-    /// Timeout for a silent peer.
     pub(super) silence: Duration,
     moved: Option<&'a AtomicBool>,
 }
@@ -34,7 +32,6 @@ impl<'a> Timeouts<'a> {
         Self { moved: Some(moved), ..self }
     }
 
-    /// Records that bytes were transferred.
     pub(super) fn note(&self) {
         // Reads before it writes, so that the threads of a measurement share the cache line.
         if let Some(moved) = self.moved
@@ -48,7 +45,6 @@ impl<'a> Timeouts<'a> {
         self.over.load(Ordering::Relaxed) || self.stop.is_called()
     }
 
-    /// Ends all threads of the measurement.
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::Relaxed);
     }

@@ -49,7 +49,6 @@ pub struct Offer {
     pub version: String,
 }
 
-/// A client's order of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Order {
     pub kind: Kind,

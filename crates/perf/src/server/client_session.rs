@@ -27,7 +27,6 @@ use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, SystemTime};
 use units::{Bytes, foreign};
 
-/// State that all client sessions share.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ServerContext<'a> {
     pub(super) options: &'a ServerOptions,
@@ -38,7 +37,6 @@ pub(super) struct ServerContext<'a> {
     pub(super) port: u16,
 }
 
-/// A client's session, from the client's cookie to the session's end.
 #[derive(Debug)]
 pub(super) struct ClientSession<'a> {
     context: ServerContext<'a>,
@@ -395,7 +393,6 @@ fn stalled(peer: &str) -> Refusal {
     Refusal::busy(PerfError::PeerFailed { peer: peer.to_owned(), reason })
 }
 
-/// Returns the memory that the streams of a test need.
 fn memory(options: &TestOptions) -> u64 {
     let directions = if options.direction == crate::options::Direction::Both { 2 } else { 1 };
     let stream = options.block_bytes() as u64 + STREAM_MEMORY;

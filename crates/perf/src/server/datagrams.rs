@@ -6,7 +6,6 @@ use crate::udp::is_hello;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 
-/// Buffer for a datagram.
 #[derive(Debug)]
 pub(super) struct DatagramBuffer(Vec<u8>);
 

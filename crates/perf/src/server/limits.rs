@@ -15,7 +15,6 @@ pub(super) struct Share {
     pub(super) of_address: usize,
 }
 
-/// The limit of [`TestLimits`] that has been reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LimitReached {
     Sessions,
@@ -25,7 +24,6 @@ pub(super) enum LimitReached {
 }
 
 impl TestLimits {
-    /// Checks that a further test may begin.
     pub(super) fn room(self, share: Share) -> Result<(), LimitReached> {
         let shared = self.sessions - self.reserved();
         match share {

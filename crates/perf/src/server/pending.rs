@@ -14,7 +14,6 @@ pub(super) struct PendingConnections {
     patience: Duration,
 }
 
-/// A connection that sent its cookie.
 #[derive(Debug)]
 pub(super) struct Identified {
     pub(super) cookie: Cookie,
@@ -24,7 +23,6 @@ pub(super) struct Identified {
     pub(super) order: u64,
 }
 
-/// Reason why a connection was closed before it sent its cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CloseReason {
     /// The received bytes cannot be from an iperf3 client.

@@ -30,7 +30,6 @@ pub(super) struct Reservation {
     progress: Progress,
 }
 
-/// A delivery from the listener to a session.
 #[derive(Debug)]
 pub(super) enum Arrival {
     /// `order` increases with each accepted connection.
@@ -43,7 +42,6 @@ pub(super) enum Arrival {
 
 #[derive(Debug)]
 pub(super) enum Undelivered {
-    /// A new client.
     NewClient,
     /// The cookie's session wants no connection now.
     Unexpected,

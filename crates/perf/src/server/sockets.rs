@@ -5,7 +5,6 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 
-/// The server's TCP and UDP sockets, at one address and port.
 #[derive(Debug)]
 pub(super) struct Sockets {
     pub(super) listener: TcpListener,

@@ -9,7 +9,6 @@ use crate::stream::StreamSnapshot;
 use extras::Extras;
 use units::{Bytes, Span};
 
-/// This side's counts over the measured time.
 #[derive(Debug, Clone)]
 pub(crate) struct Account {
     pub(super) options: TestOptions,

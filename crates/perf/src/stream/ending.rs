@@ -12,11 +12,9 @@ pub struct StreamFailure {
     pub ending: Ending,
 }
 
-/// The reason why a stream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
-    /// The peer closed the stream.
     Closed,
     /// The peer, or a middlebox, reset the stream.
     Reset,

@@ -10,7 +10,6 @@ use std::net::{SocketAddr, SocketAddrV6};
 use std::os::fd::AsFd;
 use units::{Bytes, Rate};
 
-/// The reason why a data socket cannot have the options that the test asks for.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SocketError {

@@ -27,7 +27,6 @@ pub struct Arrivals {
     foreign: u64,
 }
 
-/// A received datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
     /// `None` if the datagram is too short for a header.

@@ -23,7 +23,6 @@ impl Counter {
         if wide { Self::Wide } else { Self::Narrow }
     }
 
-    /// Returns the length of a header in bytes.
     pub fn header_bytes(self) -> usize {
         match self {
             Self::Narrow => 12,

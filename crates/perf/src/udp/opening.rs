@@ -35,7 +35,6 @@ pub fn is_answer(datagram: &[u8]) -> bool {
     })
 }
 
-/// The client's side of the opening exchange.
 #[derive(Debug)]
 pub struct Opening<'a> {
     socket: &'a UdpSocket,

@@ -119,11 +119,10 @@ impl UdpSender {
     }
 }
 
-/// Returns the length of a burst: the datagrams that are due in this time are sent back to back. A
-/// wakeup costs several times as much as a datagram, so a wakeup sends a few datagrams. At four
-/// times the rate, bursts are twice as frequent and twice as large: 6 kB at 100 Mbit/s, where
-/// iperf3's timer allows 13 kB, and 18 kB at 1 Gbit/s. A slow sender waits no longer than iperf3's
-/// timer, and mostly sends single datagrams.
+/// Returns the length of a burst: the datagrams that are due in this time are sent back to back,
+/// because a wakeup costs several times as much as a datagram. At four times the rate, bursts are
+/// twice as frequent and twice as large: 6 kB at 100 Mbit/s (iperf3's timer allows 13 kB), 18 kB at
+/// 1 Gbit/s. A slow sender waits no longer than iperf3's timer, and mostly sends single datagrams.
 fn burst(options: &TestOptions) -> Span {
     let iperf3s = TestOptions::default().pacing_timer;
     if options.pacing_timer > iperf3s {
@@ -164,7 +163,8 @@ impl Refusals {
     }
 }
 
-/// Divided by the rate, the square of a burst's length: a burst lasts 500 µs at 80 Mbit/s.
+/// This constant divided by the rate is the square of a burst's length: a burst lasts 500 µs at 80
+/// Mbit/s.
 const BURST_BIT_SECONDS: f64 = 20.0;
 const SHORTEST_BURST: Span = Span::from_micros(100);
 /// Maximum delay of a timer. The pacing quantum is shorter than a burst by this time.

@@ -16,7 +16,6 @@ pub struct Address {
 }
 
 impl Address {
-    /// Returns the host's IP addresses, from the system's resolver.
     pub(super) fn resolve(&self) -> Result<Vec<SocketAddr>, PerfError> {
         if let Ok(ip) = self.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, self.port)]);

@@ -38,7 +38,6 @@ pub(super) enum Stage {
     Closing,
 }
 
-/// The result of an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// The event loop has nothing to do for this connection.
@@ -59,7 +58,6 @@ pub(super) enum Step {
 }
 
 impl Connection {
-    /// Starts to open a connection.
     pub(super) fn open(target: &Target) -> Result<Self, (Fault, io::Error)> {
         let failed = |error: io::Error| (fault_of(&error, true), error);
         let kind = Type::STREAM.nonblocking().cloexec();
@@ -103,7 +101,6 @@ impl Connection {
         Some(format!("{version}, {}", suite.trim_start_matches("TLS13_")))
     }
 
-    /// Sends the request over an open connection.
     pub(super) fn ask(&mut self, request: &[u8]) -> Step {
         self.stage = Stage::Asked;
         self.response.reset();
@@ -278,7 +275,6 @@ impl Connection {
         Step::Answered { status: self.response.status(), body: self.response.body(), closes }
     }
 
-    /// Handles a close by the server.
     fn closed(&mut self) -> Step {
         match self.stage {
             Stage::Ready | Stage::Closing => Step::Closed,

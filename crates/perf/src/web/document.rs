@@ -2,7 +2,6 @@ use super::{Fault, WebOptions, WebOutcome};
 use crate::rounds::LatencySummary;
 use serde_json::{Map, Value, json};
 
-/// Returns the results of a measurement as a JSON document.
 pub fn document(options: &WebOptions, outcome: &WebOutcome) -> Value {
     let count = |fault: Fault| outcome.faults.get(&fault).copied().unwrap_or(0);
     let errors: Map<String, Value> =

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 use units::Span;
 
-/// The settings of a measurement.
 #[derive(Debug, Clone)]
 pub struct WebOptions {
     pub address: Address,
@@ -52,7 +51,6 @@ impl WebOptions {
         }
     }
 
-    /// Refuses settings that cannot be measured.
     pub fn check(&self) -> Result<(), PerfError> {
         let refuse = |text: String| Err(PerfError::Usage(text));
         if !(1..=MOST_CONNECTIONS).contains(&self.connections) {

@@ -4,7 +4,6 @@ use crate::rounds::LatencySummary;
 use std::collections::BTreeMap;
 use units::Span;
 
-/// The results of a measurement.
 #[derive(Debug, Clone)]
 pub struct WebOutcome {
     pub elapsed: Span,
@@ -52,7 +51,6 @@ impl WebOutcome {
         }
     }
 
-    /// Returns the number of good responses a second.
     pub fn requests_s(&self) -> f64 {
         self.responses as f64 / self.elapsed.secs_f64().max(f64::MIN_POSITIVE)
     }
@@ -62,7 +60,6 @@ impl WebOutcome {
         self.body as f64 * 8.0 / 1e6 / self.elapsed.secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// Returns the number of requests without a good response.
     pub fn errors(&self) -> u64 {
         self.faults.values().sum()
     }

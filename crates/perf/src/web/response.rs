@@ -28,7 +28,6 @@ enum State {
     Complete,
 }
 
-/// The result of [`Response::take`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// The response is incomplete.

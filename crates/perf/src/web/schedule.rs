@@ -20,7 +20,6 @@ impl Schedule {
         Self { begin, rate: own, next: 0 }
     }
 
-    /// Returns the time of the next request.
     pub(super) fn next(&self) -> Instant {
         self.begin + Duration::from_secs_f64(self.next as f64 / self.rate)
     }

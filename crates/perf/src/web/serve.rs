@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The settings of a server.
 #[derive(Debug, Clone)]
 pub struct WebServer {
     body: Vec<u8>,
@@ -51,7 +50,6 @@ impl WebServer {
         Ok(Self { tls: Some(Arc::new(config)), ..self })
     }
 
-    /// Serves until `stop` is true.
     pub fn run(&self, listener: &TcpListener, stop: &AtomicBool) -> Result<(), PerfError> {
         let failed = |error| PerfError::system("serving", error);
         listener.set_nonblocking(false).map_err(failed)?;
@@ -103,7 +101,6 @@ impl WebServer {
         }
     }
 
-    /// Responds to the requests of a connection.
     fn answer(&self, mut peer: impl Read + Write, stop: &AtomicBool) -> std::io::Result<()> {
         let mut request = Vec::with_capacity(1024);
         let mut block = [0; 4096];

@@ -3,12 +3,9 @@ use crate::rounds::Latencies;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The counts of a thread, or of all threads together.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
-    /// Number of good responses.
     pub(super) responses: u64,
-    /// Bytes of the bodies of good responses.
     pub(super) body: u64,
     /// The time from when a request was due (open loop) or sent (closed loop) to the end of its
     /// response.
@@ -20,9 +17,7 @@ pub(super) struct Tally {
     pub(super) faults: BTreeMap<Fault, u64>,
     /// The number of responses for each status of 400 and above.
     pub(super) statuses: BTreeMap<u16, u64>,
-    /// The system's or the library's text about the first fault of each kind.
     pub(super) words: BTreeMap<Fault, String>,
-    /// Number of requests in progress at the end.
     pub(super) unfinished: u64,
     /// Number of requests of an open loop that were due but were not sent until the end.
     pub(super) unsent: u64,

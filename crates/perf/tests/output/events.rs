@@ -9,7 +9,6 @@ use probe::tcp::TcpInfo;
 use std::time::{Duration, UNIX_EPOCH};
 use units::{Bytes, Rate, Span};
 
-/// A whole test with three intervals of a second.
 pub(crate) struct Case {
     pub(crate) started: Started,
     pub(crate) idle: Option<Latency>,

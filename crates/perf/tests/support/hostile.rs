@@ -198,7 +198,6 @@ impl RawClient {
         self.next_state()
     }
 
-    /// Sends data on all streams, until they close.
     pub(crate) fn keep_sending(&self) {
         for stream in &self.streams {
             let mut stream = stream.try_clone().unwrap();

@@ -36,7 +36,6 @@ impl Flows {
         self.loaded.is_some()
     }
 
-    /// True if any probe ever got a reply.
     pub(super) fn has_answer(&self) -> bool {
         self.each.iter().any(|flow| flow.answered)
     }
@@ -166,7 +165,6 @@ impl Flow {
     }
 }
 
-/// Times of a reply.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     /// Send time as stated in the reply.

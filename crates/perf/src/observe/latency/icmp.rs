@@ -1,6 +1,5 @@
 //! ICMP echo requests and replies (RFC 792 and RFC 4443 section 4).
 
-/// The protocol version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Icmp {
     V4,

@@ -9,7 +9,6 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
 use units::Time;
 
-/// A socket that sends probes to the peer.
 #[derive(Debug)]
 pub(super) struct Prober {
     socket: Socket,

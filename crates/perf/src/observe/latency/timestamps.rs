@@ -6,7 +6,6 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::AsRawFd;
 use units::{Span, Time};
 
-/// A datagram with its time of arrival.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Receipt {
     pub(super) length: usize,

@@ -63,7 +63,6 @@ impl Meter {
         }
     }
 
-    /// Discards the measurements so far.
     pub(in crate::observe) fn reset(&mut self) {
         (self.begun, self.measured) = (None, Vec::new());
     }

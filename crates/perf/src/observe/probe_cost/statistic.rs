@@ -5,7 +5,6 @@ use units::Share;
 /// The cost of sampling, as far as it can be determined.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ProbeCost {
-    /// Pairs of periods with and without samples.
     pub pairs: usize,
     /// True if the peer sampled in the same periods; otherwise the cost covers this side only.
     pub both_ends: bool,
@@ -22,7 +21,6 @@ pub struct Cost {
     pub high_percent: f64,
 }
 
-/// A measured period.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct MeasuredPeriod {
     pub(super) number: u64,

@@ -20,7 +20,6 @@ pub(crate) fn reported(series: &[Series], senders: &[u32]) -> Value {
     }
 }
 
-/// Reads a peer's series as far as they are valid.
 pub(crate) fn read(reported: &Value) -> Vec<Series> {
     let all = reported.as_array().map(Vec::as_slice).unwrap_or_default();
     all.iter().take(MOST_SERIES).filter_map(one).collect()

@@ -12,7 +12,6 @@ pub(super) struct Tables {
     limits: Vec<(usize, Table)>,
 }
 
-/// Metrics from a sample of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     pub(super) throughput: Option<Rate>,
@@ -66,7 +65,6 @@ impl Tables {
         Self { quantities: quantities.collect(), limits: limits.collect() }
     }
 
-    /// Adds a sample: `readings` has a reading for each stream.
     pub(super) fn push(&mut self, at: Span, readings: &[Reading]) {
         for (table, places, value) in &mut self.quantities {
             table.push(at, places.iter().map(|index| value(readings.get(*index)?)));
@@ -93,7 +91,6 @@ pub(super) fn quantity(name: &str) -> Option<(&'static str, &'static str, Merge)
     known.map(|(name, unit, merge, _)| (name, unit, merge))
 }
 
-/// Returns the limit's name as a static string if `name` is a known limit.
 pub(super) fn limit_name(name: &str) -> Option<&'static str> {
     LIMITS.into_iter().find(|known| *known == name)
 }

@@ -10,7 +10,6 @@ use probe::tcp::TcpInfo;
 use serde_json::{Map, Value, json};
 use units::{Bytes, Rate, Span};
 
-/// Returns the additional results of a whole test.
 pub(super) fn of_test(
     started: &Started,
     ended: &Ended,
@@ -56,7 +55,6 @@ pub(super) fn of_test(
     out
 }
 
-/// Returns the additional results of an interval.
 pub(super) fn of_interval(interval: &Interval) -> Map<String, Value> {
     let mut out = Map::new();
     if let Some(used) = &interval.cpu {

@@ -1,7 +1,6 @@
 use crate::output::RateUnit;
 use std::io::IsTerminal;
 
-/// Appearance of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextFormat {
     /// Maximum width of a line in columns; longer lines are broken or cut.
