@@ -7,7 +7,6 @@ use link::{Link, LinkConfig, Packet};
 use std::hint::black_box;
 use units::{Bytes, Span, Time};
 
-/// Models an emulator's packet: a buffer handle and the fields read from it.
 #[derive(Clone)]
 struct Handle {
     buffer: u32,

@@ -170,7 +170,6 @@ impl std::fmt::Display for Loss {
 
 as_text!(Loss, "a loss such as \"1%\"");
 
-/// The running state of a loss model.
 #[derive(Debug)]
 pub(crate) struct LossProcess {
     model: Loss,

@@ -17,9 +17,9 @@ macro_rules! settings {
         /// People write settings as `KEY=VALUE`, programs as a JSON object.
         ///
         /// A lab file has the same keys except `seed`, which the runner sets, and reads them by the
-        /// types of these fields. It differs where a cell does: its values have axes, its rate is
-        /// fixed, its trace may be a list of rates, its directions may have different delays, and
-        /// its usual queue is `droptail`.
+        /// types of these fields. In a lab file, values have axes, the rate is fixed, the trace may
+        /// be a list of rates, the directions may have different delays, and the usual queue is
+        /// `droptail`.
         #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct Settings {

@@ -31,7 +31,6 @@ macro_rules! as_text {
 }
 pub(crate) use as_text;
 
-/// A term after the colon: a setting or a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Term<'a> {
     Pair(&'a str, &'a str),

@@ -2,7 +2,6 @@ use crate::queue::Queued;
 use std::collections::VecDeque;
 use units::Bytes;
 
-/// Packets in the order of their arrival, and their total bytes.
 #[derive(Debug)]
 pub(super) struct Backlog<P> {
     items: VecDeque<Queued<P>>,
@@ -41,7 +40,6 @@ impl<P> Backlog<P> {
         self.items.iter().for_each(|item| see(&item.packet));
     }
 
-    /// Removes and returns all packets.
     pub(super) fn take_all(&mut self) -> Vec<Queued<P>> {
         self.bytes = Bytes::ZERO;
         self.items.drain(..).collect()

@@ -137,7 +137,6 @@ impl Law {
     }
 }
 
-/// CoDel's state for one queue (RFC 8289, section 5).
 #[derive(Debug, Default)]
 pub(super) struct Control {
     /// The time at which the wait will have been above the target for one interval.

@@ -69,7 +69,6 @@ macro_rules! disciplines {
 
         const NAMES: &[&str] = &[$($name,)*];
 
-        /// The running discipline.
         #[derive(Debug)]
         pub(super) enum Kind<P: Packet> { $($queue($queue<P>),)* }
 

@@ -39,13 +39,13 @@ struct PeriodTotals {
 
 /// The port's plan for a period, which treats all requests of the period alike, independent of
 /// their order. If the port served requests until no credit is left, small windows would hardly
-/// ever receive credit, because their hints are large. Refusals would hit the flows that send when
-/// a period begins.
+/// ever receive credit, because their hints are large, and refusals would hit the flows that send
+/// when a period begins.
 ///
 /// A hint reveals the size of a window: the larger the window, the less growth each packet
 /// requests. The port therefore refuses a flow whose hint is half of the others' twice as often,
-/// and grants it a quarter. Two windows then converge in two thirds of the time that they would
-/// need if the port refused all packets alike.
+/// and grants it a quarter. Two windows then converge in two thirds of the time that equal refusals
+/// would need.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     /// The part of a hint's square that the port grants, in units of [`WHOLE`], but no more than
@@ -66,7 +66,6 @@ struct Plan {
     scale: f64,
 }
 
-/// The settings in the units that the counter needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Law {
     pub(super) rate: Rate,
@@ -81,7 +80,6 @@ pub(super) struct Law {
     pub(super) spread: bool,
 }
 
-/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The packet leaves unchanged.
