@@ -18,7 +18,6 @@ pub(crate) struct Ends {
     privilege: Privilege,
 }
 
-/// Opens a packet port on an interface of another namespace.
 pub fn open_port(namespace: &Namespace, interface: &str) -> Result<PacketPort, EmuError> {
     inside(namespace, interface, || PacketPort::open(interface))
 }

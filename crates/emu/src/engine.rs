@@ -38,7 +38,6 @@ pub(crate) struct Engine {
     due: Vec<Frame>,
 }
 
-/// A running cable.
 struct RunningCable {
     name: String,
     ports: [Box<dyn Port>; 2],
@@ -54,7 +53,6 @@ pub(crate) struct DirectionLink {
     trace: QueueTrace,
     /// The port gets no frame before this time, that of its next interrupt.
     next: Time,
-    /// The TPID of CAQM tags to count; `None` counts no tags.
     tpid: Option<u16>,
     tagged: u64,
 }

@@ -4,7 +4,6 @@ use link::LinkError;
 use port::PortError;
 use std::io::{self, ErrorKind};
 
-/// The reason why an emulated link cannot start, or has ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum EmuError {
     #[error("cable {cable}: {source}")]

@@ -95,7 +95,6 @@ impl RunningLink {
         &self.inspector.identity.notes
     }
 
-    /// Returns the ID of the emulator's thread, to find its CPU time.
     pub fn tid(&self) -> u32 {
         self.emulator.tid()
     }
@@ -146,7 +145,6 @@ impl Inspector {
         Ok(())
     }
 
-    /// Returns warnings about settings that do not suit the path.
     pub fn warnings(&self) -> Vec<String> {
         self.ways().warnings()
     }

@@ -8,7 +8,6 @@ pub(crate) fn set(settings: &mut Settings, key: &str, value: &str) -> Result<(),
     settings.set(key, value, read_trace)
 }
 
-/// Reads `KEY=VALUE`.
 pub fn set_pair(settings: &mut Settings, pair: &str) -> Result<(), UsageError> {
     let (key, value) = Settings::pair(pair)?;
     set(settings, key, value)

@@ -11,7 +11,6 @@ pub struct Stalls {
     pub every: Span,
 }
 
-/// Decides when a stall is due.
 #[derive(Debug)]
 pub(crate) struct StallClock {
     stalls: Stalls,

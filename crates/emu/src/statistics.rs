@@ -4,7 +4,6 @@ use port::PortCounters;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Share, Span};
 
-/// The emulator's statistics since it started.
 #[derive(Debug, Clone, Serialize)]
 pub struct EmulatorStatistics {
     pub running: Span,
@@ -47,7 +46,6 @@ pub struct DirectionStatistics {
     /// Frames lost outside the model, at the receiving or the sending port. Any value but 0 makes a
     /// measurement invalid.
     pub lost_outside_model: u64,
-    /// Frames with a CAQM tag, if the cable has a TPID.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tagged: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]

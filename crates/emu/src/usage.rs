@@ -1,6 +1,5 @@
 use link::SettingError;
 
-/// A mistake in a request, found before any action.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
     #[error("`{text}` {problem}")]

@@ -5,7 +5,6 @@ use std::io;
 use std::time::Duration;
 use units::foreign;
 
-/// A connection to a running link.
 #[derive(Debug)]
 pub struct Client {
     name: String,

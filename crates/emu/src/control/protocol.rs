@@ -1,7 +1,6 @@
 use crate::{LinkReport, Settings};
 use serde::{Deserialize, Serialize};
 
-/// A request to a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {
