@@ -36,7 +36,6 @@ pub struct PortCounters {
     pub send_retries: u64,
 }
 
-/// The result of sending the frames of one call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SendReport {
     pub sent: usize,
@@ -84,7 +83,6 @@ impl Add for PortCounters {
     }
 }
 
-/// The difference between two readings.
 impl Sub for PortCounters {
     type Output = Self;
     fn sub(self, earlier: Self) -> Self {

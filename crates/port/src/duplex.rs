@@ -58,7 +58,6 @@ pub trait DuplexPort: Send + Sync + std::fmt::Debug {
     /// Returns the maximum length of a frame, in bytes.
     fn longest(&self) -> usize;
 
-    /// Returns the counters since the port was opened.
     fn counters(&self) -> PortCounters;
 
     /// Describes the port in a line for users: its type, settings and state.

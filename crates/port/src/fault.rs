@@ -154,7 +154,6 @@ fn replace(address: usize) -> bool {
     false
 }
 
-/// The former action for SIGBUS.
 struct Former(libc::sigaction);
 
 // SAFETY: it is written once and then only read, and the handler that it names is the process's.

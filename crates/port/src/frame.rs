@@ -212,7 +212,6 @@ impl Frame {
         wire::ecn::mark(self.bytes_mut())
     }
 
-    /// Reads the frame's CAQM tag.
     pub fn caqm(&self, tpid: u16) -> Option<wire::caqm::Info> {
         wire::caqm::read(self.bytes(), tpid)
     }

@@ -41,7 +41,6 @@ unsafe impl<T: Send> Send for HugeVec<T> {}
 unsafe impl<T: Sync> Sync for HugeVec<T> {}
 
 impl<T> HugeVec<T> {
-    /// Creates a vector without memory.
     #[must_use]
     pub const fn new() -> Self {
         const { assert!(size_of::<T>() > 0 && align_of::<T>() <= LINE) };
@@ -57,7 +56,6 @@ impl<T> HugeVec<T> {
         Self { start, capacity, ..Self::new() }
     }
 
-    /// Creates a vector of `len` elements whose bytes are zero.
     #[must_use]
     pub fn zeroed(len: usize) -> Self
     where

@@ -28,7 +28,6 @@ pub struct Offload {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 enum Kind {
-    /// The frame is finished.
     #[default]
     None,
     Tcp,
@@ -183,7 +182,6 @@ impl Frame {
         }
     }
 
-    /// Finishes all these frames.
     pub fn finish_all(frames: &mut Vec<Self>) {
         Self::finish_unless(frames, |_| false);
     }

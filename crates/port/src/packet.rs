@@ -22,11 +22,10 @@ use crate::{Frame, Port, PortCounters, PortError, SendReport, socket};
 /// may not be large enough, the ring has fewer and larger slots instead ([`SuperPackets`]).
 ///
 /// Measured with `examples/forward.rs` between namespaces on a shared virtual machine of two
-/// processors, TCP with all offloads at 1 Gbit/s, four runs of 3 s each, in turn: receiving took
-/// 0.15 to 0.20 us a frame (median 0.18), acknowledgements included, and 0.15 to 0.38 us (median
-/// 0.15) with large slots. Large slots are a little cheaper, but there are 1024 of them instead of
-/// 16384: with 117,000 datagrams of 64 bytes a second they overran in three runs of five, the small
-/// ones in none. An empty poll of two ports takes 0.03 us.
+/// processors, TCP with all offloads at 1 Gbit/s, medians of four runs of 3 s: receiving took 0.18
+/// us a frame, acknowledgements included, and 0.15 us with large slots. There are only 1024 large
+/// slots instead of 16384: with 117,000 datagrams of 64 bytes a second they overran in three runs
+/// of five, the small ones in none. An empty poll of two ports takes 0.03 us.
 ///
 /// Sending (`examples/send.rs`) takes 1.2 us a frame in batches of 32, 1.3 us in batches of 4 and
 /// 1.7 us alone. Into a veth pair the sending thread also pays for the receiver's stack, which runs

@@ -75,7 +75,6 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// As [`Frame::with_len`].
     #[inline]
     pub fn frame(&mut self, len: usize, arrival: Time) -> Frame {
         match Frame::is_short(len) {
@@ -84,7 +83,6 @@ impl Lease {
         }
     }
 
-    /// Drops all frames.
     #[inline]
     pub fn discard(&mut self, frames: &mut Vec<Frame>) {
         for frame in frames.drain(..) {

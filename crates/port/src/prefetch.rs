@@ -2,7 +2,6 @@
 //! cannot start.
 #![allow(unsafe_code)]
 
-/// Starts to load the cache line of `place`.
 #[inline(always)]
 pub fn prefetch<T>(place: &T) {
     prefetch_address(std::ptr::from_ref(place).addr());

@@ -81,7 +81,6 @@ impl TapPort {
         &self.interface
     }
 
-    /// Reads a packet; `None` if there is none.
     fn read(&mut self) -> Result<Option<usize>, PortError> {
         match rustix::io::read(&self.device, &mut self.buffer[MAC_HEADER..]) {
             Ok(len) => Ok(Some(len)),

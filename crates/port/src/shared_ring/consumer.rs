@@ -7,7 +7,6 @@ use super::layout::{Descriptor, Direction, Geometry, Places, Violation, waiting}
 use crate::shared_memory::SharedMemory;
 use crate::{Frame, FramePool};
 
-/// The consumer of one direction's ring.
 #[derive(Debug)]
 pub(super) struct Consumer {
     memory: Arc<SharedMemory>,

@@ -13,7 +13,6 @@ use super::layout::{Geometry, Violation};
 use crate::shared_memory::SharedMemory;
 use crate::unix_peer;
 
-/// The memory of one connection.
 #[derive(Debug)]
 pub(super) struct Handed {
     pub(super) memory: Arc<SharedMemory>,

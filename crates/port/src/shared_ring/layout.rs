@@ -13,7 +13,6 @@ pub struct Geometry {
     pub area: u32,
 }
 
-/// A rule of the protocol that a peer has broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Violation {
     #[error("it announces {descriptors} descriptors and an area of {area} bytes")]
@@ -24,7 +23,6 @@ pub enum Violation {
     Descriptor { offset: u32, len: u32, area: u32 },
 }
 
-/// The position of a frame in the area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptor {
     pub offset: u32,
@@ -60,7 +58,6 @@ impl Geometry {
         if is_fine { Ok(self) } else { Err(Violation::Geometry { descriptors, area }) }
     }
 
-    /// Returns the length of the whole memory.
     #[must_use]
     pub fn memory_len(self) -> usize {
         let direction = HEADER + self.descriptors as usize * DESCRIPTOR + self.area as usize;

@@ -19,7 +19,6 @@ use crate::tally::Tally;
 use crate::unix_peer::{Attendant, Meeting, StopSignal, Wake};
 use crate::{Accepted, DuplexPort, Frame, PortCounters, PortError, Refusal};
 
-/// A port on a ring in shared memory.
 #[derive(Debug)]
 pub struct RingPort {
     place: PathBuf,

@@ -6,7 +6,6 @@ use super::layout::{Descriptor, Direction, Geometry, LONGEST, Places, Violation,
 use crate::shared_memory::SharedMemory;
 use crate::{Accepted, Refusal};
 
-/// The producer of one direction's ring.
 #[derive(Debug)]
 pub(super) struct Producer {
     memory: Arc<SharedMemory>,

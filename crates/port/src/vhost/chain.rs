@@ -2,7 +2,6 @@
 
 use thiserror::Error;
 
-/// The descriptor table of a ring, in the driver's memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Table {
     pub address: u64,

@@ -237,7 +237,6 @@ impl DuplexPort for VhostDevice {
 }
 
 impl Rings {
-    /// Stores the features that the driver has accepted.
     pub(super) fn agree(&self, features: u64) {
         self.features.store(features, Ordering::Relaxed);
     }

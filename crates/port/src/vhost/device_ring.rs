@@ -15,7 +15,6 @@ use crate::bell::Watched;
 use crate::intake::Intake;
 use crate::{Accepted, Frame, Offload, PortCounters, Refusal};
 
-/// A running ring.
 #[derive(Debug)]
 pub(super) struct DeviceRing {
     memory: Arc<GuestMemory>,
@@ -34,7 +33,6 @@ pub(super) struct DeviceRing {
     intake: Intake,
 }
 
-/// The settings of a ring besides its memory.
 #[derive(Debug)]
 pub(super) struct RingSettings {
     /// The length of the `virtio_net_hdr` before each frame.
@@ -49,7 +47,6 @@ pub(super) struct RingSettings {
     pub(super) call: Option<OwnedFd>,
 }
 
-/// A rule of the ring that the driver has broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(super) enum RingError {
     #[error("a ring of {0} descriptors is malformed")]
@@ -66,7 +63,6 @@ pub(super) enum RingError {
     Cut,
 }
 
-/// The buffers of a descriptor chain.
 #[derive(Debug, Clone, Copy)]
 struct Chain {
     head: u16,
@@ -127,7 +123,6 @@ impl DeviceRing {
         self.next_available
     }
 
-    /// Receives the frames that the driver sends.
     pub(super) fn receive(
         &mut self,
         batch: &mut Vec<Frame>,

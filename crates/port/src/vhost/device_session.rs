@@ -28,7 +28,6 @@ pub(super) struct Session<'a> {
     setups: Vec<Setup>,
 }
 
-/// The settings of one ring.
 #[derive(Debug, Default)]
 struct Setup {
     size: Option<u32>,

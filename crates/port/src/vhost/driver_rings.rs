@@ -16,7 +16,6 @@ use super::message::{Region, RingAddresses};
 use crate::shared_memory::SharedMemory;
 use crate::{Accepted, Frame, Refusal};
 
-/// The memory of both rings.
 #[derive(Debug)]
 pub(super) struct DriverMemory {
     pub(super) file: OwnedFd,
@@ -42,7 +41,6 @@ pub(super) struct TransmitRing {
     is_lent: Vec<bool>,
 }
 
-/// A rule of the ring that the device has broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(super) enum DeviceFault {
     #[error("its index moved by {0}, beyond the ring's size")]
@@ -63,7 +61,6 @@ struct Ring {
     kick: OwnedFd,
 }
 
-/// The offsets of a ring's parts in the memory.
 #[derive(Debug, Clone, Copy)]
 struct Places {
     descriptors: usize,

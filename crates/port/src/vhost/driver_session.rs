@@ -14,7 +14,6 @@ use super::message::{
 };
 use crate::unix_peer;
 
-/// The rings of a negotiated connection.
 #[derive(Debug)]
 pub(super) struct Negotiated {
     pub(super) receive: ReceiveRing,

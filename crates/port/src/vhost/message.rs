@@ -2,7 +2,6 @@
 
 use thiserror::Error;
 
-/// A message of the front end, with its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     GetFeatures,
@@ -32,7 +31,6 @@ pub struct Header {
     pub size: u32,
 }
 
-/// A region of the front end's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
     /// The region's start in the addresses that descriptors use.
@@ -105,7 +103,6 @@ impl Header {
 }
 
 impl Request {
-    /// Parses the payload of a message.
     pub fn parse(request: u32, payload: &[u8]) -> Result<Self, MessageError> {
         let wrong = MessageError::Size { request, size: payload.len() };
         let word = || payload.try_into().map(u64::from_ne_bytes).map_err(|_| wrong);
@@ -288,7 +285,6 @@ pub mod features {
     pub const INDIRECT_DESCRIPTORS: u64 = 1 << 28;
     pub const PROTOCOL_FEATURES: u64 = 1 << 30;
     pub const VERSION_1: u64 = 1 << 32;
-    /// Protocol features.
     pub const PROTOCOL_MULTIQUEUE: u64 = 1;
     pub const PROTOCOL_REPLY_ACK: u64 = 1 << 3;
 }

@@ -41,7 +41,6 @@ struct Receiving {
     empty_calls: u32,
 }
 
-/// The settings of an [`XdpPort`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct XdpOptions {
     /// The interface's receive queue. Packets of other queues continue into the kernel.
@@ -51,7 +50,6 @@ pub struct XdpOptions {
     pub busy_poll: bool,
 }
 
-/// How packets get into the socket's buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CopyMode {
     /// The network card copies if its driver supports zero-copy, otherwise the kernel copies.
@@ -59,7 +57,6 @@ pub enum CopyMode {
     Auto,
     /// The network card writes the buffers (zero-copy).
     ZeroCopy,
-    /// The kernel copies packets.
     Copy,
 }
 
@@ -120,7 +117,6 @@ impl XdpPort {
         })
     }
 
-    /// Returns the properties that the interface had when the port was opened.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }

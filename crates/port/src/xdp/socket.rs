@@ -16,7 +16,6 @@ pub(super) struct Offsets {
     pub(super) entries: usize,
 }
 
-/// The offsets of the four rings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AllOffsets {
     pub(super) receive: Offsets,
