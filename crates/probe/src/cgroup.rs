@@ -28,7 +28,6 @@ pub struct CgroupSnapshot {
     pub levels: Vec<Level>,
 }
 
-/// One group of this hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Level {
     pub path: PathBuf,
@@ -130,7 +129,6 @@ impl Throttling {
     }
 }
 
-/// The groups' CPU use and throttling between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CgroupUse {
     pub elapsed: Span,

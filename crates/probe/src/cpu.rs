@@ -149,7 +149,6 @@ impl CoreTimes {
     }
 }
 
-/// The cores' use of time between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CpuUse {
     pub elapsed: Span,

@@ -1,7 +1,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The reason why a probe has no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {

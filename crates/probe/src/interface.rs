@@ -17,13 +17,11 @@ pub struct InterfaceSnapshot {
     pub interfaces: BTreeMap<String, Interface>,
 }
 
-/// One interface with its counters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Interface {
     pub index: u32,
     /// `veth`, `bridge`, `tun` and so on; `None` for hardware and `lo`.
     pub kind: Option<String>,
-    /// How often the carrier changed.
     pub carrier_changes: Option<u64>,
     /// Whether the administrator enabled the interface.
     pub enabled: bool,
@@ -80,7 +78,6 @@ impl InterfaceSnapshot {
         Ok(snapshot)
     }
 
-    /// Parses a datagram of the kernel's reply.
     pub fn parse(datagram: &[u8]) -> Result<Self, ProbeError> {
         netlink::parse_dump(datagram)
     }
@@ -129,7 +126,6 @@ impl RouteDump for InterfaceSnapshot {
     }
 }
 
-/// The counts between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InterfaceUse {
     pub elapsed: Span,

@@ -45,7 +45,6 @@ impl InterruptSnapshot {
     }
 }
 
-/// The counts between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InterruptUse {
     pub elapsed: Span,

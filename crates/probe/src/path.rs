@@ -41,7 +41,6 @@ pub struct SilentNeighbour {
     pub failed: bool,
 }
 
-/// Returns the route to an address; `Ok(None)` if there is no route.
 pub fn to(address: IpAddr) -> Result<Option<Route>, ProbeError> {
     let address = address.to_canonical();
     let mut request = RouteMessage::default();

@@ -82,7 +82,6 @@ impl PressureSnapshot {
     }
 }
 
-/// Time lost between two snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PressureUse {
     pub elapsed: Span,

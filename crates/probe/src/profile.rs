@@ -27,7 +27,6 @@ pub use names::{KernelNames, SOFTIRQS};
 use ring::{Raw, Ring};
 pub use symbols::Symbols;
 
-/// Samples the stacks of all CPUs until [`Self::stop`].
 #[derive(Debug)]
 pub struct Profiler {
     stop: Arc<AtomicBool>,
@@ -62,7 +61,6 @@ struct Taken {
 }
 
 impl Profiler {
-    /// Begins to sample all CPUs of the machine.
     pub fn start(kernel: &KernelNames) -> Result<Self, ProbeError> {
         let softirqs = kernel.softirqs();
         let cpus = CpuSnapshot::read()?;
@@ -156,7 +154,6 @@ impl Taken {
     }
 }
 
-/// Returns the name of a thread of this machine.
 fn name_of(tid: u32) -> String {
     if tid == IDLE {
         return "[idle]".to_owned();

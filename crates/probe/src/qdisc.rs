@@ -14,7 +14,6 @@ pub struct QdiscSnapshot {
     pub qdiscs: Vec<Qdisc>,
 }
 
-/// One queueing discipline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Qdisc {
     /// The interface's index.
@@ -61,7 +60,6 @@ impl QdiscSnapshot {
         Ok(snapshot)
     }
 
-    /// Parses one datagram of the kernel's reply.
     pub fn parse(datagram: &[u8]) -> Result<Self, ProbeError> {
         netlink::parse_dump(datagram)
     }

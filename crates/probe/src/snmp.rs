@@ -48,7 +48,6 @@ impl SnmpSnapshot {
         self.values.get(name).copied()
     }
 
-    /// Returns all counters by name.
     pub fn values(&self) -> impl Iterator<Item = (&str, u64)> {
         self.values.iter().map(|(name, value)| (name.as_str(), *value))
     }
@@ -108,7 +107,6 @@ impl SnmpSnapshot {
     }
 }
 
-/// The counts between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SnmpUse {
     pub elapsed: Span,

@@ -33,7 +33,6 @@ impl SoftirqSnapshot {
     }
 }
 
-/// The counts between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SoftirqUse {
     pub elapsed: Span,
@@ -42,7 +41,6 @@ pub struct SoftirqUse {
 }
 
 impl SoftirqUse {
-    /// Returns the sum over all cores.
     pub fn total(&self, kind: &str) -> Option<u64> {
         Some(self.kinds.get(kind)?.values().sum())
     }

@@ -85,7 +85,6 @@ impl Tree {
         }
     }
 
-    /// Returns the target of a symbolic link, as it is written there.
     pub fn link(&self, path: &str) -> Option<PathBuf> {
         std::fs::read_link(self.path(path)).ok()
     }

@@ -35,7 +35,6 @@ impl Holders {
         Ok(found)
     }
 
-    /// Returns the inodes of the sockets of one process.
     pub fn sockets_of(tree: &Tree, pid: u32) -> Result<BTreeSet<u32>, ProbeError> {
         let mut sockets = BTreeSet::new();
         each_socket(tree, pid, |inode| {

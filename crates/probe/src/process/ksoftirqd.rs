@@ -45,7 +45,6 @@ impl KsoftirqdSnapshot {
     }
 }
 
-/// CPU time used between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KsoftirqdUse {
     pub elapsed: Span,

@@ -102,7 +102,6 @@ impl Processes {
         self.each.is_empty()
     }
 
-    /// Returns the CPU time used since `earlier`.
     pub fn since(&self, earlier: &Self) -> ProcessesUse {
         let mut spent =
             ProcessesUse { elapsed: self.taken.since(earlier.taken), ..ProcessesUse::default() };
@@ -180,7 +179,6 @@ impl Processes {
     }
 }
 
-/// CPU time that several processes used between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProcessesUse {
     pub elapsed: Span,

@@ -3,7 +3,6 @@ use units::{Span, Time};
 use crate::clock;
 use crate::error::{ProbeError, read_text};
 
-/// The state of one process at the time of reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     pub taken: Time,

@@ -5,7 +5,6 @@ use crate::device::cores_of_list;
 use crate::tree::Tree;
 use crate::{ProbeError, clock};
 
-/// A thread, with the core on which it last ran.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Task {
     pub pid: u32,
@@ -27,7 +26,6 @@ pub struct Task {
 }
 
 impl Task {
-    /// Returns the threads of a process, without threads that end during the reading.
     pub fn all_of(tree: &Tree, pid: u32) -> Result<Vec<Self>, ProbeError> {
         let directory = format!("/proc/{pid}/task");
         let tids = tree.names(&directory)?;

@@ -32,7 +32,6 @@ impl Thread {
         Self::read_at(&format!("/proc/{tid}/task/{tid}"), tid)
     }
 
-    /// Returns all threads of a process, without threads that end during the reading.
     pub fn all_of(pid: u32) -> Result<Vec<Self>, ProbeError> {
         let path = format!("/proc/{pid}/task");
         let entries = std::fs::read_dir(&path).map_err(|source| {
@@ -76,7 +75,6 @@ impl Thread {
     }
 }
 
-/// The CPU time of one thread between two readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ThreadUse {
     pub elapsed: Span,

@@ -89,7 +89,6 @@ impl Symbols {
         Some(Self { segments, functions, names })
     }
 
-    /// Returns the name of the function at an offset in the file.
     pub fn name(&self, offset: u64) -> Option<String> {
         let (range, start) = self.segments.iter().find(|(range, _)| range.contains(&offset))?;
         let address = (offset - range.start).checked_add(*start)?;

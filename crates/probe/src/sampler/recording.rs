@@ -40,7 +40,6 @@ pub struct Point {
 pub struct Failure {
     pub probe: String,
     pub times: u64,
-    /// The probe's last error.
     pub message: String,
 }
 

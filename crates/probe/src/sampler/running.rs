@@ -9,7 +9,6 @@ use super::recording::{Failure, Recording, Store};
 use super::{Probe, Sample};
 use crate::clock;
 
-/// The probes and the interval of a sampler.
 pub struct Sampler {
     interval: Span,
     points_max: usize,

@@ -6,7 +6,6 @@ use units::{Rate, Share, Span};
 
 use crate::ProbeError;
 
-/// Returns the congestion control algorithm of a TCP socket.
 pub fn congestion_control_of(socket: impl AsFd) -> Result<String, ProbeError> {
     sockopt::tcp_congestion(socket).map_err(|errno| ProbeError::Kernel {
         what: "the congestion control of a socket",

@@ -402,7 +402,6 @@ impl<'a> RawSocket<'a> {
         })
     }
 
-    /// Returns the type and the value of each attribute.
     pub fn attributes(&self) -> impl Iterator<Item = (u16, &'a [u8])> + use<'a> {
         let mut rest = &self.message[SOCKET..];
         std::iter::from_fn(move || {

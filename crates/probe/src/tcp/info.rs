@@ -192,7 +192,6 @@ impl TcpInfo {
     }
 }
 
-/// The activity of one connection between two readings.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct TcpUse {
@@ -234,12 +233,10 @@ impl TcpUse {
         share(self.busy?.nanos(), self.elapsed.nanos())
     }
 
-    /// Returns the share of the elapsed time limited by the receiver's window.
     pub fn rwnd_limited_share(&self) -> Option<Share> {
         share(self.rwnd_limited?.nanos(), self.elapsed.nanos())
     }
 
-    /// Returns the share of the elapsed time limited by the send buffer.
     pub fn sndbuf_limited_share(&self) -> Option<Share> {
         share(self.sndbuf_limited?.nanos(), self.elapsed.nanos())
     }

@@ -114,7 +114,6 @@ impl Filter {
     }
 }
 
-/// One TCP socket of a namespace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TcpSocket {
     /// The local address; an IPv4-mapped address is shown as IPv4.
@@ -135,7 +134,6 @@ pub struct TcpSocket {
     pub info: Option<TcpInfo>,
 }
 
-/// The queues of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queues {
     /// Connections not yet accepted, and the limit of their number.
