@@ -66,7 +66,6 @@ pub(crate) fn measured(results: &Results) -> Vec<&str> {
     if columns.iter().any(is_measured) { columns } else { Vec::new() }
 }
 
-/// Explains the rows.
 pub(crate) fn note(results: &Results) -> String {
     let rounds = results.cells.iter().map(|cell| cell.rounds.len()).max().unwrap_or(0);
     match rounds {

@@ -39,7 +39,6 @@ pub(crate) fn intervals(results: &Results) -> impl Iterator<Item = Around> {
     results.comparisons.iter().filter_map(|one| Around::ratio(&one.ratio))
 }
 
-/// Returns the explanation below the table of comparisons.
 pub(crate) fn note(results: &Results) -> String {
     let mut text = "Ratio: the median over pairs of repeats of the same block.".to_owned();
     if results.comparisons.iter().any(|one| one.ratio.ci95.is_some()) {

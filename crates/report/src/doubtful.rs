@@ -5,7 +5,6 @@ use crate::answer::counted;
 use crate::axis;
 use results::{Cell, CpuLimit, Results};
 
-/// Lists each invalid cell with its reasons.
 pub(crate) fn invalid(results: &Results) -> Vec<(String, String)> {
     let cells = results.cells.iter().filter(|cell| !cell.valid && cell.is_measured());
     cells.map(|cell| (place(cell), reasons(cell))).collect()

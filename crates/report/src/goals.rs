@@ -111,7 +111,6 @@ fn ideals(results: &Results) -> Vec<&str> {
     ideals
 }
 
-/// Returns the metrics of the table, in its order.
 fn metrics_of(results: &Results) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for one in results.comparisons.iter().filter(|one| one.goal.is_some()) {
@@ -139,7 +138,6 @@ fn clone_of((axis, value): (&String, &String)) -> (String, String) {
     (axis.clone(), value.clone())
 }
 
-/// Explains the columns.
 pub(crate) fn note(results: &Results) -> String {
     let held = || results.comparisons.iter().filter_map(|one| Some((one, one.goal.as_ref()?)));
     let names: Vec<String> = metrics_of(results).into_iter().map(name_of).collect();

@@ -86,7 +86,6 @@ pub(crate) fn render_run(
     document::page(&format!("{} · weir lab", title(results)), &body, &drawn)
 }
 
-/// Renders the name of the lab, and the answer below it.
 fn masthead(results: &Results) -> Markup {
     html! {
         header class="first" {

@@ -118,7 +118,6 @@ pub(crate) fn note(all: impl Iterator<Item = Around>, place: &str) -> String {
 
 const SHARE: &str = "95 % Clopper-Pearson interval of the share";
 
-/// Returns the distinct labels.
 fn labels(all: impl Iterator<Item = Around>) -> Vec<String> {
     let mut labels: Vec<String> = Vec::new();
     for around in all {

@@ -69,7 +69,6 @@ pub(crate) fn figures(out: &mut String, results: &Results) {
     in_more_words(out, results);
 }
 
-/// Writes the first table, which follows the answer.
 fn summary(out: &mut String, results: &Results) {
     let Some(summary) = Summary::of(results) else { return };
     line(out, &format!("## {}\n", escape(&summary.title)));

@@ -6,7 +6,6 @@ use serde_json::Value;
 use crate::{doubtful, queue_and_fairness};
 use results::{Cell, Form, Results};
 
-/// Explains the statistics in everyday language.
 pub(crate) fn statistics(results: &Results) -> &'static [&'static str] {
     if is_measured_once(results) {
         return &[ONCE, "A cell that failed has no number."];

@@ -16,7 +16,6 @@ pub(crate) const fn in_a_word(cell: &Cell) -> Option<&'static str> {
     }
 }
 
-/// Returns the reason why a cell has no values.
 pub(crate) fn reason(cell: &Cell) -> Option<&str> {
     cell.failed.as_deref().or(cell.not_run.as_deref())
 }
@@ -32,7 +31,6 @@ pub(crate) const fn class(cell: &Cell) -> &'static str {
     if cell.failed.is_some() { "failed" } else { "muted" }
 }
 
-/// Returns the text of [`in_a_word`] with the reason.
 pub(crate) fn explained(cell: &Cell) -> Option<String> {
     in_a_word(cell).zip(reason(cell)).map(|(word, reason)| format!("{word}: {reason}"))
 }

@@ -24,7 +24,6 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    /// Formats the text on one line.
     pub(crate) fn line(&self, counts: bool) -> String {
         let wins = self.wins.filter(|_| counts).map(|wins| format!(" ({wins})"));
         let mark = if self.ahead { " ◂" } else { "" };

@@ -45,7 +45,6 @@ pub fn read_samples(file: &Path) -> Result<Samples, ReportError> {
     Ok(samples)
 }
 
-/// A borrowed sample.
 struct Tidy<'a> {
     system: &'a str,
     axes: &'a Axes,

@@ -72,7 +72,6 @@ impl<'a> Pivot<'a> {
         Some(Self::of(results, headline(results)?))
     }
 
-    /// Returns the interval or range of each value in the table.
     pub(crate) fn intervals(&self) -> impl Iterator<Item = Around> {
         let rows = self.panels.iter().flat_map(|panel| &panel.rows);
         rows.flat_map(|row| &row.entries).filter_map(|entry| Around::metric(entry.metric?))
@@ -84,7 +83,6 @@ impl<'a> Pivot<'a> {
         Self::along(results, metric, row_axis(results))
     }
 
-    /// Builds the table with this axis in its rows.
     pub(crate) fn along(results: &'a Results, metric: &'a str, row_axis: Option<String>) -> Self {
         let columns = columns(results);
         let cells = Cells::of(results);
@@ -192,7 +190,6 @@ pub(crate) fn varies(results: &Results, metric: &str) -> bool {
     missing || differs || cells().count() < 2
 }
 
-/// Returns the labels of the metrics.
 pub(crate) fn labels(names: &[&str]) -> String {
     let labels: Vec<String> = names.iter().map(|name| metrics::meaning(name).label).collect();
     labels.join(", ")
@@ -296,7 +293,6 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// Returns the value of a cell, and the published value beside it.
 pub(crate) fn measured<'a>(
     results: &'a Results,
     cell: Option<&'a Cell>,

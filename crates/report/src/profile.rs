@@ -210,7 +210,6 @@ impl Profile {
         Ok(())
     }
 
-    /// Renders the section of the report's page.
     pub(crate) fn section(&self) -> Markup {
         html! {
             h2 id="profile" { "Where the CPU time goes" }
@@ -251,7 +250,6 @@ fn clean(name: &str) -> String {
     foreign(name).to_string()
 }
 
-/// Whether the stack ran in a soft interrupt.
 fn is_softirq(frames: &[Arc<str>]) -> bool {
     frames.iter().any(|name| SOFTIRQS.contains(&name.as_ref()))
 }

@@ -2,7 +2,6 @@
 
 use maud::{Markup, html};
 
-/// A stretch of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part<'a> {
     Plain(&'a str),
@@ -32,7 +31,6 @@ pub(crate) fn parts(text: &str) -> Vec<Part<'_>> {
     parts
 }
 
-/// Renders the sentence as HTML.
 pub(crate) fn markup(text: &str) -> Markup {
     html! {
         @for part in parts(text) {

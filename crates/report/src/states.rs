@@ -84,7 +84,6 @@ pub(crate) fn table(results: &Results) -> Option<StatesTable> {
     Some(StatesTable { names, rows: rows.collect(), heads })
 }
 
-/// Explains the table.
 pub(crate) fn note(results: &Results) -> String {
     let Some(states) = &results.states else { return String::new() };
     let mut text = format!("Before: {}. After: {}. ", states.before, states.after);
@@ -181,7 +180,6 @@ fn signed(share: f64) -> String {
     format!("{:+.2}", share * 100.0)
 }
 
-/// Returns the metric of the comparisons at `place`.
 fn metric_of<'a>(results: &'a Results, place: &Axes, end: Option<&str>) -> Option<&'a str> {
     let mut here = results.comparisons.iter().filter(|one| without(&one.axes, end) == *place);
     here.next().map(|one| one.metric.as_str())

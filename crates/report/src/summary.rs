@@ -78,7 +78,6 @@ impl<'a> Summary<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// Returns the comparison in a column of comparisons.
     pub(crate) fn verdict(&self) -> Option<&'a Comparison> {
         match self {
             Self::Verdict(one) => *one,

@@ -53,7 +53,6 @@ pub fn render(results: &Results, width: usize, colour: bool) -> String {
     parts.join("\n")
 }
 
-/// Renders the verdicts of each case.
 fn verdicts(results: &Results, width: usize, colour: bool) -> String {
     let Some(told) = &results.confusion else { return String::new() };
     let (heads, rows) = confusion::lines(told);
@@ -69,7 +68,6 @@ fn verdicts(results: &Results, width: usize, colour: bool) -> String {
     format!("{title}\n{}", table.render(width, colour))
 }
 
-/// Renders the table of a lab with two states.
 fn before_and_after(results: &Results, width: usize, colour: bool) -> String {
     let Some(states) = states::table(results) else { return String::new() };
     let mut table = Table::default();

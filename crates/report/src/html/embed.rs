@@ -59,7 +59,6 @@ pub(super) fn stride(series: &Series) -> usize {
     series.time_s.len().div_ceil(MOST_POINTS).max(1)
 }
 
-/// Averages the values of a line for the drawing.
 pub(super) fn thinned(values: &[Option<f64>], stride: usize) -> Vec<Option<f64>> {
     let mean = |part: &[Option<f64>]| {
         let known: Vec<f64> = part.iter().flatten().copied().filter(|v| v.is_finite()).collect();
@@ -68,7 +67,6 @@ pub(super) fn thinned(values: &[Option<f64>], stride: usize) -> Vec<Option<f64>>
     values.chunks(stride).map(mean).collect()
 }
 
-/// Thins the time axis for the drawing.
 pub(super) fn thinned_time(series: &Series, stride: usize) -> Vec<f64> {
     series.time_s.chunks(stride).filter_map(|part| part.first().copied()).collect()
 }

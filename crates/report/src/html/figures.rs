@@ -169,7 +169,6 @@ fn comparison_table(results: &Results) -> Markup {
     }
 }
 
-/// Converts a panel of a table to a chart.
 pub(super) fn line_chart(pivot: &Pivot<'_>, panel: &Panel<'_>, id: &str) -> LineChart {
     let values: Vec<String> = panel.rows.iter().map(|row| row.value.clone()).collect();
     let mut lines: Vec<ChartLine> = Vec::new();

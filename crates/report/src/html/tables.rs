@@ -1,5 +1,3 @@
-//! The tables of the page.
-
 use maud::{Markup, html};
 
 use super::fold::fold;
@@ -33,7 +31,6 @@ pub(super) fn headline(results: &Results) -> Markup {
     )
 }
 
-/// Renders the matrix of cases and verdicts.
 pub(super) fn verdicts(results: &Results) -> Markup {
     let Some(told) = &results.confusion else { return html! {} };
     let (heads, rows) = confusion::matrix(told);
@@ -66,7 +63,6 @@ pub(super) fn verdicts(results: &Results) -> Markup {
     }
 }
 
-/// Renders the table of a lab with two states.
 pub(super) fn before_and_after(results: &Results) -> Markup {
     let Some(table) = states::table(results) else { return html! {} };
     html! {
@@ -259,7 +255,6 @@ pub(super) fn other_metrics(results: &Results) -> Markup {
     )
 }
 
-/// Returns the axes of a row.
 fn point(pivot: &Pivot<'_>, panel: &Panel<'_>, row: &Row<'_>) -> Axes {
     let mut point = panel.fixed.clone();
     if let Some(axis) = &pivot.row_axis {

@@ -40,7 +40,6 @@ pub(crate) fn outcome(measurement: &Measurement) -> Table {
     table
 }
 
-/// Builds the table of the limits on each TCP sender.
 pub(crate) fn limits(measurement: &Measurement) -> Table {
     let mut table = Table::with(&[
         "stream",

@@ -8,7 +8,6 @@ use maud::{Markup, html};
 
 use super::{SystemProfile, clean};
 
-/// A function of a stack and the functions that it called.
 #[derive(Debug, Default)]
 struct Node {
     samples: u64,
@@ -21,7 +20,6 @@ pub(super) struct Flame<'a> {
     root: Node,
 }
 
-/// A drawn function.
 struct Drawn<'a> {
     name: &'a str,
     depth: usize,

@@ -4,7 +4,6 @@ use crate::cut::{cut, distinct};
 use results::LONGEST_TEXT;
 use units::foreign;
 
-/// The style of a text on a terminal with colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     Plain,
@@ -129,7 +128,6 @@ impl Table {
         }
     }
 
-    /// Returns the distinct texts of a column.
     fn texts_of(&self, index: usize) -> Vec<&str> {
         let mut texts: Vec<&str> = self
             .rows

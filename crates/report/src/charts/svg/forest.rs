@@ -168,7 +168,6 @@ fn bar(row: &ForestRow, at: f64, frame: &Frame, scale: &Scale) -> Markup {
     }
 }
 
-/// Renders the ratio with its interval.
 fn figures(row: &ForestRow) -> Markup {
     let around = Around::ratio(&row.ratio);
     html! {
@@ -181,7 +180,6 @@ fn ends_of(ratio: &Ratio) -> Option<[f64; 2]> {
     ratio.ci95.or(ratio.range)
 }
 
-/// The positions of the parts of a row.
 #[derive(Debug)]
 struct Layout {
     width: f64,

@@ -63,7 +63,6 @@ impl Frame {
         }
     }
 
-    /// Draws the values below the plot, and their label.
     pub(super) fn x_axis(&self, places: &[(f64, String)], label: &str) -> Markup {
         let base = self.y(0.0);
         let middle = self.x(0.5);
@@ -211,7 +210,6 @@ fn shortened(text: &str, width: f64, tail: usize) -> String {
     }
 }
 
-/// Returns the number of ASCII letters that fit in a width.
 fn letters(width: f64) -> usize {
     (width / LETTER).max(2.0) as usize
 }
