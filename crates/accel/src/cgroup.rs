@@ -6,7 +6,6 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A control group that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup {
     pub path: PathBuf,

@@ -9,7 +9,6 @@ use crate::work::{WORK_BYTES, Work};
 use std::collections::{HashMap, HashSet};
 use units::{Bytes, Rate, Share, Span};
 
-/// tcpa's state of one connection.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CoreView {
     pub mode: Mode,
@@ -28,7 +27,6 @@ pub struct CoreView {
     pub work: Work,
 }
 
-/// The phase of tcpa.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Grows as fast as possible to find the rate.

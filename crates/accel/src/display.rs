@@ -90,7 +90,6 @@ impl Status {
         }
     }
 
-    /// Formats the modules as a table.
     fn modules_text(&self, width: usize) -> String {
         let heads = ["module", "carried by", "counters", "switches"].map(str::to_owned);
         let mut rows = vec![heads];
@@ -363,7 +362,6 @@ fn known(value: Option<impl Display>) -> String {
 }
 
 const ITSELF: &str = "sockets that choose tcpa themselves";
-/// Header of the table of connections.
 const HEADER: [&str; 10] = [
     "connection",
     "rate",

@@ -14,10 +14,8 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-/// The effect of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing was installed before.
     Installed,
     /// Replaced a partial installation that a killed command had left.
     Repaired,
@@ -25,7 +23,6 @@ pub enum Change {
     Changed,
 }
 
-/// The result of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Applied {
     pub change: Change,
@@ -33,7 +30,6 @@ pub struct Applied {
     pub switched: SwitchedConnections,
 }
 
-/// The result of a removal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Removed {
     /// Whether anything was installed.

@@ -6,7 +6,6 @@ use libbpf_rs::btf::types::{Composite, FuncProto, Ptr, Struct};
 use libbpf_rs::btf::{Btf, ReferencesType, TypeId};
 use std::path::Path;
 
-/// The kernel's interface for congestion controls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interface {
     /// `cong_control` also receives the acknowledgement number and the flags (Linux 6.10).

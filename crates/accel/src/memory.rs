@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use units::{Rate, Span};
 
-/// The memory of one path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Memory {
     pub to: Prefix,
@@ -67,7 +66,6 @@ pub(crate) fn give(pins: &Pins, kept: &[(Vec<u8>, Vec<u8>)]) -> Result<(), Accel
     Ok(())
 }
 
-/// Formats the memories as text.
 pub fn to_text(memories: &[Memory]) -> String {
     if memories.is_empty() {
         return "no path is remembered\n".to_owned();
@@ -86,7 +84,6 @@ pub fn to_text(memories: &[Memory]) -> String {
     text
 }
 
-/// Formats the memories as JSON.
 pub fn to_json(memories: &[Memory]) -> Value {
     memories.iter().map(Memory::to_json).collect()
 }

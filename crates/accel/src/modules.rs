@@ -9,7 +9,6 @@ use crate::{Rule, Tunables, algorithm};
 use serde_json::{Map, Value, json};
 use units::{Bytes, Rate, Span, Switch};
 
-/// The current state of one module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
     pub name: &'static str,

@@ -11,7 +11,6 @@ use crate::{AccelError, Policy, algorithm};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
-/// A tunable of the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ReportName {
     name: &'static str,
@@ -114,7 +113,6 @@ pub(crate) fn in_own_words(text: &str) -> (Cow<'_, str>, Option<&'static str>) {
     (format!("{}={value}{unit}", known.key).into(), Some(known.name))
 }
 
-/// Builds the error text for an unknown name.
 pub(crate) fn unknown(name: &str) -> String {
     let rules = REPORT.iter().map(|known| known.key).chain(OF_RULES.map(|(key, _)| key));
     let all: Vec<_> = rules.chain(SWITCHES.map(|switch| switch.key)).collect();
@@ -125,7 +123,6 @@ pub(crate) fn unknown(name: &str) -> String {
     )
 }
 
-/// One tunable, and its state on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedTunable {
     /// The name in the report, if the report has the tunable.
@@ -196,7 +193,6 @@ pub fn list() -> Result<Vec<ListedTunable>, AccelError> {
     Ok(report.chain(rules).chain(switches).map(one).collect())
 }
 
-/// Formats the tunables as a table.
 pub fn to_text(listed: &[ListedTunable], width: usize) -> String {
     let heads = ["name in the report", "key", "value", "state", "how"].map(str::to_owned);
     let mut rows = vec![heads];

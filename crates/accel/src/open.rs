@@ -23,7 +23,6 @@ pub enum Reach {
     OpenToo,
 }
 
-/// The effect on open connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SwitchedConnections {
     pub given: u64,

@@ -23,7 +23,6 @@ pub struct PolicyFile {
     pub caqm: Option<CaqmPart>,
 }
 
-/// CAQM's part of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CaqmPart {
     /// CAQM's rules, and earlier rules that choose another algorithm: their connections do not
@@ -168,7 +167,6 @@ enum EarlierState {
     Plan(caqm::installation::Plan),
 }
 
-/// The rules that CAQM uses.
 #[derive(Debug, Default)]
 struct CaqmRules {
     rules: Vec<Rule>,

@@ -23,7 +23,6 @@ pub struct Rule {
     pub named_too: bool,
 }
 
-/// The algorithm's settings for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tunables {
     /// The first window in segments, paced over the first round trip.
@@ -172,7 +171,6 @@ impl Tunables {
         Ok(())
     }
 
-    /// Sets a tunable from `NAME=VALUE`.
     pub fn set(&mut self, text: &str) -> Result<(), AccelError> {
         let wrong = |problem: String| AccelError::Usage(format!("`{text}`: {problem}"));
         let (name, value) =

@@ -93,7 +93,6 @@ impl KernelSwitch {
         SWITCHES.iter().find(|switch| switch.key == key)
     }
 
-    /// Parses a text into the kernel's value.
     pub(crate) fn parse(&self, text: &str) -> Result<u64, AccelError> {
         let wrong =
             |form: String| Err(AccelError::Usage(format!("{}={text}: write {form}", self.key)));
@@ -124,7 +123,6 @@ impl KernelSwitch {
         (self.parse(&shown).ok() == Some(value)).then_some(shown)
     }
 
-    /// Formats a value of the kernel as text.
     pub(crate) fn shown(&self, value: u64) -> String {
         match self.values {
             SwitchValues::OnOff(_) => Switch(value != 0).to_string(),

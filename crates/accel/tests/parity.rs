@@ -67,7 +67,6 @@ fn every_c_function_of_tcpa_and_caqm_is_compared() {
     }
 }
 
-/// Counts how often each call was recorded.
 fn count<C: Core, const CALLS: usize>(recorded: &[Step<C>]) -> [usize; CALLS] {
     let mut calls = [0; CALLS];
     recorded.iter().for_each(|step| calls[step.call()] += 1);

@@ -215,7 +215,6 @@ impl CaqmFlow {
     }
 }
 
-/// Header of the table of connections.
 const HEADER: [&str; 12] = [
     "connection",
     "rate",

@@ -21,7 +21,6 @@ pub struct InterfaceName {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FoundInterface {
     pub(crate) name: InterfaceName,
-    /// The namespace's cookie.
     pub(crate) cookie: u64,
     pub(crate) index: u32,
 }
@@ -52,7 +51,6 @@ impl fmt::Display for InterfaceName {
 }
 
 impl InterfaceName {
-    /// Runs `work` in the interface's namespace.
     fn inside<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, AccelError> + Send,
@@ -143,7 +141,6 @@ impl FoundInterface {
         Some((cookie, index))
     }
 
-    /// Returns the names of the links that attach both programs to the interface.
     pub(crate) fn links(&self) -> [String; 2] {
         links(self.cookie, self.index)
     }

@@ -9,7 +9,6 @@ use units::{Span, Switch};
 /// The parameters of a network, named as in the reference kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
-    /// The parameters of the algorithm.
     pub settings: CaqmSettings,
     /// The type of Weir's tags; hosts leave tags of other types alone.
     pub cc_type: u32,
@@ -97,7 +96,6 @@ impl Network {
         NAMES.contains(&name.trim()) || reference::knows(name)
     }
 
-    /// Sets a parameter from `NAME=VALUE`.
     pub fn set(&mut self, text: &str) -> Result<(), AccelError> {
         let wrong = |problem: String| AccelError::Usage(format!("`{text}`: {problem}"));
         let own = reference::in_own_words(text)?;
@@ -146,7 +144,6 @@ impl Network {
         Ok(())
     }
 
-    /// Returns names and values in the order of display.
     pub fn entries(&self) -> [(&'static str, String); NAMES.len()] {
         let mut settings = self.settings;
         NAMES.map(|name| {

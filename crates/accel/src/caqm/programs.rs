@@ -151,12 +151,10 @@ impl Unpinned {
         })
     }
 
-    /// Returns the algorithm's name on sockets.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Reads the traffic counters so far.
     pub fn totals(&self) -> Result<super::status::Totals, AccelError> {
         super::status::Totals::read(&self.programs.algorithm.map(pins::TOTALS)?)
     }

@@ -6,7 +6,6 @@ use crate::table::left_table;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
-/// A setting of openEuler's kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReferenceSetting {
     /// The name without its prefix `net.core.sysctl_caqm_`.
@@ -62,7 +61,6 @@ const fn setting(
     ReferenceSetting { name, usual, key, how }
 }
 
-/// Formats all settings with their values as JSON.
 pub fn list_to_json(status: &CaqmStatus) -> Value {
     let row = |setting: &ReferenceSetting| {
         json!({
@@ -85,7 +83,6 @@ pub fn list_to_json(status: &CaqmStatus) -> Value {
     SETTINGS.iter().map(row).chain(more).collect()
 }
 
-/// Formats all settings with their values as a table.
 pub fn list_to_text(status: &CaqmStatus) -> String {
     let known = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let heads = ["name in openEuler", "default there", "key", "value", "how"].map(str::to_owned);

@@ -49,7 +49,6 @@ pub struct Totals {
     pub cpus: Vec<CpuTotals>,
 }
 
-/// Counters of one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuTotals {
     /// Tagged data sent: super-packets, and segments on the wire.
@@ -142,7 +141,6 @@ impl Totals {
         Ok(Self { cpus: cpus.iter().map(|bytes| CpuTotals::from_bytes(bytes)).collect() })
     }
 
-    /// Sums the counters over all CPUs.
     pub fn sum(&self) -> CpuTotals {
         let sum = |of: fn(&CpuTotals) -> u64| self.cpus.iter().map(of).sum();
         CpuTotals {
@@ -189,7 +187,6 @@ impl CpuTotals {
         }
     }
 
-    /// Returns the counters by name.
     pub fn entries(&self) -> [(&'static str, u64); 14] {
         [
             ("sent_packets", self.sent_packets),

@@ -8,18 +8,17 @@ use crate::pins::{self, Pins};
 use std::collections::HashMap;
 use units::Bytes;
 
-/// The record of one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
     /// Bytes requested with this end's data.
     pub asked: Bytes,
-    /// Answers to these requests: increases, ...
+    /// Increases in the answers to these requests.
     pub granted: Bytes,
-    /// ... and decreases.
+    /// Decreases in the answers to these requests.
     pub refused: Bytes,
-    /// The part of the peer's requests that the ports granted, ...
+    /// Increases that the ports granted to the peer's requests.
     pub approved: Bytes,
-    /// ... and the decreases that the ports ordered.
+    /// Decreases that the ports ordered for the peer.
     pub denied: Bytes,
     /// Increases and decreases that this end has not yet reported to the peer.
     pub owed: (Bytes, Bytes),
@@ -35,7 +34,6 @@ pub struct View {
     pub received: Passed,
 }
 
-/// Tagged packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Passed {
     /// Data: super-packets, and segments on the wire.

@@ -18,7 +18,6 @@ pub(super) struct Folder {
     path: PathBuf,
 }
 
-/// An entry of a directory.
 #[derive(Debug)]
 pub(super) enum FolderEntry {
     Absent,
@@ -131,7 +130,6 @@ impl Folder {
             .map_err(|errno| failed("removing", &self.path.join(name), errno))
     }
 
-    /// Removes an empty directory.
     pub(super) fn remove(&self, name: &str) -> Result<(), AccelError> {
         unlinkat(&self.directory, name, AtFlags::REMOVEDIR)
             .map_err(|errno| failed("removing", &self.path.join(name), errno))

@@ -81,7 +81,6 @@ fn recorded(work: impl FnOnce()) -> Vec<Step<Tcpa>> {
     RECORD.take().unwrap_or_default()
 }
 
-/// A bottleneck and its traffic.
 struct Trouble {
     rate: &'static str,
     /// The rate falls to the first number, in Mbit/s, and rises again, each after the second number
