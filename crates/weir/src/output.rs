@@ -5,7 +5,6 @@ use anyhow::Context;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 
-/// Writes the requested output to stdout.
 pub(crate) fn print(text: impl Display) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     match write!(stdout, "{text}").and_then(|()| stdout.flush()) {

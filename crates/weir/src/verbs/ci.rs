@@ -18,7 +18,6 @@ pub(crate) struct CiFiles {
 }
 
 impl CiFiles {
-    /// Refuses files that cannot be written, before the measurement.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let named = [(&self.junit, JUNIT), (&self.summary, SUMMARY)];
         let named = named.into_iter().filter_map(|(file, flag)| Some((file.as_deref()?, flag)));

@@ -176,7 +176,6 @@ fn listed(names: &[String], json: bool) -> anyhow::Result<Ending> {
 }
 
 impl Gen {
-    /// Returns the ports of the command line, or the ports of the platform file.
     fn port_texts(&self) -> anyhow::Result<Vec<String>> {
         let file = match &self.cfg {
             Some(file) => file.clone(),

@@ -428,8 +428,6 @@ fn list(json: bool) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-/// Prints a block of counters once a second. On a terminal each block overwrites the previous
-/// block.
 struct View {
     terminal: bool,
     lines: usize,

@@ -68,7 +68,6 @@ impl Run {
     }
 }
 
-/// Returns the folder of the parts, beside the directory of the run.
 fn parts_of(out: &Path) -> PathBuf {
     let mut name = out.file_name().unwrap_or_default().to_owned();
     name.push("-parts");

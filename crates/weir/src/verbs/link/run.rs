@@ -281,7 +281,6 @@ impl Side {
         })
     }
 
-    /// Asks the program to end.
     fn terminate(&self) {
         let Some(pid) = self.program.take().and_then(process) else { return };
         let _ = match self.is_group {

@@ -37,7 +37,6 @@ pub(crate) struct ShowTags {
     ack_hint_unit: u64,
 }
 
-/// Counts of the captured packets.
 #[derive(Debug, Default)]
 struct Seen {
     tagged: u64,

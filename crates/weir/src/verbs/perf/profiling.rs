@@ -6,7 +6,6 @@ use report::profile::{Profile, SystemProfile};
 use std::ops::Range;
 use units::Time;
 
-/// Running sampling of stacks.
 #[derive(Debug)]
 pub(super) struct Profiling {
     names: KernelNames,

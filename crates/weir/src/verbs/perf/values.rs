@@ -49,12 +49,10 @@ pub(crate) fn size(text: &str) -> Result<Bytes, String> {
     read(text, &with_unit, &["B", "KB", "MB", "GB", "KiB", "MiB", "GiB", "TiB"])
 }
 
-/// Parses the size of a write or datagram.
 pub(crate) fn block(text: &str) -> Result<Bytes, String> {
     within(size(text)?, Bytes::new(1), Bytes::new(LONGEST_BLOCK))
 }
 
-/// Parses the size of socket buffers.
 pub(crate) fn window(text: &str) -> Result<Bytes, String> {
     within(size(text)?, Bytes::new(1), Bytes::new(LARGEST_WINDOW))
 }

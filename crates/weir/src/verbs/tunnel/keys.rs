@@ -47,7 +47,6 @@ enum Role {
     Client,
 }
 
-/// A certificate and its key.
 struct Pair {
     certificate: PathBuf,
     key: PathBuf,

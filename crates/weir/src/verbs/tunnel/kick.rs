@@ -61,7 +61,6 @@ pub(crate) fn run(arguments: &Kick) -> anyhow::Result<Ending> {
     Ok(if has_ended_some { Ending::Fine } else { Ending::Failed })
 }
 
-/// Returns the reason that an unexpected reply gives.
 pub(super) fn refusal(reply: &Reply) -> &str {
     match reply {
         Reply::Refused(why) => why,

@@ -184,13 +184,11 @@ fn network_of(process: &Path) -> Option<(u64, u64)> {
     Some((about.dev(), about.ino()))
 }
 
-/// Parses the effective user from a process's `status` (proc_pid_status(5)).
 fn effective_user(status: &str) -> Option<u32> {
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     users.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Splits the content of a file of zero-terminated strings.
 fn texts(bytes: &[u8]) -> Vec<OsString> {
     let mut all: Vec<_> =
         bytes.split(|byte| *byte == 0).map(|text| OsString::from_vec(text.to_owned())).collect();
