@@ -41,7 +41,6 @@ fn syn(port: u16, flags: u8, options: &[u8]) -> Vec<u8> {
     syn_with(port, flags, 0, options)
 }
 
-/// Builds a SYN with these flags, reserved bits and options.
 fn syn_with(port: u16, flags: u8, reserved: u8, options: &[u8]) -> Vec<u8> {
     let mut bytes = tcp_over_ipv4((40_000, port), [10, 0, 0, 1], [10, 0, 0, 2], 0);
     let header_len = 20 + options.len().next_multiple_of(4).min(40);
@@ -139,7 +138,6 @@ fn senseless(to: [u8; 6]) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Counts the complaints in the kernel log.
 fn complaints() -> usize {
     let log = Command::new("dmesg").output().unwrap();
     let log = String::from_utf8_lossy(&log.stdout).into_owned();

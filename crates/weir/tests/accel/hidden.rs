@@ -7,7 +7,6 @@ use crate::test_machine::{CommandOutput, TestMachine, available};
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const REMEDY: &str = "`nsenter --net=/run/netns/near weir accel status`";
 
-/// Makes a test machine with a named network namespace.
 fn machine() -> Option<TestMachine> {
     let machine = TestMachine::new()?;
     assert_eq!(machine.run("ip", &["netns", "add", "near"]).code, Some(0));

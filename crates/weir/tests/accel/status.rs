@@ -4,7 +4,6 @@ use crate::test_machine::TestMachine;
 use crate::test_machine::transfer::{Transfer, accel, goes_on, with_tcpa};
 use serde_json::Value;
 
-/// Lists the connections that send to this port.
 fn senders(machine: &TestMachine, port: u16) -> Vec<Value> {
     let status = machine.status();
     let to = format!("127.0.0.1:{port}");

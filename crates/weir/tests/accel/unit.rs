@@ -7,7 +7,6 @@ use crate::test_machine::transfer::accel;
 use std::path::Path;
 use std::process::Command;
 
-/// Returns the unit that `weir accel unit` prints for this file.
 fn unit(policy: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     let output = command.args(["accel", "unit", policy]).output().unwrap();
@@ -15,7 +14,6 @@ fn unit(policy: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Returns the words of a setting's value.
 fn words<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
     let lines = unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
     lines.flat_map(str::split_whitespace).collect()

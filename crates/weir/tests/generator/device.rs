@@ -2,7 +2,6 @@ use crate::support::{Running, Sandbox, await_some};
 use serde_json::Value;
 use std::process::Command;
 
-/// Runs `ip` in the sandbox.
 pub fn ip(sandbox: &Sandbox, words: &str) {
     let mut command = Command::new("ip");
     command.args(words.split(' '));
@@ -10,7 +9,6 @@ pub fn ip(sandbox: &Sandbox, words: &str) {
     assert!(output.status.success(), "ip {words}: {}", output.stderr);
 }
 
-/// Creates a veth pair and sets both ends up.
 pub fn cable(sandbox: &Sandbox, a: &str, b: &str) {
     ip(sandbox, &format!("link add {a} type veth peer name {b}"));
     ip(sandbox, &format!("link set {a} up"));

@@ -5,7 +5,6 @@ use crate::support::{CommandOutput, Sandbox, await_some, is_installed};
 use serde_json::Value;
 use testing::Attempt;
 
-/// Runs a lab whose workload has these lines.
 fn run(sandbox: &Sandbox, workload: &str) -> (CommandOutput, Value) {
     sandbox.write("command.toml", lab(workload, ""));
     let _ = std::fs::remove_dir_all(sandbox.path("run"));

@@ -30,7 +30,6 @@ fn shell(script: &str) -> Command {
     command
 }
 
-/// Starts a server; returns once it listens.
 fn serve(sandbox: &Sandbox, command: Command) -> Running {
     let mut server = sandbox.start_command(command);
     await_some("a listener", || {

@@ -15,7 +15,6 @@ use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The namespace and the folders of one test.
 pub struct Sandbox {
     home: TempDir,
     outer: Namespace,
@@ -24,7 +23,6 @@ pub struct Sandbox {
     _lock: Option<File>,
 }
 
-/// The output of a finished command.
 #[derive(Debug)]
 pub struct CommandOutput {
     pub status: ExitStatus,
@@ -32,7 +30,6 @@ pub struct CommandOutput {
     pub stderr: String,
 }
 
-/// A running command.
 pub struct Running {
     pub child: Child,
     stdout: PathBuf,
@@ -166,7 +163,6 @@ impl Sandbox {
         self.outer.run(|| Ok(work())).unwrap()
     }
 
-    /// Runs the command to its end.
     pub fn weir(&self, words: &[&str]) -> CommandOutput {
         self.start(words).end()
     }
@@ -267,7 +263,6 @@ impl Sandbox {
         self.marked().into_iter().map(|(pid, _)| pid).filter(has).collect()
     }
 
-    /// Waits until a process of this name runs.
     pub fn await_process(&self, name: &str) -> u32 {
         await_some(&format!("a process {name}"), || {
             self.marked().into_iter().find(|(_, comm)| comm == name).map(|(pid, _)| pid)
@@ -362,7 +357,6 @@ impl Running {
     }
 }
 
-/// Polls until there is a value.
 pub fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {

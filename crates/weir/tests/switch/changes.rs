@@ -105,7 +105,6 @@ fn output(flow: u32) -> String {
     format!("output:{}", flow + 1)
 }
 
-/// Returns the number of packets that each output sent.
 fn sent(switch: &TestSwitch) -> Vec<u64> {
     let number = |port: u32| {
         let text = switch.ofctl(&["dump-ports", "br0", &format!("p{port}")]);

@@ -301,7 +301,6 @@ fn server(ends: &Ends<'_>) -> Running {
     ends.started(&words, "listening on")
 }
 
-/// Opens a connection through the tunnel, and carries a byte over it.
 fn open(sandbox: &Sandbox, port: u16) -> TcpStream {
     let mut stream = sandbox.inside(|| TcpStream::connect(("127.0.0.1", port))).unwrap();
     stream.set_read_timeout(Some(NEVER_LONGER)).unwrap();

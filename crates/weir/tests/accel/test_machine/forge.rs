@@ -20,7 +20,6 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Reads a frame with or without a tag.
     fn read(frame: &[u8]) -> Option<Self> {
         let ip = if frame.get(12..14)? == TPID { frame.get(18..)? } else { frame.get(14..)? };
         if ip.first()? != &0x45 || ip.get(9)? != &6 {

@@ -174,7 +174,6 @@ impl TestMachine {
         serde_json::from_str(&output.stdout).unwrap()
     }
 
-    /// Lists the pinned objects of the test machine.
     pub fn pinned(&self) -> String {
         self.run("ls", &["/sys/fs/bpf"])
             .stdout

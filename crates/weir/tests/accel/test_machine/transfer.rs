@@ -68,7 +68,6 @@ pub fn goes_on(machine: &TestMachine) {
     }
 }
 
-/// Runs `weir accel` with these words, and returns its output.
 #[track_caller]
 pub fn accel(machine: &TestMachine, words: &[&str]) -> String {
     let mut all = vec!["accel"];

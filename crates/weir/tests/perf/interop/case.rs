@@ -23,7 +23,6 @@ pub(crate) struct Case {
 type SocketCheck = fn(&Seen) -> Result<(), String>;
 type DocumentCheck = Arc<dyn Fn(&Both) -> Result<(), String> + Send + Sync>;
 
-/// The output of both ends.
 #[derive(Debug)]
 pub(crate) struct Both {
     pub(crate) client: Document,
@@ -84,7 +83,6 @@ impl Case {
 }
 
 impl Both {
-    /// Returns the value at `pointer` in the client's document.
     pub(crate) fn client_says(&self, pointer: &str) -> &Value {
         self.client.value(pointer)
     }

@@ -4,7 +4,6 @@ use super::case::{Both, expect};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// One end's document.
 #[derive(Debug)]
 pub(crate) struct Document {
     whole: Value,

@@ -16,7 +16,6 @@ mod sockets;
 use matrix::Matrix;
 use run::Program;
 
-/// Tests with the stock iperf3.
 #[test]
 fn iperf3() {
     let Some(path) = found("iperf3", "WEIR_IPERF3", "apt-get install iperf3") else { return };

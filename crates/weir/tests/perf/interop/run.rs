@@ -20,7 +20,6 @@ pub(crate) struct Program {
     lacking: &'static [(&'static str, &'static str)],
 }
 
-/// The result of a case.
 #[derive(Debug, Clone)]
 pub(crate) enum Outcome {
     Agreed(String),
@@ -76,7 +75,6 @@ impl Program {
     }
 }
 
-/// Runs the case and checks all expectations.
 pub(crate) fn run(case: &Case, client: &Program, server: &Program) -> Outcome {
     for program in [client, server] {
         if let Some((_, why)) = program.lacking.iter().find(|(name, _)| *name == case.name) {
