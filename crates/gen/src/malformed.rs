@@ -11,7 +11,6 @@ use crate::traffic::mix;
 use base::Bases;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// A kind of malformed or unusual frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A valid frame that ends early: each valid frame is cut at each of its bytes in turn.
@@ -29,7 +28,6 @@ pub enum Kind {
     Options,
     /// Fragments that overlap, are tiny, or end beyond the largest packet.
     Fragment,
-    /// Wrong checksums.
     Checksum,
     /// Addresses that no sender has, such as groups, loopback, or the receiver's own.
     Address,
@@ -262,7 +260,6 @@ mod tests {
         }
     }
 
-    /// Gives many frames to Weir's parsers: a panic fails the test.
     #[test]
     fn no_parser_panics_on_a_malformed_frame() {
         let (mut source, mut frame) = (source(9), Vec::new());

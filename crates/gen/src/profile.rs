@@ -82,7 +82,6 @@ pub enum AddressesInMac {
 /// A capture that is replayed with new addresses for each flow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
-    /// The template's line in the profile, for messages.
     pub line: usize,
     pub name: String,
     /// New flows a second.

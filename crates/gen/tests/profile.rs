@@ -289,7 +289,6 @@ fn a_platform_file_names_ports_and_gateways() {
 }
 
 proptest! {
-    /// The parser reads or refuses any changed profile, and never panics.
     #[test]
     fn parsing_a_changed_profile_causes_no_panic(at in 0usize..600, text in "\\PC{0,12}", cut in 0usize..40) {
         let mut bytes = REPORT.to_owned();

@@ -330,7 +330,6 @@ fn templates_that_share_pools_never_share_a_five_tuple() {
     assert_eq!(tuples.len(), 3000);
 }
 
-/// Three templates draw from the same pools, in the order of their flows' times.
 #[test]
 fn templates_draw_from_shared_pools_in_the_order_of_their_flows() {
     let templates = [("udp_64B", 28.0, 7), ("udp_594B", 20.0, 5), ("udp_1518B", 4.0, 1)];
@@ -483,7 +482,6 @@ fn stamped_packets_have_valid_checksums_and_a_sequence_per_lane() {
 }
 
 proptest! {
-    /// Any number of threads together send the same packets at the same times.
     #[test]
     fn several_threads_together_send_the_packets_of_a_single_thread(
         parts in 1usize..6,

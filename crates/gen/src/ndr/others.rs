@@ -36,7 +36,6 @@ impl Waits {
     }
 }
 
-/// Lists the entries of a folder whose names are numbers.
 fn numbered(folder: &Path) -> impl Iterator<Item = (u32, std::path::PathBuf)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| {

@@ -157,7 +157,6 @@ mod tests {
     }
 
     proptest! {
-        /// Together, the templates draw every number exactly once.
         #[test]
         fn templates_that_share_a_pool_draw_every_number_exactly_once(
             templates in prop::collection::vec(
