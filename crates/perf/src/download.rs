@@ -202,7 +202,6 @@ impl Checksum {
 struct Reader<'a, S> {
     from: &'a Download,
     begun: Instant,
-    /// When the last byte arrived.
     last: Instant,
     came: Bytes,
     stop: S,

@@ -70,7 +70,6 @@ pub struct EchoOffer {
 #[derive(Debug, Clone, Copy)]
 pub struct StreamSocket<'a> {
     pub id: u32,
-    /// True if this side sends on the stream.
     pub sends: bool,
     /// The TCP socket; `None` for UDP.
     pub tcp: Option<BorrowedFd<'a>>,

@@ -51,7 +51,6 @@ pub enum OutputForm {
 /// A client that has connected and has not sent its parameters.
 #[derive(Debug, Clone, Copy)]
 pub struct Client {
-    /// Number of the client, from 1.
     pub number: u64,
     pub address: SocketAddr,
 }

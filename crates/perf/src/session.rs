@@ -81,9 +81,7 @@ pub(crate) struct Setup {
 pub(crate) enum StopReason {
     /// At a client: the time has passed, or the amount is reached.
     Reached,
-    /// The peer ended the test with this state.
     PeerState(State),
-    /// The rate exceeded [`Setup::rate_limit`].
     RateExceeded(Rate),
     /// The client did not end the test in time.
     NotEnded,

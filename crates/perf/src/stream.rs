@@ -53,7 +53,6 @@ pub enum DataSocket {
 #[derive(Debug)]
 pub struct Opened {
     pub id: u32,
-    /// True if this side sends.
     pub sends: bool,
     pub socket: DataSocket,
 }

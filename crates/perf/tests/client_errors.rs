@@ -307,7 +307,6 @@ fn udp(port: u16) -> ClientOptions {
     options
 }
 
-/// Stops the test at the first interval.
 #[derive(Debug)]
 struct StopsAtInterval {
     reported: EventNames,
@@ -385,7 +384,6 @@ fn an_unreachable_network_is_reported() {
     assert!(error.to_string().contains("no route there"), "{error}");
 }
 
-/// The process of an iperf3 server is killed during the test.
 #[test]
 fn an_iperf3_server_killed_during_a_test_is_reported() {
     let Some(namespace) = namespace() else { return };

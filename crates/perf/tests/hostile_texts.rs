@@ -105,6 +105,5 @@ impl rounds::Audience for NoAudience {
 }
 
 const HOSTILE: &str = "a\x1b]0;owned\x07\u{202e}";
-/// The hostile text in escaped form.
 const SHOWN: &str = r"a\x1b]0;owned\x07\u{202e}";
 const OBEYED: [char; 3] = ['\x1b', '\x07', '\u{202e}'];

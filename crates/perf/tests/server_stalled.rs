@@ -204,7 +204,6 @@ fn clients_that_leave_after_their_parameters_do_not_end_a_one_off_server() {
             leaves.send(parameters.as_bytes());
             leaves.next_state();
         }
-        // This client stays connected and stalls.
         let mut stays = RawClient::connect(&server);
         if stays.first_state() == State::ExchangeParameters {
             stays.send(parameters.as_bytes());

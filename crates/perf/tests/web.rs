@@ -170,7 +170,6 @@ fn a_call_to_stop_ends_a_measurement_of_a_silent_server() {
     assert!(matches!(outcome, Err(PerfError::Interrupted)), "{outcome:?}");
 }
 
-/// Runs `server` while `measure` runs.
 fn served<T>(server: &WebServer, measure: impl FnOnce(SocketAddr) -> T) -> T {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, stop) = (listener.local_addr().unwrap(), AtomicBool::new(false));

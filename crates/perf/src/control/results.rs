@@ -70,7 +70,6 @@ impl Default for StreamResult {
             omitted_errors: f64::NAN,
             packets: f64::NAN,
             omitted_packets: f64::NAN,
-            // A test starts at time 0.
             start_time: 0.0,
             end_time: f64::NAN,
         }

@@ -31,7 +31,6 @@ pub struct Started {
     pub mss: Option<Bytes>,
     /// The version that the peer reported; `None` for a stock iperf3 server, which reports none.
     pub peer_version: Option<String>,
-    /// The peer understands weir's additions.
     pub peer_is_weir: bool,
     pub options: TestOptions,
     pub streams: Vec<StreamFacts>,
@@ -47,7 +46,6 @@ impl Started {
 pub struct StreamFacts {
     /// iperf3's stream number (1, 3, 4, …), the same at client and server.
     pub id: u32,
-    /// True if this side sends.
     pub sends: bool,
     pub local: SocketAddr,
     pub remote: SocketAddr,
@@ -66,7 +64,6 @@ pub struct Interval {
     pub omitted: bool,
     pub streams: Vec<StreamInterval>,
     pub cpu: Option<CpuUse>,
-    /// Latency of the probe flow in this interval.
     pub latency: Option<Latency>,
 }
 
@@ -75,7 +72,6 @@ pub struct StreamInterval {
     pub id: u32,
     pub sends: bool,
     pub bytes: Bytes,
-    /// Retransmissions of a sending TCP stream.
     pub retransmits: Option<u64>,
     pub datagrams: Option<Datagrams>,
     /// TCP_INFO at the interval's end.
@@ -121,7 +117,6 @@ pub struct Ended {
 #[derive(Debug, Clone)]
 pub struct StreamTotal {
     pub id: u32,
-    /// True if this side sends.
     pub sends: bool,
     pub sent: End,
     pub received: End,

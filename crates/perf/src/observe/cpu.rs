@@ -77,7 +77,6 @@ impl CpuSampler {
         now.since(self.base.at) >= LEAST_POINT
     }
 
-    /// Returns the CPU use over the measured window.
     pub fn used(&self, now: Time) -> CpuUse {
         Snapshot::read(now, self.of, &self.account).since(&self.base)
     }
@@ -164,7 +163,6 @@ const LEAST_POINT: Span = Span::from_millis(400);
 mod tests {
     use super::*;
 
-    /// Spins until the calling thread has used this much more CPU time.
     fn spin(span: Span) {
         let begun = probe::clock::own_thread_cpu_time();
         while probe::clock::own_thread_cpu_time() - begun < span {

@@ -11,7 +11,6 @@ use units::{Bytes, Rate, Span};
 pub struct Observed {
     pub cpu: CpuUse,
     pub cpu_of: CpuOf,
-    /// The path of each TCP stream.
     pub paths: Vec<StreamPath>,
     pub idle: Option<Latency>,
     pub loaded: Option<Latency>,

@@ -22,7 +22,6 @@ pub struct TcpSampler {
     tables: Option<Tables>,
 }
 
-/// The path of a stream over the measured window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamPath {
     pub id: u32,

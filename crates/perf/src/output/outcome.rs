@@ -10,7 +10,6 @@ pub struct DirectionStreams<'a, S> {
     /// True for the direction from the client to the server. In a bidirectional test, iperf3 calls
     /// the opposite direction `bidir_reverse`.
     pub forward: bool,
-    /// True if this side sends.
     pub sends: bool,
     pub streams: Vec<&'a S>,
 }

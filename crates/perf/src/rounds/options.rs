@@ -26,7 +26,6 @@ pub struct RoundsOptions {
     pub connections: u32,
     /// Number of requests in flight on each connection of [`Kind::Rr`].
     pub depth: u32,
-    /// Duration of each repeat.
     pub time: Span,
     pub repeats: Repeats,
     /// `Some`: the repeats end as soon as the mean reaches this confidence.

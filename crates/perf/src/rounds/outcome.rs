@@ -81,7 +81,6 @@ impl RoundsOutcome {
         Share::new(self.lost() as f64 / all.max(1) as f64)
     }
 
-    /// Returns the client's CPU use over all repeats.
     pub fn client(&self) -> Option<Cpu> {
         over(self.runs.iter().map(|run| &run.client))
     }

@@ -43,7 +43,6 @@ pub(super) struct ClientSession<'a> {
     reservation: Reservation,
     cookie: Cookie,
     client: Client,
-    /// True once the client has sent its parameters.
     has_parameters: bool,
 }
 

@@ -1,6 +1,5 @@
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Limits on concurrent tests: in total, and from the same address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TestLimits {
     pub(super) sessions: usize,

@@ -171,7 +171,6 @@ impl Sessions {
         }
     }
 
-    /// True if a session gave this token to a client at this address.
     pub(super) fn knows_token(&self, token: &Token, from: SocketAddr) -> bool {
         let ip = from.ip().to_canonical();
         self.table()

@@ -94,7 +94,6 @@ impl Account {
         }
     }
 
-    /// Returns this side's results alone, after a test broke off.
     pub(crate) fn alone(&self) -> Ended {
         let mut ended = self.ended(&Results::default());
         ended.warnings = vec!["the other end's figures are missing: the test broke off".to_owned()];

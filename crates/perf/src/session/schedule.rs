@@ -43,7 +43,6 @@ impl IntervalSchedule {
         self.omit_until.map_or(interval, |omit| omit.min(interval))
     }
 
-    /// Returns the period that ends now, if there is one.
     pub(super) fn due(&mut self, now: Time) -> Option<Period> {
         (now >= self.next()).then(|| {
             let ends_omission = self.omit_until.is_some_and(|until| now >= until);

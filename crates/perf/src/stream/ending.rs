@@ -7,7 +7,6 @@ use units::Bytes;
 #[error("stream {id}: {ending}")]
 pub struct StreamFailure {
     pub id: u32,
-    /// True if this side was sending on the stream.
     pub sends: bool,
     pub ending: Ending,
 }

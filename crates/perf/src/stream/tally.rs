@@ -11,7 +11,6 @@ use units::{Bytes, Span};
 pub struct StreamSnapshot {
     pub at: Instant,
     pub id: u32,
-    /// True if this side sends.
     pub sends: bool,
     /// Bytes passed to the kernel or read from it. Duplicates of a datagram do not count.
     pub bytes: Bytes,

@@ -30,7 +30,6 @@ impl Address {
         if found.is_empty() { Err(missing(None)) } else { Ok(found) }
     }
 
-    /// Returns the name that the server's certificate must have.
     pub(super) fn server_name(&self) -> Result<ServerName<'static>, PerfError> {
         ServerName::try_from(self.host.clone())
             .map_err(|_| PerfError::Usage(format!("`{}` is no name of a TLS server", self.host)))

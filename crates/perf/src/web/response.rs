@@ -75,7 +75,6 @@ impl Response {
         self.body
     }
 
-    /// True if the server closes the connection after this response.
     pub fn closes(&self) -> bool {
         self.closes
     }

@@ -12,7 +12,6 @@ pub(crate) enum Step {
     /// Reads 37 bytes.
     Cookie,
     State(i8),
-    /// Reads this state.
     Expect(i8),
     ReadJson,
     Results,

@@ -181,7 +181,6 @@ impl RawClient {
         Self { control: server.connect(), cookie: Cookie::random(), streams: Vec::new() }
     }
 
-    /// Connects from another loopback address.
     pub(crate) fn connect_from(server: &TestServer, address: IpAddr) -> Self {
         let control = connect_from(server, address);
         Self { control, cookie: Cookie::random(), streams: Vec::new() }
@@ -192,7 +191,6 @@ impl RawClient {
         self.expect(State::ExchangeParameters);
     }
 
-    /// Sends the cookie, and returns the server's first state.
     pub(crate) fn first_state(&mut self) -> State {
         self.control.write_all(self.cookie.as_bytes()).unwrap();
         self.next_state()

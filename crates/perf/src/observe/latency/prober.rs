@@ -19,7 +19,6 @@ pub(super) struct Prober {
     stamped: bool,
 }
 
-/// A prober whose socket is closed.
 #[derive(Debug)]
 pub(super) struct Closed {
     plan: LatencyPlan,
