@@ -29,7 +29,7 @@ impl Algorithm {
         Self::load_for(interface()?)
     }
 
-    /// Loads the form for `interface`, which may be older than the kernel's.
+    /// Loads the struct_ops variant for `interface`, which may be that of an older kernel.
     pub fn load_for(interface: Interface) -> Result<Self, AccelError> {
         Self::load_form(interface, ops_for(interface), NAME)
     }
@@ -186,7 +186,7 @@ fn ops_for(interface: Interface) -> &'static str {
 /// The name by which sockets choose the algorithm.
 pub const NAME: &str = "tcpa";
 const WHAT: &str = "the congestion control tcpa";
-/// The forms of bpf/tcpa.bpf.c.
+/// Names of the struct_ops variants in bpf/tcpa.bpf.c, for different kernels.
 const OPS: [&str; 7] = [
     "ops",
     "ops_unlinked",

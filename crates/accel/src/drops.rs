@@ -155,7 +155,6 @@ impl DropCounter {
 }
 
 impl Drops {
-    /// Returns the packets dropped since an earlier reading.
     pub fn since(&self, earlier: &Self) -> Self {
         let reasons = since(&self.reasons, &earlier.reasons);
         Self { reasons, places: since(&self.places, &earlier.places) }

@@ -48,7 +48,6 @@ pub fn apply(policy: &Policy, reach: Reach) -> Result<Applied, AccelError> {
     apply_in(&Pins::open()?, policy, reach)
 }
 
-/// Changes the policy in force.
 pub fn change(
     reach: Reach,
     change: impl FnOnce(&mut Policy) -> Result<(), AccelError>,
@@ -374,8 +373,8 @@ fn write(pins: &Pins, policy: &Policy) -> Result<(), AccelError> {
     })
 }
 
-/// Writes rules beside those in force, then switches with one store. `flags` hold for every rule,
-/// and `more` writes the data of each.
+/// Writes the rules into the inactive half of the map, then activates that half with one store.
+/// `flags` apply to every rule; `more` writes the further data of each rule.
 pub(crate) fn write_rules(
     pins: &Pins,
     rules: &[Rule],

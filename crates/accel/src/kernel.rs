@@ -62,7 +62,7 @@ pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
     let of_control = arguments("cong_control").ok_or_else(too_old)?;
     let whole_trains = arguments("tso_segs") == Some(2);
     let tx_start = arguments("cwnd_event_tx_start") == Some(1);
-    // The wrapper of an implementation exists only if BPF may implement the algorithm.
+    // The kernel has this type only if BPF programs may implement congestion control.
     btf.type_by_name::<Struct<'_>>("bpf_struct_ops_tcp_congestion_ops").ok_or_else(too_old)?;
     // These fields identify a connection's control groups (Linux 6.1).
     let ancestors = btf

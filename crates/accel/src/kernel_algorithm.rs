@@ -93,7 +93,6 @@ fn is_available(name: &str) -> bool {
     available().iter().any(|other| other == name)
 }
 
-/// Whether this kernel's folder of modules names a module for the algorithm.
 fn has_module(name: &str) -> bool {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let list = Path::new("/lib/modules").join(release).join("modules.dep");

@@ -30,8 +30,8 @@ impl Spec {
         Ok(Self { what, open })
     }
 
-    /// Creates only `wanted` of several forms of a map. Each form is set explicitly: libbpf applies
-    /// the `?` of a section to its first map alone.
+    /// Creates the variant `wanted` of a map, and no other variant. Sets this for each variant:
+    /// libbpf applies the `?` of a section only to its first map.
     pub(crate) fn create_only(&mut self, wanted: &str, forms: &[&str]) -> Result<(), AccelError> {
         let what = self.what;
         let of_these = |name: &OsStr| forms.iter().any(|form| name == *form);

@@ -159,7 +159,6 @@ impl PolicyFile {
     }
 }
 
-/// The earlier state of CAQM's installation.
 #[derive(Debug)]
 enum EarlierState {
     Untouched,

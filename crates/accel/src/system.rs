@@ -33,7 +33,6 @@ pub struct System {
 /// Settings by the kernel's name: the earlier value, and the value set.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Journal {
-    /// The network namespace of the settings.
     namespace: u64,
     settings: BTreeMap<String, Entry>,
 }

@@ -117,7 +117,7 @@ fn tcpa_under_another_name_is_independent() {
     assert!(refused.unwrap_err().to_string().contains("1 to 15 letters"));
 }
 
-/// Tests the form for kernels before 6.4.
+/// Tests the variant for kernels before 6.4, which have no links.
 #[test]
 fn without_links_tcpa_is_registered_and_unregistered() {
     let Some((first, _turn)) = loaded() else { return };

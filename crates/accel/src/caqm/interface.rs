@@ -96,7 +96,6 @@ impl InterfaceName {
 }
 
 impl FoundInterface {
-    /// Finds all Ethernet interfaces of this namespace.
     pub(crate) fn all_here() -> Result<Vec<Self>, AccelError> {
         let cookie = kernel_calls::namespace_cookie().map_err(failed)?;
         let interfaces = kernel_calls::ethernet_interfaces().map_err(failed)?;

@@ -43,7 +43,6 @@ pub(super) fn ethernet_interfaces() -> io::Result<Vec<(u32, String)>> {
     Ok(found)
 }
 
-/// Returns the kernel's cookie of the calling thread's network namespace.
 pub(super) fn namespace_cookie() -> io::Result<u64> {
     let socket = any_socket()?;
     let mut cookie = 0_u64;

@@ -86,7 +86,6 @@ impl Programs {
         register(&mut self.algorithm, self.ops, ALGORITHM, NAME)
     }
 
-    /// Replaces the algorithm that the link registers.
     pub(crate) fn replace(&mut self, registered: &Link) -> Result<(), AccelError> {
         crate::algorithm::replace(&mut self.algorithm, self.ops, ALGORITHM, NAME, registered)
     }
@@ -173,7 +172,7 @@ fn ops_for(interface: Interface) -> &'static str {
     }
 }
 
-/// The forms of bpf/caqm.bpf.c.
+/// Names of the struct_ops variants in bpf/caqm.bpf.c, for different kernels.
 const OPS: [&str; 3] = ["ops", "ops_before_6_10", "ops_since_7_1"];
 pub(crate) const SHARED: &[&str] = &[
     pins::RECORDS,

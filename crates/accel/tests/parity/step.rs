@@ -14,7 +14,6 @@ pub(crate) trait Core: Debug + Clone + PartialEq {
     /// The first call of a sequence, which sets up a state.
     const INIT: u32;
 
-    /// Returns the size of a step in bytes.
     fn size() -> usize;
 
     /// Returns the range of a step that holds the inputs of the call.

@@ -90,7 +90,7 @@ struct Trouble {
     queue: &'static str,
     loss: &'static str,
     jitter: &'static str,
-    /// A competing flow beside those of tcpa.
+    /// Congestion control of a competing flow; `None` without such a flow.
     other: Option<cc::Algorithm>,
     flows: usize,
     demand: Demand,
