@@ -27,7 +27,6 @@ impl std::fmt::Debug for Access {
     }
 }
 
-/// Running access links.
 pub(crate) struct RunningAccess {
     /// The ports of the other hosts, without the cable's own port.
     pub(crate) others: Vec<Box<dyn Port>>,

@@ -3,7 +3,6 @@
 use rustix::time::{ClockId, clock_gettime};
 use units::{Span, Time};
 
-/// Returns the CPU time of the calling thread.
 pub(crate) fn cpu_time() -> Span {
     let spent = clock_gettime(ClockId::ThreadCPUTime);
     Span::from_nanos(spent.tv_sec as u64 * 1_000_000_000 + spent.tv_nsec as u64)

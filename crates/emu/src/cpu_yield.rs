@@ -14,7 +14,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use units::{Span, Time};
 
-/// Decides when to yield the CPU.
 #[derive(Debug)]
 pub(crate) struct CpuYield {
     /// True for a real-time thread, which other tasks cannot interrupt.

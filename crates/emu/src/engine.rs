@@ -339,7 +339,6 @@ impl DirectionLink {
     }
 }
 
-/// Returns the time at which the next frame is due in any direction.
 fn next_delivery(cables: &[RunningCable]) -> Time {
     let directions = cables.iter().flat_map(|cable| {
         let access = cable.access.iter().flat_map(|access| &access.ways);

@@ -67,7 +67,6 @@ impl Pause {
         }
     }
 
-    /// Sleeps for `length`, or until a signal.
     pub(crate) fn sleep(&self, length: Span) {
         let nanos = length.nanos();
         let request = Timespec {

@@ -25,7 +25,6 @@ impl StallClock {
         clock
     }
 
-    /// Returns the length of a stall that is due now.
     pub(crate) fn due(&mut self, now: Time) -> Option<Span> {
         if now < self.next {
             return None;

@@ -151,7 +151,6 @@ fn meaning(info: Info, (data_hint_unit, ack_hint_unit): (u64, u64)) -> String {
     }
 }
 
-/// Returns the offset of the tag's TPID, in a frame that has one.
 fn place(frame: &[u8], tpid: u16) -> Option<usize> {
     let mut at = MAC_HEADER - 2;
     while word(frame, at)? != tpid {

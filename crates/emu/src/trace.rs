@@ -16,7 +16,6 @@ pub struct QueueTrace {
 pub struct TracePoint {
     /// Time since the emulator started.
     pub at: Span,
-    /// Bytes in the queue.
     pub queue: Bytes,
     /// Bytes delivered since the start.
     pub delivered: Bytes,

@@ -57,7 +57,6 @@ impl Server {
         self.claim.name()
     }
 
-    /// Whether a client requested `down`.
     pub fn down_requested(&self) -> bool {
         self.shared.down.load(Ordering::Acquire)
     }

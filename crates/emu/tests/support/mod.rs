@@ -104,7 +104,6 @@ pub fn send_paced(port: &mut dyn Port, handle: &Handle, range: std::ops::Range<u
     }
 }
 
-/// Receives until `count` numbered frames have arrived.
 pub fn receive(port: &mut dyn Port, count: usize) -> Vec<u32> {
     let (mut frames, mut found) = (Vec::new(), Vec::new());
     until("the frames come out", || {
