@@ -51,7 +51,6 @@ macro_rules! settings {
                 }
             }
 
-            /// Parses the setting of a field.
             fn set_field(&mut self, key: &str, value: &str) -> Result<(), SettingError> {
                 match key {
                     $(key if key == stringify!($key) => self.$key = Some(read(key, value)?),)*

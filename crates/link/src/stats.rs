@@ -94,7 +94,7 @@ impl std::ops::Add for Count {
 /// still in the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Balance {
-    /// Packets that arrived or that the link made.
+    /// Packets that arrived, and copies that the link made.
     pub entered: Count,
     /// Packets that the caller fetched.
     pub delivered: Count,

@@ -279,7 +279,6 @@ fn fq_codel_gives_unequal_flows_equal_rates() {
     assert!((share - 0.5).abs() < 0.01, "{delivered:?}");
 }
 
-/// With packets of different sizes, the flows get equal bytes.
 #[test]
 fn fq_codel_gives_flows_of_unequal_packet_sizes_equal_bytes() {
     let mut link = link(&ten_mbit("fq_codel:limit=2000p"));

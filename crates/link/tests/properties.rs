@@ -76,7 +76,6 @@ proptest! {
         prop_assert!(prompt.0.is_sorted_by_key(|(when, _)| *when));
     }
 
-    /// The same seed gives the same run.
     #[test]
     fn equal_seeds_give_equal_runs(config in config(), arrivals in arrivals()) {
         let once = run(&config, &arrivals, |_, _, _| Vec::new());
