@@ -55,7 +55,6 @@ impl ArrivalClock {
         self.latest
     }
 
-    /// Returns the arrival time of a packet without a timestamp.
     pub(crate) fn unstamped(&mut self) -> Time {
         self.latest = self.now.max(self.latest);
         self.latest

@@ -179,7 +179,6 @@ impl Frame {
         }
     }
 
-    /// Returns the length of the longest frame that this one becomes on the wire.
     #[inline]
     pub fn longest_on_wire(&self) -> usize {
         self.body.as_ref().map_or(0, |body| body.offload.longest_on_wire(body.len as usize))

@@ -34,7 +34,6 @@ pub fn pair() -> Result<(PairPort, PairPort), PortError> {
     Ok((left, right))
 }
 
-/// A port of a [`pair`].
 #[derive(Debug)]
 pub struct PairPort {
     outgoing: mpsc::Sender<Frame>,

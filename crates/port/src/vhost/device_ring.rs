@@ -66,7 +66,7 @@ pub(super) enum RingError {
 #[derive(Debug, Clone, Copy)]
 struct Chain {
     head: u16,
-    /// The index after its last piece in `pieces`.
+    /// Index in `pieces` behind the chain's last buffer.
     end: usize,
 }
 

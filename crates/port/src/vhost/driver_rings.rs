@@ -353,8 +353,8 @@ impl Ring {
         if moved <= lent { Ok(moved) } else { Err(DeviceFault::Index(moved)) }
     }
 
-    /// Reads the returned chain `number` entries after the next: its head, and the number of bytes
-    /// written.
+    /// Reads a chain that the device has returned: its head, and the number of bytes written.
+    /// `number`: its distance from the next chain to read.
     fn used(&self, number: u16) -> Result<(u16, u32), DeviceFault> {
         let slot = usize::from(self.next_used.wrapping_add(number) & (SIZE - 1));
         let at = self.places.used + ENTRIES + 8 * slot;

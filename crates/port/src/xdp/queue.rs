@@ -80,7 +80,6 @@ impl KernelRing {
         self.load(self.offsets.flags) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
-    /// Returns the offset of the next entry.
     #[inline]
     fn entry(&self, size: usize) -> usize {
         self.offsets.entries + (self.own & (ENTRIES - 1)) as usize * size

@@ -135,7 +135,6 @@ pub(super) fn kick_receive(socket: BorrowedFd<'_>) -> io::Result<()> {
     if received < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Returns the present number of the interface's receive queues.
 pub(super) fn receive_queues(name: &str) -> Option<u32> {
     let entries = std::fs::read_dir(format!("/sys/class/net/{name}/queues")).ok()?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());

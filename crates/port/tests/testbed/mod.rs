@@ -102,7 +102,6 @@ impl Testbed {
     }
 }
 
-/// A thread that forwards every frame between two ports.
 pub struct Forwarder {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<[PortCounters; 2]>,
@@ -125,7 +124,6 @@ impl Forwarder {
         Self { stop, thread }
     }
 
-    /// Stops the thread and returns the ports' counters.
     pub fn stop(self) -> [PortCounters; 2] {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
