@@ -138,7 +138,6 @@ pub struct CgroupUse {
 }
 
 impl CgroupUse {
-    /// Returns the group that was throttled most.
     pub fn most_throttled(&self) -> Option<(&Path, Throttling)> {
         self.levels
             .iter()

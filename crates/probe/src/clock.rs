@@ -3,7 +3,6 @@
 use rustix::time::{ClockId, clock_gettime};
 use units::{Span, Time};
 
-/// Returns the time of `CLOCK_MONOTONIC`.
 pub fn now() -> Time {
     Time::from_nanos(nanos(ClockId::Monotonic))
 }

@@ -23,7 +23,6 @@ pub struct Interface {
     /// `veth`, `bridge`, `tun` and so on; `None` for hardware and `lo`.
     pub kind: Option<String>,
     pub carrier_changes: Option<u64>,
-    /// Whether the administrator enabled the interface.
     pub enabled: bool,
     pub state: OperationalState,
     pub mtu: Option<Bytes>,
@@ -186,7 +185,6 @@ impl Direction {
 }
 
 impl Interface {
-    /// Reads only the interface `name` of the namespace.
     pub fn read(name: &str) -> Result<Self, ProbeError> {
         let mut request = LinkMessage::default();
         request.attributes.push(LinkAttribute::IfName(name.to_owned()));

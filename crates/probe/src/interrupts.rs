@@ -68,7 +68,6 @@ impl InterruptLine {
 }
 
 impl InterruptUse {
-    /// Sums all interrupts per core.
     pub fn per_core(&self) -> BTreeMap<usize, u64> {
         let mut sums = BTreeMap::new();
         for (core, count) in self.lines.values().flat_map(|line| &line.cores) {

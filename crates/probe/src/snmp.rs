@@ -124,7 +124,6 @@ impl SnmpUse {
         (self.elapsed > Span::ZERO).then(|| count as f64 / self.elapsed.secs_f64())
     }
 
-    /// Returns the counters that changed.
     pub fn changed(&self) -> impl Iterator<Item = (&str, u64)> {
         self.counts
             .iter()

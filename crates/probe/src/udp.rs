@@ -13,7 +13,6 @@ pub struct UdpSocket {
     pub inode: u32,
     /// Bytes received and not yet read.
     pub receive_queue: Bytes,
-    /// Datagrams dropped at the socket.
     pub drops: u64,
 }
 

@@ -48,7 +48,6 @@ impl KsoftirqdSnapshot {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KsoftirqdUse {
     pub elapsed: Span,
-    /// CPU time by core number.
     pub cores: BTreeMap<usize, CpuTime>,
 }
 

@@ -57,7 +57,6 @@ impl Processes {
         Ok(tree)
     }
 
-    /// Reads all processes for which `chosen` is true.
     pub fn matching(chosen: impl Fn(&Process) -> bool) -> Result<Self, ProbeError> {
         let mut found = Self::of(pids()?)?;
         found.each.retain(|_, process| chosen(process));

@@ -13,7 +13,6 @@ pub struct Process {
     /// `R`, `S`, `D`, `Z` (a zombie: ended, not yet reaped) and so on, see proc(5).
     pub state: char,
     pub threads: u64,
-    /// Whether the process is a kernel thread.
     pub in_kernel: bool,
     /// The core that its first thread last ran on.
     pub core: Option<usize>,
@@ -81,7 +80,6 @@ impl Process {
 /// The flag of kernel threads in `/proc/PID/stat`.
 const PF_KTHREAD: u64 = 0x0020_0000;
 
-/// CPU time used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuTime {
     /// User time in whole ticks.

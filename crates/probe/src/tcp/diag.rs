@@ -196,7 +196,6 @@ pub(super) enum Left {
     Unknown,
 }
 
-/// Passes each socket in a datagram to `each`.
 pub(super) fn read(
     datagram: &[u8],
     what: &'static str,

@@ -162,7 +162,6 @@ pub struct Memory {
     pub send: Bytes,
     /// Memory of packets that arrived while the application held the socket lock.
     pub backlog: Bytes,
-    /// Packets dropped at the socket.
     pub drops: u32,
 }
 
