@@ -12,7 +12,6 @@ pub(crate) fn headline(results: &Results) -> String {
     results.headline.clone().unwrap_or_else(first)
 }
 
-/// Returns the sentences that follow the headline.
 pub(crate) fn details(results: &Results) -> Vec<String> {
     let mut all = sentences(results);
     if results.headline.is_none() && !all.is_empty() {

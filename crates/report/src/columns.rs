@@ -62,7 +62,7 @@ pub(crate) fn measured(results: &Results) -> Vec<&str> {
     let columns: Vec<&str> = view.columns.iter().map(String::as_str).filter(known).collect();
     let is_measured =
         |name: &&str| results.cells.iter().any(|cell| cell.metrics.contains_key(*name));
-    // A form of the lab that measures none of the columns has no table of columns.
+    // If this form of the lab measures none of the columns, the report has no such table.
     if columns.iter().any(is_measured) { columns } else { Vec::new() }
 }
 

@@ -89,8 +89,8 @@ impl Column {
         }
     }
 
-    /// Formats an interval for a terminal, where a label other than the head's takes few columns:
-    /// `[55.0, 58.9] n=3`.
+    /// Formats an interval for a terminal, with a short label only if it differs from the column's
+    /// head: `[55.0, 58.9] n=3`.
     pub(crate) fn short(&self, around: Around) -> String {
         match around.label == self.head {
             true => around.ends,

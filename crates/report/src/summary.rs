@@ -7,7 +7,7 @@ use results::{Axes, Comparison, Results, metrics};
 #[derive(Debug)]
 pub(crate) struct Summary<'a> {
     pub(crate) title: String,
-    /// The heads of the columns with names, which come before the columns with fields.
+    /// Heads of the leading columns, which name the row; `heads` are those of the value columns.
     pub(crate) names: Vec<String>,
     pub(crate) heads: Vec<Head>,
     pub(crate) rows: Vec<SummaryRow<'a>>,

@@ -137,7 +137,6 @@ impl LineChart {
     }
 }
 
-/// A line with the coordinates of its points.
 #[derive(Debug)]
 struct Drawn<'a> {
     line: &'a ChartLine,
