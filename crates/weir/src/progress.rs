@@ -136,7 +136,6 @@ struct Steps {
     begun: Instant,
     left: usize,
     finished: usize,
-    /// The estimated time of one step.
     estimated: Duration,
     /// The end of the last finished step.
     last: Instant,

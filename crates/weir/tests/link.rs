@@ -6,7 +6,6 @@ mod support;
 use std::process::Command;
 use support::{CommandOutput, Running, Sandbox, await_some, is_installed};
 
-/// Returns a name for a link that no other test uses.
 fn name(what: &str) -> String {
     format!("test-{}-{what}", std::process::id())
 }

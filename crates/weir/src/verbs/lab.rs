@@ -331,7 +331,6 @@ impl Run {
     }
 }
 
-/// Prints the results of a run, and the path of its report.
 fn print_run(
     results: &Results,
     directory: &Path,
@@ -495,7 +494,6 @@ fn continuation(verb: &str, arguments: &Run, repeats: Option<u32>, directory: &P
     words.join(" ")
 }
 
-/// Quotes the word for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,=+:@%".contains(c);
     match word.chars().all(plain) && !word.is_empty() {

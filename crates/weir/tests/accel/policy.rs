@@ -103,7 +103,6 @@ fn a_setting_that_cannot_be_restored_is_reported() {
     for message in ["not everything could be put back", "weir accel status", "weir accel disable"] {
         assert!(output.stderr.contains(message), "{}", output.stderr);
     }
-    // The other settings were restored.
     assert_eq!(machine.status(), status);
     assert_eq!(sysctl(&machine, "net/ipv4/tcp_wmem"), raised);
     assert_eq!(machine.weir(&["accel", "disable"]).code, Some(0));

@@ -98,7 +98,6 @@ fn frames_of_another_sender_do_not_count_as_the_generators() {
     await_some("the flood", || {
         let shown = sandbox.inside(|| std::fs::read_to_string("/proc/thread-self/net/dev")).ok()?;
         let of_port = shown.lines().find_map(|line| line.trim_start().strip_prefix("flood0:"))?;
-        // The number of packets sent.
         let sent: u64 = of_port.split_whitespace().nth(9)?.parse().ok()?;
         (sent > 1000).then_some(())
     });

@@ -68,7 +68,7 @@ fn ended_at(
                 names.any(|name| name.to_string_lossy().starts_with("net:")).then_some(())
             });
         }
-        // The first transfer, or the transfer through the programs.
+        // This moment may lie in the first transfer, or in the transfer through the programs.
         Moment::InMidTransfer => {
             sandbox.await_process("sleep");
             await_some("a transfer", || (!sandbox.running(CLIENT).is_empty()).then_some(()));

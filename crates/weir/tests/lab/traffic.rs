@@ -9,7 +9,6 @@ use testing::Attempt;
 
 const MAKERS: [&str; 4] = ["perf", "perf-bare", "iperf3", "sockets"];
 
-/// Returns a lab with one system for each of these programs.
 fn lab(makers: &[&str], link: &str, duration: &str) -> String {
     let systems: String = makers
         .iter()

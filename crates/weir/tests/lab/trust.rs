@@ -90,8 +90,8 @@ fn without_a_terminal_no_command_runs_without_the_flag_trust() {
     assert!(sandbox.path("ran").exists());
 }
 
-/// A value of an axis becomes part of a command, in the file's own text and in the files that the
-/// lab writes.
+/// The question must show axis values that become part of a command, both in the lab file's
+/// commands and in files that the lab writes.
 #[test]
 fn the_question_shows_the_values_of_axes_in_commands() {
     let Some(sandbox) = Sandbox::new() else { return };

@@ -51,7 +51,6 @@ fn iperf3(words: &str) -> Command {
     command
 }
 
-/// Whether an iperf3 with accounts is installed.
 fn has_iperf3() -> bool {
     let version = Command::new("iperf3").arg("--version").output();
     let has = version

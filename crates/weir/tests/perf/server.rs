@@ -5,7 +5,6 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
-/// Starts a server in this sandbox; returns once it listens.
 fn serve(sandbox: &Sandbox, words: &[&str]) -> Running {
     await_listening(sandbox.start(&[&["perf", "server"], words].concat()))
 }

@@ -136,9 +136,9 @@ impl Sandbox {
     }
 
     /// Makes a directory where anybody may write, like /tmp, with symbolic links of another user:
-    /// `link` to the file `precious` of this sandbox, which contains its own name, `new` to a file
-    /// that does not exist, and `way` to the sandbox's folder. `theirs` is a file of that user.
-    /// `None`, with a note, if this user cannot make files of others.
+    /// `link` leads to this sandbox's file `precious`, whose content is its own name; `new` to a
+    /// missing file; `way` to the sandbox's folder. `theirs` is that user's own file. `None`, with
+    /// a note, if this user cannot make files of others.
     pub fn shared_directory(&self, precious: &str) -> Option<String> {
         use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
         let folder = self.path("shared");

@@ -43,7 +43,6 @@ impl Database {
         format!("unix:{}", self.sandbox.path("run/db.sock").display())
     }
 
-    /// Starts ovsdb-server and waits until it serves.
     fn serve(&self) -> Running {
         let mut command = Command::new("ovsdb-server");
         let path = |name: &str| self.sandbox.path(name).display().to_string();

@@ -78,8 +78,8 @@ fn idle_clients_do_not_block_the_metrics() {
     switch.end();
 }
 
-/// Clients that reconnect again and again, and send half a request or single bytes, or do not read,
-/// do not use up all connections.
+/// Clients that reconnect again and again do not use up all connections, whether they send half a
+/// request, send single bytes, or do not read.
 #[test]
 fn slow_clients_that_reconnect_do_not_block_the_metrics() {
     let Some(sandbox) = sandbox() else { return };

@@ -116,5 +116,6 @@ fn date(at: SystemTime) -> String {
     String::from_utf8(command.output().unwrap().stdout).unwrap().trim().to_owned()
 }
 
-/// The margin of times, because certificates have a resolution of whole seconds.
+/// Repeat if the machine stalled: a tunnel connects over TCP if UDP does not answer within a
+/// second.
 const MARGIN: Duration = Duration::from_secs(2);

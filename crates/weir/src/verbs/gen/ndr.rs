@@ -239,7 +239,6 @@ impl Ndr {
     }
 }
 
-/// The lowest and the highest load, if the user named them.
 #[derive(Debug, Clone, Copy)]
 struct LoadRange {
     lowest: Option<Load>,
