@@ -100,7 +100,7 @@ pub(crate) fn in_own_words(text: &str) -> (Cow<'_, str>, Option<&'static str>) {
         let switch = SWITCHES.iter().find(|s| s.sysctl == name || short(s.sysctl) == name);
         return match switch {
             Some(switch) => {
-                // Converts the kernel's own numbers.
+                // Converts a number of the kernel to the value's text.
                 let shown = value.parse().ok().and_then(|number| switch.of_kernel(number));
                 let value = shown.unwrap_or_else(|| value.to_owned());
                 (format!("{}={value}", switch.key).into(), Some(switch.sysctl))

@@ -97,7 +97,8 @@ impl Status {
             // A partial installation may lack the views or the memories; show the kernel's own data
             // without them.
             let mut views = core_view::read(pins).unwrap_or_default();
-            // Programs choose the kernel's algorithms themselves, too.
+            // Keeps a flow with an algorithm of the kernel only if a rule gave that algorithm:
+            // programs also choose such algorithms themselves.
             flows.retain(|flow| flow.algorithm == NAME || views.others.contains(&flow.cookie));
             let memories = memory::read_in(pins).unwrap_or_default();
             for flow in &mut flows {
