@@ -12,8 +12,8 @@ impl link::Packet for Carried {
     }
 
     fn flow(&self) -> u64 {
-        // Runs with equal seeds must hash alike, and the model has a separate seed for its random
-        // draws.
+        // Uses a fixed seed, because runs with equal settings must give equal hashes. The model's
+        // random draws have another seed.
         self.0.flow(0)
     }
 
