@@ -275,7 +275,7 @@ mod tests {
     fn a_frame_of_a_gigabyte_takes_its_exact_time() {
         let found = nanos_for(Bytes::new(1 << 30), 3_000_000_000, 5);
         assert_eq!(found, (2_863_311_530, 2_000_000_005));
-        // Arithmetic in 64 bits ends at 2^29 bytes.
+        // The computation uses 64 bits below 2^29 bytes, and 128 bits from there on.
         for size in [(1 << 29) - 1, 1 << 29, (1 << 29) + 1] {
             let bits = u128::from(size) * 8 * NANOS_PER_SECOND + 7;
             let (nanos, rest) = nanos_for(Bytes::new(size), 1_000_003, 7);
