@@ -499,7 +499,7 @@ fn clients_that_die_in_any_state_leave_the_server_serving() {
         }
         assert_eq!(control.receive_state("").unwrap(), State::TestRunning);
         if kind == Kind::Crr {
-            // Sends nothing, and keeps a thread waiting.
+            // This connection sends nothing, and keeps a thread of the server waiting.
             data = Some(TcpStream::connect(("127.0.0.1", ready.ports[0])).unwrap());
         }
         drop(control);

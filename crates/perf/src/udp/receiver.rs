@@ -69,8 +69,8 @@ impl UdpReceiver {
         None
     }
 
-    /// Drops datagrams that arrived after the cut, and the empty result of a read that was woken
-    /// while the queue was empty.
+    /// Drops datagrams that arrived after the cut, and the zero-length result of a read that only
+    /// the shutdown of the socket woke.
     fn leave_out_later(&mut self, cut: Option<Time>) {
         let Some(cut) = cut else { return };
         let cut = i64::try_from(cut.nanos()).unwrap_or(i64::MAX);
