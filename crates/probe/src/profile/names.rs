@@ -26,7 +26,7 @@ struct Mapping {
     addresses: Range<u64>,
     /// The first address's offset in the file.
     offset: u64,
-    /// The name as `[NAME]`.
+    /// The file's name in brackets, as frames show it.
     name: String,
     /// The file; `None` for code that belongs to no file.
     file: Option<FileId>,
