@@ -343,7 +343,7 @@ fn disable(algorithm: Option<&str>, reach: Reach) -> anyhow::Result<()> {
     }
     if let Some(name) = algorithm.filter(|name| *name != CAQM) {
         let removed = installation::withdraw(name, reach)?;
-        // Report a name that no kernel has as a mistake.
+        // If no kernel has an algorithm of this name, report a mistake.
         if !removed.there && name != TCPA {
             name.parse::<KernelAlgorithm>()?;
         }

@@ -18,7 +18,8 @@ fn a_named_algorithm_is_kept_unless_the_rule_says_otherwise() {
     assert_eq!(machine.status()["rules"][0]["named_too"], true);
     let text = machine.weir(&["accel", "status"]).stdout;
     assert!(text.contains("also where a program named another"), "{text}");
-    // The test fails: its results belong to another algorithm than the user requested.
+    // The perf test must fail, because its results belong to another algorithm than the user
+    // requested.
     let output = named_transfer(&machine, 5953);
     assert_eq!(output.code, Some(1), "{}{}", output.stderr, output.stdout);
     assert!(output.stderr.contains("cubic was asked for, and tcpa was used"), "{}", output.stderr);

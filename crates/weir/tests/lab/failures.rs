@@ -129,7 +129,7 @@ fn programs_that_fail_are_failed_cells() {
     for name in ["cpu_percent.client", "cpu_percent.server"] {
         assert!(metrics[name]["median"].as_f64().unwrap() > 0.0, "{name} of the relays: {metrics}");
     }
-    // Every reader of the results shows the failures.
+    // Every report of the run shows the failures.
     assert!(output.stdout.contains("failed"), "{}", output.stdout);
     for report in ["report.md", "report.html"] {
         assert!(sandbox.read(&format!("run/{report}")).contains("no licence"), "{report}");

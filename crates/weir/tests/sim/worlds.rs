@@ -295,8 +295,8 @@ fn features_of_virtual_time_are_refused_elsewhere() {
     }
 }
 
-/// Checks that axis values are words of the file, usual values select cells, and means are grouped
-/// by the unusual property. The run keeps curves if the file asks for them.
+/// Checks that axis values are written as in the file, that usual values select cells, and that
+/// means are grouped by the unusual property. The run keeps curves if the file asks for them.
 #[test]
 fn results_with_many_axes_are_grouped_by_unusual_values() {
     let Some(sandbox) = Sandbox::new() else { return };
