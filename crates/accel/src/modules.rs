@@ -88,7 +88,6 @@ pub(crate) fn modules(policy: &Policy, work: &Work, pacing: Option<Rate>) -> Vec
     ]
 }
 
-/// The values of the policy's keys.
 struct SwitchState<'a> {
     policy: &'a Policy,
     /// The tunables of tcpa's rules; without such a rule, the tunables of programs that choose tcpa

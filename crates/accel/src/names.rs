@@ -20,7 +20,6 @@ struct ReportName {
     how: &'static str,
 }
 
-/// The report's table, in its order.
 const REPORT: [ReportName; 10] = [
     ReportName {
         name: "net.core.wmem_max",
@@ -137,7 +136,6 @@ pub struct ListedTunable {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TunableState {
-    /// A policy set the tunable, and the value is in force.
     InForce,
     /// No policy set the tunable.
     Usual,

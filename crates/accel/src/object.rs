@@ -42,7 +42,6 @@ impl Spec {
         Ok(())
     }
 
-    /// Excludes a program from loading.
     pub(crate) fn leave_out(&mut self, program: &str) -> Result<(), AccelError> {
         let what = self.what;
         let found = self.open.progs_mut().find(|found| found.name() == program);

@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The pins of one algorithm, and their directory.
 #[derive(Debug)]
 pub(crate) struct PinLayout {
     /// The name by which sockets choose the algorithm.
@@ -131,7 +130,6 @@ impl Pins {
         newer.remove_folder()
     }
 
-    /// Returns the path for a new pin.
     pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.root.path().join(self.folder).join(name)
     }

@@ -58,7 +58,6 @@ pub struct Flow {
     pub remembered: Option<Memory>,
 }
 
-/// The limit on a connection's speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// The connection has nothing to send.
@@ -120,7 +119,6 @@ impl Status {
         open.chain([self.ended]).sum()
     }
 
-    /// Returns the nine modules of TCPA, while it is on.
     pub fn modules(&self) -> Vec<Module> {
         if self.presence != Presence::Whole {
             return Vec::new();

@@ -10,7 +10,6 @@ pub struct KernelSwitch {
     pub key: &'static str,
     pub(crate) sysctl: &'static str,
     values: SwitchValues,
-    /// The effect of the switch, for `weir accel set --list`.
     pub(crate) effect: &'static str,
 }
 

@@ -87,5 +87,4 @@ impl std::iter::Sum for Work {
     }
 }
 
-/// The length of `struct work`.
 pub(crate) const WORK_BYTES: usize = 104;

@@ -17,7 +17,6 @@ pub struct InterfaceName {
     pub interface: String,
 }
 
-/// An interface as the kernel identifies it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FoundInterface {
     pub(crate) name: InterfaceName,

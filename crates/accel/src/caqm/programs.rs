@@ -38,7 +38,6 @@ impl Programs {
         Self::load_as(NAME, None)
     }
 
-    /// Loads the programs with the maps of the current installation.
     pub(crate) fn load_with(pins: &Pins) -> Result<Self, AccelError> {
         Self::load_as(NAME, Some(pins))
     }
