@@ -35,7 +35,6 @@ pub(crate) struct RunningAccess {
     pub(crate) ways: Vec<DirectionLink>,
     /// Frames that have left their access links, to be sorted by time.
     merged: Vec<(Time, Frame)>,
-    /// Frames to be sent to each host.
     outgoing: Vec<Vec<Frame>>,
 }
 

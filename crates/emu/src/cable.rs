@@ -3,7 +3,6 @@ use link::LinkConfig;
 use port::Port;
 use units::Span;
 
-/// Two ports and the links between them.
 pub struct Cable {
     pub name: String,
     pub a: Box<dyn Port>,

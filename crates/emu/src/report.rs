@@ -82,7 +82,6 @@ impl LinkReport {
         })
     }
 
-    /// Returns the CPU time as a share of one core, in percent.
     pub fn cpu_percent(&self) -> f64 {
         self.cpu_seconds / self.running.secs_f64().max(1e-9) * 100.0
     }
