@@ -84,7 +84,6 @@ pub enum AddressesInMac {
 pub struct Template {
     pub line: usize,
     pub name: String,
-    /// New flows a second.
     pub flows: Frequency,
     /// The time between two packets in one direction, and at a change of direction. Unused with
     /// `capture_times`.

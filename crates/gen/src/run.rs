@@ -76,7 +76,6 @@ pub struct Outcome {
     pub busy: f64,
     /// Attempts to send again because a port had no room.
     pub retries: u64,
-    /// True if the caller ended the run.
     pub cancelled: bool,
     pub error: Option<String>,
 }

@@ -106,7 +106,6 @@ impl Traffic {
         &self.plan
     }
 
-    /// Returns the time of the next packet; `None` if no packet is left.
     #[inline]
     pub fn due(&self) -> Option<Time> {
         self.next.map(|next| match next {

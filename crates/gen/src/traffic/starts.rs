@@ -9,7 +9,6 @@ pub(super) struct Starts {
     turns: Vec<Turn>,
     /// The index of the template whose turn it is.
     place: usize,
-    /// The number of the next moment.
     moment: u64,
     /// The time between two moments in nanoseconds.
     interval: f64,
