@@ -29,7 +29,6 @@ use keys::PrivateKey;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Padding of the text before RSA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Padding {
     /// OAEP with SHA-1, which is OpenSSL's default and iperf3's since 3.17.

@@ -241,7 +241,6 @@ impl Observer {
         }
     }
 
-    /// Ends an interval and returns its measurements.
     pub fn interval(&mut self, sockets: &[StreamSocket<'_>]) -> ObservedInterval {
         let now = clock::now();
         let mut noted = ObservedInterval::default();

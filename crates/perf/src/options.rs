@@ -84,7 +84,6 @@ pub struct ClientOptions {
     pub connect_timeout: Duration,
     /// Maximum time without data on all receiving streams; then the test fails.
     pub receive_timeout: Duration,
-    /// The CPU to which the client is pinned.
     pub affinity: Option<usize>,
     pub interval: Span,
     pub test: TestOptions,

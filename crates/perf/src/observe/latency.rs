@@ -37,7 +37,6 @@ pub struct LatencyProbe {
     problems: Vec<String>,
 }
 
-/// The results of a [`LatencyProbe`] for its last phase.
 #[derive(Debug, Default)]
 pub struct LatencyResult {
     pub latency: Option<Latency>,

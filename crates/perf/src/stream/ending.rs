@@ -2,7 +2,6 @@ use rustix::io::Errno;
 use std::fmt;
 use units::Bytes;
 
-/// A stream that ended before the test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("stream {id}: {ending}")]
 pub struct StreamFailure {

@@ -12,7 +12,6 @@ pub struct Hello {
     swapped: bool,
 }
 
-/// Recognises a client's hello.
 pub fn is_hello(datagram: &[u8]) -> Option<Hello> {
     let word = u32::from_ne_bytes(*datagram.first_chunk()?);
     [(HELLO, false), (LEGACY_HELLO, true)].into_iter().find_map(|(hello, legacy)| {

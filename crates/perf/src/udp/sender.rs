@@ -15,7 +15,6 @@ use units::{Bytes, Span};
 pub(crate) struct UdpSender {
     width: Width,
     block: usize,
-    /// Buffer for the datagrams of a call.
     datagrams: Vec<u8>,
     most: u64,
     segments: bool,

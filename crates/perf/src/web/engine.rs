@@ -338,7 +338,6 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Sends the requests of an open loop that are due.
     fn send_due(&mut self, now: Instant) {
         while let Some(slot) = self.free.last().map(|slot| *slot as usize) {
             let own = &mut self.slots[slot];

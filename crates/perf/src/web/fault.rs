@@ -55,7 +55,6 @@ impl Fault {
         }
     }
 
-    /// Returns the meaning of the error, and advice.
     pub fn advice(self) -> &'static str {
         match self {
             Self::Refused => "nobody listens there: start the server, or correct the port",

@@ -27,7 +27,6 @@ pub struct WebOptions {
 /// The certificates that an https server may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
-    /// Certificates that this machine trusts.
     System,
     /// The certificates in this PEM file, and certificates that they have issued.
     File(PathBuf),

@@ -3,7 +3,6 @@
 
 use super::Fault;
 
-/// The response that is being received.
 #[derive(Debug, Clone, Default)]
 pub struct Response {
     state: State,

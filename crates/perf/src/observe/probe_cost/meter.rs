@@ -17,7 +17,6 @@ impl Meter {
         Self { settings, begun: None, measured: Vec::new() }
     }
 
-    /// Returns the time of the next reading.
     pub(in crate::observe) fn due(&self, current: &CurrentPeriod, now: Time) -> Time {
         let settled = current.starts() + self.settings.settling;
         if self.begun.is_none() && now < settled { settled } else { current.ends() }
