@@ -52,7 +52,6 @@ pub struct PacketPort {
     clock: ArrivalClock,
     counters: PortCounters,
     idle: u32,
-    /// An error to be reported to the caller.
     pending: Option<std::io::Error>,
 }
 

@@ -32,7 +32,6 @@ pub struct VhostDevice {
 pub(super) struct Rings {
     slots: Vec<Mutex<Slot>>,
     is_connected: AtomicBool,
-    /// The features that the driver has accepted.
     features: AtomicU64,
     changes: AtomicU64,
     tally: Tally,

@@ -139,7 +139,6 @@ impl Request {
         })
     }
 
-    /// Returns the message's type and payload.
     #[must_use]
     pub fn encode(&self) -> (u32, Vec<u8>) {
         let state = |state: &RingState| words32(&[state.ring, state.value]);

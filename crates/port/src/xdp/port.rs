@@ -15,7 +15,6 @@ use crate::shared_memory::SharedMemory;
 use crate::tally::Tally;
 use crate::{Accepted, DuplexPort, Frame, PortCounters, PortError, Refusal};
 
-/// A port on a queue of an interface, through an AF_XDP socket.
 #[derive(Debug)]
 pub struct XdpPort {
     interface: Interface,
