@@ -68,7 +68,6 @@ impl CgroupSnapshot {
         Self::at(&CgroupPaths::of(pid)?)
     }
 
-    /// Reads the groups found by [`CgroupPaths`].
     pub fn at(paths: &CgroupPaths) -> Result<Self, ProbeError> {
         let mut snapshot = Self { used: paths.used()?, ..Self::default() };
         for (path, version) in paths.levels() {

@@ -7,7 +7,6 @@ use rustix::fs::{RawDir, readlinkat_raw};
 use crate::ProbeError;
 use crate::tree::Tree;
 
-/// The processes that hold sockets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Holders {
     /// The IDs of the processes that hold a socket, by the socket's inode.

@@ -6,7 +6,6 @@ use super::stat::{CpuTime, Process};
 use crate::clock;
 use crate::error::{ProbeError, read_text};
 
-/// Several processes, read at the same time.
 #[derive(Debug, Clone)]
 pub struct Processes {
     pub taken: Time,

@@ -9,7 +9,6 @@ use super::symbols::Symbols;
 use crate::ProbeError;
 use crate::error::read_text;
 
-/// The functions of the kernel and of its modules.
 #[derive(Debug, Default)]
 pub struct KernelNames {
     /// Addresses and names, sorted by address.
