@@ -103,7 +103,7 @@ impl Pair {
             })?;
             pair.connect = Some(address);
             let inside = testbed.namespace(from)?;
-            // Behind an address of another host listens the workload's server itself.
+            // At an address of another host the workload's server itself listens.
             if address.ip().is_loopback()
                 && let Err(failure) =
                     await_listener(&inside, address.port(), &mut pair.client, step)
