@@ -3,6 +3,7 @@
 
 use super::go_build;
 use crate::bench::LabFile;
+use crate::bench::machine::search_path;
 use crate::model::checksum::hex;
 use crate::model::file::{SystemKind, SystemSpec, Traffic, words};
 use aws_lc_rs::digest::{Context, SHA256};
@@ -139,9 +140,9 @@ fn installed(name: &str) -> Option<PathBuf> {
     if name.contains('/') {
         return Some(PathBuf::from(name)).filter(|file| file.is_file());
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain(SYSTEM.map(PathBuf::from));
-    folders.map(|folder| folder.join(name)).find(|file| file.is_file())
+    std::env::split_paths(&search_path())
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
 }
 
 /// Returns the checksum of a file, and its build ID if it has one.
@@ -183,8 +184,6 @@ fn build_id(start: &[u8]) -> Option<String> {
 }
 
 const OWN: &str = "/proc/self/exe";
-/// Folders of daemons that an ordinary user's PATH omits.
-const SYSTEM: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 /// Maximum number of lines of a version.
 const LINES: usize = 12;
 const LARGEST_PROGRAM: u64 = 256 << 20;

@@ -13,6 +13,7 @@ pub const BUILTIN: &[Builtin] = &[
     Builtin { name: "tunnel-scale", text: include_str!("../../../../labs/tunnel-scale.toml") },
     Builtin { name: "rough-paths", text: include_str!("../../../../labs/rough-paths.toml") },
     Builtin { name: "tunnel-paths", text: include_str!("../../../../labs/tunnel-paths.toml") },
+    Builtin { name: "tunnel-peers", text: TUNNEL_PEERS },
     Builtin { name: "link-accuracy", text: include_str!("../../../../labs/link-accuracy.toml") },
     Builtin { name: "lateness", text: include_str!("../../../../labs/lateness.toml") },
     Builtin { name: "lateness-bound", text: include_str!("../../../../labs/lateness-bound.toml") },
@@ -41,3 +42,36 @@ pub const BUILTIN: &[Builtin] = &[
     Builtin { name: "robustness", text: include_str!("../../../../labs/robustness.toml") },
     Builtin { name: "cc-kernel", text: include_str!("../../../../labs/cc-kernel.toml") },
 ];
+
+/// The lab with a system for each file of labs/peers.
+const TUNNEL_PEERS: &str = concat!(
+    include_str!("../../../../labs/tunnel-peers.toml"),
+    include_str!("../../../../labs/peers/hysteria.toml"),
+    include_str!("../../../../labs/peers/quic-tun.toml"),
+    include_str!("../../../../labs/peers/frp.toml"),
+    include_str!("../../../../labs/peers/chisel.toml"),
+    include_str!("../../../../labs/peers/rathole.toml"),
+    include_str!("../../../../labs/peers/wireguard.toml"),
+    include_str!("../../../../labs/peers/ssh.toml"),
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lab_of_peers_has_each_file_of_labs_peers() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../labs/peers");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            assert!(TUNNEL_PEERS.contains(&text), "{name}: add it to TUNNEL_PEERS");
+            // scripts/peers reads these lines.
+            assert!(text.contains("\n# programs: "), "{name}");
+            assert!(text.contains("\n# build: ") || text.contains("\n# otherwise: "), "{name}");
+            assert!(text.contains(&format!("\nname = \"{name}\"\n")), "{name}");
+            assert!(text.contains("\noptional = true\n"), "{name}");
+        }
+    }
+}

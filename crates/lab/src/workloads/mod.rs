@@ -25,6 +25,7 @@ mod robustness;
 mod switches;
 #[cfg(test)]
 mod tests;
+mod tunnelled;
 mod validate;
 mod web;
 
@@ -41,6 +42,7 @@ pub(crate) const WORKLOADS: &[&dyn Workload] = &[
     &download::Download,
     &messages::Messages,
     &crowd::Crowd,
+    &tunnelled::Tunnelled,
     &flows::Flows,
     &validate::Validate,
     &diagnose::Diagnose,

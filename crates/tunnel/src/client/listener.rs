@@ -4,7 +4,7 @@ use super::listeners::SharedRoute;
 use super::negotiations::Negotiations;
 use super::proxies::{self, Dialect, NEGOTIATIONS};
 use super::{ClientError, HERE, ListenAt, Route, Shared};
-use crate::datagrams::{self, UdpListener};
+use crate::datagrams::{self, LocalFlows, UdpListener};
 use crate::frame::{Opening, Properties, Request};
 use crate::hand_over::{Handed, SocketOwner, listener_name};
 use crate::inbound::Inbound;
@@ -15,8 +15,9 @@ use crate::session::Session;
 use crate::transport::{Carried, Connection, Sending, Shards};
 use bytes::Bytes;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::OwnedSemaphorePermit;
@@ -32,6 +33,8 @@ pub(super) struct OpenListener {
     /// A copy of the socket for another process; `None` once the client drains.
     pub(super) socket: Option<OwnedFd>,
     pub(super) owner: Option<SocketOwner>,
+    /// The flows of a listener for datagrams.
+    pub(super) flows: Option<Weak<LocalFlows<SocketAddr, Carried>>>,
     cancel: CancellationToken,
 }
 
@@ -69,11 +72,16 @@ pub(super) async fn open(
     });
     let bound = bound.await.unwrap_or_else(|error| Err(io::Error::other(error)));
     let (bound, socket, copy, owner) = bound.map_err(|error| ClientError::Listen(listen, error))?;
+    let flows = match &socket {
+        ListenerSocket::Udp(listener) => Some(Arc::downgrade(&listener.flows())),
+        ListenerSocket::Tcp(_) | ListenerSocket::Unix(_) => None,
+    };
     let opened = OpenListener {
         bound,
         route: Arc::new(RwLock::new(route)),
         socket: Some(copy),
         owner,
+        flows,
         cancel: CancellationToken::new(),
     };
     let (shared, route, cancel) =

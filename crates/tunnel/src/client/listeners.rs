@@ -5,7 +5,7 @@ use super::{ClientError, ListenAt, Listener, Reverse, Route, Shared, reverse};
 use crate::hand_over::{Handed, listener_name};
 use crate::target::Target;
 use crate::transport::Shards;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use tokio_util::sync::CancellationToken;
 
 /// The route of a listener's connections. A reload may change it for new connections.
@@ -69,12 +69,15 @@ impl Listeners {
         Ok(())
     }
 
-    /// Adds copies of all sockets for another process.
+    /// Adds copies of all sockets for another process. Open flows of datagrams stay here.
     pub(super) fn hand_over(&self, handed: &mut Handed) -> std::io::Result<()> {
         for one in &*self.lock() {
             let name = listener_name(&one.requested.0, one.requested.1);
             let Some(socket) = &one.opened.socket else { continue };
             let file = socket.try_clone()?;
+            if let Some(flows) = one.opened.flows.as_ref().and_then(Weak::upgrade) {
+                flows.keep_flows();
+            }
             match &one.opened.owner {
                 Some(owner) => handed.add_path(name, file, owner),
                 None => handed.add(name, file),

@@ -7,6 +7,7 @@ use crate::relay::RelayError;
 use crate::session::{Session, Tunnel};
 use crate::transport::Connection;
 use bytes::BytesMut;
+use socket2::{Domain, SockRef, Socket, Type};
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::Hash;
@@ -32,6 +33,9 @@ pub(crate) struct LocalFlows<P, C: Connection> {
     most: usize,
     journal: Journal,
     ended: CancellationToken,
+    /// Whether another process may read the listener's socket, so that each flow reads a socket of
+    /// its own.
+    keeps: AtomicBool,
 }
 
 /// Identifies the application of a flow, and sends the target's datagrams to it.
@@ -62,6 +66,9 @@ struct LocalFlow<C: Connection> {
     flow: u32,
     /// Whether the application has sent a datagram since the last idle check.
     is_active: AtomicBool,
+    /// Whether the flow reads a socket of its own.
+    is_kept: AtomicBool,
+    ended: CancellationToken,
 }
 
 impl<C: Connection> UdpListener<C> {
@@ -88,8 +95,79 @@ impl<C: Connection> UdpListener<C> {
                 continue;
             };
             self.0.forward(source, &buffer, &pick, &opening);
+            if self.0.keeps.load(Ordering::Relaxed) {
+                self.0.keep(source);
+            }
         }
     }
+}
+
+impl<C: Connection> LocalFlows<SocketAddr, C> {
+    /// Lets another process read the listener's socket. The kernel delivers the datagrams of open
+    /// flows to connected sockets of this process.
+    pub(crate) fn keep_flows(self: &Arc<Self>) {
+        self.keeps.store(true, Ordering::Relaxed);
+        let sources: Vec<_> = self.lock().keys().copied().collect();
+        sources.into_iter().for_each(|source| self.keep(source));
+    }
+
+    fn keep(self: &Arc<Self>, source: SocketAddr) {
+        let Some(local) = self.lock().get(&source).cloned() else { return };
+        if local.is_kept.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let socket = match connected(&self.socket, source) {
+            Ok(socket) => socket,
+            Err(error) => {
+                tracing::warn!(%source, %error, "a flow of datagrams continues in the new process");
+                return;
+            }
+        };
+        tokio::spawn(async move {
+            tokio::select! {
+                () = local.read(&socket, source) => {}
+                () = local.ended.cancelled() => {}
+            }
+        });
+    }
+}
+
+impl<C: Connection> LocalFlow<C> {
+    /// Sends the datagrams that arrive at a socket of this flow. Returns if the socket fails.
+    async fn read(&self, socket: &UdpSocket, source: SocketAddr) {
+        while socket.readable().await.is_ok() {
+            let mut buffer = BytesMut::with_capacity(super::LARGEST);
+            match socket.try_recv_buf_from(&mut buffer) {
+                // A datagram of another source may have arrived before the socket was connected.
+                Ok((_, from)) if from == source => self.send(&buffer),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // The error is an ICMP error for an earlier datagram.
+                Err(error) => tracing::debug!(%source, %error, "nothing received"),
+            }
+        }
+    }
+
+    fn send(&self, payload: &[u8]) {
+        self.is_active.store(true, Ordering::Relaxed);
+        send(&self.session, self.flow, payload, &self.tunnel.meter);
+    }
+}
+
+/// Opens a socket at the address of `listener` that receives the datagrams of `source` alone: the
+/// kernel prefers a connected socket to an unconnected one.
+fn connected(listener: &UdpSocket, source: SocketAddr) -> io::Result<UdpSocket> {
+    let at = listener.local_addr()?;
+    let socket = Socket::new(Domain::for_address(at), Type::DGRAM, None)?;
+    socket.set_nonblocking(true)?;
+    let listener = SockRef::from(listener);
+    // Share the port only with this user's processes, and only for as long as it takes to bind.
+    listener.set_reuse_port(true)?;
+    socket.set_reuse_port(true)?;
+    let bound = socket.bind(&at.into()).and_then(|()| socket.connect(&source.into()));
+    listener.set_reuse_port(false)?;
+    bound?;
+    UdpSocket::from_std(socket.into())
 }
 
 impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
@@ -97,7 +175,8 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
     /// datagram.
     pub(crate) fn new(socket: UdpSocket, idle: Duration, most: usize) -> Arc<Self> {
         let (flows, journal) = (Mutex::default(), Journal::default());
-        Arc::new(Self { socket, flows, idle, most, journal, ended: CancellationToken::new() })
+        let (ended, keeps) = (CancellationToken::new(), AtomicBool::new(false));
+        Arc::new(Self { socket, flows, idle, most, journal, ended, keeps })
     }
 
     pub(crate) fn socket(&self) -> &UdpSocket {
@@ -127,8 +206,7 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
         let known = self.lock().get(&path).cloned();
         let known = known.filter(|flow| !flow.session.connection.is_closed());
         let Some(flow) = known.or_else(|| self.open(path, pick, opening)) else { return };
-        flow.is_active.store(true, Ordering::Relaxed);
-        send(&flow.session, flow.flow, payload, &flow.tunnel.meter);
+        flow.send(payload);
     }
 
     fn open(
@@ -145,12 +223,14 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
             session.counters.datagrams_dropped.increment();
             return None;
         };
-        let is_active = AtomicBool::new(true);
+        let (is_active, is_kept) = (AtomicBool::new(true), AtomicBool::new(false));
+        let ended = CancellationToken::new();
         let (tunnel, session) = (session.tunnel(), Arc::clone(&session));
         if let Ok(at) = self.socket.local_addr() {
             tunnel.meter.describe("reverse", format_args!("udp:{at}"), None);
         }
-        let local = Arc::new(LocalFlow { session, tunnel, flow: number, is_active });
+        let local = LocalFlow { session, tunnel, flow: number, is_active, is_kept, ended };
+        let local = Arc::new(local);
         self.lock().insert(path.clone(), Arc::clone(&local));
         let (flows, opening) = (Arc::clone(self), opening(number));
         let ending = Arc::clone(&local);
@@ -161,6 +241,7 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
                 }
                 () = flows.ended.cancelled() => ending.tunnel.meter.end_as(End::Finished),
             }
+            ending.ended.cancel();
             let mut all = flows.lock();
             if all.get(&path).is_some_and(|now| Arc::ptr_eq(now, &ending)) {
                 all.remove(&path);

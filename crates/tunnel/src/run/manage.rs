@@ -3,14 +3,29 @@
 use super::{RunError, runtime, sockets, statuses};
 use crate::identity::handed;
 use crate::status::{self, Reply, Request, Status, StatusError};
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::ffi::OsStr;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
 
-/// Asks this user's servers, or the end behind `socket`, to end all sessions of an identity
-/// (`laptop`) or one session (`laptop/17`).
+/// Asks this user's servers, or the end behind `socket` and its former processes, to end all
+/// sessions of an identity (`laptop`) or one session (`laptop/17`).
 pub fn kick(socket: Option<&Path>, session: &str) -> Result<Vec<(Status, Reply)>, RunError> {
     let request = Request::Kick { session: session.to_owned() };
-    let all = asked(socket, &request, |status| socket.is_some() || status.role == "server")?;
+    let mut all = asked(socket, &request, |status| socket.is_some() || status.role == "server")?;
+    for file in socket.map(former_sockets).unwrap_or_default() {
+        // Each process numbers its own sessions. A number means a session of the newest process
+        // that has the number.
+        let is_done = all.iter().any(|(_, reply)| matches!(reply, Reply::Kicked(_)));
+        if is_done && session.contains('/') {
+            break;
+        }
+        match asked(Some(&file), &request, |status| status.is_draining) {
+            Ok(replies) => all.extend(replies),
+            // A process that has just ended, or a file of another kind.
+            Err(error) => tracing::debug!(path = %file.display(), %error, "not asked"),
+        }
+    }
     Ok(all)
 }
 
@@ -71,6 +86,29 @@ pub fn drained(socket: Option<&Path>, pid: u32, within: Duration) -> Result<Opti
     Ok(None)
 }
 
+/// Returns the status sockets of the former processes of the end behind `socket`, the newest first:
+/// each adds its process number to the path (`status.sock.4711`).
+fn former_sockets(socket: &Path) -> Vec<PathBuf> {
+    let Some(name) = socket.file_name().and_then(OsStr::to_str) else { return Vec::new() };
+    let folder = socket.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let entries = std::fs::read_dir(folder.unwrap_or(Path::new(".")));
+    let mut all: Vec<(SystemTime, PathBuf)> = entries
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let number =
+                entry.file_name().to_str()?.strip_prefix(name)?.strip_prefix('.')?.to_owned();
+            let is_former = number.parse::<u32>().is_ok() && entry.file_type().ok()?.is_socket();
+            // A former process makes its socket when another process takes over from it.
+            let since = entry.metadata().ok()?.modified().ok()?;
+            is_former.then(|| (since, entry.path()))
+        })
+        .collect();
+    all.sort_by(|(one, _), (other, _)| other.cmp(one));
+    all.into_iter().map(|(_, path)| path).collect()
+}
+
 /// Sends the request to each end for which `may` is true. Without `socket`, an error of one end is
 /// returned only if no other end carries out the request.
 fn asked(
@@ -109,3 +147,20 @@ const GRACE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(100);
 /// Maximum duration of a drain.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn only_sockets_with_a_process_number_belong_to_former_processes() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("status.sock");
+        let names = ["status.sock", "status.sock.4711", "status.sock.old", "other.sock.4711"];
+        let _listeners = names.map(|name| UnixListener::bind(folder.path().join(name)).unwrap());
+        std::fs::write(folder.path().join("status.sock.12"), "").unwrap();
+        assert_eq!(former_sockets(&socket), [folder.path().join("status.sock.4711")]);
+        assert_eq!(former_sockets(&folder.path().join("none/a.sock")), [""; 0].map(PathBuf::from));
+    }
+}

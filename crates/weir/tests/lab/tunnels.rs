@@ -37,6 +37,27 @@ fn the_memory_of_idle_and_busy_tunnels_is_measured() {
     }
 }
 
+#[test]
+fn a_service_behind_a_tunnel_is_measured_beside_the_restart_of_a_killed_server() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let words = ["tunnel-peers", "--smoke", "--systems", "weir-tunnel"];
+    let (output, results) = sandbox.measure(&words, &["availability_percent"]);
+    output.assert_measured(&results);
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+    for cell in results["cells"].as_array().unwrap() {
+        let median = |name: &str| cell["metrics"][name]["median"].as_f64();
+        if cell["axes"]["event"] == "none" {
+            for name in ["first_byte_ms.p50", "goodput_mbit_s", "message_ms.p99", "setups_s"] {
+                assert!(median(name).is_some_and(|value| value > 0.0), "{name}: {cell}");
+            }
+        } else {
+            // On a machine that stalls, the patience of the lab may be over first.
+            let has_returned = median("availability_percent") == Some(100.0);
+            assert_eq!(median("seconds").is_some_and(|time| time > 0.0), has_returned, "{cell}");
+        }
+    }
+}
+
 /// Neither keys nor other files may be left behind. The only exception is the run directory, whose
 /// files are removed with the directory or by the next run in it.
 #[test]

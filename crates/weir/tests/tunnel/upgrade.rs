@@ -4,7 +4,8 @@ use crate::ends::{Ends, NEVER_LONGER, echo, get, through};
 use crate::support::{Sandbox, await_some};
 use serde_json::Value;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
+use std::time::Duration;
 
 fn open(sandbox: &Sandbox, port: u16) -> TcpStream {
     let stream = sandbox.inside(|| TcpStream::connect(("127.0.0.1", port))).unwrap();
@@ -24,6 +25,18 @@ fn exchange(streams: &mut [TcpStream], round: u8) {
     }
 }
 
+/// Sends a datagram through the client, and returns the port from which it reaches its target.
+fn port_of_flow(asking: &UdpSocket, answering: &UdpSocket, round: u8) -> u16 {
+    let unique = format!("{round} {}", asking.local_addr().unwrap());
+    let mut got = [0; 100];
+    await_some("a datagram at the target", || {
+        asking.send_to(unique.as_bytes(), "127.0.0.1:6003").unwrap();
+        answering.set_read_timeout(Some(AGAIN)).unwrap();
+        let (length, from) = answering.recv_from(&mut got).ok()?;
+        (got[..length] == *unique.as_bytes()).then_some(from.port())
+    })
+}
+
 /// Returns the status of the end behind a socket; `None` while another process takes the socket
 /// over.
 fn status(sandbox: &Sandbox, socket: &str) -> Option<Value> {
@@ -38,12 +51,18 @@ fn no_open_session_breaks_when_new_processes_take_over_from_both_ends() {
     let ends = Ends::new(&sandbox);
     let target = sandbox.inside(echo);
     let allow = format!("tcp:127.0.0.1:{target}");
+    let bind = || UdpSocket::bind("127.0.0.1:0");
+    let (answering, asking) = (sandbox.inside(bind).unwrap(), sandbox.inside(bind).unwrap());
+    let datagrams = format!("udp:{}", answering.local_addr().unwrap());
     let flags = ["--allow", &allow, "--allow-reverse", "tcp:127.0.0.1:6002", "--endpoints", "2"];
+    let flags = [&flags[..], &["--allow", &datagrams]].concat();
     let mut server = ends.server_with(&flags);
     let client = ends.client(&[&format!("tcp:127.0.0.1:6000={allow}")]);
     let far = format!("tcp:127.0.0.1:6002={allow}");
     let path = format!("unix:{}={allow}", sandbox.path("app.sock").display());
-    let other = ends.client_at(&[&path, &format!("tcp:127.0.0.1:6001={allow}")], "other.sock");
+    let [stream, flow] =
+        [format!("tcp:127.0.0.1:6001={allow}"), format!("udp:127.0.0.1:6003={datagrams}")];
+    let other = ends.client_at(&[&path, &stream, &flow], "other.sock");
     let mut words = vec!["tunnel", "client", "--server", "127.0.0.1:7500", "--pin", &ends.pin];
     words.extend(["--status-socket", "far.sock", "--reverse", &far]);
     let own = ends.own("client");
@@ -52,6 +71,7 @@ fn no_open_session_breaks_when_new_processes_take_over_from_both_ends() {
     await_some("the listener at the server", || {
         sandbox.inside(|| through(6002, b"far")).ok().filter(|got| got == b"far")
     });
+    let flow = port_of_flow(&asking, &answering, 1);
     let mut streams: Vec<_> =
         [6000, 6000, 6000, 6000, 6001, 6002].map(|port| open(&sandbox, port)).into();
     exchange(&mut streams, 1);
@@ -90,6 +110,16 @@ fn no_open_session_breaks_when_new_processes_take_over_from_both_ends() {
     let unchanged =
         sandbox.weir(&["tunnel", "upgrade", "--status-socket", "client.sock", "--if-changed"]);
     assert!(unchanged.stdout.contains("no upgrade"), "{unchanged:?}");
+
+    // A flow of datagrams stays with its process, and a new flow begins in the new process.
+    let upgraded = sandbox.weir(&["tunnel", "upgrade", "--status-socket", "other.sock"]);
+    assert_eq!(upgraded.status.code(), Some(0), "{upgraded:?}");
+    assert_eq!(port_of_flow(&asking, &answering, 2), flow);
+    assert_ne!(port_of_flow(&sandbox.inside(bind).unwrap(), &answering, 3), flow);
+    let words =
+        ["tunnel", "drain", "--no-wait", "--timeout", "1s", "--status-socket", "other.sock"];
+    let drained = sandbox.weir(&words);
+    assert_eq!(drained.status.code(), Some(0), "{drained:?}");
 
     // The former processes end with their last tunnel, and the new processes keep the sockets.
     drop(streams);
@@ -147,3 +177,6 @@ fn a_draining_process_keeps_no_copy_of_its_listener() {
         exchange(&mut streams, 2);
     }
 }
+
+/// How long the test waits for a datagram before it sends the datagram again.
+const AGAIN: Duration = Duration::from_millis(200);

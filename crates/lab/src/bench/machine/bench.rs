@@ -93,7 +93,11 @@ impl Bench for Machine<'_> {
             return None;
         }
         let are = if missing.len() == 1 { "is" } else { "are" };
-        Some(format!("{} {are} not installed", missing.join(" and ")))
+        let names = missing.join(" and ");
+        Some(match system.install.as_str() {
+            "" => format!("{names} {are} not installed"),
+            install => format!("{names} {are} not installed: {install}"),
+        })
     }
 
     fn check(&self, systems: &[SystemSpec]) -> Result<(), LabError> {

@@ -11,6 +11,8 @@ pub(crate) struct Caller<'a> {
     pub(crate) target: SocketAddr,
     pub(crate) congestion: Option<&'a str>,
     pub(crate) cancel: &'a Cancel,
+    /// The timeout of a call.
+    pub(crate) patience: Duration,
 }
 
 /// A connection whose first message was sent and answered.
@@ -23,15 +25,20 @@ pub(crate) struct Call {
     pub(crate) first_message: Duration,
 }
 
-impl Caller<'_> {
+impl<'a> Caller<'a> {
+    /// A caller with the usual timeout, whose connections use the host's default algorithm.
+    pub(crate) fn new(target: SocketAddr, cancel: &'a Cancel) -> Self {
+        Self { target, congestion: None, cancel, patience: PATIENCE }
+    }
+
     /// Opens a connection, sends `message` and waits for an answer of the same size.
     pub(crate) fn call(&self, message: &[u8], room: &mut [u8]) -> Result<Call, Failure> {
         let begun = Instant::now();
         let wrong = |error: std::io::Error| Failure::io("connecting", &error);
-        let socket = TcpStream::connect_timeout(&self.target, PATIENCE).map_err(wrong)?;
+        let socket = TcpStream::connect_timeout(&self.target, self.patience).map_err(wrong)?;
         socket.set_nodelay(true).map_err(wrong)?;
-        socket.set_read_timeout(Some(PATIENCE)).map_err(wrong)?;
-        socket.set_write_timeout(Some(PATIENCE)).map_err(wrong)?;
+        socket.set_read_timeout(Some(self.patience)).map_err(wrong)?;
+        socket.set_write_timeout(Some(self.patience)).map_err(wrong)?;
         if let Some(name) = self.congestion {
             probe::tcp::set_congestion_control(&socket, name)
                 .map_err(|refused| Failure::Workload(refused.to_string()))?;
@@ -71,7 +78,7 @@ impl Caller<'_> {
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
                 {
                     let text =
-                        format!("a message was not answered within {} s", PATIENCE.as_secs());
+                        format!("a message was not answered within {} s", self.patience.as_secs());
                     return Err(Failure::Workload(text));
                 }
                 Err(error) => return Err(Failure::io("waiting for an answer", &error)),
@@ -88,14 +95,14 @@ impl Caller<'_> {
             match self.call(message, room) {
                 Ok(call) => return Ok(call),
                 Err(Failure::Interrupted) => return Err(Failure::Interrupted),
-                Err(failure) if begun.elapsed() > PATIENCE => return Err(failure),
+                Err(failure) if begun.elapsed() > self.patience => return Err(failure),
                 Err(_) => std::thread::sleep(AGAIN),
             }
         }
     }
 }
 
-/// The timeout of a call. Several losses in a row are no failure, although each doubles TCP's
+/// The usual timeout of a call. Several losses in a row are no failure, although each doubles TCP's
 /// timeout.
 const PATIENCE: Duration = Duration::from_secs(20);
 const AGAIN: Duration = Duration::from_millis(20);

@@ -4,6 +4,7 @@ use super::MachineStep;
 use super::Started;
 use super::Testbed;
 use super::carried_by;
+use super::peers;
 use super::tunnel_keys::{self, TunnelKeys};
 use crate::model::Failure;
 use crate::model::file::{SystemKind, SystemSpec, words};
@@ -35,7 +36,8 @@ pub(crate) fn missing_programs(system: &SystemSpec) -> Vec<String> {
         .filter(|_| own)
         .flatten()
         .filter_map(|command| words(command.get_ref()).into_iter().next())
-        .filter(|program| program != WEIR && !is_installed(program))
+        .chain(system.needs.iter().cloned())
+        .filter(|program| program != WEIR && !peers::is_found(program))
         .collect()
 }
 
@@ -101,12 +103,28 @@ impl Pair {
             })?;
             pair.connect = Some(address);
             let inside = testbed.namespace(from)?;
-            if let Err(failure) = await_listener(&inside, address.port(), &mut pair.client, step) {
+            // At an address of another host the workload's server itself listens.
+            if address.ip().is_loopback()
+                && let Err(failure) =
+                    await_listener(&inside, address.port(), &mut pair.client, step)
+            {
                 return Err(pair.failure().unwrap_or(failure));
             }
         }
         (pair._keys, pair._files) = (keys, files);
         Ok(Some(pair))
+    }
+
+    /// Kills the server's program, and starts it again with the same arguments.
+    pub(crate) fn restart_server(
+        &mut self,
+        step: &MachineStep<'_>,
+        testbed: &Testbed,
+    ) -> Result<(), Failure> {
+        self.server.kill()?;
+        let inside = testbed.namespace(&step.ends.to)?;
+        self.server = Started::new(&inside, self.server_argv.clone(), &step.cpus.to, step)?;
+        Ok(())
     }
 
     /// Returns the algorithm that carries the workload over the path: the tunnel's own or, where

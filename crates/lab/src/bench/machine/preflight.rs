@@ -88,11 +88,15 @@ fn missing_program(system: &SystemSpec, own: &[String]) -> Option<String> {
     // Client and server may be the same program.
     missing.dedup();
     let named: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
-    match named.as_slice() {
-        [] => None,
-        [one] => Some(format!("{one} is not installed")),
-        all => Some(format!("{} are not installed", all.join(" and "))),
-    }
+    let problem = match named.as_slice() {
+        [] => return None,
+        [one] => format!("{one} is not installed"),
+        all => format!("{} are not installed", all.join(" and ")),
+    };
+    Some(match system.install.as_str() {
+        "" => problem,
+        install => format!("{problem}: {install}"),
+    })
 }
 
 fn missing_algorithm(system: &SystemSpec) -> Option<String> {

@@ -3,6 +3,7 @@
 use super::MachineStep;
 use crate::model::Failure;
 use host::{Confined, HostError, Namespace, Program};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -40,7 +41,9 @@ impl Started {
         // A program that is killed before it unlinks a temporary file leaves the file behind. In
         // the run's own folder such files are removed later.
         let room = step.programs.display().to_string();
-        let environment = vec![("TMPDIR".to_owned(), room)];
+        let mut environment = vec![("TMPDIR".to_owned(), room)];
+        let path = super::search_path().into_string();
+        environment.extend(path.ok().map(|path| ("PATH".to_owned(), path)));
         let name = name_of(&argv, step.weir);
         let program = Program { argv, environment, stdout, stderr, cpus: cpus.to_vec() };
         Ok(Self { process: Confined::start(inside, program)?, name, out, err })
@@ -57,6 +60,18 @@ impl Started {
     /// Returns the program's exit status if it ends within `patience`.
     pub(crate) fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>, HostError> {
         self.process.wait(patience)
+    }
+
+    /// Kills the program and its descendants, and waits for its end.
+    pub(crate) fn kill(&mut self) -> Result<(), HostError> {
+        if self.wait(Duration::ZERO)?.is_none()
+            && let Some(pid) = Pid::from_raw(self.pid().cast_signed())
+        {
+            // An error means that the program has just ended.
+            let _ = kill_process(pid, Signal::KILL);
+            self.wait(ENDS_WITHIN)?;
+        }
+        Ok(())
     }
 
     /// Returns everything that the program has printed so far.
@@ -133,6 +148,8 @@ fn telling_line(output: &[u8]) -> String {
 }
 
 const LAST_WORDS: u64 = 2_000;
+/// How long the kernel may take to end a killed program.
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

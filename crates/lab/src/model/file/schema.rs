@@ -250,6 +250,12 @@ pub struct SystemSpec {
     pub client: Option<Spanned<String>>,
     /// A command that prints the version of these programs. It runs once, before the first step.
     pub version: Option<Spanned<String>>,
+    /// Programs that the commands start, beside the first words of the commands.
+    #[serde(default)]
+    pub needs: Vec<String>,
+    /// How to install the programs, for the note about a system that is left out.
+    #[serde(default)]
+    pub install: String,
     /// Files that the commands read, as file name to text. Placeholders are filled in as in
     /// commands. `{files}` is their folder.
     #[serde(default)]
@@ -516,6 +522,8 @@ impl SystemSpec {
             server: None,
             client: None,
             version: None,
+            needs: Vec::new(),
+            install: String::new(),
             files: IndexMap::new(),
             connect: None,
             warm: None,

@@ -14,20 +14,20 @@ use units::Time;
 
 /// The bytes received over each busy connection.
 #[derive(Debug, Default)]
-pub(super) struct Arrivals {
+pub(in crate::workloads) struct Arrivals {
     each: Mutex<Vec<Arc<AtomicU64>>>,
 }
 
 /// Connections that are ready to send.
 #[derive(Debug)]
-pub(super) struct Busy<'a> {
+pub(in crate::workloads) struct Busy<'a> {
     sockets: Vec<TcpStream>,
     arrivals: &'a Arrivals,
 }
 
 impl Arrivals {
     /// Receives everything from this peer until the peer or the listener closes.
-    pub(super) fn receive(&self, listener: &Listener, peer: &TcpStream) {
+    pub(in crate::workloads) fn receive(&self, listener: &Listener, peer: &TcpStream) {
         let counter = Arc::new(AtomicU64::new(0));
         self.each.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&counter));
         let mut block = vec![0; BLOCK];
@@ -46,7 +46,7 @@ impl Arrivals {
 }
 
 impl<'a> Busy<'a> {
-    pub(super) fn connect(
+    pub(in crate::workloads) fn connect(
         step: &MachineStep<'_>,
         near: &Namespace,
         caller: &Caller<'_>,
@@ -58,7 +58,7 @@ impl<'a> Busy<'a> {
     }
 
     /// Measures the throughput after `omit`. Returns the measured time.
-    pub(super) fn measure(
+    pub(in crate::workloads) fn measure(
         &self,
         step: &MachineStep<'_>,
         roles: &Roles,

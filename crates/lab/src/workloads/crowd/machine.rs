@@ -24,7 +24,7 @@ pub(super) fn measure(
     step: &MachineStep<'_>,
     testbed: &Testbed,
 ) -> Result<Measured, Failure> {
-    allow_files(settings)?;
+    allow_files(settings.idle + settings.busy)?;
     let near = testbed.namespace(&step.ends.from)?;
     let listener = Listener::open(step, testbed)?;
     let (arrivals, apart) = (Arrivals::default(), Barrier::new(LANES as usize + 1));
@@ -37,10 +37,10 @@ pub(super) fn measure(
         // them for good.
         apart.wait();
         let mut pair = Pair::start(step, testbed)?;
+        let connect = pair.as_ref().and_then(|pair| pair.connect);
         let caller = Caller {
-            target: pair.as_ref().and_then(|pair| pair.connect).unwrap_or(listener.direct),
             congestion: step.system.congestion.as_ref().map(|name| name.get_ref().as_str()),
-            cancel: step.cancel,
+            ..Caller::new(connect.unwrap_or(listener.direct), step.cancel)
         };
         let ends = |pair: &Pair| (vec![pair.client.pid()], vec![pair.server.pid()]);
         let (client, server) = pair.as_ref().map(ends).unwrap_or_default();
@@ -88,7 +88,7 @@ fn crowd(
 }
 
 /// Opens `count` connections and exchanges one byte over each.
-fn stand(
+pub(in crate::workloads) fn stand(
     step: &MachineStep<'_>,
     near: &Namespace,
     caller: &Caller<'_>,
@@ -121,13 +121,13 @@ fn counted(failure: Failure, count: u32) -> Failure {
     }
 }
 
-/// Accepts connections and reads their kind from the first byte. Each busy connection gets a thread
-/// of its own.
+/// Accepts connections and reads their kind from the first byte. Each busy or talking connection
+/// gets a thread of its own.
 ///
 /// Uses a file descriptor table of its own: the limit applies to each table, and this process also
 /// holds the client's side of every connection. A connection accepted here must therefore be closed
 /// here.
-fn serve<'scope>(
+pub(in crate::workloads) fn serve<'scope>(
     listener: &'scope Listener,
     arrivals: &'scope Arrivals,
     step: &MachineStep<'_>,
@@ -152,14 +152,32 @@ fn serve<'scope>(
                 // The new thread inherits this thread's CPUs and descriptor table.
                 scope.spawn(move || arrivals.receive(listener, &peer));
             }
+            TALKING => {
+                scope.spawn(move || echo(listener, &peer));
+            }
             _ => {}
         }
     }
     Ok(())
 }
 
+/// Sends back all bytes until the peer or the listener closes.
+fn echo(listener: &Listener, peer: &TcpStream) {
+    let mut block = vec![0; MESSAGE];
+    loop {
+        match listener.read(peer, &mut block) {
+            0 => return,
+            count => {
+                if std::io::Write::write_all(&mut &*peer, &block[..count]).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
 /// Runs `work` on a thread in the client's host, on that host's CPUs.
-pub(super) fn inside<T: Send>(
+pub(in crate::workloads) fn inside<T: Send>(
     step: &MachineStep<'_>,
     near: &Namespace,
     work: impl FnOnce() -> Result<T, Failure> + Send,
@@ -172,8 +190,8 @@ pub(super) fn inside<T: Send>(
 
 /// Raises the limit on open files. A single table holds the client's side of all connections, and
 /// the programs in between inherit the limit.
-fn allow_files(settings: CrowdSettings) -> Result<(), Failure> {
-    let needed = u64::from(settings.idle + settings.busy) + OTHER_FILES;
+pub(in crate::workloads) fn allow_files(connections: u32) -> Result<(), Failure> {
+    let needed = u64::from(connections) + OTHER_FILES;
     let has = getrlimit(Resource::Nofile);
     if has.current.is_none_or(|current| current >= needed) {
         return Ok(());
@@ -181,20 +199,23 @@ fn allow_files(settings: CrowdSettings) -> Result<(), Failure> {
     let maximum = has.maximum.map(|maximum| maximum.max(needed));
     setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum }).map_err(|_| {
         Failure::Workload(format!(
-            "{} connections need {needed} open files, and this process may have {}: raise its hard \
-             limit (`ulimit -Hn {needed}`)",
-            settings.idle + settings.busy,
+            "{connections} connections need {needed} open files, and this process may have {}: raise \
+             its hard limit (`ulimit -Hn {needed}`)",
             has.maximum.unwrap_or(needed),
         ))
     })
 }
 
 /// The kind of a connection, sent as its first byte.
-const PASSING: u8 = b'p';
+pub(in crate::workloads) const PASSING: u8 = b'p';
 const RESTING: u8 = b'r';
 pub(super) const BUSY: u8 = b'b';
+/// The far end answers each message over such a connection with the message.
+pub(in crate::workloads) const TALKING: u8 = b't';
 /// Number of threads that open connections at the same time.
-const LANES: u32 = 32;
+pub(in crate::workloads) const LANES: u32 = 32;
 const OTHER_FILES: u64 = 500;
+/// Largest message, in bytes.
+const MESSAGE: usize = 64 << 10;
 /// Number of connections that open in a millisecond, for the estimate.
 const EXPECTED_EACH_MS: u64 = 3;

@@ -8,13 +8,13 @@ use units::Bytes;
 /// The memory of each program. `None` without programs in between: the kernel's own memory belongs
 /// to no process.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(in crate::workloads) struct Memory {
     client: Option<Resident>,
     server: Option<Resident>,
 }
 
 impl Memory {
-    pub(super) fn read(roles: &Roles) -> Result<Self, Failure> {
+    pub(in crate::workloads) fn read(roles: &Roles) -> Result<Self, Failure> {
         let of = |pids: &[u32]| match pids {
             [] => Ok(None),
             [root, ..] => Resident::tree(*root).map(Some),
@@ -23,7 +23,12 @@ impl Memory {
     }
 
     /// Records the memory with `count` more connections than `before`.
-    pub(super) fn account(&self, before: &Self, count: usize, result: &mut Measurement) {
+    pub(in crate::workloads) fn account(
+        &self,
+        before: &Self,
+        count: usize,
+        result: &mut Measurement,
+    ) {
         for (end, now, then) in self.ends(before) {
             result.record(&format!("memory_mib.{end}"), Some(mebibytes(now.now)));
             let grown = (now.now - then.now).count() as f64 / 1024.0;
@@ -32,7 +37,7 @@ impl Memory {
         }
     }
 
-    pub(super) fn account_peak(&self, result: &mut Measurement) {
+    pub(in crate::workloads) fn account_peak(&self, result: &mut Measurement) {
         for (end, now, _) in self.ends(self) {
             result.record(&format!("memory_peak_mib.{end}"), Some(mebibytes(now.peak)));
         }

@@ -39,10 +39,10 @@ pub(super) fn measure(
             scope.spawn(|| serve(&listener, step, settings));
         }
         let mut pair = Pair::start(step, testbed)?;
+        let connect = pair.as_ref().and_then(|pair| pair.connect);
         let caller = Caller {
-            target: pair.as_ref().and_then(|pair| pair.connect).unwrap_or(listener.direct),
             congestion: step.system.congestion.as_ref().map(|name| name.get_ref().as_str()),
-            cancel: step.cancel,
+            ..Caller::new(connect.unwrap_or(listener.direct), step.cancel)
         };
         let ends = |pair: &Pair| (vec![pair.client.pid()], vec![pair.server.pid()]);
         let (client, server) = pair.as_ref().map(ends).unwrap_or_default();

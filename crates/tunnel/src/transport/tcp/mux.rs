@@ -342,6 +342,10 @@ impl Mux {
         loop {
             let frame = Frame::decode(bytes).map_err(|_| "it sent a malformed frame")?;
             let Some(frame) = frame else { return Ok(()) };
+            if self.frames_received == 0 {
+                // A client waits for the first frame, which shows that the server admits it.
+                self.events.push(Event::Connection);
+            }
             self.frames_received += 1;
             if self.lost.is_none() {
                 self.handle(frame)?;

@@ -10,7 +10,8 @@ pub(crate) struct Kick {
     /// The identity whose sessions end, such as laptop, or one session, such as laptop/17
     #[arg(value_name = "IDENTITY|SESSION")]
     session: String,
-    /// Ask only the server with this socket instead of all servers of this user
+    /// Ask only the server with this socket, and the processes from which it took over, instead of
+    /// all servers of this user
     #[arg(long, value_name = "PATH")]
     status_socket: Option<PathBuf>,
     /// Print one JSON document, a list with an entry for each server

@@ -68,6 +68,21 @@ fn pair() -> (Mux, Mux) {
     (client, server)
 }
 
+#[test]
+fn the_first_frame_and_no_later_one_wakes_a_client_that_waits_for_admission() {
+    let (mut client, mut server) = (Mux::new(false, 1024), Mux::new(true, 1024));
+    let mut events = |server: &mut Mux| {
+        let mut bytes = BytesMut::new();
+        server.fill(&mut bytes, 64 * 1024);
+        assert!(!bytes.is_empty());
+        client.receive(&mut bytes).unwrap();
+        client.take_events()
+    };
+    assert!(events(&mut server).contains(&Event::Connection));
+    server.ping(0);
+    assert!(!events(&mut server).contains(&Event::Connection));
+}
+
 fn all(mux: &mut Mux, id: u32) -> Vec<u8> {
     let mut out = Vec::new();
     while let Ok(Readable::Some) = mux.read(id, usize::MAX, &mut out) {}
