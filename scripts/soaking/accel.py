@@ -14,7 +14,7 @@ PINS = pathlib.Path("/sys/fs/bpf")
 # Iterators of the kernel itself.
 KERNELS = ("maps.debug", "progs.debug")
 TARGET = 9001
-SERVER = "198.18.0.2"
+SERVER, SOURCE = "198.18.0.2", "198.18.2.1"
 KINDS = {"tcpa": 'algorithm = "tcpa"\ninit_cwnd = {}\n', "none": 'algorithm = "none"\n'}
 
 
@@ -23,6 +23,9 @@ class Accel:
         self.world, self.account = world, world.account
         self.file, self.turn = world.work / "accel.toml", world.turn
         transfer.serve("far", (SERVER, TARGET))
+        # The address of the tunnel's client moves, and would take the connections with it.
+        world.ip("-n", "near", "address", "add", f"{SOURCE}/32", "dev", "eth0")
+        world.ip("-n", "far", "route", "add", SOURCE, "dev", "eth0")
         words = ["nsenter", "--net=/run/netns/near", world.weir, "accel", "status"]
         status = world.run(*words, check=False)
         self.missing = (status.stderr or status.stdout).strip() if status.returncode else None
@@ -53,7 +56,8 @@ class Accel:
                 self.world.command("accel", "policy", self.file)
                 size = random.randrange(1, 1 << 19)
                 transfer.checked(self.account, "accel transfer",
-                                 lambda: transfer.stream((SERVER, TARGET), size))
+                                 lambda: transfer.stream((SERVER, TARGET), size,
+                                                         source=(SOURCE, 0)))
                 self.world.command("accel", "status", "--json")
                 self.world.command("accel", "memory", "--json")
                 self.account.count("accel policies")
