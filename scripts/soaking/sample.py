@@ -8,7 +8,7 @@ import re
 import threading
 import time
 
-QUANTITIES = {"rss": "kB", "pss": "kB", "descriptors": "", "threads": "", "log": "B"}
+QUANTITIES = {"rss": "kB", "pss": "kB", "anonymous": "kB", "descriptors": "", "threads": "", "log": "B"}
 WORLD = "all processes"
 
 
@@ -61,7 +61,7 @@ class Sampler:
 
 
 def quantities(pid):
-    """None if the process has ended."""
+    """None if the process has ended. PSS also depends on how many processes run the same program."""
     folder = pathlib.Path("/proc", str(pid))
     try:
         status = fields(folder / "status")
@@ -70,6 +70,7 @@ def quantities(pid):
         return {
             "rss": status["VmRSS"],
             "pss": fields(folder / "smaps_rollup")["Pss"],
+            "anonymous": status["RssAnon"],
             "descriptors": len(os.listdir(folder / "fd")),
             "threads": status["Threads"],
         }
