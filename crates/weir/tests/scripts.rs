@@ -115,3 +115,16 @@ for expected, *lines in [
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+/// The trend of a soak run and its checks of transfers, in Python's own tests.
+#[test]
+fn a_soak_run_finds_growth_and_lost_bytes_and_nothing_else() {
+    if !is_installed("python3") {
+        return testing::skip(testing::Need::Program("python3"));
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut command = Command::new("python3");
+    command.args(["-B", "scripts/soaking/tests.py"]).current_dir(root);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,117 @@
+"""Samples of long-lived processes, and of the world around them."""
+
+import collections
+import csv
+import os
+import pathlib
+import re
+import threading
+import time
+
+QUANTITIES = {"rss": "kB", "pss": "kB", "anonymous": "kB", "descriptors": "", "threads": "", "log": "B"}
+WORLD = "all processes"
+
+
+class Sampler:
+    """Writes a line for each process and sample to a file, and keeps the lines of this run."""
+
+    def __init__(self, world, every, place):
+        self.world, self.every = world, every
+        self.begin = time.monotonic()
+        self.file = open(place, "w", encoding="utf-8", newline="")
+        self.lines = csv.writer(self.file)
+        self.lines.writerow(["seconds", "process", "pid", *QUANTITIES, "namespaces", "processes"])
+        # By name: the times, and the values by quantity.
+        self.series, self.over = {}, threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def run(self):
+        due = time.monotonic()
+        while not self.over.is_set():
+            self.sample()
+            self.world.pace.adjust()
+            due = max(due + self.every, time.monotonic())
+            self.over.wait(due - time.monotonic())
+
+    def end(self):
+        self.over.set()
+        self.thread.join()
+        self.file.close()
+
+    def sample(self):
+        now = time.monotonic() - self.begin
+        for service in self.world.services:
+            pid = service.process.pid
+            if (values := quantities(pid)) is None:
+                continue
+            values["log"] = service.log.stat().st_size
+            self.lines.writerow([f"{now:.1f}", service.name, pid, *values.values(), "", ""])
+            if service.lives:
+                self.keep(service.name, now, values)
+        around = {"namespaces": len(namespaces()), "processes": len(processes())}
+        self.lines.writerow([f"{now:.1f}", WORLD, "", *[""] * len(QUANTITIES), *around.values()])
+        self.keep(WORLD, now, around)
+        self.file.flush()
+
+    def keep(self, name, now, values):
+        times, columns = self.series.setdefault(name, ([], {}))
+        times.append(now)
+        for quantity, value in values.items():
+            columns.setdefault(quantity, []).append(value)
+
+
+def quantities(pid):
+    """None if the process has ended. PSS also depends on how many processes run the same program."""
+    folder = pathlib.Path("/proc", str(pid))
+    try:
+        status = fields(folder / "status")
+        if "VmRSS" not in status:
+            return None
+        return {
+            "rss": status["VmRSS"],
+            "pss": fields(folder / "smaps_rollup")["Pss"],
+            "anonymous": status["RssAnon"],
+            "descriptors": len(os.listdir(folder / "fd")),
+            "threads": status["Threads"],
+        }
+    except (OSError, KeyError):
+        return None
+
+
+def descriptors(pid):
+    """Open descriptors by their kind or path, with how many there are."""
+    found = collections.Counter()
+    for place in pathlib.Path("/proc", str(pid), "fd").iterdir():
+        try:
+            found[re.sub(r"\[\d+\]", "", os.readlink(place))] += 1
+        except OSError:
+            pass
+    return found
+
+
+def fields(place):
+    """The numbers of a file with lines `Name: number`."""
+    found = {}
+    for line in place.read_text().splitlines():
+        name, _, rest = line.partition(":")
+        first = rest.split()[:1]
+        if first and first[0].isdigit():
+            found[name] = int(first[0])
+    return found
+
+
+def processes():
+    """Process IDs of this process namespace, without this program."""
+    own = str(os.getpid())
+    return [name for name in os.listdir("/proc") if name.isdigit() and name != own]
+
+
+def namespaces():
+    """Network namespaces that a process is in or that have a name."""
+    found = set()
+    for place in [*pathlib.Path("/proc").glob("[0-9]*/ns/net"), *pathlib.Path("/run/netns").glob("*")]:
+        try:
+            found.add(place.stat().st_ino)
+        except OSError:
+            pass
+    return found
