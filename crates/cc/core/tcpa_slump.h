@@ -26,10 +26,13 @@ CC_INLINE u8 tcpa_tells_of_pause(const struct tcpa *t, const struct cc_ack *ack,
 	return t->looking && (ack->now_us < over || rate * 4 >= tcpa_per_rtt(t, t->window));
 }
 
-/* The interval of a measurement: a round trip, but long enough to span the gaps between ACKs. */
+/* The interval of a measurement: a round trip, but long enough to span the gaps between ACKs.
+ * Beside a rival, ACKs pause for a part of the RTT that includes the rival's queue. */
 CC_INLINE u64 tcpa_slump_interval(const struct tcpa *t)
 {
-	return cc_max(t->min_rtt, TCPA_SLUMP_US);
+	u64 rtt = t->rival ? tcpa_round_trip(t) : t->min_rtt;
+
+	return cc_max(rtt, TCPA_SLUMP_US);
 }
 
 /* Detect a slump: in two intervals of a round trip each, the path delivers far less than the flow
