@@ -304,9 +304,8 @@ CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
 		t->cwnd = tcpa_clamp_window(cc_min(t->cwnd, 2 * tcpa_bdp(t)), tcpa_least_flight(t));
 		return;
 	case TCPA_PAUSE:
-		/* Beside a rival, the queue holds most of the window: keep half of the window, because
-		 * the rival would take what a longer silence leaves. */
-		target = cc_bytes_in(t->pacing, t->rival ? tcpa_round_trip(t) : t->min_rtt);
+		/* A deep queue holds most of the window: keep half, because the rival takes the rest. */
+		target = cc_bytes_in(t->pacing, tcpa_round_time(t));
 		/* With fewer packets the round would not be usable. */
 		if (!tcpa_small(t))
 			target = cc_max(target, tcpa_least_flight(t));

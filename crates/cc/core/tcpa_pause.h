@@ -41,14 +41,13 @@ CC_INLINE void tcpa_learn_capacity(struct tcpa *t, u32 seen)
 }
 
 /* Bound this flow's share of the path. A flow's part of a shared queue is its share of the rate, so
- * if the queue hardly shrank, this flow's share is less than a quarter, even if a rival filled half
- * of the room. */
+ * if the queue hardly shrank, this flow's share is less than a quarter. */
 CC_INLINE void tcpa_learn_share(struct tcpa *t, u32 seen)
 {
 	u64 fell = cc_less(t->rtt, seen);
 	u64 given = cc_less(t->window, t->round_acked);
 
-	if (given >= t->window / 4 && 8 * fell * t->window < given * t->rtt)
+	if (given >= t->window / 4 && 4 * fell * t->window < given * t->rtt)
 		t->capacity = cc_max(t->capacity, 4 * tcpa_per_rtt(t, t->window));
 }
 
@@ -127,14 +126,14 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 shift = TCPA_PAUSE_SHIFT;
 	u64 before = t->acked_us;
-	u64 every = TCPA_PAUSE_EVERY * (t->rival ? tcpa_round_trip(t) : t->min_rtt);
-	u8 rarely = t->sure || t->rival;
+	u64 every = TCPA_PAUSE_EVERY * tcpa_round_time(t);
+	u8 deep = tcpa_deep(t);
+	u8 rarely = t->sure || deep;
 
-	/* Beside a rival the RTT includes the queue, and a pause gives its room away. */
 	shift += rarely && every > (1U << TCPA_PAUSE_SHIFT);
 	shift += rarely && every > (1U << (TCPA_PAUSE_SHIFT + 1));
-	shift += t->rival && every > (1U << (TCPA_PAUSE_SHIFT + 2));
-	shift += t->rival && every > (1U << (TCPA_PAUSE_SHIFT + 3));
+	shift += deep && every > (1U << (TCPA_PAUSE_SHIFT + 2));
+	shift += deep && every > (1U << (TCPA_PAUSE_SHIFT + 3));
 	t->acked_us = ack->now_us;
 	if (t->mode == TCPA_PAUSE && ack->now_us >= t->pause_until) {
 		t->mode = TCPA_STEADY;

@@ -27,12 +27,10 @@ CC_INLINE u8 tcpa_tells_of_pause(const struct tcpa *t, const struct cc_ack *ack,
 }
 
 /* The interval of a measurement: a round trip, but long enough to span the gaps between ACKs.
- * Beside a rival, ACKs pause for a part of the RTT that includes the rival's queue. */
+ * In a deep queue, ACKs pause for a part of the RTT that includes the queue. */
 CC_INLINE u64 tcpa_slump_interval(const struct tcpa *t)
 {
-	u64 rtt = t->rival ? tcpa_round_trip(t) : t->min_rtt;
-
-	return cc_max(rtt, TCPA_SLUMP_US);
+	return cc_max(tcpa_round_time(t), TCPA_SLUMP_US);
 }
 
 /* Detect a slump: in two intervals of a round trip each, the path delivers far less than the flow
