@@ -48,7 +48,7 @@
  *        v                       +--------------------------+   |
  *      DRAIN -- in flight <= rate * min_rtt, or 4 rounds -> STEADY
  *                                                           |   ^
- *                                 every 1.05, 2.1 or 4.2 s  v   |  1.25 round trips
+ *                                      every 1.05 to 16.8 s v   |  1.25 round trips
  *                                                           PAUSE
  *
  *   mode     pacing rate           costs                        fails when
@@ -304,7 +304,8 @@ CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
 		t->cwnd = tcpa_clamp_window(cc_min(t->cwnd, 2 * tcpa_bdp(t)), tcpa_least_flight(t));
 		return;
 	case TCPA_PAUSE:
-		target = cc_bytes_in(t->pacing, t->min_rtt);
+		/* A deep queue holds most of the window: keep half, because the rival takes the rest. */
+		target = cc_bytes_in(t->pacing, tcpa_round_time(t));
 		/* With fewer packets the round would not be usable. */
 		if (!tcpa_small(t))
 			target = cc_max(target, tcpa_least_flight(t));

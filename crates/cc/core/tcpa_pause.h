@@ -4,9 +4,9 @@
  * clock. Each flow then measures the path without these flows: the path's RTT and its own loss, or
  * the queue of a rival.
  *
- * tcpa_schedule begins a pause at most once in 1.05, 2.1 or 4.2 s, depending on the RTT. The ACKs
- * of the pause's packets arrive up to two rounds later: until then `looking` is set, and then
- * tcpa_judge_pause decides.
+ * tcpa_schedule begins a pause at most once in 1.05, 2.1 or 4.2 s, depending on the RTT, and beside
+ * a rival also in 8.4 or 16.8 s. The ACKs of the pause's packets arrive up to two rounds later:
+ * until then `looking` is set, and then tcpa_judge_pause decides.
  */
 #ifndef WEIR_CC_TCPA_PAUSE_H
 #define WEIR_CC_TCPA_PAUSE_H
@@ -18,7 +18,8 @@
  * more throughput. */
 #define TCPA_PAUSE_SHIFT 20U
 /* The least round trips between two pauses: a pause gives up a quarter or half of a round trip's
- * data. On longer paths, a flow pauses only at every second or fourth instant. */
+ * data. On longer paths, a flow pauses only at every second or fourth instant, and beside a rival's
+ * long queue at every eighth or sixteenth. */
 #define TCPA_PAUSE_EVERY 24U
 
 /* Estimate the path's rate, however small this flow's share of it is: in the pause, the queue
@@ -48,6 +49,14 @@ CC_INLINE void tcpa_learn_share(struct tcpa *t, u32 seen)
 
 	if (given >= t->window / 4 && 4 * fell * t->window < given * t->rtt)
 		t->capacity = cc_max(t->capacity, 4 * tcpa_per_rtt(t, t->window));
+}
+
+/* Whether the queue that a pause saw holds far more than this flow's data, and did not shrink: a
+ * few segments tell as much. */
+CC_INLINE u8 tcpa_foreign(const struct tcpa *t, u32 seen)
+{
+	return seen >= t->rtt / 4 * 3 &&
+	       cc_bytes_in(t->capacity, cc_less(seen, t->min_rtt)) > 4ULL * t->window;
 }
 
 /* Judge a pause by the ACKs of the packets sent in it. */
@@ -86,7 +95,8 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 	if (seen > t->min_rtt + slack) {
 		/* Ignore a late round, which a lost packet may have delayed: the other flows have
 		 * long resumed. */
-		if (!tcpa_told(t) || ack->now_us > t->pause_until + 2ULL * tcpa_round_trip(t))
+		if (!(tcpa_told(t) || tcpa_foreign(t, seen)) ||
+		    ack->now_us > t->pause_until + 2ULL * tcpa_round_trip(t))
 			return;
 		tcpa_learn_capacity(t, seen);
 		/* A queue stood in two pauses in a row, or in one if there was a rival before. */
@@ -116,11 +126,14 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 shift = TCPA_PAUSE_SHIFT;
 	u64 before = t->acked_us;
+	u64 every = TCPA_PAUSE_EVERY * tcpa_round_time(t);
+	u8 deep = tcpa_deep(t);
+	u8 rarely = t->sure || deep;
 
-	if (t->sure && (u64)TCPA_PAUSE_EVERY * t->min_rtt > (1U << TCPA_PAUSE_SHIFT))
-		shift++;
-	if (t->sure && (u64)TCPA_PAUSE_EVERY * t->min_rtt > (1U << (TCPA_PAUSE_SHIFT + 1)))
-		shift++;
+	shift += rarely && every > (1U << TCPA_PAUSE_SHIFT);
+	shift += rarely && every > (1U << (TCPA_PAUSE_SHIFT + 1));
+	shift += deep && every > (1U << (TCPA_PAUSE_SHIFT + 2));
+	shift += deep && every > (1U << (TCPA_PAUSE_SHIFT + 3));
 	t->acked_us = ack->now_us;
 	if (t->mode == TCPA_PAUSE && ack->now_us >= t->pause_until) {
 		t->mode = TCPA_STEADY;

@@ -26,10 +26,11 @@ CC_INLINE u8 tcpa_tells_of_pause(const struct tcpa *t, const struct cc_ack *ack,
 	return t->looking && (ack->now_us < over || rate * 4 >= tcpa_per_rtt(t, t->window));
 }
 
-/* The interval of a measurement: a round trip, but long enough to span the gaps between ACKs. */
+/* The interval of a measurement: a round trip, but long enough to span the gaps between ACKs.
+ * In a deep queue, ACKs pause for a part of the RTT that includes the queue. */
 CC_INLINE u64 tcpa_slump_interval(const struct tcpa *t)
 {
-	return cc_max(t->min_rtt, TCPA_SLUMP_US);
+	return cc_max(tcpa_round_time(t), TCPA_SLUMP_US);
 }
 
 /* Detect a slump: in two intervals of a round trip each, the path delivers far less than the flow

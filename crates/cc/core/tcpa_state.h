@@ -292,6 +292,18 @@ CC_INLINE u64 tcpa_round_trip(const struct tcpa *t)
 	return cc_max(t->rtt, t->min_rtt);
 }
 
+/* Whether a rival's queue is so long that min_rtt does not tell how long a round takes. */
+CC_INLINE u8 tcpa_deep(const struct tcpa *t)
+{
+	return t->rival && t->rtt > 8ULL * t->min_rtt;
+}
+
+/* The time that a round takes: the path's RTT, or the RTT with a rival's deep queue. */
+CC_INLINE u64 tcpa_round_time(const struct tcpa *t)
+{
+	return tcpa_deep(t) ? tcpa_round_trip(t) : t->min_rtt;
+}
+
 /* The fewest bytes in flight with which a round is usable. */
 CC_INLINE u64 tcpa_least_flight(const struct tcpa *t)
 {
