@@ -29,6 +29,7 @@ mod connection;
 mod coverage;
 mod device;
 mod duplex;
+mod egress_queues;
 mod error;
 mod flow_file;
 mod inactivity;
@@ -62,6 +63,7 @@ pub use config::{
     BridgeConfig, Config, ConfigError, DEFAULT_RUNDIR, FailMode, OVS_RUNDIR, OvsdbAddress,
     PortConfig, RxqAffinity, parse_cpu_mask,
 };
+pub use egress_queues::{EgressQueue, EgressQueues};
 pub use error::SwitchError;
 pub use policing::Policing;
 pub use ports::{OpenError, SwitchPort};

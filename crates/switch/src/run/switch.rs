@@ -265,10 +265,19 @@ impl Switch {
         bridge.set_bonds(settings.bond.iter());
         opened?;
         let now = Time::from_nanos(self.clock.now_ns());
+        let mut have_queues_changed = false;
         for port in bridge.ports() {
             if let Some(wanted) = settings.port.get(&port.name) {
                 port.set_policing(&wanted.policing, now);
+                let changed = port.set_queues(&wanted.egress_queue, now);
+                have_queues_changed |= *changed.as_ref().unwrap_or(&false);
+                let part = Part::Port(port.name.clone());
+                progress.check(part, changed.map(drop).map_err(Into::into))?;
             }
+        }
+        if have_queues_changed {
+            // The packet threads look for ports that hold frames in each new list.
+            self.ports.publish();
         }
         set_vlans(bridge, settings);
         Ok(())
