@@ -36,6 +36,7 @@ mod inactivity;
 mod interface_facts;
 mod metrics;
 mod metrics_thread;
+mod ordered;
 mod outgoing;
 mod ovsdb;
 pub mod pcap;

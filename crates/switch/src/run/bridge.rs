@@ -1,9 +1,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
-};
+use std::sync::{Arc, Weak};
 
 use datapath::Meters;
 use flow::port_number::PortNumber;
@@ -15,6 +13,7 @@ use text::PortNames;
 
 use super::bonds::{Bond, BondSettings, MemberPort};
 use super::clock::Clock;
+use super::ordered::{Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard, rank};
 use super::ports::SwitchPort;
 use super::waker::Waker;
 
@@ -25,29 +24,29 @@ pub struct BridgeState {
     /// The bridge's index in the switch.
     pub index: usize,
     pub datapath_id: u64,
-    tables: RwLock<Tables>,
+    tables: RwLock<Tables, { rank::TABLES }>,
     generation: Arc<AtomicU64>,
     /// The other bridges that patch ports lead to, sorted by index.
-    neighbors: RwLock<Vec<Weak<Self>>>,
-    ports: RwLock<BTreeMap<PortNumber, Arc<SwitchPort>>>,
+    neighbors: RwLock<Vec<Weak<Self>>, { rank::LAST }>,
+    ports: RwLock<BTreeMap<PortNumber, Arc<SwitchPort>>, { rank::PORTS }>,
     /// The last port number that was assigned automatically.
     last_number: AtomicU32,
     /// Whether megaflows match all fields of their first packet.
     pub(super) is_exact: AtomicBool,
     /// The state of the meters of all bridges.
     pub(super) meters: Arc<Meters>,
-    events: Mutex<VecDeque<BridgeEvent>>,
+    events: Mutex<VecDeque<BridgeEvent>, { rank::LAST }>,
     lost_packet_ins: AtomicU64,
     /// Controllers and listening addresses that the bridge's thread has not taken over yet.
-    remotes: Mutex<Option<Remotes>>,
+    remotes: Mutex<Option<Remotes>, { rank::LAST }>,
     /// The addresses that the bridge's thread uses, or will use once it has taken over `remotes`.
-    places: Mutex<Places>,
-    controllers: Mutex<Vec<ControllerState>>,
+    places: Mutex<Places, { rank::LAST }>,
+    controllers: Mutex<Vec<ControllerState>, { rank::LAST }>,
     /// Whether the bridge forwards as a learning switch while it has no controller (fail mode
     /// `standalone`).
     is_standalone: AtomicBool,
     /// The bonds by their names.
-    pub(super) bonds: Mutex<BTreeMap<String, Bond>>,
+    pub(super) bonds: Mutex<BTreeMap<String, Bond>, { rank::BONDS }>,
     /// Wakes the thread of the OpenFlow connections.
     pub(super) waker: Waker,
     pub(super) clock: Arc<Clock>,
@@ -124,12 +123,12 @@ impl BridgeState {
         })
     }
 
-    pub fn tables(&self) -> RwLockReadGuard<'_, Tables> {
-        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    pub fn tables(&self) -> ReadGuard<'_, Tables> {
+        self.tables.read_at(self.index)
     }
 
-    pub fn tables_mut(&self) -> RwLockWriteGuard<'_, Tables> {
-        self.tables.write().unwrap_or_else(PoisonError::into_inner)
+    pub fn tables_mut(&self) -> WriteGuard<'_, Tables> {
+        self.tables.write_at(self.index)
     }
 
     /// Returns the bridge's index in the switch, in the type that tables use.
@@ -139,7 +138,7 @@ impl BridgeState {
 
     /// Returns the other bridges that patch ports lead to, sorted by index.
     pub(super) fn neighbors(&self) -> Vec<Arc<Self>> {
-        let neighbors = self.neighbors.read().unwrap_or_else(PoisonError::into_inner);
+        let neighbors = self.neighbors.read();
         neighbors.iter().filter_map(Weak::upgrade).collect()
     }
 
@@ -147,7 +146,7 @@ impl BridgeState {
     /// change of this bridge.
     pub(super) fn set_neighbors(&self, neighbors: &[Arc<Self>]) {
         let weak = neighbors.iter().map(Arc::downgrade).collect();
-        *self.neighbors.write().unwrap_or_else(PoisonError::into_inner) = weak;
+        *self.neighbors.write() = weak;
         let generations = neighbors.iter().map(|bridge| bridge.generation.clone()).collect();
         self.tables_mut().set_followers(generations);
     }
@@ -237,13 +236,13 @@ impl BridgeState {
         let description = port.description();
         let entry = BridgePort { index: port.index, description: description.clone() };
         self.tables_mut().insert_port(entry);
-        self.ports.write().unwrap_or_else(PoisonError::into_inner).insert(port.number, port);
+        self.ports.write().insert(port.number, port);
         self.push_ports(PortStatus::of_added(&description), None);
     }
 
     pub(super) fn remove_port(&self, number: PortNumber) {
         self.tables_mut().remove_port(number);
-        let removed = self.ports.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        let removed = self.ports.write().remove(&number);
         if let Some(port) = removed {
             self.push_ports(vec![PortStatus::of_deleted(port.description())], None);
         }
@@ -301,7 +300,7 @@ impl BridgeState {
         places.listening.extend(remotes.added.iter().map(|(address, _)| *address));
         places.controllers.clone_from(&remotes.controllers);
         self.set_places(places);
-        let mut waiting = self.remotes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.remotes.lock();
         if let Some(former) = waiting.take() {
             let is_wanted = |(address, _): &(SocketAddr, _)| remotes.listen.contains(address);
             let kept: Vec<_> = former.added.into_iter().filter(is_wanted).collect();
@@ -313,15 +312,15 @@ impl BridgeState {
     }
 
     pub(super) fn places(&self) -> Places {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.places.lock().clone()
     }
 
     pub(super) fn set_places(&self, places: Places) {
-        *self.places.lock().unwrap_or_else(PoisonError::into_inner) = places;
+        *self.places.lock() = places;
     }
 
     pub(super) fn take_remotes(&self) -> Option<Remotes> {
-        self.remotes.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.remotes.lock().take()
     }
 
     pub(super) fn is_standalone(&self) -> bool {
@@ -335,15 +334,15 @@ impl BridgeState {
     }
 
     pub(super) fn controllers(&self) -> Vec<ControllerState> {
-        self.controllers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.controllers.lock().clone()
     }
 
     pub(super) fn set_controllers(&self, states: Vec<ControllerState>) {
-        *self.controllers.lock().unwrap_or_else(PoisonError::into_inner) = states;
+        *self.controllers.lock() = states;
     }
 
     pub(super) fn bonds(&self) -> MutexGuard<'_, BTreeMap<String, Bond>> {
-        self.bonds.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bonds.lock()
     }
 
     /// Returns the existing ports of a bond's members, sorted by name.
@@ -409,11 +408,11 @@ impl BridgeState {
     }
 
     fn lock_events(&self) -> MutexGuard<'_, VecDeque<BridgeEvent>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+        self.events.lock()
     }
 
-    fn port_map(&self) -> RwLockReadGuard<'_, BTreeMap<PortNumber, Arc<SwitchPort>>> {
-        self.ports.read().unwrap_or_else(PoisonError::into_inner)
+    fn port_map(&self) -> ReadGuard<'_, BTreeMap<PortNumber, Arc<SwitchPort>>> {
+        self.ports.read()
     }
 
     /// Returns the port with this index; used to print megaflows.

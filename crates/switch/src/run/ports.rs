@@ -1,8 +1,8 @@
 //! The switch's ports, which receive and send frames.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use flow::port_number::PortNumber;
@@ -15,9 +15,10 @@ use thiserror::Error;
 use units::{Rate, Time};
 
 use super::config::{HardwareAddress, PortConfig};
-use super::device::{Change, Device, has_carrier, lock, own_address};
+use super::device::{Change, Device, has_carrier, own_address};
 use super::egress_queues::{EgressQueues, PortQueues};
 use super::interface_facts::{kernel_counters, link_of};
+use super::ordered::{Mutex, MutexGuard, rank};
 use super::pcap::PcapError;
 use super::policing::{Policer, Policing};
 use super::shaper::Shaper;
@@ -51,13 +52,12 @@ pub struct SwitchPort {
     /// Whether the interface had a carrier at the last check.
     has_carrier: AtomicBool,
     device: Device,
-    shaper: Option<Mutex<Shaper>>,
+    shaper: Option<Mutex<Shaper, { rank::SHAPER }>>,
     /// Whether the port has egress queues.
     has_queues: AtomicBool,
-    /// Locked before the shaper.
-    queues: Mutex<PortQueues>,
+    queues: Mutex<PortQueues, { rank::QUEUES }>,
     is_policed: AtomicBool,
-    policer: Mutex<Option<Policer>>,
+    policer: Mutex<Option<Policer>, { rank::LAST }>,
     opened: Time,
     /// Whether the patch port's peer exists.
     is_linked: AtomicBool,
@@ -207,9 +207,9 @@ impl SwitchPort {
     pub(super) fn configure(&self, config: u32) {
         self.config.store(config, Ordering::Relaxed);
         if config & PORT_DOWN != 0 {
-            lock(&self.queues).clear();
+            self.queues.lock().clear();
             if let Some(shaper) = &self.shaper {
-                lock(shaper).clear();
+                shaper.lock().clear();
             }
         }
     }
@@ -285,7 +285,7 @@ impl SwitchPort {
     /// Sets the limits of the frames that the port receives. If the settings do not change, the
     /// buckets keep their tokens.
     pub(super) fn set_policing(&self, settings: &Policing, now: Time) {
-        let mut policer = lock(&self.policer);
+        let mut policer = self.policer.lock();
         if policer.as_ref().map_or(&Policing::default(), Policer::settings) != settings {
             *policer = Policer::new(settings, now);
             self.is_policed.store(policer.is_some(), Ordering::Relaxed);
@@ -299,7 +299,7 @@ impl SwitchPort {
         }
         // The limits count frames as they are sent on the wire.
         Frame::finish_unless(frames, |offload| !offload.is_super());
-        let policer = lock(&self.policer);
+        let policer = self.policer.lock();
         let Some(policer) = policer.as_ref() else { return };
         let before = frames.len();
         frames.retain(|frame| policer.admits(frame.len(), arrival(frame)));
@@ -323,7 +323,7 @@ impl SwitchPort {
 
     /// Sets the egress queues. Returns whether the settings differ from the former ones.
     pub(super) fn set_queues(&self, settings: &EgressQueues, now: Time) -> Result<bool, OpenError> {
-        let mut queues = lock(&self.queues);
+        let mut queues = self.queues.lock();
         if queues.settings() == settings {
             return Ok(false);
         }
@@ -335,7 +335,7 @@ impl SwitchPort {
 
     /// Locks the egress queues, if there are any.
     fn queues_if_any(&self) -> Option<MutexGuard<'_, PortQueues>> {
-        self.has_queues.load(Ordering::Relaxed).then(|| lock(&self.queues))
+        self.has_queues.load(Ordering::Relaxed).then(|| self.queues.lock())
     }
 
     /// Sends frames of an egress queue and counts them. A port with a rate sends the frames that
@@ -348,7 +348,7 @@ impl SwitchPort {
         horizon: Time,
     ) -> Result<(), PortError> {
         let mut queues = self.queues_if_any();
-        let mut shaper = self.shaper.as_ref().map(lock);
+        let mut shaper = self.shaper.as_ref().map(Mutex::lock);
         // Under the lock, so that no other thread queues a frame after the queue was emptied.
         if self.is_set_down() {
             self.counts.sent_dropped.fetch_add(on_wire(frames).0, Ordering::Relaxed);
@@ -373,7 +373,7 @@ impl SwitchPort {
     /// frame may leave.
     pub(super) fn release(&self, horizon: Time) -> Result<Option<Time>, PortError> {
         let mut queues = self.queues_if_any();
-        let mut shaper = self.shaper.as_ref().map(lock);
+        let mut shaper = self.shaper.as_ref().map(Mutex::lock);
         self.release_from(queues.as_deref_mut(), shaper.as_deref_mut(), horizon)
     }
 
@@ -508,7 +508,7 @@ impl SwitchPort {
         let dropped = || {
             read(&self.counts.sent_dropped)
                 + self.queues_if_any().map_or(0, |queues| queues.dropped())
-                + self.shaper.as_ref().map_or(0, |shaper| lock(shaper).dropped())
+                + self.shaper.as_ref().map_or(0, |shaper| shaper.lock().dropped())
         };
         let kernel = kernel_counters(&self.name, &self.settings);
         let received_dropped = match (kernel.received_dropped, self.policed()) {
