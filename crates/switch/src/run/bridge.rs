@@ -8,8 +8,10 @@ use flow::port_number::PortNumber;
 use flow::request::PacketIn;
 use flow::step::PortIndex;
 use openflow::PortStatus;
-use pipeline::{BridgePort, Neighbor, Patch, Removal, Tables, Translator, config};
+use pipeline::{BridgePort, MacEntry, Neighbor, Patch, Removal, Tables, Translator, config};
+use port::Frame;
 use text::PortNames;
+use units::Time;
 
 use super::bonds::{Bond, BondSettings, MemberPort};
 use super::clock::Clock;
@@ -358,7 +360,7 @@ impl BridgeState {
     pub(super) fn run_bonds(&self) {
         let now_ms = self.clock.now_ms();
         let mut bonds = self.bonds();
-        let mut current = Vec::new();
+        let (mut current, mut moved) = (Vec::new(), Vec::new());
         let by_name = if bonds.is_empty() { HashMap::new() } else { self.ports_by_name() };
         for (name, bond) in bonds.iter_mut() {
             let settings = bond.settings.clone();
@@ -371,12 +373,34 @@ impl BridgeState {
                 let active = active.map_or("none", |port| port.name.as_str());
                 tracing::info!("bond {name}: the active member is {active}");
             }
+            if bond.take_move() {
+                moved.push(now.clone());
+            }
             current.push(now);
         }
         // Most calls change nothing, and a write lock would delay translations.
         let is_news = *self.tables().port_set().bonds() != *current;
         if is_news {
             self.tables_mut().set_bonds(current);
+        }
+        drop(bonds);
+        if !moved.is_empty() {
+            let macs = self.tables().mac_entries(now_ms);
+            moved.iter().for_each(|bond| self.send_learning_packets(bond, &macs));
+        }
+    }
+
+    fn send_learning_packets(&self, bond: &pipeline::Bond, macs: &[MacEntry]) {
+        let now = Time::from_nanos(self.clock.now_ns());
+        let mut by_member: BTreeMap<PortNumber, Vec<Frame>> = BTreeMap::new();
+        for (member, packet) in bond.learning_packets(macs) {
+            by_member.entry(member).or_default().push(Frame::from_bytes(&packet, now));
+        }
+        for (member, mut frames) in by_member {
+            let Some(port) = self.port(member) else { continue };
+            if let Err(error) = port.send(0, &mut frames, |_| now, now) {
+                tracing::warn!("port {}: {error}; the other ports go on", port.name);
+            }
         }
     }
 
@@ -457,6 +481,43 @@ const LAST_NUMBER: u32 = 0x7fff;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::config::PortConfig;
+
+    #[test]
+    fn the_new_active_member_of_a_bond_announces_the_addresses_behind_other_ports() {
+        let clock = Arc::new(Clock::start());
+        let bridge = BridgeState::new("br0", 0, None, clock, Arc::default()).unwrap();
+        for number in 1..=3 {
+            let settings = PortConfig::of_kind("null");
+            let (name, number, index) =
+                (format!("p{number}"), PortNumber(number), PortIndex(number as u16));
+            let opened = SwitchPort::open(&name, 0, number, index, &settings, Time::ZERO);
+            bridge.add_port(Arc::new(opened.unwrap().0));
+        }
+        let settings = BondSettings {
+            members: vec!["p1".to_owned(), "p2".to_owned()],
+            ..BondSettings::default()
+        };
+        bridge.set_bonds([(&"bond0".to_owned(), &settings)].into_iter());
+        for port in [1, 3, 3] {
+            let last = bridge.tables().mac_entries(0).len() as u8;
+            let added = bridge.tables_mut().add_mac(0, [2, 0, 0, 0, 0, last], PortNumber(port));
+            assert!(added.is_ok_and(|former| former.is_none()));
+        }
+        let sent = || {
+            bridge.run_bonds();
+            [1, 2].map(|number| bridge.port(PortNumber(number)).unwrap().statistics().sent_packets)
+        };
+        assert_eq!(sent(), [0, 0]);
+        bridge.port(PortNumber(1)).unwrap().set_disabled(true);
+        assert_eq!((sent(), sent()), ([0, 2], [0, 2]), "once for each address of p3");
+        // A command moves the bond.
+        bridge.port(PortNumber(1)).unwrap().set_disabled(false);
+        bridge.run_bonds();
+        let ports = bridge.members(&settings);
+        assert_eq!(bridge.bonds().get_mut("bond0").unwrap().set_active("p1", &ports), Ok(true));
+        assert_eq!(sent(), [2, 2]);
+    }
 
     #[test]
     fn the_number_of_a_removed_port_is_reused_last() {
