@@ -525,7 +525,7 @@ mod tests {
         let bridge = BridgeState::new("br0", 0, None, clock, Arc::default()).unwrap();
         let add = |number: PortNumber| {
             let index = PortIndex(number.0 as u16);
-            let mut port = SwitchPort::local("p", 0, index, None, units::Time::ZERO);
+            let mut port = SwitchPort::local("p", 0, index, None, Time::ZERO);
             port.number = number;
             bridge.add_port(Arc::new(port));
         };
