@@ -29,12 +29,14 @@ mod connection;
 mod coverage;
 mod device;
 mod duplex;
+mod egress_queues;
 mod error;
 mod flow_file;
 mod inactivity;
 mod interface_facts;
 mod metrics;
 mod metrics_thread;
+mod ordered;
 mod outgoing;
 mod ovsdb;
 pub mod pcap;
@@ -62,6 +64,7 @@ pub use config::{
     BridgeConfig, Config, ConfigError, DEFAULT_RUNDIR, FailMode, OVS_RUNDIR, OvsdbAddress,
     PortConfig, RxqAffinity, parse_cpu_mask,
 };
+pub use egress_queues::{EgressQueue, EgressQueues};
 pub use error::SwitchError;
 pub use policing::Policing;
 pub use ports::{OpenError, SwitchPort};

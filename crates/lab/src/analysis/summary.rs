@@ -64,6 +64,7 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
         format!("{} in {cells}, for example {}", flaw.what, flaw.detail)
     });
     results.notes.clone_from(&lab.notes);
+    results.notes.extend(settings_of_systems(lab, &results.cells));
     results.notes.extend(repeats(outcomes));
     results.valid = results.cells.iter().all(|cell| cell.valid);
     results.comparisons = comparisons::comparisons(lab, plan, outcomes);
@@ -95,6 +96,13 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
         }
     }
     results
+}
+
+/// Returns the notes of the measured systems. The states of `[state]` have notes elsewhere.
+fn settings_of_systems(lab: &LabFile, cells: &[Cell]) -> Vec<String> {
+    let described = lab.systems().filter(|system| !system.is_state && !system.note.is_empty());
+    let measured = described.filter(|system| cells.iter().any(|cell| cell.system == system.name()));
+    measured.map(|system| format!("{}: {}", system.name(), system.note)).collect()
 }
 
 /// Returns a warning about cells in which no data arrived, with the likely cause.

@@ -63,8 +63,9 @@ pub(crate) fn started_by(lab: &LabFile) -> Map<String, Value> {
     found
 }
 
-/// Returns the commands and files of the external systems, with their placeholders. A changed
-/// configuration of a peer changes the figures as a changed program does.
+/// Returns the commands and files of the external systems, with their placeholders, and the notes
+/// about the settings of packet switches. A changed configuration of a peer changes the figures as
+/// a changed program does.
 pub(crate) fn configurations(lab: &LabFile) -> Map<String, Value> {
     let mut all = Map::new();
     for system in lab.systems().filter(|system| system.kind == SystemKind::External) {
@@ -90,6 +91,11 @@ pub(crate) fn configurations(lab: &LabFile) -> Map<String, Value> {
             one.insert("files".to_owned(), files.into());
         }
         all.insert(system.name().to_owned(), one.into());
+    }
+    let switches = lab.systems().filter(|system| system.kind == SystemKind::Switch);
+    for system in switches.filter(|system| !system.note.is_empty()) {
+        let settings = Map::from_iter([("settings".to_owned(), system.note.as_str().into())]);
+        all.insert(system.name().to_owned(), settings.into());
     }
     all
 }

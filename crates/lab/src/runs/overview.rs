@@ -90,7 +90,7 @@ const RECORDED: &[Recorded] = &[
     recorded("cc-grid", Form::Quick, 1, &[], 5_980),
     recorded("cc-kernel", Form::Quick, 6, &[], 117_000),
     recorded("faults", Form::Full, 20, &[], 6_960_000),
-    recorded("flow-rules", Form::Full, 7, &[], 2_555_000),
+    recorded("flow-rules", Form::Full, 7, &["ovs-dpdk-tuned"], 2_555_000),
     recorded("incast", Form::Quick, 6, &[], 1_840),
     recorded("kernel-cells", Form::Full, 9, &[], 2_354_000),
     recorded("lateness-bound", Form::Full, 20, &[], 266_000),

@@ -38,11 +38,25 @@ struct Outputs {
     by_port: Vec<Vec<Frame>>,
     /// The ports that have outgoing frames.
     ports: Vec<PortIndex>,
+    /// The changes of the queue among the frames of a port, in order. Before the first change a
+    /// port's frames are in queue 0.
+    changes: Vec<QueueChange>,
+}
+
+/// The frames of `port` from the index `first` on are in `queue`.
+#[derive(Debug, Clone, Copy)]
+struct QueueChange {
+    port: PortIndex,
+    first: usize,
+    queue: u32,
 }
 
 impl Outputs {
     #[inline]
-    fn push(&mut self, port: PortIndex, frame: Frame) {
+    fn push(&mut self, port: PortIndex, queue: u32, frame: Frame) {
+        if queue != 0 || !self.changes.is_empty() {
+            self.note_queue(port, queue);
+        }
         let index = usize::from(port.0);
         if index >= self.by_port.len() {
             self.by_port.resize_with(index + 1, Vec::new);
@@ -52,6 +66,16 @@ impl Outputs {
             self.ports.push(port);
         }
         frames.push(frame);
+    }
+
+    /// Notes the queue of the next frame of a port.
+    #[cold]
+    fn note_queue(&mut self, port: PortIndex, queue: u32) {
+        let former = self.changes.iter().rfind(|change| change.port == port);
+        if former.map_or(0, |change| change.queue) != queue {
+            let first = self.by_port.get(usize::from(port.0)).map_or(0, Vec::len);
+            self.changes.push(QueueChange { port, first, queue });
+        }
     }
 }
 
@@ -109,6 +133,9 @@ impl Lane {
     }
 
     pub(super) fn transmit<S: Sink + ?Sized>(&mut self, sink: &mut S) {
+        if !self.outputs.changes.is_empty() {
+            return self.transmit_by_queue(sink);
+        }
         for port in self.outputs.ports.drain(..) {
             let frames = &mut self.outputs.by_port[usize::from(port.0)];
             self.statistics.sent += frames.len() as u64;
@@ -117,6 +144,26 @@ impl Lane {
             // the thread's pool.
             FramePool::lease().discard(frames);
         }
+    }
+
+    /// As [`Lane::transmit`], for a batch with frames in several queues.
+    #[cold]
+    fn transmit_by_queue<S: Sink + ?Sized>(&mut self, sink: &mut S) {
+        let Outputs { by_port, ports, changes } = &mut self.outputs;
+        for port in ports.drain(..) {
+            let mut frames = std::mem::take(&mut by_port[usize::from(port.0)]);
+            self.statistics.sent += frames.len() as u64;
+            let mut runs = Vec::new();
+            for change in changes.iter().rev().filter(|change| change.port == port) {
+                runs.push((change.queue, frames.split_off(change.first)));
+            }
+            runs.push((0, frames));
+            for (queue, mut run) in runs.into_iter().rev().filter(|(_, run)| !run.is_empty()) {
+                sink.transmit_to_queue(port, queue, &mut run);
+                FramePool::lease().discard(&mut run);
+            }
+        }
+        changes.clear();
     }
 
     /// Puts a packet into a free slot.
@@ -209,7 +256,8 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         {
             head[..12].copy_from_slice(&addresses);
         }
-        self.lane.outputs.push(port, frame);
+        let queue = packet.queue;
+        self.lane.outputs.push(port, queue, frame);
     }
 
     #[inline(always)]
@@ -296,7 +344,12 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
                     if *length != WHOLE {
                         frame.truncate(*length as usize);
                     }
-                    self.lane.outputs.push(*port, frame);
+                    let queue = packet.queue;
+                    self.lane.outputs.push(*port, queue, frame);
+                    continue;
+                }
+                Op::SetQueue(queue) => {
+                    packet.queue = *queue;
                     continue;
                 }
                 Op::Addresses(addresses) => {

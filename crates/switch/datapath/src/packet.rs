@@ -17,6 +17,9 @@ pub struct Packet {
     /// Whether the key's words are 0, except for the words of the port, of tracking, and of a usual
     /// frame ([`parse_over`]). If so, the next frame in this slot need not clear them.
     pub(super) is_usual: bool,
+    /// The egress queue, which the ports of outputs look up. 0 is also the queue of a packet for
+    /// which no step has set one.
+    pub(super) queue: u32,
     /// The fragments that the tracker kept until this one completed their packet. These continue in
     /// place of this one.
     pub released: Option<Box<Vec<Packet>>>,
@@ -113,12 +116,13 @@ impl Packet {
     /// metadata is the port.
     #[inline]
     pub(super) fn arrive(&mut self, in_port: u32) {
-        let Self { frame, key, layout, is_stale, is_usual, .. } = self;
+        let Self { frame, key, layout, is_stale, is_usual, queue, .. } = self;
         let metadata = if *is_usual { word::CT..word::ETH_SRC } else { 0..word::ETH_SRC };
         key.words[metadata].fill(0);
         key.words[word::IN_PORT] = u64::from(in_port) << 32;
         *is_usual = parse_over(frame.bytes(), key, layout, *is_usual);
         *is_stale = false;
+        *queue = 0;
         debug_assert_eq!(*key, super::extract(in_port, frame.bytes()));
         self.look_at_offload();
     }
@@ -141,9 +145,9 @@ impl Packet {
     pub(super) fn cut(&mut self) -> impl Iterator<Item = Self> + use<> {
         let mut frames = Vec::new();
         std::mem::take(&mut self.frame).finish(&mut frames);
-        let key = self.key.clone();
+        let (key, queue) = (self.key.clone(), self.queue);
         frames.into_iter().map(move |frame| {
-            let mut packet = Self { frame, key: key.clone(), ..Self::default() };
+            let mut packet = Self { frame, key: key.clone(), queue, ..Self::default() };
             packet.parse();
             packet
         })
@@ -164,5 +168,6 @@ impl Packet {
         self.key.words = other.key.words;
         self.layout = other.layout;
         (self.is_stale, self.is_usual) = (other.is_stale, false);
+        self.queue = other.queue;
     }
 }

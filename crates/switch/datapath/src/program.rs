@@ -36,6 +36,8 @@ pub(super) enum Op {
     Hash(PacketHash),
     Recirculate(u32),
     Meter(flow::step::MeterId),
+    /// Sets the egress queue of later outputs.
+    SetQueue(u32),
     /// Runs operations on a copy.
     Clone {
         ops: Box<[Op]>,
@@ -169,7 +171,7 @@ impl Compiler {
                 *length = *bytes;
                 return None;
             }
-            Step::SetPriority(_) => return None,
+            Step::SetPriority(queue) => Op::SetQueue(*queue),
             Step::Clone(nested) => Op::Clone { ops: self.list(nested), is_last: false },
             Step::Controller(_) => {
                 let ordinal = self.controllers;
@@ -236,20 +238,3 @@ pub(super) fn length_check<'a>(steps: &'a [Step], ordinal: &mut u16) -> Option<&
 
 /// The output length of packets that are not truncated.
 pub(super) const WHOLE: u32 = u32::MAX;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_set_priority_step_compiles_to_no_operation() {
-        let with = [
-            Step::SetPriority(1),
-            Step::Output(PortIndex(2)),
-            Step::SetPriority(0),
-            Step::Output(PortIndex(3)),
-        ];
-        let without = [Step::Output(PortIndex(2)), Step::Output(PortIndex(3))];
-        assert_eq!(compile(&with), compile(&without));
-    }
-}

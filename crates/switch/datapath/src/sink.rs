@@ -8,6 +8,11 @@ pub trait Sink {
     /// datapath drops the rest.
     fn transmit(&mut self, port: PortIndex, frames: &mut Vec<Frame>);
 
+    /// Sends frames to an egress queue of a port. A sink without queues sends them as all others.
+    fn transmit_to_queue(&mut self, port: PortIndex, _queue: u32, frames: &mut Vec<Frame>) {
+        self.transmit(port, frames);
+    }
+
     /// Sends a packet to a controller. The packet is already truncated to the length that the
     /// controller asked for. `bridge`: the index of the controller's bridge if the packet reached
     /// the bridge through a patch port.

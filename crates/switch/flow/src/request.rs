@@ -27,6 +27,6 @@ pub use group::{
 };
 pub use meter::{Band, BandKind, MeterCommand, MeterEntry, MeterMod, MeterStatistics};
 pub use packet::{PacketIn, PacketInReason, PacketOut, Resumption};
-pub use port::{PortDescription, PortMod, PortStatistics};
+pub use port::{PortDescription, PortMod, PortStatistics, QueueStatistics};
 pub use refusal::Refusal;
 pub use table::{TABLES, TableConfig, TableLimit, TableMiss, TableMod, TableStatus, VacancyChange};

@@ -55,8 +55,7 @@ pub enum Step {
     /// Parses the packet and looks it up again with this `recirc_id`. Always the last step.
     Recirculate(u32),
     Meter(MeterId),
-    /// Sets the egress queue of later outputs. Dumps show the step, but it has no effect, because
-    /// no port has several queues.
+    /// Sets the egress queue of later outputs.
     SetPriority(u32),
     /// Truncates the packet for the next output only.
     Truncate(u32),

@@ -1,7 +1,8 @@
-//! Queues. A port has one queue with the number 0: the queue of its rate limit, if it has one.
+//! Queues. A port without configured queues has one queue with the number 0: the queue of its rate
+//! limit, if it has one.
 
 use flow::port_number::PortNumber;
-use flow::request::{Bridge, PortStatistics, Refusal};
+use flow::request::{Bridge, PortStatistics, QueueStatistics, Refusal};
 
 use super::Version;
 use super::flow_statistics::put_duration;
@@ -9,22 +10,78 @@ use super::message::{Message, begin_message, end_message};
 use super::octets::{Put, Reader};
 use super::port::port_numbers;
 
-/// Reads a request for the statistics or descriptions of queues. Returns the ports that it selects.
+/// A queue of a port, as a number among the entries of a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct QueueId {
+    port: u16,
+    queue: u16,
+}
+
+impl QueueId {
+    fn of(port: u32, queue: u32) -> Option<Self> {
+        let port = PortNumber(port).to_16_bits()?;
+        Some(Self { port, queue: u16::try_from(queue).ok()? })
+    }
+
+    fn number(self) -> u32 {
+        u32::from(self.port) << 16 | u32::from(self.queue)
+    }
+
+    pub(super) fn of_number(number: u32) -> Self {
+        Self { port: (number >> 16) as u16, queue: number as u16 }
+    }
+
+    pub(super) fn port(self) -> PortNumber {
+        PortNumber::from_16_bits(self.port)
+    }
+}
+
+/// Reads a request for the statistics or descriptions of queues. Returns the numbers of the
+/// [`QueueId`]s that it selects.
 pub(super) fn decode_queue_request(
     mut body: Reader<'_>,
     version: Version,
     bridge: &dyn Bridge,
 ) -> Result<Vec<u32>, Refusal> {
     let port = read_port(&mut body, version)?;
-    let queue = body.u32()?;
+    let wanted = body.u32()?;
     let ports = ports(port, bridge)?;
-    if queue != ONLY && queue != ALL {
+    let selected = queues_of(ports, bridge).filter(|(_, queue)| wanted == ALL || wanted == *queue);
+    let ids: Vec<u32> =
+        selected.filter_map(|(port, queue)| Some(QueueId::of(port, queue)?.number())).collect();
+    if ids.is_empty() && wanted != ALL {
         return Err(Refusal::BadQueue);
     }
-    Ok(ports)
+    Ok(ids)
 }
 
-pub(super) fn encode_queue_statistics(port: &PortStatistics, version: Version, out: &mut Vec<u8>) {
+/// Returns the queues of ports: the numbers of the port and of the queue.
+fn queues_of(ports: Vec<u32>, bridge: &dyn Bridge) -> impl Iterator<Item = (u32, u32)> {
+    ports.into_iter().flat_map(|port| {
+        let queues = bridge.port_statistics(PortNumber(port)).map(|port| numbers(&port));
+        queues.unwrap_or_default().into_iter().map(move |queue| (port, queue))
+    })
+}
+
+/// Returns the numbers of a port's queues.
+fn numbers(port: &PortStatistics) -> Vec<u32> {
+    match port.queues.as_slice() {
+        [] => vec![ONLY],
+        queues => queues.iter().map(|queue| queue.queue).collect(),
+    }
+}
+
+pub(super) fn encode_queue_statistics(
+    port: &PortStatistics,
+    id: QueueId,
+    version: Version,
+    out: &mut Vec<u8>,
+) {
+    let number = u32::from(id.queue);
+    let found = port.queues.iter().find(|queue| queue.queue == number);
+    if found.is_none() && !port.queues.is_empty() {
+        return;
+    }
     match version {
         Version::V10 => {
             out.put_u16(PortNumber(port.number).to_16_bits().unwrap_or(0xffff));
@@ -37,23 +94,33 @@ pub(super) fn encode_queue_statistics(port: &PortStatistics, version: Version, o
             out.put_u32(port.number);
         }
     }
-    out.put_u32(ONLY);
-    // A port without a rate has no queue, and no counts.
-    let counted = |count: u64| if port.has_rate { count } else { u64::MAX };
-    out.put_u64(counted(port.sent_bytes));
-    out.put_u64(counted(port.sent_packets));
-    out.put_u64(port.sent_dropped.map_or(u64::MAX, counted));
-    match version {
-        Version::V10 | Version::V11 | Version::V12 => {}
-        _ if port.has_rate => put_duration(port.duration, out),
-        _ => out.put_u64(u64::MAX),
+    out.put_u32(number);
+    let of_rate = port.has_rate.then(|| QueueStatistics {
+        queue: ONLY,
+        sent_packets: port.sent_packets,
+        sent_bytes: port.sent_bytes,
+        dropped: port.sent_dropped.unwrap_or(u64::MAX),
+        duration: port.duration,
+    });
+    let has_duration = !matches!(version, Version::V10 | Version::V11 | Version::V12);
+    match found.or(of_rate.as_ref()) {
+        Some(queue) => {
+            [queue.sent_bytes, queue.sent_packets, queue.dropped]
+                .into_iter()
+                .for_each(|count| out.put_u64(count));
+            if has_duration {
+                put_duration(queue.duration, out);
+            }
+        }
+        // A port without queues and without a rate counts nothing.
+        None => (0..if has_duration { 4 } else { 3 }).for_each(|_| out.put_u64(u64::MAX)),
     }
 }
 
 /// Writes a queue's description for OpenFlow 1.4 and later.
-pub(super) fn encode_queue_description(port: &PortStatistics, out: &mut Vec<u8>) {
+pub(super) fn encode_queue_description(port: &PortStatistics, id: QueueId, out: &mut Vec<u8>) {
     out.put_u32(port.number);
-    out.put_u32(ONLY);
+    out.put_u32(id.queue.into());
     out.put_u16(16);
     out.put_zeros(6);
 }
@@ -78,8 +145,8 @@ pub(super) fn answer_queue_config(
             out.put_zeros(4);
         }
     }
-    for port in ports {
-        out.put_u32(ONLY);
+    for (port, queue) in queues_of(ports, bridge) {
+        out.put_u32(queue);
         if matches!(version, Version::V10 | Version::V11) {
             out.put_u16(8);
             out.put_zeros(2);

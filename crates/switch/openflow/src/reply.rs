@@ -16,7 +16,7 @@ use super::meter::{encode_meter, encode_meter_statistics};
 use super::monitor::Monitors;
 use super::multipart::{Multipart, Part};
 use super::port::{encode_port, encode_port_statistics};
-use super::queue::{encode_queue_description, encode_queue_statistics};
+use super::queue::{QueueId, encode_queue_description, encode_queue_statistics};
 use super::table_features::encode_table_features;
 use super::table_mod::encode_table_description;
 
@@ -213,12 +213,17 @@ fn write_entry(
                 encode_port(&port, version, out);
             }
         }
-        Entries::PortStatistics | Entries::Queues | Entries::QueueStatistics => {
-            let Some(port) = bridge.port_statistics(PortNumber(number)) else { return };
+        Entries::PortStatistics => {
+            if let Some(port) = bridge.port_statistics(PortNumber(number)) {
+                encode_port_statistics(&port, version, out);
+            }
+        }
+        Entries::Queues | Entries::QueueStatistics => {
+            let id = QueueId::of_number(number);
+            let Some(port) = bridge.port_statistics(id.port()) else { return };
             match entries {
-                Entries::Queues => encode_queue_description(&port, out),
-                Entries::QueueStatistics => encode_queue_statistics(&port, version, out),
-                _ => encode_port_statistics(&port, version, out),
+                Entries::Queues => encode_queue_description(&port, id, out),
+                _ => encode_queue_statistics(&port, id, version, out),
             }
         }
         Entries::Tables | Entries::TableFeatures | Entries::TableStatistics => {

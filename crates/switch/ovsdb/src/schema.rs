@@ -100,6 +100,7 @@ const TABLES: &[Table] = &[
         once: &[],
     },
     Table { name: "QoS", needed: &["type", "other_config"], optional: &["queues"], once: &[] },
+    Table { name: "Queue", needed: &["other_config"], optional: &[], once: &[] },
     Table {
         name: "Flow_Table",
         needed: &["name"],

@@ -24,6 +24,7 @@ fn schema() -> Json {
         "Mirror": columns("name"),
         "QoS": columns("type other_config"),
         "Flow_Table": columns("name"),
+        "Queue": columns("other_config"),
     } })
 }
 

@@ -128,11 +128,19 @@ pub struct Mirror {
     pub snap_length: Option<u32>,
 }
 
-/// The egress rate limit in bit/s, and the queueing discipline before it.
+/// The egress rate limit in bit/s, the queueing discipline before it, and the queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Egress {
-    pub bits_per_second: u64,
+    pub bits_per_second: Option<u64>,
     pub queue: Option<&'static str>,
+    pub queues: Vec<Queue>,
+}
+
+/// A queue of a QoS, with its rate in bit/s.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Queue {
+    pub number: u32,
+    pub bits_per_second: Option<u64>,
 }
 
 /// The limits of the frames that an interface receives; 0 means no limit. A value above the type's
@@ -264,7 +272,7 @@ fn add_ports(
             egress: database
                 .referred(row, "qos", "QoS")
                 .next()
-                .and_then(|(_, qos)| egress(qos, name, ignored)),
+                .and_then(|(_, qos)| egress(database, qos, name, ignored)),
             police: police(interface),
             vlans: vlans(row, ignored),
         });
@@ -374,7 +382,7 @@ fn mirrors(database: &Database, bridge: &Row) -> Vec<Mirror> {
 }
 
 /// Reads the egress settings of a QoS row, whose `max-rate` is in bit/s.
-fn egress(qos: &Row, port: &str, ignored: &mut Vec<String>) -> Option<Egress> {
+fn egress(database: &Database, qos: &Row, port: &str, ignored: &mut Vec<String>) -> Option<Egress> {
     let kind = qos.text("type").unwrap_or_default();
     let queue = match kind {
         "linux-htb" | "linux-hfsc" => None,
@@ -385,15 +393,44 @@ fn egress(qos: &Row, port: &str, ignored: &mut Vec<String>) -> Option<Egress> {
             return None;
         }
     };
-    if qos.rows("queues").next().is_some() {
-        ignored.push(format!("port {}: queues of its QoS", foreign(port)));
-    }
-    let rate = qos.entry("other_config", "max-rate").and_then(|rate| rate.parse().ok());
-    let Some(bits_per_second) = rate.filter(|rate| *rate > 0) else {
+    let queues = match queue {
+        None => queues(database, qos, port, ignored),
+        Some(_) => {
+            if qos.rows("queues").next().is_some() {
+                ignored.push(format!("port {}: queues of its QoS", foreign(port)));
+            }
+            Vec::new()
+        }
+    };
+    let bits_per_second = max_rate(qos);
+    if bits_per_second.is_none() && queues.is_empty() {
         ignored.push(format!("port {}: QoS without other_config:max-rate", foreign(port)));
         return None;
-    };
-    Some(Egress { bits_per_second, queue })
+    }
+    Some(Egress { bits_per_second, queue, queues })
+}
+
+/// Reads `max-rate`. As in Open vSwitch, 0 means no limit.
+fn max_rate(row: &Row) -> Option<u64> {
+    let rate = row.entry("other_config", "max-rate").and_then(|rate| rate.parse().ok());
+    rate.filter(|rate| *rate > 0)
+}
+
+fn queues(database: &Database, qos: &Row, port: &str, ignored: &mut Vec<String>) -> Vec<Queue> {
+    let mut queues = Vec::new();
+    for (number, id) in qos.pairs("queues") {
+        let (Atom::Integer(number), Atom::Row(id)) = (number, id) else { continue };
+        let Some(row) = database.row("Queue", *id) else { continue };
+        let Ok(number) = u32::try_from(*number) else { continue };
+        for key in UNKNOWN_OF_QUEUES {
+            if row.entry("other_config", key).is_some() {
+                ignored.push(format!("port {}: {key} of its queue {number}", foreign(port)));
+            }
+        }
+        queues.push(Queue { number, bits_per_second: max_rate(row) });
+    }
+    queues.sort_by_key(|queue| queue.number);
+    queues
 }
 
 fn tables(database: &Database, row: &Row) -> Vec<Table> {
@@ -465,6 +502,8 @@ const UNKNOWN_OF_BRIDGES: [(&str, &str); 7] = [
     ("ipfix", "flow export (ipfix)"),
     ("flood_vlans", "flood_vlans"),
 ];
+/// The keys of HTB and HFSC by which queues share the rate of their port.
+const UNKNOWN_OF_QUEUES: [&str; 3] = ["min-rate", "burst", "priority"];
 const UNKNOWN_OF_PORTS: [(&str, &str); 3] =
     [("cvlans", "its VLANs (cvlans)"), ("lacp", "LACP"), ("protected", "protected")];
 
@@ -506,7 +545,11 @@ mod tests {
             "Mirror": { id(9): new(json!({ "name": "m0", "select_src_port": reference(4),
                 "output_vlan": 9 })) },
             "QoS": { id(8): new(json!({ "type": "linux-htb",
+                "queues": ["map", [[1, reference(10)], [0, reference(11)]]],
                 "other_config": ["map", [["max-rate", "1000000"]]] })) },
+            "Queue": { id(10): new(json!({ "other_config":
+                ["map", [["max-rate", "200000"], ["min-rate", "1"]]] })),
+                id(11): new(json!({ "other_config": ["map", []] })) },
         }));
         assert_eq!((found.next_cfg, found.pmd_cpu_mask.as_deref()), (7, Some("6")));
         let [bridge] = &found.bridges[..] else { panic!("{found:?}") };
@@ -515,12 +558,17 @@ mod tests {
         assert_eq!(bridge.controllers[0].target, Target::Connect("10.0.0.9:6653".to_owned()));
         let [port] = &bridge.ports[..] else { panic!("{bridge:?}") };
         assert_eq!((port.number, port.former_number), (Some(9), None));
-        assert_eq!(port.egress, Some(Egress { bits_per_second: 1_000_000, queue: None }));
+        let queue = |number, bits_per_second| Queue { number, bits_per_second };
+        let queues = vec![queue(0, None), queue(1, Some(200_000))];
+        let bits_per_second = Some(1_000_000);
+        assert_eq!(port.egress, Some(Egress { bits_per_second, queue: None, queues }));
         assert_eq!(port.rxq_affinity.as_deref(), Some("0:1"));
         assert_eq!(port.vlans.tag, Some(10));
         let expected = Police { rate_kbit: 1000, burst_kpkts: u32::MAX, ..Police::default() };
         assert_eq!(port.police, expected);
-        assert_eq!(found.ignored, ["bridge br0: spanning tree (stp_enable)"]);
+        let ignored =
+            ["port p1: min-rate of its queue 1", "bridge br0: spanning tree (stp_enable)"];
+        assert_eq!(found.ignored, ignored);
         let [mirror] = &bridge.mirrors[..] else { panic!("{bridge:?}") };
         assert_eq!((&mirror.sources[..], mirror.output_vlan), (&["p1".to_owned()][..], Some(9)));
     }

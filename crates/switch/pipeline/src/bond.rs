@@ -1,6 +1,9 @@
 //! Bonds: several ports that NORMAL and mirrors use as one port.
 
+use flow::mix::{SEED, mix};
 use flow::port_number::PortNumber;
+
+use crate::mac::MacEntry;
 
 /// The present state of a bond. The switch decides which members may send.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,4 +30,52 @@ pub enum Balance {
     Slb,
     /// By the addresses and ports of the packet.
     Tcp,
+}
+
+impl Bond {
+    /// Chooses the enabled member that sends packets with this hash. A packet keeps its member when
+    /// other members are enabled or disabled.
+    pub(crate) fn member_of_hash(&self, hash: u64) -> Option<PortNumber> {
+        self.enabled.iter().copied().max_by_key(|member| mix(hash, member.0.into()))
+    }
+
+    /// Returns the hash of balance-slb: of a source address and a VLAN.
+    pub(crate) fn slb_hash(&self, address: u64, vlan: u16) -> u64 {
+        mix(mix(mix(SEED, self.basis.into()), address), vlan.into())
+    }
+
+    /// Returns a learning packet for each address that is behind another port, with the member that
+    /// sends the packet. These packets tell the connected switch that the addresses have moved to
+    /// other members of the bond.
+    #[must_use]
+    pub fn learning_packets(&self, macs: &[MacEntry]) -> Vec<(PortNumber, Vec<u8>)> {
+        let packet = |entry: &MacEntry| {
+            let address =
+                entry.address.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+            let member = match self.balance {
+                Balance::Slb => self.member_of_hash(self.slb_hash(address, entry.vlan)),
+                Balance::ActiveBackup | Balance::Tcp => self.active,
+            };
+            Some((member?, reverse_arp(entry.address, entry.vlan)))
+        };
+        let elsewhere = macs.iter().filter(|entry| !self.members.contains(&entry.port));
+        elsewhere.filter_map(packet).collect()
+    }
+}
+
+/// Builds a reverse ARP request of a host (RFC 903) for its own address, as Open vSwitch does.
+fn reverse_arp(address: [u8; 6], vlan: u16) -> Vec<u8> {
+    let mut frame = vec![0xff; 6];
+    frame.extend(address);
+    if vlan > 0 {
+        frame.extend([0x81, 0]);
+        frame.extend(vlan.to_be_bytes());
+    }
+    // The Ethernet type; then Ethernet, IPv4, the lengths of addresses, and the operation.
+    frame.extend([0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]);
+    for _ in 0..2 {
+        frame.extend(address);
+        frame.extend([0; 4]);
+    }
+    frame
 }

@@ -100,6 +100,8 @@ pub(super) struct Bond {
     /// all members are down.
     active: Option<String>,
     pub(super) active_address: [u8; 6],
+    /// Whether another member has become active since the last call of [`Bond::take_move`].
+    has_moved: bool,
 }
 
 #[derive(Debug)]
@@ -123,7 +125,7 @@ impl Bond {
     /// Creates a bond. `active_address`: the address of the last active member; zeros if unknown.
     pub(super) fn new(active_address: [u8; 6]) -> Self {
         let (settings, members) = (BondSettings::default(), Vec::new());
-        Self { settings, members, active: None, active_address }
+        Self { settings, members, active: None, active_address, has_moved: false }
     }
 
     /// Updates the bond from its settings and the link states. `ports`: the existing ports of
@@ -175,7 +177,13 @@ impl Bond {
         if let Some(port) = ports.iter().find(|port| Some(&port.name) == name.as_ref()) {
             self.active_address = port.address;
         }
+        self.has_moved |= name.is_some() && name != self.active;
         self.active = name;
+    }
+
+    /// Returns whether another member has become active since the last call.
+    pub(super) fn take_move(&mut self) -> bool {
+        std::mem::take(&mut self.has_moved)
     }
 
     /// Makes a member active until its link goes down.

@@ -1,20 +1,21 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
-};
+use std::sync::{Arc, Weak};
 
 use datapath::Meters;
 use flow::port_number::PortNumber;
 use flow::request::PacketIn;
 use flow::step::PortIndex;
 use openflow::PortStatus;
-use pipeline::{BridgePort, Neighbor, Patch, Removal, Tables, Translator, config};
+use pipeline::{BridgePort, MacEntry, Neighbor, Patch, Removal, Tables, Translator, config};
+use port::Frame;
 use text::PortNames;
+use units::Time;
 
 use super::bonds::{Bond, BondSettings, MemberPort};
 use super::clock::Clock;
+use super::ordered::{Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard, rank};
 use super::ports::SwitchPort;
 use super::waker::Waker;
 
@@ -25,29 +26,29 @@ pub struct BridgeState {
     /// The bridge's index in the switch.
     pub index: usize,
     pub datapath_id: u64,
-    tables: RwLock<Tables>,
+    tables: RwLock<Tables, { rank::TABLES }>,
     generation: Arc<AtomicU64>,
     /// The other bridges that patch ports lead to, sorted by index.
-    neighbors: RwLock<Vec<Weak<Self>>>,
-    ports: RwLock<BTreeMap<PortNumber, Arc<SwitchPort>>>,
+    neighbors: RwLock<Vec<Weak<Self>>, { rank::LAST }>,
+    ports: RwLock<BTreeMap<PortNumber, Arc<SwitchPort>>, { rank::PORTS }>,
     /// The last port number that was assigned automatically.
     last_number: AtomicU32,
     /// Whether megaflows match all fields of their first packet.
     pub(super) is_exact: AtomicBool,
     /// The state of the meters of all bridges.
     pub(super) meters: Arc<Meters>,
-    events: Mutex<VecDeque<BridgeEvent>>,
+    events: Mutex<VecDeque<BridgeEvent>, { rank::LAST }>,
     lost_packet_ins: AtomicU64,
     /// Controllers and listening addresses that the bridge's thread has not taken over yet.
-    remotes: Mutex<Option<Remotes>>,
+    remotes: Mutex<Option<Remotes>, { rank::LAST }>,
     /// The addresses that the bridge's thread uses, or will use once it has taken over `remotes`.
-    places: Mutex<Places>,
-    controllers: Mutex<Vec<ControllerState>>,
+    places: Mutex<Places, { rank::LAST }>,
+    controllers: Mutex<Vec<ControllerState>, { rank::LAST }>,
     /// Whether the bridge forwards as a learning switch while it has no controller (fail mode
     /// `standalone`).
     is_standalone: AtomicBool,
     /// The bonds by their names.
-    pub(super) bonds: Mutex<BTreeMap<String, Bond>>,
+    pub(super) bonds: Mutex<BTreeMap<String, Bond>, { rank::BONDS }>,
     /// Wakes the thread of the OpenFlow connections.
     pub(super) waker: Waker,
     pub(super) clock: Arc<Clock>,
@@ -124,12 +125,12 @@ impl BridgeState {
         })
     }
 
-    pub fn tables(&self) -> RwLockReadGuard<'_, Tables> {
-        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    pub fn tables(&self) -> ReadGuard<'_, Tables> {
+        self.tables.read_at(self.index)
     }
 
-    pub fn tables_mut(&self) -> RwLockWriteGuard<'_, Tables> {
-        self.tables.write().unwrap_or_else(PoisonError::into_inner)
+    pub fn tables_mut(&self) -> WriteGuard<'_, Tables> {
+        self.tables.write_at(self.index)
     }
 
     /// Returns the bridge's index in the switch, in the type that tables use.
@@ -139,7 +140,7 @@ impl BridgeState {
 
     /// Returns the other bridges that patch ports lead to, sorted by index.
     pub(super) fn neighbors(&self) -> Vec<Arc<Self>> {
-        let neighbors = self.neighbors.read().unwrap_or_else(PoisonError::into_inner);
+        let neighbors = self.neighbors.read();
         neighbors.iter().filter_map(Weak::upgrade).collect()
     }
 
@@ -147,7 +148,7 @@ impl BridgeState {
     /// change of this bridge.
     pub(super) fn set_neighbors(&self, neighbors: &[Arc<Self>]) {
         let weak = neighbors.iter().map(Arc::downgrade).collect();
-        *self.neighbors.write().unwrap_or_else(PoisonError::into_inner) = weak;
+        *self.neighbors.write() = weak;
         let generations = neighbors.iter().map(|bridge| bridge.generation.clone()).collect();
         self.tables_mut().set_followers(generations);
     }
@@ -237,13 +238,13 @@ impl BridgeState {
         let description = port.description();
         let entry = BridgePort { index: port.index, description: description.clone() };
         self.tables_mut().insert_port(entry);
-        self.ports.write().unwrap_or_else(PoisonError::into_inner).insert(port.number, port);
+        self.ports.write().insert(port.number, port);
         self.push_ports(PortStatus::of_added(&description), None);
     }
 
     pub(super) fn remove_port(&self, number: PortNumber) {
         self.tables_mut().remove_port(number);
-        let removed = self.ports.write().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        let removed = self.ports.write().remove(&number);
         if let Some(port) = removed {
             self.push_ports(vec![PortStatus::of_deleted(port.description())], None);
         }
@@ -301,7 +302,7 @@ impl BridgeState {
         places.listening.extend(remotes.added.iter().map(|(address, _)| *address));
         places.controllers.clone_from(&remotes.controllers);
         self.set_places(places);
-        let mut waiting = self.remotes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.remotes.lock();
         if let Some(former) = waiting.take() {
             let is_wanted = |(address, _): &(SocketAddr, _)| remotes.listen.contains(address);
             let kept: Vec<_> = former.added.into_iter().filter(is_wanted).collect();
@@ -313,15 +314,15 @@ impl BridgeState {
     }
 
     pub(super) fn places(&self) -> Places {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.places.lock().clone()
     }
 
     pub(super) fn set_places(&self, places: Places) {
-        *self.places.lock().unwrap_or_else(PoisonError::into_inner) = places;
+        *self.places.lock() = places;
     }
 
     pub(super) fn take_remotes(&self) -> Option<Remotes> {
-        self.remotes.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.remotes.lock().take()
     }
 
     pub(super) fn is_standalone(&self) -> bool {
@@ -335,15 +336,15 @@ impl BridgeState {
     }
 
     pub(super) fn controllers(&self) -> Vec<ControllerState> {
-        self.controllers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.controllers.lock().clone()
     }
 
     pub(super) fn set_controllers(&self, states: Vec<ControllerState>) {
-        *self.controllers.lock().unwrap_or_else(PoisonError::into_inner) = states;
+        *self.controllers.lock() = states;
     }
 
     pub(super) fn bonds(&self) -> MutexGuard<'_, BTreeMap<String, Bond>> {
-        self.bonds.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bonds.lock()
     }
 
     /// Returns the existing ports of a bond's members, sorted by name.
@@ -359,7 +360,7 @@ impl BridgeState {
     pub(super) fn run_bonds(&self) {
         let now_ms = self.clock.now_ms();
         let mut bonds = self.bonds();
-        let mut current = Vec::new();
+        let (mut current, mut moved) = (Vec::new(), Vec::new());
         let by_name = if bonds.is_empty() { HashMap::new() } else { self.ports_by_name() };
         for (name, bond) in bonds.iter_mut() {
             let settings = bond.settings.clone();
@@ -372,12 +373,34 @@ impl BridgeState {
                 let active = active.map_or("none", |port| port.name.as_str());
                 tracing::info!("bond {name}: the active member is {active}");
             }
+            if bond.take_move() {
+                moved.push(now.clone());
+            }
             current.push(now);
         }
         // Most calls change nothing, and a write lock would delay translations.
         let is_news = *self.tables().port_set().bonds() != *current;
         if is_news {
             self.tables_mut().set_bonds(current);
+        }
+        drop(bonds);
+        if !moved.is_empty() {
+            let macs = self.tables().mac_entries(now_ms);
+            moved.iter().for_each(|bond| self.send_learning_packets(bond, &macs));
+        }
+    }
+
+    fn send_learning_packets(&self, bond: &pipeline::Bond, macs: &[MacEntry]) {
+        let now = Time::from_nanos(self.clock.now_ns());
+        let mut by_member: BTreeMap<PortNumber, Vec<Frame>> = BTreeMap::new();
+        for (member, packet) in bond.learning_packets(macs) {
+            by_member.entry(member).or_default().push(Frame::from_bytes(&packet, now));
+        }
+        for (member, mut frames) in by_member {
+            let Some(port) = self.port(member) else { continue };
+            if let Err(error) = port.send(0, &mut frames, |_| now, now) {
+                tracing::warn!("port {}: {error}; the other ports go on", port.name);
+            }
         }
     }
 
@@ -409,11 +432,11 @@ impl BridgeState {
     }
 
     fn lock_events(&self) -> MutexGuard<'_, VecDeque<BridgeEvent>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+        self.events.lock()
     }
 
-    fn port_map(&self) -> RwLockReadGuard<'_, BTreeMap<PortNumber, Arc<SwitchPort>>> {
-        self.ports.read().unwrap_or_else(PoisonError::into_inner)
+    fn port_map(&self) -> ReadGuard<'_, BTreeMap<PortNumber, Arc<SwitchPort>>> {
+        self.ports.read()
     }
 
     /// Returns the port with this index; used to print megaflows.
@@ -458,6 +481,43 @@ const LAST_NUMBER: u32 = 0x7fff;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::config::PortConfig;
+
+    #[test]
+    fn the_new_active_member_of_a_bond_announces_the_addresses_behind_other_ports() {
+        let clock = Arc::new(Clock::start());
+        let bridge = BridgeState::new("br0", 0, None, clock, Arc::default()).unwrap();
+        for number in 1..=3 {
+            let settings = PortConfig::of_kind("null");
+            let (name, number, index) =
+                (format!("p{number}"), PortNumber(number), PortIndex(number as u16));
+            let opened = SwitchPort::open(&name, 0, number, index, &settings, Time::ZERO);
+            bridge.add_port(Arc::new(opened.unwrap().0));
+        }
+        let settings = BondSettings {
+            members: vec!["p1".to_owned(), "p2".to_owned()],
+            ..BondSettings::default()
+        };
+        bridge.set_bonds([(&"bond0".to_owned(), &settings)].into_iter());
+        for port in [1, 3, 3] {
+            let last = bridge.tables().mac_entries(0).len() as u8;
+            let added = bridge.tables_mut().add_mac(0, [2, 0, 0, 0, 0, last], PortNumber(port));
+            assert!(added.is_ok_and(|former| former.is_none()));
+        }
+        let sent = || {
+            bridge.run_bonds();
+            [1, 2].map(|number| bridge.port(PortNumber(number)).unwrap().statistics().sent_packets)
+        };
+        assert_eq!(sent(), [0, 0]);
+        bridge.port(PortNumber(1)).unwrap().set_disabled(true);
+        assert_eq!((sent(), sent()), ([0, 2], [0, 2]), "once for each address of p3");
+        // A command moves the bond.
+        bridge.port(PortNumber(1)).unwrap().set_disabled(false);
+        bridge.run_bonds();
+        let ports = bridge.members(&settings);
+        assert_eq!(bridge.bonds().get_mut("bond0").unwrap().set_active("p1", &ports), Ok(true));
+        assert_eq!(sent(), [2, 2]);
+    }
 
     #[test]
     fn the_number_of_a_removed_port_is_reused_last() {
@@ -465,7 +525,7 @@ mod tests {
         let bridge = BridgeState::new("br0", 0, None, clock, Arc::default()).unwrap();
         let add = |number: PortNumber| {
             let index = PortIndex(number.0 as u16);
-            let mut port = SwitchPort::local("p", 0, index, None, units::Time::ZERO);
+            let mut port = SwitchPort::local("p", 0, index, None, Time::ZERO);
             port.number = number;
             bridge.add_port(Arc::new(port));
         };

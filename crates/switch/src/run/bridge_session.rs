@@ -139,7 +139,8 @@ impl Bridge for BridgeSession {
     fn port_statistics(&self, number: PortNumber) -> Option<PortStatistics> {
         let port = self.bridge.port(number)?;
         let now = Time::from_nanos(self.bridge.clock.now_ns());
-        Some(PortStatistics { duration: port.age(now), ..port.statistics() })
+        let queues = port.queue_statistics(now);
+        Some(PortStatistics { duration: port.age(now), queues, ..port.statistics() })
     }
 
     fn port_mod(&mut self, change: &PortMod) -> Result<(), Refusal> {

@@ -16,6 +16,7 @@ use text::PortNames;
 use thiserror::Error;
 
 use super::bonds::BondSettings;
+use super::egress_queues::EgressQueues;
 use super::pcap::Capture;
 use super::policing::Policing;
 use super::table_settings::TableSettings;
@@ -208,6 +209,9 @@ pub struct PortConfig {
     pub rate: Option<Capacity>,
     /// The queue before the rate limit: `fq_codel`, `droptail:256KiB`.
     pub queue: Option<QueueConfig>,
+    /// The queues that `set_queue` and `enqueue` choose, by number.
+    #[serde(default)]
+    pub egress_queue: EgressQueues,
     /// The limits of the frames that the port receives.
     #[serde(default)]
     pub policing: Policing,
@@ -520,6 +524,7 @@ impl PortConfig {
             queues: None,
             rate: None,
             queue: None,
+            egress_queue: EgressQueues::default(),
             policing: Policing::default(),
             rxq_affinity: None,
             vlan_mode: None,
@@ -630,7 +635,7 @@ impl PortConfig {
             }
             .to_owned());
         }
-        if is_patch && self.rate.is_some() {
+        if is_patch && (self.rate.is_some() || self.egress_queue.has_any()) {
             return Err("a patch port has no rate: limit the ports of its peer's bridge".to_owned());
         }
         let is_xdp_only =

@@ -1,6 +1,5 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use port::{
@@ -10,6 +9,7 @@ use port::{
 use super::capture_source::CaptureSource;
 use super::config::PortConfig;
 use super::duplex::DuplexDevice;
+use super::ordered::{Mutex, rank};
 use super::pcap::{Capture, CaptureWriter, PcapError};
 use super::ports::OpenError;
 
@@ -19,11 +19,14 @@ pub(super) enum Device {
     /// Discards frames. Only commands let frames arrive.
     Null,
     /// Plays a capture and writes one. A dummy port with a capture has no queues.
-    Pcap { queues: Vec<Mutex<CaptureSource>>, writer: Option<Mutex<PcapWriter>> },
+    Pcap {
+        queues: Vec<Mutex<CaptureSource, { rank::DEVICE }>>,
+        writer: Option<Mutex<PcapWriter, { rank::DEVICE }>>,
+    },
     /// A network interface; `None` while it does not exist.
-    Packet(Mutex<Option<Box<dyn Port>>>),
+    Packet(Mutex<Option<Box<dyn Port>>, { rank::DEVICE }>),
     /// A TAP device. Users bring it up when they like; until then it exists, and accepts no frames.
-    Tap(Mutex<Option<Box<dyn Port>>>),
+    Tap(Mutex<Option<Box<dyn Port>>, { rank::DEVICE }>),
     /// A port that several threads use at once.
     Duplex(DuplexDevice),
 }
@@ -91,7 +94,7 @@ impl Device {
     /// Whether the device existed when it was last used.
     pub(super) fn is_there(&self) -> bool {
         match self {
-            Self::Packet(device) | Self::Tap(device) => lock(device).is_some(),
+            Self::Packet(device) | Self::Tap(device) => device.lock().is_some(),
             Self::Duplex(device) => device.is_there(),
             Self::Null | Self::Pcap { .. } => true,
         }
@@ -110,7 +113,7 @@ impl Device {
     pub(super) fn look_after(&self, name: &str, config: &PortConfig) -> Option<Change> {
         match self {
             Self::Packet(device) | Self::Tap(device) => {
-                let mut device = lock(device);
+                let mut device = device.lock();
                 if device.is_some() {
                     return None;
                 }
@@ -143,11 +146,11 @@ impl Device {
             Self::Null => Ok(0),
             Self::Pcap { queues, .. } => {
                 let Some(source) = queues.get(queue) else { return Ok(0) };
-                Ok(lock(source).play(limit, batch))
+                Ok(source.lock().play(limit, batch))
             }
             Self::Duplex(device) => device.receive(queue, limit, batch),
             Self::Packet(device) | Self::Tap(device) => {
-                let mut device = lock(device);
+                let mut device = device.lock();
                 let Some(open) = device.as_mut() else { return Ok(0) };
                 let received = open.receive(batch, limit);
                 if received.is_err() {
@@ -164,7 +167,7 @@ impl Device {
         match self {
             Self::Null => true,
             Self::Packet(device) | Self::Tap(device) => {
-                lock(device).as_ref().is_none_or(|open| open.takes_offloads())
+                device.lock().as_ref().is_none_or(|open| open.takes_offloads())
             }
             Self::Pcap { writer, .. } => writer.is_none(),
             Self::Duplex(device) => device.takes(offload),
@@ -175,10 +178,10 @@ impl Device {
     pub(super) fn send(&self, name: &str, frames: &[Frame]) -> Result<usize, PortError> {
         match self {
             Self::Null | Self::Pcap { writer: None, .. } => Ok(frames.len()),
-            Self::Pcap { writer: Some(writer), .. } => Ok(lock(writer).write(name, frames)),
+            Self::Pcap { writer: Some(writer), .. } => Ok(writer.lock().write(name, frames)),
             Self::Duplex(device) => device.send(frames),
             Self::Tap(device) => {
-                let mut device = lock(device);
+                let mut device = device.lock();
                 let Some(open) = device.as_mut() else { return Ok(0) };
                 match open.send(frames) {
                     Ok(report) => Ok(report.sent),
@@ -190,7 +193,7 @@ impl Device {
                 }
             }
             Self::Packet(device) => {
-                let mut device = lock(device);
+                let mut device = device.lock();
                 let Some(open) = device.as_mut() else { return Ok(0) };
                 match open.send(frames) {
                     Ok(report) => Ok(report.sent),
@@ -206,7 +209,7 @@ impl Device {
     /// Writes frames that a command injects to the port's capture, if it has one.
     pub(super) fn record(&self, name: &str, frames: &[Frame]) {
         if let Self::Pcap { writer: Some(writer), .. } = self {
-            lock(writer).write(name, frames);
+            writer.lock().write(name, frames);
         }
     }
 
@@ -215,7 +218,7 @@ impl Device {
     pub(super) fn fd(&self, queue: usize) -> Option<OwnedFd> {
         match self {
             Self::Packet(device) | Self::Tap(device) => {
-                let device = lock(device);
+                let device = device.lock();
                 let fd = device.as_ref().and_then(|open| open.fd());
                 fd.and_then(|fd| fd.try_clone_to_owned().ok())
             }
@@ -229,7 +232,7 @@ impl Device {
         match self {
             Self::Null => true,
             Self::Pcap { queues, .. } => {
-                queues.get(queue).is_none_or(|source| lock(source).is_over())
+                queues.get(queue).is_none_or(|source| source.lock().is_over())
             }
             Self::Packet(_) | Self::Tap(_) | Self::Duplex(_) => false,
         }
@@ -238,7 +241,7 @@ impl Device {
     /// Flushes the capture writer.
     pub(super) fn flush(&self, name: &str) {
         if let Self::Pcap { writer: Some(writer), .. } = self
-            && let Err(error) = lock(writer).writer.flush()
+            && let Err(error) = writer.lock().writer.flush()
         {
             tracing::warn!("port {name}: {error}");
         }
@@ -251,7 +254,7 @@ impl Device {
             Self::Pcap { queues, writer } => {
                 let mut text = "capture".to_owned();
                 if let Some(source) = queues.first() {
-                    let source = lock(source);
+                    let source = source.lock();
                     let again = if source.repeats() { ", repeated" } else { "" };
                     text = format!("capture of {} frames{again}", source.frames());
                 }
@@ -260,7 +263,7 @@ impl Device {
                 }
                 text
             }
-            Self::Packet(device) | Self::Tap(device) => match lock(device).as_ref() {
+            Self::Packet(device) | Self::Tap(device) => match device.lock().as_ref() {
                 Some(open) => open.describe(),
                 None => "the device is gone".to_owned(),
             },
@@ -317,8 +320,4 @@ impl PcapWriter {
         }
         frames.len()
     }
-}
-
-pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

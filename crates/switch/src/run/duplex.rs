@@ -1,7 +1,6 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use port::{
     Accepted, DuplexPort, Frame, Offload, PortError, Refusal, RingPort, VhostDevice, XdpOptions,
@@ -10,12 +9,13 @@ use port::{
 
 use super::config::{CopyMode, PortConfig, Role};
 use super::device::Change;
+use super::ordered::{ReadGuard, RwLock, rank};
 
 /// A port that several threads use at once.
 #[derive(Debug)]
 pub(super) struct DuplexDevice {
     /// `None` while the interface does not exist.
-    port: RwLock<Option<Box<dyn DuplexPort>>>,
+    port: RwLock<Option<Box<dyn DuplexPort>>, { rank::DEVICE }>,
     /// The number of the port's changes that were reported.
     reported: AtomicU64,
 }
@@ -61,7 +61,7 @@ impl DuplexDevice {
     }
 
     fn replace(&self, port: Option<Box<dyn DuplexPort>>) {
-        *self.port.write().unwrap_or_else(PoisonError::into_inner) = port;
+        *self.port.write() = port;
     }
 
     pub(super) fn queues(&self) -> usize {
@@ -126,8 +126,8 @@ impl DuplexDevice {
         }
     }
 
-    fn port(&self) -> RwLockReadGuard<'_, Option<Box<dyn DuplexPort>>> {
-        self.port.read().unwrap_or_else(PoisonError::into_inner)
+    fn port(&self) -> ReadGuard<'_, Option<Box<dyn DuplexPort>>> {
+        self.port.read()
     }
 }
 

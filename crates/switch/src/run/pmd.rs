@@ -1,8 +1,8 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use units::Span;
 
 use super::bridge::BridgeState;
 use super::error::SwitchError;
+use super::ordered::{Mutex, rank};
 use super::ports::SwitchPort;
 use super::waker::Waker;
 use super::worker::Worker;
@@ -21,11 +22,11 @@ use super::worker::Worker;
 pub(super) struct Pmd {
     pub(super) core: usize,
     /// `None` once the thread has ended.
-    jobs: Mutex<Option<VecDeque<Job>>>,
+    jobs: Mutex<Option<VecDeque<Job>>, { rank::LAST }>,
     has_jobs: AtomicBool,
     waker: Waker,
     stop: AtomicBool,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<JoinHandle<()>>, { rank::LAST }>,
 }
 
 type Job = Box<dyn FnOnce(&mut PmdThread) + Send>;
@@ -121,7 +122,7 @@ impl Pmd {
             thread.run(&handle);
         });
         let thread = thread.map_err(SwitchError::Thread)?;
-        *pmd.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        *pmd.thread.lock() = Some(thread);
         Ok(pmd)
     }
 
@@ -139,7 +140,7 @@ impl Pmd {
 
     /// Runs a job on the thread.
     pub(super) fn tell(&self, job: impl FnOnce(&mut PmdThread) + Send + 'static) {
-        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut jobs = self.jobs.lock();
         if let Some(jobs) = jobs.as_mut() {
             jobs.push_back(Box::new(job));
         }
@@ -152,7 +153,7 @@ impl Pmd {
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.waker.wake();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread
             && thread.join().is_err()
         {
@@ -166,7 +167,7 @@ struct End<'a>(&'a Pmd);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        *self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.0.jobs.lock() = None;
     }
 }
 
@@ -296,12 +297,7 @@ impl PmdThread {
 
     fn run_jobs(&mut self, handle: &Pmd) {
         loop {
-            let job = handle
-                .jobs
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .as_mut()
-                .and_then(VecDeque::pop_front);
+            let job = handle.jobs.lock().as_mut().and_then(VecDeque::pop_front);
             match job {
                 Some(job) => job(self),
                 None => return,

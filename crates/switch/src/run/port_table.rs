@@ -1,9 +1,10 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use flow::port_number::PortNumber;
 use flow::step::PortIndex;
 
+use super::ordered::{RwLock, rank};
 use super::ports::SwitchPort;
 
 /// The ports of all bridges by index. Packet threads hold the published list, and fetch a new one
@@ -11,7 +12,7 @@ use super::ports::SwitchPort;
 /// of many ports makes one new list.
 #[derive(Debug, Default)]
 pub(super) struct PortTable {
-    lists: RwLock<Lists>,
+    lists: RwLock<Lists, { rank::PORT_LISTS }>,
     generation: AtomicU64,
 }
 
@@ -29,13 +30,13 @@ impl PortTable {
     }
 
     pub(super) fn ports(&self) -> PortList {
-        self.lists.read().unwrap_or_else(PoisonError::into_inner).published.clone()
+        self.lists.read().published.clone()
     }
 
     /// Returns the index of a new port: its OpenFlow number if that index is free, so that printed
     /// megaflows show the familiar number.
     pub(super) fn free_index(&self, number: PortNumber) -> Option<PortIndex> {
-        let lists = self.lists.read().unwrap_or_else(PoisonError::into_inner);
+        let lists = self.lists.read();
         let ports = &lists.current;
         let is_free = |index: &u16| ports.get(usize::from(*index)).is_none_or(Option::is_none);
         let wanted = match number {
@@ -69,13 +70,13 @@ impl PortTable {
 
     /// Publishes the changes so far to the packet threads.
     pub(super) fn publish(&self) {
-        let mut lists = self.lists.write().unwrap_or_else(PoisonError::into_inner);
+        let mut lists = self.lists.write();
         lists.published = Arc::new(lists.current.clone());
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<Option<Arc<SwitchPort>>>)) {
-        change(&mut self.lists.write().unwrap_or_else(PoisonError::into_inner).current);
+        change(&mut self.lists.write().current);
     }
 }
 

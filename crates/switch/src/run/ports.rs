@@ -1,12 +1,12 @@
 //! The switch's ports, which receive and send frames.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flow::port_number::PortNumber;
-use flow::request::{PortDescription, PortStatistics};
+use flow::request::{PortDescription, PortStatistics, QueueStatistics};
 use flow::step::{Counters, PortIndex};
 use link::{Capacity, LinkError};
 use port::{Frame, Interface, PortError};
@@ -15,8 +15,10 @@ use thiserror::Error;
 use units::{Rate, Time};
 
 use super::config::{HardwareAddress, PortConfig};
-use super::device::{Change, Device, has_carrier, lock, own_address};
+use super::device::{Change, Device, has_carrier, own_address};
+use super::egress_queues::{EgressQueues, PortQueues};
 use super::interface_facts::{kernel_counters, link_of};
+use super::ordered::{Mutex, MutexGuard, rank};
 use super::pcap::PcapError;
 use super::policing::{Policer, Policing};
 use super::shaper::Shaper;
@@ -50,9 +52,12 @@ pub struct SwitchPort {
     /// Whether the interface had a carrier at the last check.
     has_carrier: AtomicBool,
     device: Device,
-    shaper: Option<Mutex<Shaper>>,
+    shaper: Option<Mutex<Shaper, { rank::SHAPER }>>,
+    /// Whether the port has egress queues.
+    has_queues: AtomicBool,
+    queues: Mutex<PortQueues, { rank::QUEUES }>,
     is_policed: AtomicBool,
-    policer: Mutex<Option<Policer>>,
+    policer: Mutex<Option<Policer>, { rank::LAST }>,
     opened: Time,
     /// Whether the patch port's peer exists.
     is_linked: AtomicBool,
@@ -104,6 +109,8 @@ impl SwitchPort {
         };
         let shaper = Shaper::new(settings.rate.as_ref(), settings.queue.as_ref(), now);
         let shaper = shaper.map_err(|error| OpenError::Shaper { port: name.to_owned(), error })?;
+        let queues = PortQueues::new(&settings.egress_queue, now);
+        let queues = queues.map_err(|error| OpenError::Shaper { port: name.to_owned(), error })?;
         let port = Self {
             name: name.to_owned(),
             bridge,
@@ -120,6 +127,8 @@ impl SwitchPort {
             has_carrier: AtomicBool::new(has_carrier(name, settings)),
             device,
             shaper: shaper.map(Mutex::new),
+            has_queues: AtomicBool::new(settings.egress_queue.has_any()),
+            queues: Mutex::new(queues),
             is_policed: AtomicBool::new(false),
             policer: Mutex::default(),
             opened: now,
@@ -152,6 +161,8 @@ impl SwitchPort {
             has_carrier: AtomicBool::new(true),
             device: Device::Null,
             shaper: None,
+            has_queues: AtomicBool::new(false),
+            queues: Mutex::default(),
             is_policed: AtomicBool::new(false),
             policer: Mutex::default(),
             opened: now,
@@ -195,10 +206,11 @@ impl SwitchPort {
     /// Sets the flags. A port that is set down drops the frames in its queue.
     pub(super) fn configure(&self, config: u32) {
         self.config.store(config, Ordering::Relaxed);
-        if config & PORT_DOWN != 0
-            && let Some(shaper) = &self.shaper
-        {
-            lock(shaper).clear();
+        if config & PORT_DOWN != 0 {
+            self.queues.lock().clear();
+            if let Some(shaper) = &self.shaper {
+                shaper.lock().clear();
+            }
         }
     }
 
@@ -273,7 +285,7 @@ impl SwitchPort {
     /// Sets the limits of the frames that the port receives. If the settings do not change, the
     /// buckets keep their tokens.
     pub(super) fn set_policing(&self, settings: &Policing, now: Time) {
-        let mut policer = lock(&self.policer);
+        let mut policer = self.policer.lock();
         if policer.as_ref().map_or(&Policing::default(), Policer::settings) != settings {
             *policer = Policer::new(settings, now);
             self.is_policed.store(policer.is_some(), Ordering::Relaxed);
@@ -287,7 +299,7 @@ impl SwitchPort {
         }
         // The limits count frames as they are sent on the wire.
         Frame::finish_unless(frames, |offload| !offload.is_super());
-        let policer = lock(&self.policer);
+        let policer = self.policer.lock();
         let Some(policer) = policer.as_ref() else { return };
         let before = frames.len();
         frames.retain(|frame| policer.admits(frame.len(), arrival(frame)));
@@ -309,47 +321,94 @@ impl SwitchPort {
         }
     }
 
-    /// Sends frames and counts them. A port with a rate sends the frames that may leave by
-    /// `horizon`, and queues the others. A port that is set down drops all.
+    /// Sets the egress queues. Returns whether the settings differ from the former ones.
+    pub(super) fn set_queues(&self, settings: &EgressQueues, now: Time) -> Result<bool, OpenError> {
+        let mut queues = self.queues.lock();
+        if queues.settings() == settings {
+            return Ok(false);
+        }
+        let changed = queues.change(settings, now);
+        changed.map_err(|error| OpenError::Shaper { port: self.name.clone(), error })?;
+        self.has_queues.store(settings.has_any(), Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Locks the egress queues, if there are any.
+    fn queues_if_any(&self) -> Option<MutexGuard<'_, PortQueues>> {
+        self.has_queues.load(Ordering::Relaxed).then(|| self.queues.lock())
+    }
+
+    /// Sends frames of an egress queue and counts them. A port with a rate sends the frames that
+    /// may leave by `horizon`, and queues the others. A port that is set down drops all.
     pub(super) fn send(
         &self,
+        queue: u32,
         frames: &mut Vec<Frame>,
         arrival: impl Fn(&Frame) -> Time,
         horizon: Time,
     ) -> Result<(), PortError> {
-        let mut shaper = self.shaper.as_ref().map(lock);
+        let mut queues = self.queues_if_any();
+        let mut shaper = self.shaper.as_ref().map(Mutex::lock);
         // Under the lock, so that no other thread queues a frame after the queue was emptied.
         if self.is_set_down() {
             self.counts.sent_dropped.fetch_add(on_wire(frames).0, Ordering::Relaxed);
             return Ok(());
         }
-        let Some(shaper) = &mut shaper else { return self.transmit(frames) };
-        // The queue and the rate count frames as they are sent on the wire.
-        Frame::finish_all(frames);
-        shaper.enqueue(frames, arrival);
-        self.release_from(shaper, horizon).map(drop)
+        if let Some(queues) = &mut queues {
+            queues.enqueue(queue, frames, &arrival);
+        }
+        match &mut shaper {
+            Some(shaper) => {
+                // The queue and the rate count frames as they are sent on the wire.
+                Frame::finish_all(frames);
+                shaper.enqueue(frames, arrival);
+            }
+            None if frames.is_empty() => {}
+            None => self.transmit(frames)?,
+        }
+        self.release_from(queues.as_deref_mut(), shaper.as_deref_mut(), horizon).map(drop)
     }
 
     /// Sends the queued frames that may leave by `horizon`. Returns the time at which the next
     /// frame may leave.
     pub(super) fn release(&self, horizon: Time) -> Result<Option<Time>, PortError> {
-        let Some(shaper) = &self.shaper else { return Ok(None) };
-        self.release_from(&mut lock(shaper), horizon)
+        let mut queues = self.queues_if_any();
+        let mut shaper = self.shaper.as_ref().map(Mutex::lock);
+        self.release_from(queues.as_deref_mut(), shaper.as_deref_mut(), horizon)
     }
 
-    fn release_from(&self, shaper: &mut Shaper, horizon: Time) -> Result<Option<Time>, PortError> {
-        if shaper.next().is_none_or(|next| next > horizon) {
-            return Ok(shaper.next());
-        }
+    /// Sends the frames that may leave the egress queues and then the port's queue by `horizon`.
+    fn release_from(
+        &self,
+        queues: Option<&mut PortQueues>,
+        mut shaper: Option<&mut Shaper>,
+        horizon: Time,
+    ) -> Result<Option<Time>, PortError> {
         let mut frames = Vec::new();
-        shaper.release(horizon, &mut frames);
-        // Under the lock, so that frames of other threads do not come between these.
-        self.transmit(&mut frames)?;
-        Ok(shaper.next())
+        let mut next = None;
+        if let Some(queues) = queues {
+            for (departure, frame) in queues.release(horizon) {
+                match &mut shaper {
+                    Some(shaper) => shaper.enqueue_one(departure, frame),
+                    None => frames.push(frame),
+                }
+            }
+            next = queues.next();
+        }
+        if let Some(shaper) = shaper {
+            shaper.release(horizon, &mut frames);
+            next = next.into_iter().chain(shaper.next()).min();
+        }
+        if !frames.is_empty() {
+            // Under the locks, so that frames of other threads do not come between these.
+            self.transmit(&mut frames)?;
+        }
+        Ok(next)
     }
 
-    pub(super) fn has_rate(&self) -> bool {
-        self.shaper.is_some()
+    /// Whether the port has a rate, or egress queues, which may have rates.
+    pub(super) fn holds_frames(&self) -> bool {
+        self.shaper.is_some() || self.has_queues.load(Ordering::Relaxed)
     }
 
     fn transmit(&self, frames: &mut Vec<Frame>) -> Result<(), PortError> {
@@ -435,7 +494,12 @@ impl SwitchPort {
         Duration::from_nanos(now.since(self.opened).nanos())
     }
 
-    /// Returns the counters. The caller adds the duration.
+    /// Returns the counters of the egress queues.
+    pub(super) fn queue_statistics(&self, now: Time) -> Vec<QueueStatistics> {
+        self.queues_if_any().map(|queues| queues.statistics(now)).unwrap_or_default()
+    }
+
+    /// Returns the counters. The caller adds the duration and the egress queues.
     #[must_use]
     pub fn statistics(&self) -> PortStatistics {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -443,7 +507,8 @@ impl SwitchPort {
         let loses_nothing = matches!(self.settings.kind.as_str(), "dummy" | "internal" | "patch");
         let dropped = || {
             read(&self.counts.sent_dropped)
-                + self.shaper.as_ref().map_or(0, |shaper| lock(shaper).dropped())
+                + self.queues_if_any().map_or(0, |queues| queues.dropped())
+                + self.shaper.as_ref().map_or(0, |shaper| shaper.lock().dropped())
         };
         let kernel = kernel_counters(&self.name, &self.settings);
         let received_dropped = match (kernel.received_dropped, self.policed()) {
@@ -463,8 +528,8 @@ impl SwitchPort {
             received_dropped,
             sent_packets: read(&self.counts.sent_packets) + sent.0,
             sent_bytes: read(&self.counts.sent_bytes) + sent.1,
-            sent_dropped: (self.has_rate() || !loses_nothing).then(dropped),
-            has_rate: self.has_rate(),
+            sent_dropped: (self.holds_frames() || !loses_nothing).then(dropped),
+            has_rate: self.shaper.is_some(),
             ..kernel
         }
     }
@@ -539,7 +604,7 @@ mod tests {
         let send = |number: usize| {
             // Each frame takes a millisecond.
             let mut frames = vec![Frame::from_bytes(&[0; 125], Time::ZERO); number];
-            port.send(&mut frames, |_| Time::ZERO, Time::ZERO).unwrap();
+            port.send(0, &mut frames, |_| Time::ZERO, Time::ZERO).unwrap();
         };
         let counts = || {
             let statistics = port.statistics();
@@ -555,6 +620,31 @@ mod tests {
         send(1);
         assert!(port.release(millisecond(20)).unwrap().is_none());
         assert_eq!(counts(), (2, Some(5)));
+    }
+
+    #[test]
+    fn frames_leave_an_egress_queue_at_its_rate_and_then_the_port_at_the_port_s() {
+        let mut settings = PortConfig::of_kind("null");
+        settings.rate = Some("2mbit".parse().unwrap());
+        let queues = "1 = { rate = \"1mbit\" }\n2 = { rate = \"1mbit\" }\n3 = { rate = \"1mbit\" }";
+        settings.egress_queue = toml::from_str(queues).unwrap();
+        let index = PortIndex(1);
+        let opened = SwitchPort::open("p1", 0, PortNumber(1), index, &settings, Time::ZERO);
+        let (port, _) = opened.unwrap();
+        let half = |number: u64| Time::from_nanos(number * 500_000);
+        for queue in [1, 2, 3] {
+            let mut frames = vec![Frame::from_bytes(&[0; 125], Time::ZERO); 10];
+            port.send(queue, &mut frames, |_| Time::ZERO, Time::ZERO).unwrap();
+        }
+        // Each queue sends a frame in a millisecond, and the port two.
+        port.release(half(20)).unwrap();
+        assert_eq!(port.statistics().sent_packets, 18);
+        assert_eq!(port.queue_statistics(half(20)).len(), 3);
+        while port.release(half(40)).unwrap().is_some_and(|next| next <= half(40)) {}
+        assert_eq!(port.statistics().sent_packets, 30);
+        assert!(port.holds_frames() && !port.set_queues(&settings.egress_queue, half(40)).unwrap());
+        assert!(port.set_queues(&EgressQueues::default(), half(40)).unwrap());
+        assert!(port.queue_statistics(half(40)).is_empty());
     }
 
     #[test]
@@ -582,7 +672,7 @@ mod tests {
         port.police(&mut frames, |_| Time::ZERO);
         assert_eq!((frames.len(), port.policed()), (2, Some(1)));
         port.configure(PORT_DOWN);
-        port.send(&mut vec![frame], |_| Time::ZERO, Time::ZERO).unwrap();
+        port.send(0, &mut vec![frame], |_| Time::ZERO, Time::ZERO).unwrap();
         assert_eq!(port.statistics().sent_dropped, Some(3));
     }
 }

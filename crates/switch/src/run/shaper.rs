@@ -40,11 +40,22 @@ impl Shaper {
         }
     }
 
+    /// Adds a frame that arrived at `arrival`.
+    pub(super) fn enqueue_one(&mut self, arrival: Time, frame: Frame) {
+        self.link.arrive(arrival, Carried(frame));
+    }
+
     /// Appends the frames whose serialisation has ended.
     pub(super) fn release(&mut self, now: Time, frames: &mut Vec<Frame>) {
-        while let Some(delivery) = self.link.deliver(now) {
-            frames.push(delivery.packet.0);
+        while let Some((_, frame)) = self.release_next(now) {
+            frames.push(frame);
         }
+    }
+
+    /// Returns the next frame whose serialisation has ended, with the time of its end.
+    pub(super) fn release_next(&mut self, now: Time) -> Option<(Time, Frame)> {
+        let delivery = self.link.deliver(now)?;
+        Some((delivery.at, delivery.packet.0))
     }
 
     /// Drops all frames, as an interface does when it goes down.

@@ -1,16 +1,17 @@
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use flow::request::{FlowFilter, Flows, Refusal};
 use pipeline::{Rule, Tables};
 
 use super::clock::Clock;
+use super::ordered::{Mutex, rank};
 
 /// Snapshots of the rules of a table, or of all tables, for replies that are being written.
 /// Requests for the same tables share a snapshot until a rule changes, and the last reply frees the
 /// snapshot. A reply applies its filter to a rule only when it writes that rule.
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
-    last: Mutex<Option<Last>>,
+    last: Mutex<Option<Last>, { rank::LAST }>,
 }
 
 #[derive(Debug)]
@@ -56,7 +57,7 @@ impl Snapshots {
     }
 
     fn snapshot(&self, tables: &Tables, table: Option<u8>) -> Result<Arc<Snapshot>, Refusal> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         let generation = tables.generation();
         let is_same = |last: &&Last| last.generation == generation && last.table == table;
         if let Some(snapshot) =
@@ -189,7 +190,7 @@ mod tests {
         let clock = Arc::new(Clock::start());
         let flows = snapshots.select(&tables, &FlowFilter::all(), &clock, 0).unwrap();
         let is_there = || {
-            let last = snapshots.last.lock().unwrap();
+            let last = snapshots.last.lock();
             last.as_ref().is_some_and(|last| last.snapshot.strong_count() > 0)
         };
         assert!(is_there());

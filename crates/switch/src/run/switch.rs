@@ -6,8 +6,8 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -31,6 +31,7 @@ use super::config::{BridgeConfig, Config, FailMode, PortConfig};
 use super::coverage::Coverage;
 use super::device::Change;
 use super::error::SwitchError;
+use super::ordered::{Mutex, MutexGuard, RwLock, rank};
 use super::pmd::Pmd;
 use super::port_table::PortTable;
 use super::ports::SwitchPort;
@@ -42,30 +43,30 @@ use super::worker::{Worker, WorkerStatistics};
 pub struct Switch {
     folder: PrivateDirectory,
     pub(super) clock: Arc<Clock>,
-    bridges: RwLock<IndexMap<String, Arc<BridgeState>>>,
-    threads: Mutex<HashMap<String, Thread>>,
+    bridges: RwLock<IndexMap<String, Arc<BridgeState>>, { rank::BRIDGES }>,
+    threads: Mutex<HashMap<String, Thread>, { rank::THREADS }>,
     pub(super) ports: Arc<PortTable>,
     conntrack: Arc<Conntrack>,
     /// The meters of all bridges.
     meters: Arc<Meters>,
-    pmds: RwLock<Vec<Arc<Pmd>>>,
+    pmds: RwLock<Vec<Arc<Pmd>>, { rank::PMDS }>,
     /// The worker that processes the packets of commands and controllers.
-    main: Mutex<Worker>,
+    main: Mutex<Worker, { rank::MAIN }>,
     busy_poll: AtomicBool,
     megaflow_limit: AtomicUsize,
-    coverage: Mutex<Coverage>,
+    coverage: Mutex<Coverage, { rank::COVERAGE }>,
     /// The settings in force, for comparison at a reload.
-    pub(super) settings: Mutex<Config>,
+    pub(super) settings: Mutex<Config, { rank::SETTINGS }>,
     stop: Arc<AtomicBool>,
     process: Process,
-    log_level: Mutex<String>,
-    measured_since: Mutex<Instant>,
+    log_level: Mutex<String, { rank::LAST }>,
+    measured_since: Mutex<Instant, { rank::LAST }>,
     /// The start time, and the cycle counter then.
     started: (Instant, u64),
     /// Held during each change of bridges, ports or packet threads.
-    changes: Mutex<()>,
+    changes: Mutex<(), { rank::CHANGES }>,
     /// Held while patch ports are linked.
-    links: Mutex<()>,
+    links: Mutex<(), { rank::LINKS }>,
 }
 
 #[derive(Debug)]
@@ -134,12 +135,12 @@ impl Switch {
 
     #[must_use]
     pub fn bridges(&self) -> Vec<Arc<BridgeState>> {
-        self.bridges.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.bridges.read().values().cloned().collect()
     }
 
     #[must_use]
     pub fn bridge(&self, name: &str) -> Option<Arc<BridgeState>> {
-        self.bridges.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        self.bridges.read().get(name).cloned()
     }
 
     /// Returns the names of all bridges' ports, with the datapath's port numbers.
@@ -150,12 +151,12 @@ impl Switch {
     }
 
     pub(super) fn pmds(&self) -> Vec<Arc<Pmd>> {
-        self.pmds.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.pmds.read().clone()
     }
 
     /// Locks the main worker, for commands and controllers.
     pub(super) fn main(&self) -> MutexGuard<'_, Worker> {
-        self.main.lock().unwrap_or_else(PoisonError::into_inner)
+        self.main.lock()
     }
 
     /// Applies the differences between settings and the present bridges, ports and packet threads.
@@ -175,7 +176,7 @@ impl Switch {
         progress: &mut Progress<'_>,
     ) -> Result<(), SwitchError> {
         config.check()?;
-        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changes = self.changes.lock();
         self.busy_poll.store(config.busy_poll, Ordering::Relaxed);
         let cpus = packet_threads::cpus(config)?;
         for bridge in self.bridges() {
@@ -230,7 +231,7 @@ impl Switch {
     }
 
     pub(super) fn settings(&self) -> MutexGuard<'_, Config> {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.settings.lock()
     }
 
     fn apply_ports(
@@ -265,10 +266,19 @@ impl Switch {
         bridge.set_bonds(settings.bond.iter());
         opened?;
         let now = Time::from_nanos(self.clock.now_ns());
+        let mut have_queues_changed = false;
         for port in bridge.ports() {
             if let Some(wanted) = settings.port.get(&port.name) {
                 port.set_policing(&wanted.policing, now);
+                let changed = port.set_queues(&wanted.egress_queue, now);
+                have_queues_changed |= *changed.as_ref().unwrap_or(&false);
+                let part = Part::Port(port.name.clone());
+                progress.check(part, changed.map(drop).map_err(Into::into))?;
             }
+        }
+        if have_queues_changed {
+            // The packet threads look for ports that hold frames in each new list.
+            self.ports.publish();
         }
         set_vlans(bridge, settings);
         Ok(())
@@ -366,7 +376,7 @@ impl Switch {
         let builder = std::thread::Builder::new().name(format!("bridge {name}"));
         let handle = builder.spawn(|| thread.run()).map_err(SwitchError::Thread)?;
         self.threads().insert(name.to_owned(), Thread { stop, handle });
-        let mut bridges = self.bridges.write().unwrap_or_else(PoisonError::into_inner);
+        let mut bridges = self.bridges.write();
         bridges.insert(name.to_owned(), bridge);
         drop(bridges);
         self.link_patches();
@@ -401,7 +411,7 @@ impl Switch {
     }
 
     fn remove_bridge(&self, bridge: &Arc<BridgeState>) {
-        let mut bridges = self.bridges.write().unwrap_or_else(PoisonError::into_inner);
+        let mut bridges = self.bridges.write();
         bridges.shift_remove(&bridge.name);
         drop(bridges);
         if let Some(thread) = self.threads().remove(&bridge.name) {
@@ -646,12 +656,12 @@ impl Switch {
 
     /// Restarts the measured time of `pmd-perf-show`.
     pub(super) fn restart_measurement(&self) {
-        let mut began = self.measured_since.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut began = self.measured_since.lock();
         *began = Instant::now();
     }
 
     pub(super) fn coverage_mut(&self) -> MutexGuard<'_, Coverage> {
-        self.coverage.lock().unwrap_or_else(PoisonError::into_inner)
+        self.coverage.lock()
     }
 
     /// Returns the seconds since the start.
@@ -661,7 +671,7 @@ impl Switch {
 
     /// Returns the seconds since the measurement began, and the cycles per second.
     pub(super) fn measurement(&self) -> (f64, f64) {
-        let began = self.measured_since.lock().unwrap_or_else(PoisonError::into_inner);
+        let began = self.measured_since.lock();
         let (start, first) = self.started;
         let seconds = start.elapsed().as_secs_f64().max(1e-9);
         let per_second = host::cycles().wrapping_sub(first) as f64 / seconds;
@@ -669,12 +679,12 @@ impl Switch {
     }
 
     pub(super) fn log_level(&self) -> String {
-        self.log_level.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.log_level.lock().clone()
     }
 
     pub(super) fn set_log_level(&self, level: &str) {
         (self.process.set_log_level)(level);
-        let mut current = self.log_level.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.log_level.lock();
         *current = level.to_owned();
     }
 
@@ -732,13 +742,13 @@ impl Switch {
     }
 
     fn threads(&self) -> MutexGuard<'_, HashMap<String, Thread>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+        self.threads.lock()
     }
 
     /// Ends all threads and removes the sockets.
     pub(super) fn close(&self) {
-        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        let pmds = std::mem::take(&mut *self.pmds.write().unwrap_or_else(PoisonError::into_inner));
+        let _changes = self.changes.lock();
+        let pmds = std::mem::take(&mut *self.pmds.write());
         pmds.iter().for_each(|pmd| pmd.stop());
         for bridge in self.bridges() {
             self.remove_bridge(&bridge);

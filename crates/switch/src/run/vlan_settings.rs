@@ -4,6 +4,7 @@ use pipeline::{PortVlans, VlanMode};
 use serde::Deserialize;
 
 use super::config::PortConfig;
+use super::egress_queues::EgressQueues;
 use super::policing::Policing;
 
 /// How a port handles VLANs.
@@ -58,6 +59,7 @@ impl PortConfig {
         Self {
             rxq_affinity: None,
             policing: Policing::default(),
+            egress_queue: EgressQueues::default(),
             vlan_mode: None,
             tag: None,
             trunks: Vec::new(),

@@ -42,7 +42,7 @@ struct BridgeWorker {
 struct Outlets {
     table: Arc<PortTable>,
     ports: PortList,
-    /// The ports with a rate limit.
+    /// The ports with a rate limit or egress queues.
     with_rate: Vec<Arc<SwitchPort>>,
     generation: u64,
     clock: Arc<Clock>,
@@ -345,12 +345,16 @@ struct BridgeSink<'a> {
 
 impl Sink for BridgeSink<'_> {
     fn transmit(&mut self, port: PortIndex, frames: &mut Vec<Frame>) {
+        self.transmit_to_queue(port, 0, frames);
+    }
+
+    fn transmit_to_queue(&mut self, port: PortIndex, queue: u32, frames: &mut Vec<Frame>) {
         self.outlets.transmissions.batches += 1;
         self.outlets.transmissions.frames += frames.len() as u64;
         let Outlets { clock, now, horizon, ports, .. } = &*self.outlets;
         let arrival = |frame: &Frame| clock.of_arrival(frame.arrival(), *now);
         let Some(port) = ports.get(usize::from(port.0)).and_then(Option::as_ref) else { return };
-        if let Err(error) = port.send(frames, arrival, horizon.unwrap_or(*now)) {
+        if let Err(error) = port.send(queue, frames, arrival, horizon.unwrap_or(*now)) {
             tracing::warn!("port {}: {error}; the other ports go on", port.name);
             self.port_changed(port);
         }
@@ -427,7 +431,7 @@ impl Outlets {
         let generation = self.table.generation();
         if generation != self.generation {
             self.ports = self.table.ports();
-            let with_rate = self.ports.iter().flatten().filter(|port| port.has_rate());
+            let with_rate = self.ports.iter().flatten().filter(|port| port.holds_frames());
             self.with_rate = with_rate.cloned().collect();
             self.generation = generation;
         }

@@ -9,6 +9,7 @@ use results::{Axes, Cell, Form, Results, metrics};
 
 /// A text whose fields stand in braces: `BBR carries {tcp-bbr} of 600 Mbit/s`. A field names a
 /// system or two, a metric and a cell: `{tcpa / tcp-bbr: goodput_mbit_s at loss=5%, rtt=20ms}`.
+/// `{tcpa / cubic|bbr}` is the ratio to the better of the two.
 /// `{tcpa below 0.9 of cubic|bbr at loss=5%}` names the cells in which tcpa has less than 0.9 of
 /// the better of the two.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,17 +136,13 @@ impl Figure {
     }
 
     fn systems(&self) -> impl Iterator<Item = &str> {
-        let baseline = self.baseline.as_deref();
-        // Only a field with `below` may have a baseline of several systems.
-        let several = baseline.filter(|_| self.below.is_some()).into_iter().flat_map(baselines);
-        let one = baseline.filter(|_| self.below.is_none());
-        std::iter::once(self.system.as_str()).chain(one).chain(several)
+        let baselines = self.baseline.as_deref().into_iter().flat_map(baselines);
+        std::iter::once(self.system.as_str()).chain(baselines)
     }
 
     /// Returns the number of cells below the bound, and the lowest ones with their ratios.
     fn cells_below(&self, lab: &Document, results: &Results, bound: f64) -> Option<String> {
         let metric = self.metric(lab)?;
-        let is_less = metrics::direction(metric) == Some(stats::Direction::LowerIsBetter);
         let agrees = |cell: &&Cell| {
             let mut named = self.at.iter().flatten();
             named.all(|(axis, value)| cell.axes.get(axis) == Some(value))
@@ -159,13 +156,13 @@ impl Figure {
         for cell in results.cells.iter().filter(|cell| cell.system == self.system).filter(agrees) {
             let against = self.systems().skip(1).map(|system| value(system, &cell.axes));
             let Some(against) = against.collect::<Option<Vec<f64>>>() else { continue };
-            let best = against.into_iter().reduce(if is_less { f64::min } else { f64::max })?;
+            let best = best_of(against, metric)?;
             // A failed cell of the system has the ratio 0.
             let own = value(&self.system, &cell.axes);
-            let ratio = match (own, is_less) {
-                (Some(own), false) => own / best,
-                (Some(own), true) => best / own,
-                (None, _) => 0.0,
+            let ratio = match own {
+                Some(own) if is_less(metric) => best / own,
+                Some(own) => own / best,
+                None => 0.0,
             };
             if ratio.is_finite() {
                 ratios.push((ratio, &cell.axes));
@@ -243,11 +240,11 @@ impl Figure {
                 None => return Some("(failed)".to_owned()),
             }
         }
-        let figure = match medians[..] {
-            [own, baseline] => format!("{}×", units::shown::significant(own / baseline)),
-            [own, ..] if own >= 1e6 => format!("{} million", units::shown::significant(own / 1e6)),
-            [own, ..] => units::shown::significant(own),
-            [] => return None,
+        let (own, others) = medians.split_first()?;
+        let figure = match best_of(others.iter().copied(), metric) {
+            Some(best) => format!("{}×", units::shown::significant(own / best)),
+            None if *own >= 1e6 => format!("{} million", units::shown::significant(own / 1e6)),
+            None => units::shown::significant(*own),
         };
         Some(if is_valid { figure } else { format!("{figure} (not valid)") })
     }
@@ -326,6 +323,16 @@ impl Document {
     }
 }
 
+/// Returns the best value of a metric.
+fn best_of(values: impl IntoIterator<Item = f64>, metric: &str) -> Option<f64> {
+    values.into_iter().reduce(if is_less(metric) { f64::min } else { f64::max })
+}
+
+/// Whether a lower value of the metric is better.
+fn is_less(metric: &str) -> bool {
+    metrics::direction(metric) == Some(stats::Direction::LowerIsBetter)
+}
+
 const WRITTEN_FOR: [Form; 2] = [Form::Full, Form::Quick];
 /// Maximum number of cells that a sentence names. The tables of the report name all.
 const MOST_NAMED: usize = 6;
@@ -402,6 +409,8 @@ at = {{ loss = "1%" }}
             results.cells.push(cell);
         }
         assert_eq!(lab.answer_of(&results).unwrap(), "A 5.00 B 2.50× C 90.0");
+        let best = LabFile::parse("lab.toml", &with("D {cubic / cubic|reno}")).unwrap();
+        assert_eq!(best.answer_of(&results).unwrap(), "D 0.400×", "reno is better than cubic");
         results.cells[0].valid = false;
         let marked = "A 5.00 B 2.50× (not valid) C 90.0";
         assert_eq!(lab.answer_of(&results).unwrap(), marked);

@@ -81,7 +81,7 @@ impl Workload for Tracking {
         _plan: &Plan,
     ) -> Span {
         match Product::of(system.name()) {
-            Some(Product::OvsDpdk) => Span::from_secs(8),
+            Some(Product::OvsDpdk(_)) => Span::from_secs(8),
             _ => Span::from_secs(4),
         }
     }

@@ -58,29 +58,25 @@ impl<'a> Seen<'a> {
         all
     }
 
-    /// Compares both switches at one number of rules: `With 1 rule, millions of packets a second of
-    /// weir-switch and of ovs-dpdk: base 8.89 and 5.15 (1.73 times), …`
+    /// Compares the switches at one number of rules: `With 1 rule, millions of packets a second of
+    /// weir-switch and of ovs-dpdk: nat 8.89 and 5.15 (1.73 times), …` With several peers the ratio
+    /// is that to the fastest.
     fn beside(&self, number: u32) -> Option<String> {
-        let (own, other) = self.pair()?;
-        let of_set = |set: &&str| self.pair_at(CAPACITY, set, number);
-        let all: Vec<String> = SETS.iter().filter_map(of_set).collect();
+        let names = self.names()?;
+        let of_set = |set: &&str| self.all_at(CAPACITY, set, number);
+        let all: Vec<String> = NAT_FIRST.iter().filter_map(of_set).collect();
         let number = of_rules(number);
         (!all.is_empty()).then(|| {
-            format!(
-                "With {number}, millions of packets a second of {own} and of {other}: {}.",
-                all.join(", ")
-            )
+            format!("With {number}, millions of packets a second of {names}: {}.", all.join(", "))
         })
     }
 
     /// Compares the highest rate without loss, for each rule set and number of rules at which both
     /// switches have one. The worst ratio comes first.
     fn without_loss(&self) -> Option<String> {
-        let (own, other) = self.pair()?;
+        let (names, own) = (self.names()?, *self.systems().first()?);
         let place = |set: &&'static str, number: u32| {
-            let ratio =
-                self.figure(own, NDR, set, number)? / self.figure(other, NDR, set, number)?;
-            let figures = self.pair_at(NDR, set, number)?;
+            let (figures, ratio) = self.figures_at(NDR, set, number)?;
             Some((ratio, figures.replacen(*set, &format!("{set}, {}", of_rules(number)), 1)))
         };
         let mut places: Vec<(f64, String)> = self
@@ -96,7 +92,7 @@ impl<'a> Seen<'a> {
         (count > 0).then(|| {
             format!(
                 "Highest rates without loss are one search each, and {own} is behind in {behind} of {count}; \
-                 millions a second of {own} and of {other}, the lowest ratio first: {}.",
+                 millions a second of {names}, the lowest ratio first: {}.",
                 listed.join("; ")
             )
         })
@@ -105,26 +101,58 @@ impl<'a> Seen<'a> {
     /// Compares the figures at more rules than the number of flows that Open vSwitch caches by
     /// default.
     fn beyond(&self) -> Option<String> {
+        let names = self.names()?;
         let (own, other) = self.pair()?;
         let number = self.all_rules().into_iter().rfind(|number| *number > FLOW_LIMIT)?;
-        let of_set = |set: &&str| self.pair_at(CAPACITY, set, number);
-        let all: Vec<String> = SETS.iter().filter_map(of_set).collect();
-        (!all.is_empty()).then(|| {
-            format!(
-                "{number} rules and five-tuples exceed the {FLOW_LIMIT} flows that Open vSwitch caches at its \
-                 default (`flow-limit`), which the lab leaves as it is: the figures there compare {own} with \
-                 an untuned {other}, and answer nothing about a tuned one: {}.",
-                all.join(", ")
-            )
+        let of_set = |set: &&str| self.all_at(CAPACITY, set, number);
+        let all: Vec<String> = NAT_FIRST.iter().filter_map(of_set).collect();
+        if all.is_empty() {
+            return None;
+        }
+        let all = all.join(", ");
+        let begin = format!(
+            "{number} rules and five-tuples exceed the {FLOW_LIMIT} flows that Open vSwitch caches at its \
+             default (`flow-limit`)"
+        );
+        Some(match self.systems().contains(&TUNED) {
+            true => format!(
+                "{begin}; {TUNED} has a higher limit. Millions of packets a second of {names}: {all}."
+            ),
+            false => format!(
+                "{begin}, which the lab leaves as it is: the figures there compare {own} with \
+                 an untuned {other}, and answer nothing about a tuned one: {all}."
+            ),
         })
     }
 
-    /// Compares one rule set: `nat 8.90 and 5.26 (1.69 times)`.
-    fn pair_at(&self, metric: &str, set: &str, number: u32) -> Option<String> {
-        let (own, other) = self.pair()?;
-        let (a, b) =
-            (self.figure(own, metric, set, number)?, self.figure(other, metric, set, number)?);
-        Some(format!("{set} {:.2} and {:.2} ({:.2} times)", a / 1e6, b / 1e6, a / b))
+    fn all_at(&self, metric: &str, set: &str, number: u32) -> Option<String> {
+        self.figures_at(metric, set, number).map(|(text, _)| text)
+    }
+
+    /// Compares one rule set, `nat 8.90 and 5.26 (1.69 times)`, and returns the ratio to the
+    /// fastest peer. A peer without a figure is `-`; without any peer's figure there is no text.
+    fn figures_at(&self, metric: &str, set: &str, number: u32) -> Option<(String, f64)> {
+        let systems = self.systems();
+        let (own, peers) = systems.split_first()?;
+        let own = self.figure(own, metric, set, number)?;
+        let figures: Vec<Option<f64>> =
+            peers.iter().map(|peer| self.figure(peer, metric, set, number)).collect();
+        let best = figures.iter().copied().flatten().reduce(f64::max)?;
+        let word = |figure: &Option<f64>| match figure {
+            Some(rate) => format!("{:.2}", rate / 1e6),
+            None => "-".to_owned(),
+        };
+        let words: Vec<String> = std::iter::once(&Some(own)).chain(&figures).map(word).collect();
+        let of_what = if peers.len() > 1 { " the faster peer" } else { "" };
+        let ratio = own / best;
+        Some((format!("{set} {} ({ratio:.2} times{of_what})", listed(&words)), ratio))
+    }
+
+    /// Returns the names of all systems: `weir-switch and of ovs-dpdk`.
+    fn names(&self) -> Option<String> {
+        let systems = self.systems();
+        let (last, others) = systems.split_last().filter(|(_, others)| !others.is_empty())?;
+        Some(format!("{} and of {last}", others.join(", ")))
     }
 
     fn figure(&self, system: &str, metric: &str, set: &str, number: u32) -> Option<f64> {
@@ -240,6 +268,14 @@ impl<'a> Seen<'a> {
     }
 }
 
+/// Joins words: `a, b and c`.
+fn listed(words: &[String]) -> String {
+    match words.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => words.concat(),
+    }
+}
+
 fn of_rules(number: u32) -> String {
     if number == 1 { "1 rule".to_owned() } else { format!("{number} rules") }
 }
@@ -256,6 +292,10 @@ const FLOW_LIMIT: u32 = 200_000;
 /// windows.
 const LEAST_GROWTH_NS: f64 = 0.5;
 const SETS: [&str; 4] = ["base", "mac", "nat", "raw"];
+/// The rule sets in the order of comparisons. NAT, which needs all parts of a switch, comes first.
+const NAT_FIRST: [&str; 4] = ["nat", "mac", "base", "raw"];
+/// The peer with room for more flows than [`FLOW_LIMIT`].
+const TUNED: &str = "ovs-dpdk-tuned";
 
 #[cfg(test)]
 mod tests {
@@ -352,6 +392,29 @@ mod tests {
         let beyond = told.iter().position(|one| one.contains("35.00 times")).unwrap();
         assert!(beyond > 1 && told[beyond].contains("200000 flows"), "{told:?}");
         assert!(told.iter().all(|one| !one.contains("262144 rules a keeps")), "{told:?}");
+    }
+
+    #[test]
+    fn the_ratio_beside_two_peers_is_that_to_the_faster() {
+        let mut run = of_two();
+        let mut tuned = run.cells[3..].to_vec();
+        for (cell, rate) in tuned.iter_mut().zip([4.5e6, 1e6, 0.8e6]) {
+            cell.system = TUNED.to_owned();
+            cell.metrics.insert(CAPACITY.to_owned(), Metric::single(rate, ""));
+            cell.metrics.shift_remove(NDR);
+        }
+        run.cells.extend(tuned);
+        let told = sentences(&run);
+        let begin =
+            "With 1 rule, millions of packets a second of a, ovs-dpdk and of ovs-dpdk-tuned";
+        assert_eq!(
+            told[0],
+            format!("{begin}: nat 9.00, 5.00 and 4.50 (1.80 times the faster peer).")
+        );
+        assert!(told[1].contains("nat 7.00, 0.70 and 1.00 (7.00 times the faster"), "{told:?}");
+        assert!(told[2].contains("nat, 1 rule 2.24, 2.80 and - (0.80 times"), "{told:?}");
+        let beyond = told.iter().find(|one| one.contains("a higher limit")).unwrap();
+        assert!(beyond.contains("nat 7.00, 0.20 and 0.80 (8.75 times the faster"), "{beyond}");
     }
 
     #[test]

@@ -33,7 +33,7 @@ fn ready(case: &Case, product: Option<Product>) -> Span {
         RuleSet::Base | RuleSet::Raw => 1,
     };
     match product {
-        Some(Product::OvsDpdk) => Span::from_millis(2500) + Span::from_micros(150) * rules,
+        Some(Product::OvsDpdk(_)) => Span::from_millis(2500) + Span::from_micros(150) * rules,
         _ => Span::from_millis(300) + Span::from_micros(6) * rules,
     }
 }
@@ -48,6 +48,7 @@ const AROUND_GENERATORS: Span = Span::from_secs(6);
 mod tests {
     use super::super::case::PushedPorts;
     use super::*;
+    use crate::workloads::switches::Tuning;
     use generator::Addressing;
 
     fn time(form: Form, pmds: usize, product: Product) -> Span {
@@ -74,7 +75,7 @@ mod tests {
     #[test]
     fn only_the_full_form_plans_time_for_search_and_fixed_load() {
         let cpus = host::online_cpus().len();
-        for product in [Product::WeirSwitch, Product::OvsDpdk] {
+        for product in [Product::WeirSwitch, Product::OvsDpdk(Tuning::Stock)] {
             let quick = time(Form::Quick, 1, product);
             let full = time(Form::Full, 1, product);
             assert!(quick > Span::from_secs(3), "{quick}");

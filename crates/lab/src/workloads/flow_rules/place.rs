@@ -24,6 +24,7 @@ pub(super) struct Place {
     pub(super) rules: PathBuf,
     source: Source,
     inside: Namespace,
+    flows: u32,
     pub(super) folder: TempDir,
     /// The figures of the cell's pushed ports, from their measurement until a valid window has
     /// them.
@@ -76,6 +77,7 @@ impl Place {
             rules,
             source: Source::Captures { whole, parts, frames: packets.frames.len() },
             inside: Namespace::create("switch")?,
+            flows: case.rules,
             folder,
             pushed: None,
         })
@@ -111,7 +113,8 @@ impl Place {
         let product = Product::of(name).ok_or_else(unknown)?;
         let setup = Setup { rules: &self.rules, source: &self.source, cpus: &self.cpus };
         let mut switch = RunningSwitch::start(product, &setup, &self.inside, step)?;
-        let is_restless = !warm_up(&mut switch, step)?;
+        let longest = product.longest_warm_up(self.flows);
+        let is_restless = !warm_up(&mut switch, longest, step)?;
         let connections = switch.connections().ok();
         Ok(Loaded { switch, connections, is_restless })
     }
@@ -120,7 +123,11 @@ impl Place {
 /// Waits until the switch forwards and sends nearly no packet to the slow path. Returns `false` if
 /// many packets still take the slow path at the deadline, because the cache does not hold the
 /// flows.
-pub(super) fn warm_up(switch: &mut RunningSwitch, step: &MachineStep<'_>) -> Result<bool, Failure> {
+pub(super) fn warm_up(
+    switch: &mut RunningSwitch,
+    longest: Duration,
+    step: &MachineStep<'_>,
+) -> Result<bool, Failure> {
     let begun = Instant::now();
     let mut before = switch.counts()?;
     loop {
@@ -135,7 +142,7 @@ pub(super) fn warm_up(switch: &mut RunningSwitch, step: &MachineStep<'_>) -> Res
         if forwards && rate < FEW_UPCALLS && elapsed >= step.omit.as_duration() {
             return Ok(true);
         }
-        if elapsed >= LONGEST_WARM_UP {
+        if elapsed >= longest {
             let nothing = "the switch forwarded nothing: its rules or its ports do not work";
             return match forwards {
                 true => Ok(false),
@@ -168,4 +175,3 @@ pub(super) fn pause(step: &MachineStep<'_>, time: Duration) -> Result<(), Failur
 const CHECK: Duration = Duration::from_millis(500);
 /// The warm-up ends at fewer upcalls a second than this.
 const FEW_UPCALLS: f64 = 50.0;
-pub(super) const LONGEST_WARM_UP: Duration = Duration::from_secs(40);

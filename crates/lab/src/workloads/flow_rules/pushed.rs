@@ -48,6 +48,7 @@ pub(super) fn measure(
     let generator = Generator {
         case,
         step,
+        longest_warm_up: product.longest_warm_up(case.rules),
         // The kernel's side of the TAP devices is in the switch's namespace.
         inside: if case.ports == PushedPorts::Tap { &far } else { &near },
         ports: cables.ports,
@@ -162,6 +163,7 @@ impl Cables {
 struct Generator<'a> {
     case: &'a Case,
     step: &'a MachineStep<'a>,
+    longest_warm_up: Duration,
     inside: &'a Namespace,
     ports: [String; 2],
     cpus: &'a [usize],
@@ -174,9 +176,9 @@ impl Generator<'_> {
     /// many packets still take the slow path at the deadline.
     fn warm_up(&self, switch: &mut RunningSwitch) -> Result<bool, Failure> {
         let profile = self.profile(WARM_UP_RATE)?;
-        let longest = format!("{}", place::LONGEST_WARM_UP.as_secs() + 10);
+        let longest = format!("{}", self.longest_warm_up.as_secs() + 10);
         let mut program = self.start(&["gen", "-f", &profile, "-d", &longest, "--json"])?;
-        let is_quiet = place::warm_up(switch, self.step);
+        let is_quiet = place::warm_up(switch, self.longest_warm_up, self.step);
         match program.wait(Duration::ZERO)? {
             Some(status) => Err(program.early_end(status)),
             None => is_quiet,

@@ -9,16 +9,18 @@ mod weir_switch;
 
 pub(super) use control::Control;
 pub(super) use counts::Counts;
+pub(super) use ovs_dpdk::Tuning;
 pub(super) use running::{RunningSwitch, await_control, finish};
 
 use crate::model::file::{Document, FileError, nearest};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A switch, known by the name of its system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Product {
     WeirSwitch,
-    OvsDpdk,
+    OvsDpdk(Tuning),
 }
 
 /// The frames that a switch receives.
@@ -52,14 +54,25 @@ impl Product {
     /// Whether the switch connects to the sockets of virtio devices, at which the generator
     /// listens.
     pub(super) fn connects(self) -> bool {
-        self == Self::OvsDpdk
+        matches!(self, Self::OvsDpdk(_))
+    }
+
+    /// Returns the maximum time until the switch caches `flows` flows.
+    pub(super) fn longest_warm_up(self, flows: u32) -> Duration {
+        match self {
+            Self::WeirSwitch | Self::OvsDpdk(Tuning::Stock) => LONGEST_WARM_UP,
+            // Open vSwitch raises the number of flows that it caches twice a second, by 1,000.
+            Self::OvsDpdk(Tuning::ManyFlows) => {
+                LONGEST_WARM_UP + Duration::from_millis(u64::from(flows) / 2)
+            }
+        }
     }
 
     /// Returns the programs of the switch.
     pub(super) fn programs(self) -> &'static [&'static str] {
         match self {
             Self::WeirSwitch => &[],
-            Self::OvsDpdk => ovs_dpdk::PROGRAMS,
+            Self::OvsDpdk(_) => ovs_dpdk::PROGRAMS,
         }
     }
 }
@@ -80,8 +93,12 @@ pub(super) fn check_systems(document: &Document, others: &[&str]) -> Result<(), 
     Ok(())
 }
 
-const PRODUCTS: [(&str, Product); 2] =
-    [("weir-switch", Product::WeirSwitch), ("ovs-dpdk", Product::OvsDpdk)];
+const PRODUCTS: [(&str, Product); 3] = [
+    ("weir-switch", Product::WeirSwitch),
+    ("ovs-dpdk", Product::OvsDpdk(Tuning::Stock)),
+    ("ovs-dpdk-tuned", Product::OvsDpdk(Tuning::ManyFlows)),
+];
+const LONGEST_WARM_UP: Duration = Duration::from_secs(40);
 /// The numbers of the ports that rules refer to.
 const INPUT: u32 = 1;
 const OUTPUT: u32 = 2;

@@ -14,8 +14,18 @@ use std::time::{Duration, Instant};
 pub(super) const PROGRAMS: &[&str] =
     &[VSWITCHD, OVSDB_SERVER, "ovsdb-tool", "ovs-vsctl", "ovs-ofctl"];
 
+/// The settings of Open vSwitch's caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::workloads) enum Tuning {
+    /// The defaults: at most 200,000 cached flows, and an exact-match cache of 8,192 entries.
+    Stock,
+    /// The advice of Open vSwitch's documentation for many flows.
+    ManyFlows,
+}
+
 pub(super) fn start(
     setup: &Setup<'_>,
+    tuning: Tuning,
     inside: &Namespace,
     step: &MachineStep<'_>,
 ) -> Result<RunningSwitch, Failure> {
@@ -40,8 +50,12 @@ pub(super) fn start(
         format!("pmd-cpu-mask={:#x}", setup.cpus.iter().fold(0_u128, |mask, cpu| mask | 1 << cpu)),
         format!("dpdk-extra=\"{}\"", memory.options()),
     ];
-    let options: Vec<String> =
-        options.iter().map(|option| format!("other_config:{option}")).collect();
+    let options: Vec<String> = options
+        .iter()
+        .map(String::as_str)
+        .chain(tuning.options().iter().copied())
+        .map(|option| format!("other_config:{option}"))
+        .collect();
     let mut set = vec!["--no-wait", "set", "Open_vSwitch", "."];
     set.extend(options.iter().map(String::as_str));
     starter.vsctl(&set)?;
@@ -69,7 +83,7 @@ pub(super) fn start(
     starter.finish(&["ovs-ofctl", "add-flows", &management, &rules])?;
     let loading = begun.elapsed();
     starter.add_port("in0", &input, INPUT)?;
-    let remark = Some(memory.remark());
+    let remark = Some(tuning.remark(memory));
     let add_rule = ["ovs-ofctl", "add-flow", &management].map(str::to_owned).to_vec();
     Ok(RunningSwitch {
         add_rule,
@@ -79,6 +93,24 @@ pub(super) fn start(
         remark,
         _folder: folder,
     })
+}
+
+impl Tuning {
+    /// Returns the settings of `other_config` that differ from the defaults.
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Stock => &[],
+            Self::ManyFlows => MANY_FLOWS,
+        }
+    }
+
+    fn remark(self, memory: Memory) -> String {
+        let of_memory = memory.remark();
+        match self {
+            Self::Stock => of_memory,
+            Self::ManyFlows => format!("{}; {of_memory}", self.options().join(", ")),
+        }
+    }
 }
 
 /// Starts programs with Open vSwitch's folders.
@@ -221,6 +253,9 @@ const FOLDERS: [&str; 5] =
     ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR", "RUNTIME_DIRECTORY"];
 /// Log only errors, to standard error: the last line explains an early exit.
 const LOG: &str = "-vconsole:err";
+/// Settings for many flows: room for two million of them, no exact-match cache (EMC), and the
+/// signature-match cache (SMC), which indexes 65,536 flows.
+const MANY_FLOWS: &[&str] = &["flow-limit=2000000", "emc-insert-inv-prob=0", "smc-enable=true"];
 const FINISHED_WITHIN: Duration = Duration::from_secs(300);
 const MEGABYTES: u64 = 1536;
 /// Maximum number of descriptors that Open vSwitch accepts for a queue.
@@ -244,6 +279,16 @@ mod tests {
         assert_eq!(input[1], format!("options:dpdk-devargs=\"{devargs}\""));
         assert_eq!(input[2..], ["options:n_rxq=68", "options:n_rxq_desc=4096"]);
         assert_eq!(ports(&source(256), 1).0[2], "options:n_rxq=4");
+    }
+
+    #[test]
+    fn the_remark_of_a_tuned_peer_names_its_settings_and_its_pages() {
+        let stock = Tuning::Stock.remark(Memory::Huge);
+        assert_eq!(stock, "DPDK uses huge pages");
+        let tuned = Tuning::ManyFlows.remark(Memory::Ordinary);
+        let settings =
+            "flow-limit=2000000, emc-insert-inv-prob=0, smc-enable=true; DPDK uses ordin";
+        assert!(tuned.starts_with(settings), "{tuned}");
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl RunningSwitch {
     ) -> Result<Self, Failure> {
         match product {
             Product::WeirSwitch => weir_switch::start(setup, inside, step),
-            Product::OvsDpdk => ovs_dpdk::start(setup, inside, step),
+            Product::OvsDpdk(tuning) => ovs_dpdk::start(setup, tuning, inside, step),
         }
     }
 

@@ -19,12 +19,19 @@ pub(super) struct Bridge {
 pub(super) struct Collected {
     pub(super) sent: Vec<(u16, Vec<u8>)>,
     pub(super) packet_ins: Vec<PacketIn>,
+    /// The ports and queues of frames that were sent to queues, with the number of frames.
+    pub(super) queued: Vec<(u16, u32, usize)>,
 }
 
 impl Sink for Collected {
     fn transmit(&mut self, port: PortIndex, frames: &mut Vec<Frame>) {
         Frame::finish_all(frames);
         self.sent.extend(frames.drain(..).map(|frame| (port.0, frame.bytes().to_vec())));
+    }
+
+    fn transmit_to_queue(&mut self, port: PortIndex, queue: u32, frames: &mut Vec<Frame>) {
+        self.queued.push((port.0, queue, frames.len()));
+        self.transmit(port, frames);
     }
 
     fn packet_in(&mut self, _: Option<u16>, packet: PacketIn) {

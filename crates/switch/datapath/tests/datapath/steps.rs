@@ -26,6 +26,21 @@ fn vlan_tags_are_pushed_and_popped_in_order() {
 }
 
 #[test]
+fn outputs_go_to_the_queue_that_set_queue_or_enqueue_chose() {
+    let rule = "in_port=1 actions=enqueue:2:1,output:2,set_queue:3,output:3";
+    let mut bridge = Bridge::new(&[rule, "in_port=2 actions=output:3"]);
+    let frames = [frame("udp"), frame("tcp")];
+    let to_queue = |collected: &Collected| collected.queued.clone();
+    let sent = bridge.process(1, &frames);
+    // Frames of one queue stay in order, and so do those of one port.
+    assert_eq!(to_queue(&sent), [(2, 1, 1), (2, 0, 1), (2, 1, 1), (2, 0, 1), (3, 3, 2)]);
+    let to_port_2: Vec<_> = sent.sent.iter().filter(|(port, _)| *port == 2).collect();
+    assert!(to_port_2.iter().map(|(_, bytes)| bytes).eq([0, 0, 1, 1].map(|at| &frames[at])));
+    let sent = bridge.process(2, &frames);
+    assert_eq!((sent.sent.len(), to_queue(&sent)), (2, vec![]), "a new packet has no queue");
+}
+
+#[test]
 fn a_vlan_tag_can_be_pushed_on_a_frame_without_headroom() {
     let mut packet = Packet::arrived(1, Frame::from_bytes(&frame("udp"), Time::ZERO));
     let before = packet.frame.bytes().to_vec();

@@ -41,5 +41,18 @@ pub struct PortStatistics {
     pub collisions: Option<u64>,
     /// Whether frames leave at a limited rate, through a queue.
     pub has_rate: bool,
+    /// The egress queues. A port without configured queues has the queue 0 alone, whose counters
+    /// are those of the port.
+    pub queues: Vec<QueueStatistics>,
+    pub duration: Duration,
+}
+
+/// The counters of an egress queue.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QueueStatistics {
+    pub queue: u32,
+    pub sent_packets: u64,
+    pub sent_bytes: u64,
+    pub dropped: u64,
     pub duration: Duration,
 }

@@ -9,8 +9,8 @@ use flow::port_number::PortNumber;
 use flow::request::{
     BucketStatistics, Change, ConnectionFlush, FlowCommand, FlowEntry, FlowFilter, FlowMod, Flows,
     Fragments, GroupCommand, GroupEntry, GroupMod, GroupStatistics, MeterCommand, MeterEntry,
-    MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod, PortStatistics, Refusal,
-    Resumption, TableConfig, TableEntry, TableMod,
+    MeterMod, MeterStatistics, PacketOut, PortDescription, PortMod, PortStatistics,
+    QueueStatistics, Refusal, Resumption, TableConfig, TableEntry, TableMod,
 };
 use openflow::{FlowChange, FlowRemovedReason};
 
@@ -220,6 +220,7 @@ impl flow::request::Bridge for Bridge {
             received_errors: Some(0),
             sent_dropped: Some(3),
             sent_errors: Some(0),
+            queues: if number.0 == 2 { queues() } else { Vec::new() },
             duration: Duration::from_secs(9),
             ..PortStatistics::default()
         })
@@ -362,3 +363,15 @@ fn sends_to(flow: &FlowEntry, wanted: PortNumber) -> bool {
 /// The numbers and names of the ports. The bridge's own port has no counters.
 const PORTS: [(PortNumber, &str); 3] =
     [(PortNumber(1), "p1"), (PortNumber(2), "p2"), (PortNumber::LOCAL, "br0")];
+
+/// The egress queues of port 2.
+fn queues() -> Vec<QueueStatistics> {
+    let queue = |queue, sent_packets| QueueStatistics {
+        queue,
+        sent_packets,
+        sent_bytes: sent_packets * 64,
+        dropped: sent_packets / 5,
+        duration: Duration::from_secs(9),
+    };
+    vec![queue(1, 10), queue(7, 0)]
+}

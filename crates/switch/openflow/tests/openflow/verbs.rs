@@ -80,7 +80,7 @@ fn set_frags_changes_the_handling_of_fragments() {
 }
 
 #[test]
-fn ovs_ofctl_lists_one_queue_per_port() {
+fn ovs_ofctl_lists_the_queues_of_ports() {
     if !is_installed() {
         return;
     }
@@ -88,14 +88,18 @@ fn ovs_ofctl_lists_one_queue_per_port() {
     for version in VERSIONS {
         let options = ["-O", version];
         let text = server.ok(&options, "queue-stats", &[]);
-        assert_lines(&text, &["2 queues", "port 1 queue 0: bytes=?, pkts=?, errors=?"]);
-        assert_lines(&server.ok(&options, "queue-stats", &["2", "0"]), &["1 queues", "port 2"]);
+        assert_lines(&text, &["3 queues", "port 1 queue 0: bytes=?, pkts=?, errors=?"]);
+        assert_lines(&text, &["port 2 queue 1: bytes=640, pkts=10, errors=2", "queue 7: bytes=0"]);
+        assert_lines(&server.ok(&options, "queue-stats", &["2", "7"]), &["1 queues", "port 2"]);
+        assert_lines(&server.ok(&options, "queue-stats", &["ALL", "0"]), &["1 queues", "port 1"]);
         let ran = server.run(&options, "queue-stats", &["2", "5"]);
         assert_lines(&(ran.stdout + &ran.stderr), &["OFPQOFC_BAD_QUEUE"]);
         let ran = server.run(&options, "queue-stats", &["9"]);
         assert_lines(&(ran.stdout + &ran.stderr), &["OFPQOFC_BAD_PORT"]);
         let text = server.ok(&options, "queue-get-config", &["1"]);
         assert_lines(&text, &["port=1\nqueue 0:"]);
+        let text = server.ok(&options, "queue-get-config", &["2"]);
+        assert_lines(&text, &["queue 1:", "queue 7:"]);
         let ran = server.run(&options, "queue-get-config", &["9"]);
         assert_lines(&(ran.stdout + &ran.stderr), &["OFPQOFC_BAD_PORT"]);
     }

@@ -34,3 +34,30 @@ fn the_active_bond_member_sends_and_receives_until_its_port_is_removed() {
     tables.set_bonds(vec![bond(&[1], 1)]);
     assert_eq!(flooded(&tables, 3), [1, 4]);
 }
+
+#[test]
+fn learning_packets_announce_the_addresses_behind_other_ports() {
+    let mac = |port: u32, vlan: u16, last: u8| crate::MacEntry {
+        port: PortNumber(port),
+        vlan,
+        address: [2, 0, 0, 0, 0, last],
+        age_seconds: None,
+    };
+    let macs = [mac(3, 0, 1), mac(4, 7, 2), mac(1, 0, 3)];
+    let mut bond = bond(&[1, 2], 2);
+    let packets = bond.learning_packets(&macs);
+    let [(PortNumber(2), plain), (PortNumber(2), tagged)] = &packets[..] else {
+        panic!("{packets:?}");
+    };
+    assert_eq!(plain[..14], [255, 255, 255, 255, 255, 255, 2, 0, 0, 0, 0, 1, 0x80, 0x35]);
+    assert_eq!(
+        plain[14..],
+        [0, 1, 8, 0, 6, 4, 0, 3, 2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1, 0, 0, 0, 0]
+    );
+    assert_eq!((tagged.len(), &tagged[11..18]), (46, &[2, 0x81, 0, 0, 7, 0x80, 0x35][..]));
+    // balance-slb chooses the member as for a packet of the address.
+    (bond.balance, bond.enabled) = (Balance::Slb, vec![PortNumber(1)]);
+    assert!(bond.learning_packets(&macs).iter().all(|(member, _)| *member == PortNumber(1)));
+    bond.enabled.clear();
+    assert!(bond.learning_packets(&macs).is_empty());
+}

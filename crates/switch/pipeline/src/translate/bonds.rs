@@ -1,7 +1,6 @@
 //! The members of bonds: the choice of the sender, and the packets that members accept.
 
 use flow::Field;
-use flow::mix::{SEED, mix};
 use flow::port_number::PortNumber;
 
 use super::Way;
@@ -16,12 +15,11 @@ impl Way<'_> {
             Balance::ActiveBackup => return bond.active,
             Balance::Slb => {
                 let address = self.read_field(Field::EthSrc) as u64;
-                mix(mix(mix(SEED, bond.basis.into()), address), vlan.into())
+                bond.slb_hash(address, vlan)
             }
             Balance::Tcp => self.hash_connection(bond.basis.into()),
         };
-        // A packet keeps its member when other members are enabled or disabled.
-        bond.enabled.iter().copied().max_by_key(|member| mix(hash, member.0.into()))
+        bond.member_of_hash(hash)
     }
 
     /// Whether a bond accepts a packet at a member port. As in Open vSwitch, it drops the copies of

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use flow::port_number::PortNumber;
 use flow::request::{FlowFilter, FlowMod};
 use text::{print_actions_with, print_match_with};
+use units::Time;
 
 use super::{Command, Outcome, bridge};
 use crate::run::switch::Switch;
@@ -180,6 +181,13 @@ pub(super) fn describe(switch: &Switch) -> String {
             );
             if let Some(dropped) = port.policed() {
                 let _ = writeln!(text, "        policing: {dropped} received packets dropped");
+            }
+            for queue in port.queue_statistics(Time::ZERO) {
+                let _ = writeln!(
+                    text,
+                    "        queue {}: {} packets sent, {} dropped",
+                    queue.queue, queue.sent_packets, queue.dropped
+                );
             }
         }
     }

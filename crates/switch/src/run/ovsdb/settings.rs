@@ -15,6 +15,7 @@ use crate::run::config::{
     BridgeConfig, Config, FailMode, HardwareAddress, MOST_BRIDGES, MOST_PORTS, PortConfig, Role,
     check_name, parse_cpu_mask,
 };
+use crate::run::egress_queues::{EgressQueue, EgressQueues};
 use crate::run::policing::Policing;
 use crate::run::progress::Part;
 use crate::run::table_settings::{Overflow, TableSettings};
@@ -292,9 +293,14 @@ impl Wanted {
             }
         }
         if let Some(egress) = &port.egress {
-            config.rate =
-                Some(link::Capacity::Fixed(Rate::from_bits_per_second(egress.bits_per_second)));
+            let rate = |bits: u64| link::Capacity::Fixed(Rate::from_bits_per_second(bits));
+            config.rate = egress.bits_per_second.map(rate);
             config.queue = egress.queue.and_then(|queue| queue.parse().ok());
+            let queues = egress.queues.iter().map(|queue| {
+                let rate = queue.bits_per_second.map(rate);
+                (queue.number, EgressQueue { rate, ..EgressQueue::default() })
+            });
+            config.egress_queue = EgressQueues::new(queues.collect())?;
         }
         config.policing = policing(&port.police);
         let vlans = &port.vlans;

@@ -1,8 +1,8 @@
 //! The packet threads of a switch: their CPUs, and the receive queues that each thread polls.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use super::super::bridge::BridgeState;
 use super::super::config::{Config, RxqAffinity};
@@ -40,7 +40,7 @@ impl Switch {
             pmds.push(Pmd::start(*cpu, worker, is_busy, on_failure)?);
         }
         self.conntrack.set_threads(cpus.len());
-        *self.pmds.write().unwrap_or_else(PoisonError::into_inner) = pmds;
+        *self.pmds.write() = pmds;
         for pmd in former.iter().filter(|pmd| !cpus.contains(&pmd.core)) {
             pmd.stop();
         }

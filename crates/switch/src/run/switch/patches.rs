@@ -1,7 +1,7 @@
 //! The patch ports of a switch.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use pipeline::Patch;
 
@@ -14,7 +14,7 @@ type End = (Arc<BridgeState>, Arc<SwitchPort>);
 impl Switch {
     /// Connects each pair of patch ports that name each other as peers.
     pub(super) fn link_patches(&self) {
-        let _links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let _links = self.links.lock();
         let bridges = self.bridges();
         let mut ends: HashMap<_, End> = HashMap::new();
         let mut doubles = Vec::new();
