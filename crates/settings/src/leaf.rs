@@ -34,7 +34,7 @@ leaves! {
     PathBuf: "a text in quotes",
     std::net::SocketAddr: "an address and port in quotes",
     bool: "true or false",
-    u16: "a whole number, 0 or above",
+    u16: "a whole number from 0 to 65535",
     u32: "a whole number, 0 or above",
     u64: "a whole number, 0 or above",
     usize: "a whole number, 0 or above",

@@ -55,10 +55,12 @@ pub use table::empty;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Reads a file without mistakes, or returns its first mistake.
+/// Reads a file without mistakes, or returns its first mistake. A missing key comes last: a mistake
+/// in another key may be its cause.
 pub fn parse<T: Setting>(text: &str) -> Result<T, Mistake> {
     let (read, mistakes) = read(text);
-    match (read, mistakes.into_found().into_iter().next()) {
+    let is_missing = |mistake: &Mistake| matches!(mistake.what, What::MissingKey(_));
+    match (read, mistakes.into_found().into_iter().min_by_key(is_missing)) {
         (Some(value), None) => Ok(value),
         (_, Some(first)) => Err(first),
         (None, None) => {

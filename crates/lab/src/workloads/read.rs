@@ -116,6 +116,11 @@ mod tests {
             ("rtt = \"20ms\"", "rtt = \"20mss\""),
             ("between = [\"client\", \"server\"]", "between = [\"client\", \"sever\"]"),
             ("hosts = [\"client\", \"server\"]", "hosts [\"client\", \"server\"]"),
+            ("hosts = [\"client\", \"server\"]", "hots = [\"client\", \"server\"]"),
+            ("hosts = [\"client\", \"server\"]", "host = [\"client\", \"server\"]"),
+            ("hosts = [\"client\", \"server\"]", "hosts = 2"),
+            ("loss = [\"0%\", \"1%\"]", "loss = \"0%\""),
+            ("name = \"cubic\"", "name = 7"),
             ("from = \"client\"", "from = 1"),
             ("congestion = \"cubic\"", "congestion = 2"),
         ] {

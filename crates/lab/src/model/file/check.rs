@@ -209,7 +209,10 @@ impl Document {
         let values =
             || self.axes.values().flat_map(|values| values.get_ref()).chain(self.drawn_texts());
         for word in self.words.keys() {
-            if !values().any(|value| value.get_ref() == word.get_ref()) {
+            let is_value = |value: &Spanned<String>| {
+                value.get_ref() == word.get_ref() || value.get_ref() == LOST
+            };
+            if !values().any(is_value) {
                 let known = values().map(|value| value.get_ref().as_str());
                 let hint = nearest(word.get_ref(), known);
                 let message = format!("no axis has the value `{}`{hint}", word.get_ref());
