@@ -10,7 +10,8 @@ pub(crate) fn mend(text: &str, mistakes: &mut Mistakes) -> Option<String> {
     for _ in 0..MOST_LINES {
         let Err(error) = DeTable::parse(&text) else { return Some(text) };
         let place = error.span().map_or(0, |place| place.start.min(text.len()));
-        let start = text[..place].rfind('\n').map_or(0, |end| end + 1);
+        let before = text.as_bytes()[..place].iter();
+        let start = before.rev().position(|byte| *byte == b'\n').map_or(0, |back| place - back);
         let line = start..text[start..].find('\n').map_or(text.len(), |end| start + end);
         // The line above may have begun a value that goes on here.
         let follows = mended.iter().any(|above| above.end + 1 == start);

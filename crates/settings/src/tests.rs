@@ -81,7 +81,8 @@ fn each_mistake_is_found_at_its_line_and_has_its_type() {
 
 #[test]
 fn a_stand_in_takes_the_place_of_a_lost_value_and_its_line_is_doubtful() {
-    let text = "name = 5\nfirst-hosts = [\"a\"]\n[[path]]\nkind = \"quic\"\nrate = 1\n[[path]]\nkind = \"ucp\"\n";
+    let text = "name = 5\nfirst-hosts = [\"a\"]\n[[path]]\nkind = \"quic\"\nrate = 1\n\
+                [[path]]\nkind = \"upd\"\n";
     let (lab, mistakes) = read::<Lab>(text);
     let lab = lab.unwrap();
     assert_eq!(lab.name.get_ref(), LOST);
