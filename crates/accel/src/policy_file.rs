@@ -10,8 +10,9 @@ use crate::rules::{self, Rule, Tunables};
 use crate::system::System;
 use crate::{AccelError, KernelAlgorithm, Policy, Prefix, caqm, kernel};
 use serde::Deserialize;
+use serde::de::Unexpected;
+use settings::{Mistakes, Node, Setting, leaves, table};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 use units::{Bytes, Span, Switch};
@@ -49,11 +50,9 @@ impl PolicyFile {
             line: 1 + text[..at.min(text.len())].matches('\n').count(),
             problem,
         };
-        let file: File = toml::from_str(text).map_err(|error| {
-            let at = error.span().map_or(0, |span| span.start);
-            let problem = bare_word(text, at).unwrap_or_else(|| nearest(error.message()));
-            let problem = problem.replace("expected u32", "expected a number");
-            wrong(at, problem.replace("expected u64", "expected a number"))
+        let file: File = settings::parse(text).map_err(|mistake| {
+            let at = mistake.place.start;
+            wrong(at, bare_word(text, at).unwrap_or_else(|| mistake.what.to_string()))
         })?;
         let defaults = file.defaults.over(Tunables::default());
         let mut tcpa = Policy {
@@ -233,53 +232,51 @@ impl CaqmRules {
     }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    #[serde(default)]
-    defaults: Values,
-    #[serde(default)]
-    rule: Vec<Spanned<RuleTable>>,
-    #[serde(default)]
-    system: SystemTable,
-    caqm: Option<Spanned<CaqmTable>>,
+table! {
+    #[derive(Debug)]
+    struct File {
+        defaults: Values = Values::default(),
+        rule: Vec<Spanned<RuleTable>> = vec![],
+        system: SystemTable = SystemTable::default(),
+        caqm: Option<Spanned<CaqmTable>>,
+    }
 }
 
-#[derive(Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Values {
-    init_cwnd: Option<u32>,
-    loss_init_cwnd: Option<u32>,
-    memory_age: Option<Span>,
-    /// The reference's name of the switch for the memory of paths.
-    metrics_minrtt: Option<Switch>,
-    min_window: Option<u32>,
-    probe: Option<Switch>,
-    file_threshold: Option<Bytes>,
-    rto_min: Option<Span>,
-    rto_max: Option<Span>,
+table! {
+    #[derive(Debug, Default, PartialEq)]
+    struct Values {
+        init_cwnd: Option<u32>,
+        loss_init_cwnd: Option<u32>,
+        memory_age: Option<Span>,
+        /// The reference's name of the switch for the memory of paths.
+        metrics_minrtt: Option<Switch>,
+        min_window: Option<u32>,
+        probe: Option<Switch>,
+        file_threshold: Option<Bytes>,
+        rto_min: Option<Span>,
+        rto_max: Option<Span>,
+    }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RuleTable {
-    #[serde(default)]
-    algorithm: RuleAlgorithm,
-    cgroup: Option<PathBuf>,
-    to: Option<String>,
-    port: Option<u16>,
-    init_cwnd: Option<u32>,
-    loss_init_cwnd: Option<u32>,
-    memory_age: Option<Span>,
-    /// The reference's name of the switch for the memory of paths.
-    metrics_minrtt: Option<Switch>,
-    min_window: Option<u32>,
-    probe: Option<Switch>,
-    file_threshold: Option<Bytes>,
-    rto_min: Option<Span>,
-    rto_max: Option<Span>,
-    #[serde(default)]
-    named_too: Switch,
+table! {
+    #[derive(Debug)]
+    struct RuleTable {
+        algorithm: RuleAlgorithm = RuleAlgorithm::default(),
+        cgroup: Option<PathBuf>,
+        to: Option<String>,
+        port: Option<u16>,
+        init_cwnd: Option<u32>,
+        loss_init_cwnd: Option<u32>,
+        memory_age: Option<Span>,
+        /// The reference's name of the switch for the memory of paths.
+        metrics_minrtt: Option<Switch>,
+        min_window: Option<u32>,
+        probe: Option<Switch>,
+        file_threshold: Option<Bytes>,
+        rto_min: Option<Span>,
+        rto_max: Option<Span>,
+        named_too: Switch = Switch::default(),
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
@@ -307,53 +304,44 @@ impl TryFrom<String> for RuleAlgorithm {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SystemTable {
-    wmem: Option<[u64; 3]>,
-    mem: Option<[u64; 3]>,
-    wmem_max: Option<u64>,
-    timestamps: Option<Switch>,
-    /// Forward acknowledgement left the kernel with 4.15; RACK replaces it.
-    #[serde(rename = "fack")]
-    _fack: Option<Switch>,
-    rack: Option<SwitchText>,
-    tlp: Option<SwitchText>,
-    reordering: Option<SwitchText>,
-    max_reordering: Option<SwitchText>,
-    sack: Option<SwitchText>,
-    dsack: Option<SwitchText>,
-    frto: Option<SwitchText>,
-    rto_factor: Option<SwitchText>,
-    mtu_probing: Option<SwitchText>,
-    slow_start_after_idle: Option<SwitchText>,
+table! {
+    #[derive(Debug, Default)]
+    struct SystemTable {
+        wmem: Option<[u64; 3]>,
+        mem: Option<[u64; 3]>,
+        wmem_max: Option<u64>,
+        timestamps: Option<Switch>,
+        /// Forward acknowledgement left the kernel with 4.15; RACK replaces it.
+        _fack: Option<Switch> as "fack",
+        rack: Option<SwitchText>,
+        tlp: Option<SwitchText>,
+        reordering: Option<SwitchText>,
+        max_reordering: Option<SwitchText>,
+        sack: Option<SwitchText>,
+        dsack: Option<SwitchText>,
+        frto: Option<SwitchText>,
+        rto_factor: Option<SwitchText>,
+        mtu_probing: Option<SwitchText>,
+        slow_start_after_idle: Option<SwitchText>,
+    }
 }
 
 /// A number, a boolean or a text, as [`System::set`] takes it.
 #[derive(Debug, Clone)]
 struct SwitchText(String);
 
-impl<'de> Deserialize<'de> for SwitchText {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AnyForm;
-        impl serde::de::Visitor<'_> for AnyForm {
-            type Value = SwitchText;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("true, false or a number")
-            }
-            fn visit_bool<E: serde::de::Error>(self, on: bool) -> Result<SwitchText, E> {
-                Ok(SwitchText(Switch(on).to_string()))
-            }
-            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<SwitchText, E> {
-                Ok(SwitchText(number.to_string()))
-            }
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<SwitchText, E> {
-                Ok(SwitchText(text.to_owned()))
-            }
+impl Setting for SwitchText {
+    fn read(node: Node<'_>, mistakes: &mut Mistakes) -> Option<Self> {
+        match settings::found(node.get_ref()) {
+            Unexpected::Bool(on) => Some(Self(Switch(on).to_string())),
+            Unexpected::Signed(number) => Some(Self(number.to_string())),
+            Unexpected::Str(text) => Some(Self(text.to_owned())),
+            _ => mistakes.unfit(node, "true, false or a number"),
         }
-        deserializer.deserialize_any(AnyForm)
     }
 }
+
+leaves!(RuleAlgorithm);
 
 impl SystemTable {
     fn switches(&self) -> impl Iterator<Item = (&'static str, &SwitchText)> {
@@ -373,37 +361,36 @@ impl SystemTable {
     }
 }
 
-/// The interfaces, and the parameters that all hosts and ports of the network share, as
-/// [`Network::set`] takes them.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CaqmTable {
-    #[serde(default)]
-    interface: Vec<String>,
-    alpha: Option<u32>,
-    alpha_root: Option<u32>,
-    beta: Option<u32>,
-    min_cwnd: Option<u32>,
-    max_cwnd: Option<u32>,
-    mtu_unit: Option<u32>,
-    data_hint_unit: Option<u32>,
-    ack_hint_unit: Option<u32>,
-    rtt_standard: Option<Span>,
-    theta: Option<u32>,
-    loss: Option<String>,
-    negotiation: Option<String>,
-    /// The reference's name of alpha.
-    alpha_fx_8: Option<u32>,
-    /// A setting of the reference, without effect here.
-    #[serde(rename = "debug_info")]
-    _debug_info: Option<u32>,
-    /// The reference's switch, which has no effect here: rules turn CAQM on and off.
-    enable: Option<Switch>,
-    /// The reference's bitmap of interface numbers, in this network namespace.
-    filter_nics: Option<u64>,
-    cc_type: Option<u32>,
-    tpid: Option<u16>,
-    trusts_path: Option<Switch>,
+table! {
+    /// The interfaces, and the parameters that all hosts and ports of the network share, as
+    /// [`Network::set`] takes them.
+    #[derive(Debug, Default)]
+    struct CaqmTable {
+        interface: Vec<String> = vec![],
+        alpha: Option<u32>,
+        alpha_root: Option<u32>,
+        beta: Option<u32>,
+        min_cwnd: Option<u32>,
+        max_cwnd: Option<u32>,
+        mtu_unit: Option<u32>,
+        data_hint_unit: Option<u32>,
+        ack_hint_unit: Option<u32>,
+        rtt_standard: Option<Span>,
+        theta: Option<u32>,
+        loss: Option<String>,
+        negotiation: Option<String>,
+        /// The reference's name of alpha.
+        alpha_fx_8: Option<u32>,
+        /// A setting of the reference, without effect here.
+        _debug_info: Option<u32> as "debug_info",
+        /// The reference's switch, which has no effect here: rules turn CAQM on and off.
+        enable: Option<Switch>,
+        /// The reference's bitmap of interface numbers, in this network namespace.
+        filter_nics: Option<u64>,
+        cc_type: Option<u32>,
+        tpid: Option<u16>,
+        trusts_path: Option<Switch>,
+    }
 }
 
 impl CaqmTable {
@@ -568,15 +555,6 @@ const SWITCHES: [&str; 12] = [
     "frto",
     "slow_start_after_idle",
 ];
-
-/// Finds the known word nearest to an unknown word in serde's message, which names all of them.
-fn nearest(message: &str) -> String {
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    let Some(word) = quoted.next().filter(|_| message.starts_with("unknown ")) else {
-        return message.to_owned();
-    };
-    format!("{message}{}", units::did_you_mean(word, quoted))
-}
 
 #[cfg(test)]
 mod tests {

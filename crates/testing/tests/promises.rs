@@ -57,6 +57,45 @@ fn only_the_units_crate_computes_spelling_suggestions() {
     assert!(found.is_empty(), "{advice} instead of these lines:\n{}", found.join("\n"));
 }
 
+/// Files and folders below `crates` that read TOML files through the settings crate.
+const READERS: [&str; 6] = [
+    "settings/src",
+    "lab/src/model/file",
+    "lab/src/workloads/read.rs",
+    "lab/src/workloads/check.rs",
+    "accel/src/policy_file.rs",
+    "tunnel/src/config",
+];
+
+#[test]
+fn readers_of_toml_files_match_no_error_texts() {
+    let paths = READERS.iter().map(|reader| crates().join(reader));
+    let files = paths.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] });
+    let found = lines_with(&files.collect::<Vec<_>>(), matches_an_error_text);
+    let advice = "add a case to settings::What, or a type of your own, and match the type";
+    assert!(found.is_empty(), "{advice} instead of these lines:\n{}", found.join("\n"));
+    for line in [
+        "let error = toml::from_str::<File>(text).unwrap_err();",
+        "if message.contains(\"unknown placeholder\") {",
+        ".filter(|error| !error.to_string().starts_with(\"system\"))",
+        "let key = error.message().strip_prefix(\"missing field `\")?;",
+    ] {
+        assert!(matches_an_error_text(line), "{line}");
+    }
+    assert!(!matches_an_error_text("matches!(mistake.what, What::MissingKey(_))"));
+}
+
+/// Whether a line looks for a text in an error, or makes an error of the TOML crate.
+fn matches_an_error_text(line: &str) -> bool {
+    let searches = ["contains(", "starts_with(", "ends_with(", "strip_prefix(", "split", "find("];
+    let errors = ["message", "message()", "error", "problem", "reason", "to_string()"];
+    let of_error = |search: &str| {
+        let mut before = line.match_indices(search).map(|(at, _)| line[..at].strip_suffix('.'));
+        before.any(|before| before.is_some_and(|text| errors.iter().any(|e| text.ends_with(e))))
+    };
+    searches.iter().any(|search| of_error(search)) || line.contains("toml::from_str")
+}
+
 fn names_an_algorithm(line: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     // Returns the identifiers after `before`, where `before` is not the end of a longer identifier.

@@ -15,8 +15,9 @@ mod tests;
 pub use crate::confinement::ConfinedPaths;
 pub(crate) use check::everywhere;
 pub use host::MetricsAddress;
-pub use located::{Located, OneOrMore};
+pub use located::Located;
 pub use proxies::{ListenOn, Proxy, ProxyKind};
+pub use settings::{Leaf, OneOrMore};
 pub use source::ConfigError;
 pub use tables::{
     ClientTable, FarServerTable, File, ForwardTable, PeerTable, ReverseTable, ServerTable,

@@ -2,7 +2,8 @@
 
 use super::check::{add_short_forms, bind, check};
 use crate::bench::LabFile;
-use crate::model::file::{Document, Draft, FileError};
+use crate::bench::workload::Workload;
+use crate::model::file::{Document, FileError};
 use std::path::Path;
 
 impl LabFile {
@@ -13,16 +14,13 @@ impl LabFile {
     /// Parses a lab file. Messages use `file` as the name of the file. The error names all mistakes
     /// that can be found at once.
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
-        let read = || {
-            let mut document = Document::parse(file, text)?;
-            document.add_states()?;
-            document.populate()?;
-            let kind = bind(&mut document)?;
-            check(&document, kind)?;
-            add_short_forms(&mut document, kind);
-            Ok(Self { document, kind })
-        };
-        read().map_err(|first| FileError::joined(mistakes(file, text)).unwrap_or(first))
+        let (mut document, mistakes) = Document::parse(file, text)?;
+        let generated = document.add_states().and_then(|()| document.populate());
+        document.source.collect(mistakes);
+        let checked = generated.and_then(|()| checked(&mut document));
+        let kind = document.source.finish(checked)?;
+        add_short_forms(&mut document, kind);
+        Ok(Self { document, kind })
     }
 
     /// Takes the lab's hosts from an Ansible inventory. Each host of the lab is the inventory's
@@ -35,53 +33,12 @@ impl LabFile {
     }
 }
 
-/// Returns all mistakes of a file. A check that builds on a failed check is left out.
-fn mistakes(file: &str, text: &str) -> Vec<FileError> {
-    let mut draft = Draft::of(file, text);
-    let mut found = Vec::new();
-    for round in 0..MOST_ROUNDS {
-        let document = draft.document();
-        found.extend(draft.found());
-        let Some(document) = document else { return found };
-        let checked = mistakes_of(document);
-        let new: Vec<FileError> = checked
-            .into_iter()
-            .filter_map(|error| draft.translated(error))
-            .filter(|error| !found.iter().any(|known| known.to_string() == error.to_string()))
-            // Drop errors about unused axes: the mended setting may have been the only use of the
-            // axis.
-            .filter(|error| round == 0 || !error.to_string().contains("nothing depends on axis"))
-            .collect();
-        // Each round finds one more mistake of each link.
-        let mended: Vec<usize> = new
-            .iter()
-            .filter_map(FileError::line)
-            .filter(|line| draft.mend_setting(*line))
-            .collect();
-        found.extend(new);
-        if mended.is_empty() {
-            break;
-        }
-    }
-    found
+/// Finds the document's workload, and checks both together.
+fn checked(document: &mut Document) -> Result<&'static dyn Workload, FileError> {
+    let kind = bind(document)?;
+    check(document, kind)?;
+    Ok(kind)
 }
-
-/// Returns the mistakes of a file whose grammar is sound.
-fn mistakes_of(mut document: Document) -> Vec<FileError> {
-    if let Err(error) = document.add_states().and_then(|()| document.populate()) {
-        return vec![error];
-    }
-    document.source.collect();
-    let checked = match bind(&mut document) {
-        Ok(kind) => check(&document, kind),
-        Err(error) => Err(error),
-    };
-    let mut found = document.source.mistakes();
-    found.extend(checked.err());
-    found
-}
-
-const MOST_ROUNDS: usize = 10;
 
 #[cfg(test)]
 mod tests {
@@ -159,6 +116,11 @@ mod tests {
             ("rtt = \"20ms\"", "rtt = \"20mss\""),
             ("between = [\"client\", \"server\"]", "between = [\"client\", \"sever\"]"),
             ("hosts = [\"client\", \"server\"]", "hosts [\"client\", \"server\"]"),
+            ("hosts = [\"client\", \"server\"]", "hots = [\"client\", \"server\"]"),
+            ("hosts = [\"client\", \"server\"]", "host = [\"client\", \"server\"]"),
+            ("hosts = [\"client\", \"server\"]", "hosts = 2"),
+            ("loss = [\"0%\", \"1%\"]", "loss = \"0%\""),
+            ("name = \"cubic\"", "name = 7"),
             ("from = \"client\"", "from = 1"),
             ("congestion = \"cubic\"", "congestion = 2"),
         ] {

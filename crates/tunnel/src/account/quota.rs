@@ -1,6 +1,5 @@
 //! The limits of an identity, as the server's configuration file gives them.
 
-use serde::Deserialize;
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
 use std::time::Duration;
@@ -17,8 +16,7 @@ pub struct Quota {
 }
 
 /// Maximum number of bytes of both directions together in a calendar period, such as `100GB/month`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Volume {
     pub bytes: Bytes,
     pub period: Period,
@@ -81,14 +79,6 @@ impl FromStr for Volume {
             return Err(wrong());
         }
         Ok(Self { bytes, period })
-    }
-}
-
-impl TryFrom<String> for Volume {
-    type Error = VolumeError;
-
-    fn try_from(text: String) -> Result<Self, VolumeError> {
-        text.parse()
     }
 }
 

@@ -205,12 +205,12 @@ fn settings(file: &File, table: &Common<'_>) -> Result<Settings, ConfigError> {
     let patience = within(file, table.dial_timeout, Span::from_millis(10)..=Span::from_secs(120))?;
     let endpoints = within(file, table.endpoints, 1..=MOST_ENDPOINTS)?;
     Ok(Settings {
-        congestion: table.congestion.as_ref().map_or(usual.congestion, |value| value.value),
+        congestion: table.congestion.as_ref().map_or(usual.congestion, |value| value.value.0),
         memory: memory.unwrap_or(usual.memory),
         keepalive: keepalive.unwrap_or(usual.keepalive),
         dial_timeout: patience.unwrap_or(usual.dial_timeout),
         endpoints: endpoints.unwrap_or(usual.endpoints),
-        metrics_on: table.metrics_on.as_ref().map(|value| value.value.clone()),
+        metrics_on: table.metrics_on.as_ref().map(|value| value.value.0.clone()),
         status_socket: table.status_socket.as_ref().map(|value| path(file, value)),
         unconfined: table.unconfined.as_ref().is_some_and(|value| value.value),
     })

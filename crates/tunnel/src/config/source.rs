@@ -1,6 +1,6 @@
-//! Converts a position in the text into a message that names the line and suggests the right
-//! spelling.
+//! Converts a position in the text into a message that names the line.
 
+use settings::Mistake;
 use std::path::{Path, PathBuf};
 
 /// An error in a tunnel's configuration, and its origin.
@@ -51,27 +51,7 @@ impl Source {
         }
     }
 
-    pub(super) fn malformed(&self, error: &toml::de::Error) -> ConfigError {
-        let origin = Origin::Byte(error.span().map_or(0, |span| span.start));
-        let message = error.message().trim();
-        self.error(origin, in_words(message).unwrap_or_else(|| message.replace('\n', ", ")))
+    pub(super) fn malformed(&self, mistake: &Mistake) -> ConfigError {
+        self.error(Origin::Byte(mistake.place.start), mistake.what.to_string())
     }
-}
-
-/// Shortens serde's message, which lists all permitted keys although a user needs only the likely
-/// one.
-fn in_words(message: &str) -> Option<String> {
-    if let Some(key) = message.strip_prefix("missing field ") {
-        return Some(format!("{key} is missing here"));
-    }
-    if message.starts_with("data did not match any variant of untagged enum OneOrMore") {
-        return Some("a text in quotes belongs here, or a list of them in brackets".to_owned());
-    }
-    let (word, rest) = message.strip_prefix("unknown field `")?.split_once('`')?;
-    let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
-    let hint = units::did_you_mean(word, known.iter().copied());
-    Some(match hint.is_empty() {
-        false => format!("unknown key `{word}`{hint}"),
-        true => format!("unknown key `{word}`: one of {} is meant here", known.join(", ")),
-    })
 }

@@ -1,7 +1,7 @@
 //! The tables of the configuration file. Flags fill the same tables.
 
 use super::check::own_file;
-use super::located::{Located, OneOrMore};
+use super::located::Located;
 use super::source::{ConfigError, Source};
 use super::{ListenOn, MetricsAddress, check};
 use crate::access::Rule;
@@ -10,123 +10,122 @@ use crate::congestion::Congestion;
 use crate::identity::{PeerName, Pin};
 use crate::target::{HostPort, Target};
 use crate::transport::Carrier;
-use serde::Deserialize;
+use settings::{Leaf, OneOrMore, table};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use units::{Bytes, Rate, Span};
 
-/// The configuration file of both ends. Each end reads its own table.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct File {
-    pub server: Option<ServerTable>,
-    pub client: Option<ClientTable>,
-    #[serde(skip)]
-    pub(super) source: Source,
-    /// The directory to which relative paths in the file refer.
-    #[serde(skip)]
-    pub(super) directory: PathBuf,
-    #[serde(skip)]
-    pub(super) path: Option<PathBuf>,
+table! {
+    /// The configuration file of both ends. Each end reads its own table.
+    #[derive(Debug, Clone, Default)]
+    pub struct File {
+        pub server: Option<ServerTable>,
+        pub client: Option<ClientTable>,
+    }
+    beside {
+        pub(super) source: Source,
+        /// The directory to which relative paths in the file refer.
+        pub(super) directory: PathBuf,
+        pub(super) path: Option<PathBuf>,
+    }
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct ServerTable {
-    pub listen_on: Option<Located<SocketAddr>>,
-    pub tcp_listen_on: Option<Located<SocketAddr>>,
-    pub carrier: Option<Located<Carrier>>,
-    pub cert_file: Option<Located<PathBuf>>,
-    pub key_file: Option<Located<PathBuf>>,
-    pub ca_file: Option<Located<PathBuf>>,
-    pub crl_file: Option<Located<OneOrMore<PathBuf>>>,
-    #[serde(default)]
-    pub peer: Vec<Located<PeerTable>>,
-    /// The destination of the access log; `-` is standard output.
-    pub access_log: Option<Located<PathBuf>>,
-    pub congestion: Option<Located<Congestion>>,
-    pub memory: Option<Located<Bytes>>,
-    pub keepalive: Option<Located<Span>>,
-    pub dial_timeout: Option<Located<Span>>,
-    pub endpoints: Option<Located<usize>>,
-    pub metrics_on: Option<Located<MetricsAddress>>,
-    pub status_socket: Option<Located<PathBuf>>,
-    pub unconfined: Option<Located<bool>>,
+table! {
+    #[derive(Debug, Clone, Default)]
+    pub struct ServerTable in kebab {
+        pub listen_on: Option<Located<SocketAddr>>,
+        pub tcp_listen_on: Option<Located<SocketAddr>>,
+        pub carrier: Option<Located<Carrier>>,
+        pub cert_file: Option<Located<PathBuf>>,
+        pub key_file: Option<Located<PathBuf>>,
+        pub ca_file: Option<Located<PathBuf>>,
+        pub crl_file: Option<Located<OneOrMore<PathBuf>>>,
+        pub peer: Vec<Located<PeerTable>> = vec![],
+        /// The destination of the access log; `-` is standard output.
+        pub access_log: Option<Located<PathBuf>>,
+        pub congestion: Option<Located<Leaf<Congestion>>>,
+        pub memory: Option<Located<Bytes>>,
+        pub keepalive: Option<Located<Span>>,
+        pub dial_timeout: Option<Located<Span>>,
+        pub endpoints: Option<Located<usize>>,
+        pub metrics_on: Option<Located<Leaf<MetricsAddress>>>,
+        pub status_socket: Option<Located<PathBuf>>,
+        pub unconfined: Option<Located<bool>>,
+    }
 }
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct PeerTable {
-    pub name: PeerName,
-    pub pin: Option<Located<OneOrMore<Pin>>>,
-    /// The DNS name in its certificate, which an authority of `ca-file` signed.
-    pub certificate_name: Option<Located<String>>,
-    #[serde(default)]
-    pub allow: Vec<Rule>,
-    /// Whether to look up names that only a prefix in `allow` could cover.
-    #[serde(default)]
-    pub resolve_names: bool,
-    #[serde(default)]
-    pub reverse: Vec<Rule>,
-    /// The rate limit of each direction.
-    pub rate_limit: Option<Located<Rate>>,
-    /// Maximum number of bytes of both directions in a period.
-    pub quota: Option<Located<Volume>>,
-    /// Maximum number of connections at a time.
-    pub sessions: Option<Located<usize>>,
+table! {
+    #[derive(Debug, Clone)]
+    pub struct PeerTable in kebab {
+        pub name: PeerName,
+        pub pin: Option<Located<OneOrMore<Pin>>>,
+        /// The DNS name in its certificate, which an authority of `ca-file` signed.
+        pub certificate_name: Option<Located<String>>,
+        pub allow: Vec<Rule> = vec![],
+        /// Whether to look up names that only a prefix in `allow` could cover.
+        pub resolve_names: bool = false,
+        pub reverse: Vec<Rule> = vec![],
+        /// The rate limit of each direction.
+        pub rate_limit: Option<Located<Rate>>,
+        /// Maximum number of bytes of both directions in a period.
+        pub quota: Option<Located<Volume>>,
+        /// Maximum number of connections at a time.
+        pub sessions: Option<Located<usize>>,
+    }
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct ClientTable {
-    pub cert_file: Option<Located<PathBuf>>,
-    pub key_file: Option<Located<PathBuf>>,
-    pub ca_file: Option<Located<PathBuf>>,
-    pub crl_file: Option<Located<OneOrMore<PathBuf>>>,
-    #[serde(default)]
-    pub server: Vec<Located<FarServerTable>>,
-    #[serde(default)]
-    pub forward: Vec<Located<ForwardTable>>,
-    #[serde(default)]
-    pub reverse: Vec<Located<ReverseTable>>,
-    pub connections: Option<Located<usize>>,
-    pub carrier: Option<Located<Carrier>>,
-    pub congestion: Option<Located<Congestion>>,
-    pub memory: Option<Located<Bytes>>,
-    pub keepalive: Option<Located<Span>>,
-    pub dial_timeout: Option<Located<Span>>,
-    pub endpoints: Option<Located<usize>>,
-    pub metrics_on: Option<Located<MetricsAddress>>,
-    pub status_socket: Option<Located<PathBuf>>,
-    pub unconfined: Option<Located<bool>>,
+table! {
+    #[derive(Debug, Clone, Default)]
+    pub struct ClientTable in kebab {
+        pub cert_file: Option<Located<PathBuf>>,
+        pub key_file: Option<Located<PathBuf>>,
+        pub ca_file: Option<Located<PathBuf>>,
+        pub crl_file: Option<Located<OneOrMore<PathBuf>>>,
+        pub server: Vec<Located<FarServerTable>> = vec![],
+        pub forward: Vec<Located<ForwardTable>> = vec![],
+        pub reverse: Vec<Located<ReverseTable>> = vec![],
+        pub connections: Option<Located<usize>>,
+        pub carrier: Option<Located<Carrier>>,
+        pub congestion: Option<Located<Leaf<Congestion>>>,
+        pub memory: Option<Located<Bytes>>,
+        pub keepalive: Option<Located<Span>>,
+        pub dial_timeout: Option<Located<Span>>,
+        pub endpoints: Option<Located<usize>>,
+        pub metrics_on: Option<Located<Leaf<MetricsAddress>>>,
+        pub status_socket: Option<Located<PathBuf>>,
+        pub unconfined: Option<Located<bool>>,
+    }
 }
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct FarServerTable {
-    pub endpoint: HostPort,
-    pub pin: Option<Located<OneOrMore<Pin>>>,
-    /// The name in its certificate, if it differs from the endpoint's host.
-    pub certificate_name: Option<Located<String>>,
-    /// The port of TLS over TCP, if it differs from the endpoint's.
-    pub tcp_port: Option<u16>,
+table! {
+    #[derive(Debug, Clone)]
+    pub struct FarServerTable in kebab {
+        pub endpoint: HostPort,
+        pub pin: Option<Located<OneOrMore<Pin>>>,
+        /// The name in its certificate, if it differs from the endpoint's host.
+        pub certificate_name: Option<Located<String>>,
+        /// The port of TLS over TCP, if it differs from the endpoint's.
+        pub tcp_port: Option<u16>,
+    }
 }
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct ForwardTable {
-    pub listen_on: ListenOn,
-    /// The target; `None` if applications name their own targets.
-    pub target: Option<Target>,
-    /// The names and passwords with which applications log in to a proxy.
-    pub users_file: Option<Located<PathBuf>>,
+table! {
+    #[derive(Debug, Clone)]
+    pub struct ForwardTable in kebab {
+        pub listen_on: ListenOn,
+        /// The target; `None` if applications name their own targets.
+        pub target: Option<Target>,
+        /// The names and passwords with which applications log in to a proxy.
+        pub users_file: Option<Located<PathBuf>>,
+    }
 }
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct ReverseTable {
-    pub listen_on: Target,
-    pub target: Target,
+table! {
+    #[derive(Debug, Clone)]
+    pub struct ReverseTable in kebab {
+        pub listen_on: Target,
+        pub target: Target,
+    }
 }
 
 impl File {
@@ -141,7 +140,7 @@ impl File {
     /// Checks only the syntax. [`Self::server_config`] and [`Self::client_config`] check the rest.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let source = Source::new(path, text);
-        let mut file: Self = toml::from_str(text).map_err(|error| source.malformed(&error))?;
+        let mut file: Self = settings::parse(text).map_err(|mistake| source.malformed(&mistake))?;
         file.source = source;
         file.directory = path.parent().map(Path::to_owned).unwrap_or_default();
         file.path = Some(path.to_owned());
@@ -258,12 +257,12 @@ pub(super) struct Common<'a> {
     pub(super) key_file: &'a Option<Located<PathBuf>>,
     pub(super) ca_file: &'a Option<Located<PathBuf>>,
     pub(super) crl_file: &'a Option<Located<OneOrMore<PathBuf>>>,
-    pub(super) congestion: &'a Option<Located<Congestion>>,
+    pub(super) congestion: &'a Option<Located<Leaf<Congestion>>>,
     pub(super) memory: &'a Option<Located<Bytes>>,
     pub(super) keepalive: &'a Option<Located<Span>>,
     pub(super) dial_timeout: &'a Option<Located<Span>>,
     pub(super) endpoints: &'a Option<Located<usize>>,
-    pub(super) metrics_on: &'a Option<Located<MetricsAddress>>,
+    pub(super) metrics_on: &'a Option<Located<Leaf<MetricsAddress>>>,
     pub(super) status_socket: &'a Option<Located<PathBuf>>,
     pub(super) unconfined: &'a Option<Located<bool>>,
 }

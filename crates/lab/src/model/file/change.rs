@@ -4,17 +4,17 @@ use super::locate::FileError;
 use super::schema::{Document, SystemSpec};
 use super::{command_line, command_words};
 use results::Axes;
-use serde::Deserialize;
+use settings::table;
 use toml::Spanned;
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ChangeSpec {
-    /// The host to change; every host if `on` is missing.
-    pub on: Option<Spanned<String>>,
-    #[serde(rename = "do")]
-    pub apply: Spanned<String>,
-    pub undo: Spanned<String>,
+table! {
+    #[derive(Debug, Clone)]
+    pub struct ChangeSpec {
+        /// The host to change; every host if `on` is missing.
+        pub on: Option<Spanned<String>>,
+        pub apply: Spanned<String> as "do",
+        pub undo: Spanned<String>,
+    }
 }
 
 impl ChangeSpec {

@@ -4,8 +4,9 @@ use super::axes;
 use super::ends::{FROM, LOOPBACK, VIA};
 use super::locate::{FileError, nearest};
 use super::placeholders::fill;
-use super::schema::{CellFilter, Document, LinkSpec, SystemKind, SystemSpec};
+use super::schema::{CellFilter, Document, LinkSpec, SystemKind, SystemSpec, TwoHosts};
 use results::metrics;
+use settings::LOST;
 use std::collections::HashSet;
 use std::ops::Range;
 use toml::Spanned;
@@ -69,7 +70,7 @@ impl Document {
         let before = self.source.count();
         let mut joined = HashSet::new();
         for link in &self.link {
-            let [a, b] = link.get_ref().between.get_ref();
+            let TwoHosts([a, b]) = link.get_ref().between.get_ref();
             self.known_host(a.get_ref(), a.span())?;
             self.known_host(b.get_ref(), b.span())?;
             if a.get_ref() == b.get_ref() {
@@ -92,7 +93,7 @@ impl Document {
         for host in &self.hosts {
             let linked = |end: &Spanned<String>| end.get_ref() == host.get_ref();
             let reached =
-                self.link.iter().any(|l| l.get_ref().between.get_ref().iter().any(linked));
+                self.link.iter().any(|l| l.get_ref().between.get_ref().0.iter().any(linked));
             // A workload over its loopback needs no link.
             let alone =
                 table.place(VIA).is_some() && table.text(FROM) == Some(host.get_ref().as_str());
@@ -148,7 +149,7 @@ impl Document {
         place: Range<usize>,
         candidates: &[&str],
     ) -> Result<(), FileError> {
-        if candidates.contains(&name) {
+        if candidates.contains(&name) || candidates.contains(&LOST) {
             return Ok(());
         }
         let hint = nearest(name, candidates.iter().copied());
@@ -208,7 +209,10 @@ impl Document {
         let values =
             || self.axes.values().flat_map(|values| values.get_ref()).chain(self.drawn_texts());
         for word in self.words.keys() {
-            if !values().any(|value| value.get_ref() == word.get_ref()) {
+            let is_value = |value: &Spanned<String>| {
+                value.get_ref() == word.get_ref() || value.get_ref() == LOST
+            };
+            if !values().any(is_value) {
                 let known = values().map(|value| value.get_ref().as_str());
                 let hint = nearest(word.get_ref(), known);
                 let message = format!("no axis has the value `{}`{hint}", word.get_ref());
@@ -441,7 +445,7 @@ impl Document {
             .get(axis)
             .map(|values| values.get_ref().iter().map(|v| v.get_ref().as_str()).collect())
             .unwrap_or_default();
-        if values.contains(&value.get_ref().as_str()) {
+        if values.contains(&value.get_ref().as_str()) || values.contains(&LOST) {
             return Ok(());
         }
         let (value, place) = (value.get_ref(), value.span());
@@ -455,7 +459,7 @@ impl Document {
         let axes: Vec<&str> = self.axes.keys().map(String::as_str).collect();
         let metrics = self.metric_names();
         let metrics: Vec<&str> = metrics.iter().map(String::as_str).collect();
-        for compare in &self.compare {
+        for compare in self.compare.iter() {
             self.known("system", &compare.baseline, &systems)?;
             for system in &compare.systems {
                 self.known("system", system, &systems)?;

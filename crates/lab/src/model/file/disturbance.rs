@@ -5,17 +5,18 @@ use super::locate::FileError;
 use super::schema::Document;
 use emu::Stalls;
 use results::Axes;
-use serde::Deserialize;
+use settings::table;
 use toml::Spanned;
 use units::Span;
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DisturbanceSpec {
-    /// The emulator sleeps on purpose: `2ms every 20ms`.
-    pub stalls: Option<Spanned<String>>,
-    /// A real-time thread takes the workload's CPUs away, as a hypervisor does.
-    pub stolen: Option<Spanned<String>>,
+table! {
+    #[derive(Debug, Clone, Default)]
+    pub struct DisturbanceSpec {
+        /// The emulator sleeps on purpose: `2ms every 20ms`.
+        pub stalls: Option<Spanned<String>>,
+        /// A real-time thread takes the workload's CPUs away, as a hypervisor does.
+        pub stolen: Option<Spanned<String>>,
+    }
 }
 
 /// The disturbance of one cell.

@@ -4,31 +4,33 @@ use super::locate::FileError;
 use super::schema::Document;
 use indexmap::IndexMap;
 use link::{Stream, mix};
-use serde::Deserialize;
+use settings::table;
 use toml::Spanned;
 use units::Share;
 
-/// Each value of `axis` is one world: a number and the quantities that were drawn for the world.
-/// `{NAME}` stands for the drawn quantity NAME in the cells of that world.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DrawSpec {
-    pub axis: Spanned<String>,
-    pub count: Spanned<u32>,
-    /// Quantities of every world, as texts with ranges: `2mbit..300mbit`.
-    pub each: IndexMap<Spanned<String>, Spanned<String>>,
-    /// Quantities of some worlds, which replace quantities of `each`.
-    #[serde(default)]
-    pub either: Vec<EitherSpec>,
+table! {
+    /// Each value of `axis` is one world: a number and the quantities that were drawn for the
+    /// world. `{NAME}` stands for the drawn quantity NAME in the cells of that world.
+    #[derive(Debug, Clone)]
+    pub struct DrawSpec {
+        pub axis: Spanned<String>,
+        pub count: Spanned<u32>,
+        /// Quantities of every world, as texts with ranges: `2mbit..300mbit`.
+        pub each: IndexMap<Spanned<String>, Spanned<String>>,
+        /// Quantities of some worlds, which replace quantities of `each`.
+        pub either: Vec<EitherSpec> = vec![],
+    }
 }
 
-/// A world gets at most one choice of each `group`. `share` is the share of worlds with the choice.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EitherSpec {
-    pub group: Spanned<String>,
-    pub share: Spanned<Share>,
-    pub set: IndexMap<Spanned<String>, Spanned<String>>,
+table! {
+    /// A world gets at most one choice of each `group`. `share` is the share of worlds with the
+    /// choice.
+    #[derive(Debug, Clone)]
+    pub struct EitherSpec {
+        pub group: Spanned<String>,
+        pub share: Spanned<Share>,
+        pub set: IndexMap<Spanned<String>, Spanned<String>>,
+    }
 }
 
 /// The drawn quantities of each world, by the world's name.

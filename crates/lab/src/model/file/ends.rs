@@ -145,7 +145,7 @@ impl Document {
 
 impl LinkSpec {
     fn other_end(&self, host: &str) -> Option<&str> {
-        let [a, b] = self.between.get_ref();
+        let [a, b] = &self.between.get_ref().0;
         match (a.get_ref() == host, b.get_ref() == host) {
             (true, _) => Some(b.get_ref()),
             (_, true) => Some(a.get_ref()),

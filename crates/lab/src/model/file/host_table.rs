@@ -3,24 +3,26 @@
 use super::ansible::Inventory;
 use super::locate::FileError;
 use super::schema::Document;
-use serde::Deserialize;
+use settings::table;
 use std::net::IpAddr;
 use toml::Spanned;
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HostSpec {
-    /// The destination of ssh: `root@10.0.0.5`, or a name of the user's ssh configuration.
-    pub ssh: Option<Spanned<String>>,
-    /// Whether the host is this machine itself, without ssh.
-    pub here: Option<Spanned<bool>>,
-    /// The file that ssh reads instead of the user's configuration (its option `-F`).
-    pub config: Option<Spanned<String>>,
-    /// The key that ssh uses (its option `-i`), as an inventory names it.
-    #[serde(skip)]
-    pub(crate) key: Option<String>,
-    /// The host's address on the measured path. By default the address of the ssh connection.
-    pub address: Option<Spanned<String>>,
+table! {
+    #[derive(Debug, Clone, Default)]
+    pub struct HostSpec {
+        /// The destination of ssh: `root@10.0.0.5`, or a name of the user's ssh configuration.
+        pub ssh: Option<Spanned<String>>,
+        /// Whether the host is this machine itself, without ssh.
+        pub here: Option<Spanned<bool>>,
+        /// The file that ssh reads instead of the user's configuration (its option `-F`).
+        pub config: Option<Spanned<String>>,
+        /// The host's address on the measured path. By default the address of the ssh connection.
+        pub address: Option<Spanned<String>>,
+    }
+    beside {
+        /// The key that ssh uses (its option `-i`), as an inventory names it.
+        pub(crate) key: Option<String>,
+    }
 }
 
 impl HostSpec {

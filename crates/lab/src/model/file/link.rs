@@ -3,7 +3,7 @@
 use super::conditions;
 use super::locate::FileError;
 use super::part::Part;
-use super::schema::{DirectionSpec, Document, LinkSpec};
+use super::schema::{DirectionSpec, Document, LinkSpec, TwoHosts};
 use link::{Capacity, LinkConfig, QueueConfig, QueueOfPath, Trace, with_size};
 use results::Axes;
 use sim::Policer;
@@ -85,7 +85,7 @@ impl Document {
     }
 
     fn link_at(&self, spec: &LinkSpec, axes: &Axes) -> Result<LinkSettings, FileError> {
-        let [a, b] = spec.between.get_ref();
+        let TwoHosts([a, b]) = spec.between.get_ref();
         let cell = Cell { lab: self, axes };
         let medium = match spec.is_direct() {
             true => Medium::Cable,
@@ -100,15 +100,19 @@ impl Document {
             None => 1500,
             Some(mtu) if (576..=9000).contains(mtu.get_ref()) => *mtu.get_ref(),
             Some(mtu) => {
-                return Err(self.source.error(mtu.span(), "an MTU is from 576 to 9000 bytes"));
+                self.refuse(mtu.span(), "an MTU is from 576 to 9000 bytes")?;
+                1500
             }
         };
         let interrupts = match &spec.interrupts {
             None => Span::ZERO,
-            Some(written) => match cell.read(written)? {
-                span if span <= RAREST_INTERRUPTS => span,
-                _ => return Err(cell.error(written, "`interrupts` are at most 1ms apart")),
-            },
+            Some(written) => {
+                let within = |span: Span| match span <= RAREST_INTERRUPTS {
+                    true => Ok(span),
+                    false => Err(cell.error(written, "`interrupts` are at most 1ms apart")),
+                };
+                cell.kept(cell.read(written).and_then(within), Span::ZERO)?
+            }
         };
         let ends = [a.get_ref().clone(), b.get_ref().clone()];
         Ok(LinkSettings { ends, mtu, interrupts, medium, senders: None, tpid: None })
@@ -284,13 +288,14 @@ impl Cell<'_> {
     fn round_trip(&self, spec: &LinkSpec) -> Result<Span, FileError> {
         if let (Some(rtt), Some(delay)) = (&spec.rtt, &spec.delay) {
             let place = rtt.span().start.max(delay.span().start)..0;
-            return Err(self.lab.source.error(place, "`rtt` and `delay` say the same: keep one"));
+            self.lab.refuse(place, "`rtt` and `delay` say the same: keep one")?;
         }
-        match (&spec.rtt, &spec.delay) {
+        let read = match (&spec.rtt, &spec.delay) {
             (Some(rtt), _) => self.read(rtt),
-            (_, Some(delay)) => Ok(self.read::<Span>(delay)? * 2),
+            (_, Some(delay)) => self.read(delay).map(|delay: Span| delay * 2),
             _ => Ok(Span::ZERO),
-        }
+        };
+        self.kept(read, Span::from_millis(1))
     }
 
     fn direction(
@@ -300,48 +305,61 @@ impl Cell<'_> {
         round_trip: Span,
     ) -> Result<DirectionSettings, FileError> {
         let mut config = LinkConfig::default();
-        let delay = one.delay.as_ref().map(|delay| self.read(delay)).transpose()?;
-        config.delay = delay.unwrap_or(round_trip / 2);
+        let half = round_trip / 2;
+        let delay = one.delay.as_ref().map_or(Ok(half), |delay| self.read(delay));
+        config.delay = self.kept(delay, half)?;
         let rate = one.rate.as_ref().or(both.rate.as_ref());
         let trace = one.trace.as_ref().or(both.trace.as_ref());
-        config.rate = self.capacity(rate, trace)?;
+        config.rate = self.kept(self.capacity(rate, trace), Capacity::Fixed(Rate::from_mbit(1)))?;
         self.set(&mut config.jitter, &one.jitter, &both.jitter)?;
         self.set(&mut config.loss, &one.loss, &both.loss)?;
         self.set(&mut config.reorder, &one.reorder, &both.reorder)?;
         self.set::<Share>(&mut config.duplicate, &one.duplicate, &both.duplicate)?;
         self.set::<Share>(&mut config.corrupt, &one.corrupt, &both.corrupt)?;
         self.set(&mut config.overhead, &one.overhead, &both.overhead)?;
-        if let Some(queue) = one.queue.as_ref().or(both.queue.as_ref()) {
-            let text = self.filled(queue)?;
+        if let Some(written) = one.queue.as_ref().or(both.queue.as_ref()) {
             let product = match &config.rate {
                 Capacity::Fixed(rate) => Some(rate.bytes_in(round_trip)),
                 _ => None,
             };
-            let read = text.parse().and_then(|of_path: QueueOfPath| of_path.on(product));
-            let read = read.map_err(|e| self.error(queue, e))?;
-            config.queue = read.on_path(config.rate.mean_rate(), round_trip);
+            let on_path = |of_path: QueueOfPath| {
+                of_path.on(product).map_err(|error| self.error(written, error))
+            };
+            let queue = self.kept(self.read(written).and_then(on_path), config.queue.clone())?;
+            config.queue = queue.on_path(config.rate.mean_rate(), round_trip);
         }
         let place = rate.or(trace).map_or(both.between.span(), Spanned::span);
-        config.validate().map_err(|e| self.lab.source.error(place, e.to_string()))?;
+        let valid = config.validate();
+        self.kept(valid.map_err(|e| self.lab.source.error(place, e.to_string())), ())?;
         let steps = match one.steps.as_ref().or(both.steps.as_ref()) {
-            Some(written) => {
-                let read = conditions::steps(&self.filled(written)?);
-                let read = read.map_err(|message| self.error(written, message))?;
-                let rate = self.fixed(&config.rate, written, !read.is_empty())?;
-                read.into_iter().map(|(at, part)| (at, part.of(rate))).collect()
-            }
+            Some(written) => self.kept(self.steps(written, &config.rate), Vec::new())?,
             None => Vec::new(),
         };
         let policer = match one.policer.as_ref().or(both.policer.as_ref()) {
-            Some(written) => self.policer(written, &config.rate, round_trip)?,
+            Some(written) => self.kept(self.policer(written, &config.rate, round_trip), None)?,
             None => None,
         };
         let aggregate = match one.aggregate.as_ref().or(both.aggregate.as_ref()) {
-            Some(written) => conditions::aggregate(&self.filled(written)?)
-                .map_err(|message| self.error(written, message))?,
+            Some(written) => {
+                let read = |text: String| {
+                    conditions::aggregate(&text).map_err(|message| self.error(written, message))
+                };
+                self.kept(self.filled(written).and_then(read), None)?
+            }
             None => None,
         };
         Ok(DirectionSettings { config, steps, policer, aggregate })
+    }
+
+    fn steps(
+        &self,
+        written: &Spanned<String>,
+        rate: &Capacity,
+    ) -> Result<Vec<(Span, Rate)>, FileError> {
+        let read = conditions::steps(&self.filled(written)?);
+        let read = read.map_err(|message| self.error(written, message))?;
+        let rate = self.fixed(rate, written, !read.is_empty())?;
+        Ok(read.into_iter().map(|(at, part)| (at, part.of(rate))).collect())
     }
 
     fn policer(
@@ -435,9 +453,18 @@ impl Cell<'_> {
         T::Err: Display,
     {
         if let Some(value) = one.as_ref().or(both.as_ref()) {
-            *setting = self.read(value)?;
+            match self.read(value) {
+                Ok(read) => *setting = read,
+                Err(error) => self.lab.go_on(Err(error))?,
+            }
         }
         Ok(())
+    }
+
+    /// Keeps the mistake in a setting while all mistakes are collected. `plain` then takes the
+    /// setting's place, so that the link's other settings are read.
+    fn kept<T>(&self, read: Result<T, FileError>, plain: T) -> Result<T, FileError> {
+        read.or_else(|error| self.lab.go_on(Err(error)).map(|()| plain))
     }
 
     fn read<T>(&self, value: &Spanned<String>) -> Result<T, FileError>

@@ -1,7 +1,8 @@
 //! Turns a position in the text into a message that names the line and the right spelling.
 
+use settings::Mistakes;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An error in a lab file, with its position.
 #[derive(Debug, thiserror::Error)]
@@ -38,15 +39,20 @@ impl FileError {
     }
 
     /// Joins all mistakes into one error, in the order of their lines.
-    pub(crate) fn joined(mut all: Vec<Self>) -> Option<Self> {
-        let line = |error: &Self| match error {
-            Self::At { line, .. } => *line,
-            _ => 0,
+    fn joined(mut all: Vec<Self>) -> Self {
+        all.sort_by_key(Self::line);
+        match <[Self; 1]>::try_from(all) {
+            Ok([only]) => only,
+            Err(all) => Self::Several(all),
+        }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        let text = |error: &Self| match error {
+            Self::At { line, message, .. } => Some((*line, message.clone())),
+            _ => None,
         };
-        all.sort_by_key(line);
-        // Several cells may have the same mistake.
-        all.dedup_by_key(|error| error.to_string());
-        if all.len() > 1 { Some(Self::Several(all)) } else { all.pop() }
+        text(self).is_some() && text(self) == text(other)
     }
 }
 
@@ -60,7 +66,27 @@ pub(crate) struct Source {
     file: Arc<str>,
     text: Arc<str>,
     /// The mistakes so far, while all of them are being collected.
-    found: Option<Arc<Mutex<Vec<FileError>>>>,
+    found: Option<Arc<Mutex<Found>>>,
+}
+
+#[derive(Debug)]
+struct Found {
+    grammar: Mistakes,
+    errors: Vec<FileError>,
+    /// The number of checks that failed, each after a mistake of its own or of the grammar.
+    count: usize,
+}
+
+impl Found {
+    /// Adds the error of a check, unless a mistake in the grammar may be its cause.
+    fn add(&mut self, error: FileError) {
+        self.count += 1;
+        let is_consequence = error.line().is_some_and(|line| self.grammar.is_doubtful(line));
+        // Several cells may have the same mistake.
+        if !is_consequence && !self.errors.iter().any(|known| known.is_same(&error)) {
+            self.errors.push(error);
+        }
+    }
 }
 
 impl Source {
@@ -76,16 +102,34 @@ impl Source {
         Arc::clone(&self.text)
     }
 
-    /// Makes [`Source::take`] keep mistakes from now on instead of returning them.
-    pub(crate) fn collect(&mut self) {
-        self.found = Some(Arc::default());
+    /// Makes [`Source::take`] keep mistakes from now on instead of returning them. `grammar`: the
+    /// mistakes in the grammar of the file.
+    pub(crate) fn collect(&mut self, grammar: Mistakes) {
+        let errors = grammar.found().iter().map(|mistake| {
+            let (file, message) = (self.file.to_string(), mistake.what.to_string());
+            FileError::At { file, line: mistake.line, message }
+        });
+        let errors = errors.collect();
+        self.found = Some(Arc::new(Mutex::new(Found { grammar, errors, count: 0 })));
+    }
+
+    /// Ends the collection that [`Source::collect`] began. The error joins all mistakes.
+    pub(crate) fn finish<T>(&mut self, checked: Result<T, FileError>) -> Result<T, FileError> {
+        let Some(found) = self.found.take() else { return checked };
+        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        match checked {
+            Ok(value) if found.errors.is_empty() => return Ok(value),
+            Ok(_) => {}
+            Err(error) => found.add(error),
+        }
+        Err(FileError::joined(std::mem::take(&mut found.errors)))
     }
 
     /// Keeps a mistake if mistakes are being collected, so that the checks go on.
     pub(crate) fn take(&self, checked: Result<(), FileError>) -> Result<(), FileError> {
-        match (checked, &self.found) {
-            (Err(error), Some(found)) => {
-                found.lock().unwrap_or_else(PoisonError::into_inner).push(error);
+        match (checked, self.found()) {
+            (Err(error), Some(mut found)) => {
+                found.add(error);
                 Ok(())
             }
             (checked, _) => checked,
@@ -96,17 +140,19 @@ impl Source {
         self.count() > 0
     }
 
-    /// Returns the number of mistakes that were kept.
+    /// Returns the number of checks that failed since the collection began.
     pub(crate) fn count(&self) -> usize {
-        let found = self.found.as_ref();
-        found.map_or(0, |found| found.lock().unwrap_or_else(PoisonError::into_inner).len())
+        self.found().map_or(0, |found| found.count)
     }
 
-    pub(crate) fn mistakes(&self) -> Vec<FileError> {
-        let found = self.found.as_ref();
-        found.map_or_else(Vec::new, |found| {
-            std::mem::take(&mut *found.lock().unwrap_or_else(PoisonError::into_inner))
-        })
+    /// Whether a mistake in the grammar cost a value.
+    pub(crate) fn has_losses(&self) -> bool {
+        self.found().is_some_and(|found| found.grammar.has_losses())
+    }
+
+    fn found(&self) -> Option<MutexGuard<'_, Found>> {
+        let found = self.found.as_ref()?;
+        Some(found.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn error(&self, place: Range<usize>, message: impl Into<String>) -> FileError {
@@ -114,62 +160,12 @@ impl Source {
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
         FileError::At { file: self.file.to_string(), line, message: message.into() }
     }
-
-    pub(super) fn malformed(&self, error: &toml::de::Error) -> FileError {
-        let place = error.span().unwrap_or(0..0);
-        let message = error.message().trim();
-        let better = spelling_of(message).or_else(|| in_words(message));
-        self.error(place, better.unwrap_or_else(|| message.replace('\n', ", ")))
-    }
 }
 
 /// Returns ` (did you mean `x`?)` for the nearest candidate, or an empty string if none is near. A
 /// candidate is near if few letters differ or if the word is its prefix.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     units::did_you_mean(word, candidates)
-}
-
-/// Returns the nearest candidate, if one is near. Among candidates at the same distance, a
-/// candidate that begins with the word goes first, then the first of the list.
-pub(super) fn nearest_of<'a>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
-    units::nearest(word, candidates)
-}
-
-/// Shortens serde's message. serde lists all allowed words, and the user wants only the likely one.
-fn spelling_of(message: &str) -> Option<String> {
-    let (what, rest) = [("key", "unknown field `"), ("value", "unknown variant `")]
-        .iter()
-        .find_map(|(what, start)| Some((what, message.strip_prefix(start)?)))?;
-    let (word, rest) = rest.split_once('`')?;
-    let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
-    let hint = nearest(word, known.iter().copied());
-    if hint.is_empty() {
-        return Some(format!("unknown {what} `{word}`: one of {} is meant here", known.join(", ")));
-    }
-    Some(format!("unknown {what} `{word}`{hint}"))
-}
-
-/// Translates serde's message to TOML's terms, because serde names its own types.
-fn in_words(message: &str) -> Option<String> {
-    if let Some(key) = message.strip_prefix("missing field ") {
-        return Some(format!("{key} is missing here"));
-    }
-    let rest = ["invalid type: ", "invalid value: "]
-        .iter()
-        .find_map(|start| message.strip_prefix(start))?;
-    let (found, expected) = rest.rsplit_once(", expected ")?;
-    let expected = match expected {
-        "a string" => "a text in quotes",
-        "a sequence" => "a list in brackets",
-        "a boolean" => "true or false",
-        "u32" | "u64" => "a whole number, 0 or above",
-        "f64" => "a number",
-        other => other,
-    };
-    Some(format!("found {found}, expected {expected}"))
 }
 
 #[cfg(test)]
@@ -180,13 +176,5 @@ mod tests {
     fn only_a_similar_spelling_is_suggested() {
         assert_eq!(nearest("rat", ["rate", "delay"]), " (did you mean `rate`?)");
         assert_eq!(nearest("colour", ["rate", "delay"]), "");
-        assert_eq!(
-            spelling_of("unknown field `los`, expected one of `rate`, `loss`").unwrap(),
-            "unknown key `los` (did you mean `loss`?)"
-        );
-        assert_eq!(
-            spelling_of("unknown field `zzz`, expected `rate` or `loss`").unwrap(),
-            "unknown key `zzz`: one of rate, loss is meant here"
-        );
     }
 }

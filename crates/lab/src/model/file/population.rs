@@ -3,18 +3,19 @@
 use super::locate::FileError;
 use super::schema::{Document, LinkSpec};
 use crate::model::population::PopulationKind;
-use serde::Deserialize;
+use settings::{leaves, table};
 use toml::Spanned;
 
-/// A population: the links `NAME1` to `NAMEn`, each from one host to a client with the link's name.
-/// The word `NAME` stands for all these links.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PopulationSpec {
-    pub name: Spanned<String>,
-    pub kind: PopulationKind,
-    pub from: Spanned<String>,
-    pub paths: Spanned<u32>,
+table! {
+    /// A population: the links `NAME1` to `NAMEn`, each from one host to a client with the link's
+    /// name. The word `NAME` stands for all these links.
+    #[derive(Debug, Clone)]
+    pub struct PopulationSpec {
+        pub name: Spanned<String>,
+        pub kind: PopulationKind,
+        pub from: Spanned<String>,
+        pub paths: Spanned<u32>,
+    }
 }
 
 /// The parts of a document that a generator made.
@@ -25,10 +26,13 @@ pub(crate) struct Generated {
     notes: usize,
 }
 
-#[derive(Deserialize)]
-struct Links {
-    link: Vec<Spanned<LinkSpec>>,
+table! {
+    struct Links {
+        link: Vec<Spanned<LinkSpec>>,
+    }
 }
+
+leaves!(PopulationKind);
 
 impl Document {
     /// Makes the populations' links and the worlds of the document's seed. These replace the links
@@ -60,8 +64,9 @@ impl Document {
             let tables = paths.iter().zip(&names);
             let text: String =
                 tables.map(|(path, name)| path.as_link(name, spec.from.get_ref())).collect();
-            let made: Links = toml::from_str(&text).map_err(|error| {
-                self.source.error(place.clone(), format!("the population failed: {error}"))
+            let made: Links = settings::parse(&text).map_err(|mistake| {
+                let message = format!("the population failed: {}", mistake.what);
+                self.source.error(place.clone(), message)
             })?;
             // The generated text has no position in the file, so messages point to the population.
             let placed = |link: Spanned<LinkSpec>| Spanned::new(place.clone(), link.into_inner());

@@ -6,20 +6,20 @@ use super::locate::FileError;
 use super::schema::{Document, FormSpec, SystemSpec};
 use indexmap::IndexMap;
 use results::{Axes, Form, metrics};
-use serde::Deserialize;
+use settings::table;
 use toml::Spanned;
 
-/// `[[primary]]`: one metric of two systems in one cell.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PrimarySpec {
-    pub metric: Spanned<String>,
-    pub system: Spanned<String>,
-    pub baseline: Spanned<String>,
-    /// The cell of the comparison. An axis without a value here has its usual value, or else its
-    /// first.
-    #[serde(default)]
-    pub at: IndexMap<Spanned<String>, Spanned<String>>,
+table! {
+    /// `[[primary]]`: one metric of two systems in one cell.
+    #[derive(Debug, Clone)]
+    pub struct PrimarySpec {
+        pub metric: Spanned<String>,
+        pub system: Spanned<String>,
+        pub baseline: Spanned<String>,
+        /// The cell of the comparison. An axis without a value here has its usual value, or else
+        /// its first.
+        pub at: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
+    }
 }
 
 impl PrimarySpec {

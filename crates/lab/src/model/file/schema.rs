@@ -11,159 +11,140 @@ use super::topology::TopologySpec;
 use super::workload_table::WorkloadTable;
 use crate::model::builtin::BUILTIN;
 use indexmap::IndexMap;
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{MapAccess, SeqAccess, Unexpected, Visitor};
-use serde::{Deserialize, Deserializer};
-use std::fmt::Formatter;
+use serde::Deserialize;
+use settings::{LOST, Mistakes, Node, OneOrMore, Setting, What, leaves, table};
 use std::io::Read;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use toml::Spanned;
+use toml::de::DeValue;
 use units::{Share, Span};
 
-/// A lab file as written: hosts, the links between them, the systems under test, the workload and
-/// the conditions. [`LabFile`](crate::bench::LabFile) is the same after all checks.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Document {
-    pub name: Spanned<String>,
-    #[serde(default)]
-    pub title: String,
-    #[serde(default)]
-    pub question: String,
-    /// The sentence that answers the question, with figures of named cells.
-    pub answer: Option<Spanned<String>>,
-    #[serde(default)]
-    pub hosts: Vec<Spanned<String>>,
-    /// The hosts that are real machines.
-    #[serde(default)]
-    pub host: IndexMap<Spanned<String>, Spanned<HostSpec>>,
-    /// The axes. Every combination of their values is one cell for every system.
-    #[serde(default)]
-    pub axes: IndexMap<String, Spanned<Vec<Spanned<String>>>>,
-    /// The text that replaces an axis value where the axis is filled in.
-    #[serde(default)]
-    pub words: IndexMap<Spanned<String>, Spanned<String>>,
-    /// Usual value of each axis. Cells whose choice does not name the axis have this value.
-    #[serde(default)]
-    pub usual: IndexMap<Spanned<String>, Spanned<String>>,
-    #[serde(default)]
-    pub link: Vec<Spanned<LinkSpec>>,
-    /// Links that a generator makes.
-    #[serde(default)]
-    pub population: Vec<Spanned<PopulationSpec>>,
-    /// An axis of worlds that the seed draws.
-    pub draw: Option<Spanned<DrawSpec>>,
-    /// The network around the link.
-    pub topology: Option<Spanned<TopologySpec>>,
-    /// TCP settings of the hosts in virtual time.
-    pub tcp: Option<Spanned<TcpSpec>>,
-    /// Lateness and stolen CPU time that the lab causes on purpose.
-    pub disturbance: Option<Spanned<DisturbanceSpec>>,
-    pub workload: Spanned<WorkloadTable>,
-    /// Two states of one or both hosts. The states take the place of systems.
-    pub state: Option<Spanned<StateSpec>>,
-    #[serde(default)]
-    pub system: Vec<Spanned<SystemSpec>>,
-    /// Kernel settings of every host, read back after they are set.
-    #[serde(default)]
-    pub sysctl: IndexMap<Spanned<String>, Spanned<String>>,
-    #[serde(default)]
-    pub form: IndexMap<Spanned<String>, FormSpec>,
-    /// A single `[compare]`, or several `[[compare]]`.
-    #[serde(default, deserialize_with = "one_or_more")]
-    pub compare: Vec<CompareSpec>,
-    /// Summaries of one ratio over many paths.
-    #[serde(default)]
-    pub spread: Vec<Spanned<SpreadSpec>>,
-    /// The comparisons that answer the lab's question, named before the run.
-    #[serde(default)]
-    pub primary: Vec<Spanned<PrimarySpec>>,
-    /// Bounds that decide the exit status: `rate_error_percent <= 0.5`.
-    #[serde(default)]
-    pub bounds: Vec<Spanned<String>>,
-    #[serde(default)]
-    pub view: Option<ViewSpec>,
-    #[serde(default)]
-    pub heat: Vec<HeatSpec>,
-    #[serde(default)]
-    pub trace: Vec<TraceSpec>,
-    #[serde(default)]
-    pub reference: Vec<ReferenceSpec>,
-    /// Notes for the reader of the report.
-    #[serde(default)]
-    pub notes: Vec<String>,
-    #[serde(default)]
-    pub seed: u64,
-    /// Whether the workload's steps of a cell follow one another. Set by the binding to the
-    /// workload.
-    #[serde(skip)]
-    pub(crate) keeps_cells: bool,
-    #[serde(skip)]
-    pub(crate) source: Source,
-    #[serde(skip)]
-    pub(crate) generated: Generated,
-    #[serde(skip)]
-    pub(crate) worlds: Worlds,
+table! {
+    /// A lab file as written: hosts, the links between them, the systems under test, the workload
+    /// and the conditions. [`LabFile`](crate::bench::LabFile) is the same after all checks.
+    #[derive(Debug, Clone)]
+    pub struct Document {
+        pub name: Spanned<String>,
+        pub title: String = String::new(),
+        pub question: String = String::new(),
+        /// The sentence that answers the question, with figures of named cells.
+        pub answer: Option<Spanned<String>>,
+        pub hosts: Vec<Spanned<String>> = vec![],
+        /// The hosts that are real machines.
+        pub host: IndexMap<Spanned<String>, Spanned<HostSpec>> = IndexMap::new(),
+        /// The axes. Every combination of their values is one cell for every system.
+        pub axes: IndexMap<String, Spanned<Vec<Spanned<String>>>> = IndexMap::new(),
+        /// The text that replaces an axis value where the axis is filled in.
+        pub words: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
+        /// Usual value of each axis. Cells whose choice does not name the axis have this value.
+        pub usual: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
+        pub link: Vec<Spanned<LinkSpec>> = vec![],
+        /// Links that a generator makes.
+        pub population: Vec<Spanned<PopulationSpec>> = vec![],
+        /// An axis of worlds that the seed draws.
+        pub draw: Option<Spanned<DrawSpec>>,
+        /// The network around the link.
+        pub topology: Option<Spanned<TopologySpec>>,
+        /// TCP settings of the hosts in virtual time.
+        pub tcp: Option<Spanned<TcpSpec>>,
+        /// Lateness and stolen CPU time that the lab causes on purpose.
+        pub disturbance: Option<Spanned<DisturbanceSpec>>,
+        pub workload: Spanned<WorkloadTable>,
+        /// Two states of one or both hosts. The states take the place of systems.
+        pub state: Option<Spanned<StateSpec>>,
+        pub system: Vec<Spanned<SystemSpec>> = vec![],
+        /// Kernel settings of every host, read back after they are set.
+        pub sysctl: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
+        pub form: IndexMap<Spanned<String>, FormSpec> = IndexMap::new(),
+        /// A single `[compare]`, or several `[[compare]]`.
+        pub compare: OneOrMore<CompareSpec> = OneOrMore(vec![]),
+        /// Summaries of one ratio over many paths.
+        pub spread: Vec<Spanned<SpreadSpec>> = vec![],
+        /// The comparisons that answer the lab's question, named before the run.
+        pub primary: Vec<Spanned<PrimarySpec>> = vec![],
+        /// Bounds that decide the exit status: `rate_error_percent <= 0.5`.
+        pub bounds: Vec<Spanned<String>> = vec![],
+        pub view: Option<ViewSpec>,
+        pub heat: Vec<HeatSpec> = vec![],
+        pub trace: Vec<TraceSpec> = vec![],
+        pub reference: Vec<ReferenceSpec> = vec![],
+        /// Notes for the reader of the report.
+        pub notes: Vec<String> = vec![],
+        pub seed: u64 = 0,
+    }
+    beside {
+        /// Whether the workload's steps of a cell follow one another. Set by the binding to the
+        /// workload.
+        pub(crate) keeps_cells: bool,
+        pub(crate) source: Source,
+        pub(crate) generated: Generated,
+        pub(crate) worlds: Worlds,
+    }
 }
 
-/// A link between two hosts. A setting applies to both directions. `forward` (from the first to the
-/// second host of `between`) and `backward` override it for one direction.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LinkSpec {
-    /// The name that the workload's `via` refers to.
-    pub name: Option<Spanned<String>>,
-    #[serde(deserialize_with = "two_hosts")]
-    pub between: Spanned<[Spanned<String>; 2]>,
-    /// Whether the link is a plain cable without an emulator.
-    pub direct: Option<Spanned<bool>>,
-    #[serde(default)]
-    pub mtu: Option<Spanned<u32>>,
-    #[serde(default)]
-    pub forward: DirectionSpec,
-    #[serde(default)]
-    pub backward: DirectionSpec,
-    pub rate: Option<Spanned<String>>,
-    pub trace: Option<Spanned<String>>,
-    /// The round trip. Each direction has half of it.
-    pub rtt: Option<Spanned<String>>,
-    pub delay: Option<Spanned<String>>,
-    pub jitter: Option<Spanned<String>>,
-    pub loss: Option<Spanned<String>>,
-    pub reorder: Option<Spanned<String>>,
-    pub duplicate: Option<Spanned<String>>,
-    pub corrupt: Option<Spanned<String>>,
-    /// May contain `1bdp` and `max(…)`: `droptail:max(1bdp,256KiB)`.
-    pub queue: Option<Spanned<String>>,
-    pub overhead: Option<Spanned<String>>,
-    /// Later rates: `50% at 10s`.
-    pub steps: Option<Spanned<String>>,
-    /// Rate and burst of a policer, which drops faster traffic: `50%,burst=64KiB`.
-    pub policer: Option<Spanned<String>>,
-    /// Interval between batched deliveries: `4ms`.
-    pub aggregate: Option<Spanned<String>>,
-    /// Shortest time between two interrupts of the hosts' network cards: `100us`.
-    pub interrupts: Option<Spanned<String>>,
+table! {
+    /// A link between two hosts. A setting applies to both directions. `forward` (from the first to
+    /// the second host of `between`) and `backward` override it for one direction.
+    #[derive(Debug, Clone)]
+    pub struct LinkSpec {
+        /// The name that the workload's `via` refers to.
+        pub name: Option<Spanned<String>>,
+        pub between: Spanned<TwoHosts>,
+        /// Whether the link is a plain cable without an emulator.
+        pub direct: Option<Spanned<bool>>,
+        pub mtu: Option<Spanned<u32>>,
+        pub forward: DirectionSpec = DirectionSpec::default(),
+        pub backward: DirectionSpec = DirectionSpec::default(),
+        pub rate: Option<Spanned<String>>,
+        pub trace: Option<Spanned<String>>,
+        /// The round trip. Each direction has half of it.
+        pub rtt: Option<Spanned<String>>,
+        pub delay: Option<Spanned<String>>,
+        pub jitter: Option<Spanned<String>>,
+        pub loss: Option<Spanned<String>>,
+        pub reorder: Option<Spanned<String>>,
+        pub duplicate: Option<Spanned<String>>,
+        pub corrupt: Option<Spanned<String>>,
+        /// May contain `1bdp` and `max(…)`: `droptail:max(1bdp,256KiB)`.
+        pub queue: Option<Spanned<String>>,
+        pub overhead: Option<Spanned<String>>,
+        /// Later rates: `50% at 10s`.
+        pub steps: Option<Spanned<String>>,
+        /// Rate and burst of a policer, which drops faster traffic: `50%,burst=64KiB`.
+        pub policer: Option<Spanned<String>>,
+        /// Interval between batched deliveries: `4ms`.
+        pub aggregate: Option<Spanned<String>>,
+        /// Shortest time between two interrupts of the hosts' network cards: `100us`.
+        pub interrupts: Option<Spanned<String>>,
+    }
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DirectionSpec {
-    pub rate: Option<Spanned<String>>,
-    pub trace: Option<Spanned<String>>,
-    pub delay: Option<Spanned<String>>,
-    pub jitter: Option<Spanned<String>>,
-    pub loss: Option<Spanned<String>>,
-    pub reorder: Option<Spanned<String>>,
-    pub duplicate: Option<Spanned<String>>,
-    pub corrupt: Option<Spanned<String>>,
-    pub queue: Option<Spanned<String>>,
-    pub overhead: Option<Spanned<String>>,
-    pub steps: Option<Spanned<String>>,
-    pub policer: Option<Spanned<String>>,
-    pub aggregate: Option<Spanned<String>>,
+table! {
+    #[derive(Debug, Clone, Default)]
+    pub struct DirectionSpec {
+        pub rate: Option<Spanned<String>>,
+        pub trace: Option<Spanned<String>>,
+        pub delay: Option<Spanned<String>>,
+        pub jitter: Option<Spanned<String>>,
+        pub loss: Option<Spanned<String>>,
+        pub reorder: Option<Spanned<String>>,
+        pub duplicate: Option<Spanned<String>>,
+        pub corrupt: Option<Spanned<String>>,
+        pub queue: Option<Spanned<String>>,
+        pub overhead: Option<Spanned<String>>,
+        pub steps: Option<Spanned<String>>,
+        pub policer: Option<Spanned<String>>,
+        pub aggregate: Option<Spanned<String>>,
+    }
 }
+
+/// The hosts at the two ends of a link.
+#[derive(Debug, Clone)]
+pub struct TwoHosts(pub [Spanned<String>; 2]);
+
+leaves!(Pinning, SystemKind, Traffic);
 
 /// The CPUs that the programs of the two hosts run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -234,187 +215,201 @@ pub enum SystemKind {
     Switch,
 }
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SystemSpec {
-    pub name: Spanned<String>,
-    pub kind: SystemKind,
-    /// The congestion control: of the measured connection for `tcp`, of the workload's own
-    /// connection for `external`, of the tunnel for `tunnel`.
-    pub congestion: Option<Spanned<String>>,
-    /// Traffic generator. The default is `perf`.
-    pub traffic: Option<Spanned<Traffic>>,
-    /// Command lines. `{client}` and `{server}` stand for the hosts' addresses, `{port}` for the
-    /// workload's port.
-    pub server: Option<Spanned<String>>,
-    pub client: Option<Spanned<String>>,
-    /// A command that prints the version of these programs. It runs once, before the first step.
-    pub version: Option<Spanned<String>>,
-    /// Programs that the commands start, beside the first words of the commands.
-    #[serde(default)]
-    pub needs: Vec<String>,
-    /// How to install the programs, for the note about a system that is left out.
-    #[serde(default)]
-    pub install: String,
-    /// Files that the commands read, as file name to text. Placeholders are filled in as in
-    /// commands. `{files}` is their folder.
-    #[serde(default)]
-    pub files: IndexMap<Spanned<String>, Spanned<String>>,
-    /// The address in the client's host to which the workload connects instead of the server's
-    /// address.
-    pub connect: Option<Spanned<String>>,
-    /// Connections used each path just before the measurement, and the algorithm remembers the
-    /// path.
-    pub warm: Option<Spanned<bool>>,
-    /// A `warm` system used the path when its rate was this multiple of the measured rate: `4x`.
-    pub warmed_at: Option<Spanned<String>>,
-    /// The sender's first window, in segments, instead of the kernel's ten.
-    pub first_window: Option<Spanned<u32>>,
-    /// In virtual time: the system's own queue at the bottleneck, which replaces the link's.
-    pub queue: Option<Spanned<String>>,
-    /// CAQM's settings of the hosts: `rtt_standard=200us,ends=both`.
-    pub caqm: Option<Spanned<String>>,
-    /// Kernel settings of every host while this system is measured, before those of the file.
-    #[serde(default)]
-    pub sysctl: IndexMap<Spanned<String>, Spanned<String>>,
-    /// Commands that change the hosts before this system is measured, and commands that take the
-    /// changes back.
-    #[serde(default)]
-    pub changes: Vec<ChangeSpec>,
-    /// Whether a run leaves the system out if its programs are not installed, and reports that.
-    #[serde(default)]
-    pub optional: bool,
-    #[serde(default)]
-    pub note: String,
-    /// The system is a state of `[state]`, and its connections use the host's default algorithm.
-    #[serde(skip)]
-    pub(crate) is_state: bool,
+table! {
+    #[derive(Debug, Clone)]
+    pub struct SystemSpec {
+        pub name: Spanned<String>,
+        pub kind: SystemKind,
+        /// The congestion control: of the measured connection for `tcp`, of the workload's own
+        /// connection for `external`, of the tunnel for `tunnel`.
+        pub congestion: Option<Spanned<String>>,
+        /// Traffic generator. The default is `perf`.
+        pub traffic: Option<Spanned<Traffic>>,
+        /// Command lines. `{client}` and `{server}` stand for the hosts' addresses, `{port}` for
+        /// the workload's port.
+        pub server: Option<Spanned<String>>,
+        pub client: Option<Spanned<String>>,
+        /// A command that prints the version of these programs. It runs once, before the first
+        /// step.
+        pub version: Option<Spanned<String>>,
+        /// Programs that the commands start, beside the first words of the commands.
+        pub needs: Vec<String> = vec![],
+        /// How to install the programs, for the note about a system that is left out.
+        pub install: String = String::new(),
+        /// Files that the commands read, as file name to text. Placeholders are filled in as in
+        /// commands. `{files}` is their folder.
+        pub files: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
+        /// The address in the client's host to which the workload connects instead of the server's
+        /// address.
+        pub connect: Option<Spanned<String>>,
+        /// Connections used each path just before the measurement, and the algorithm remembers the
+        /// path.
+        pub warm: Option<Spanned<bool>>,
+        /// A `warm` system used the path when its rate was this multiple of the measured rate:
+        /// `4x`.
+        pub warmed_at: Option<Spanned<String>>,
+        /// The sender's first window, in segments, instead of the kernel's ten.
+        pub first_window: Option<Spanned<u32>>,
+        /// In virtual time: the system's own queue at the bottleneck, which replaces the link's.
+        pub queue: Option<Spanned<String>>,
+        /// CAQM's settings of the hosts: `rtt_standard=200us,ends=both`.
+        pub caqm: Option<Spanned<String>>,
+        /// Kernel settings of every host while this system is measured, before those of the file.
+        pub sysctl: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
+        /// Commands that change the hosts before this system is measured, and commands that take
+        /// the changes back.
+        pub changes: Vec<ChangeSpec> = vec![],
+        /// Whether a run leaves the system out if its programs are not installed, and reports that.
+        pub optional: bool = false,
+        pub note: String = String::new(),
+    }
+    beside {
+        /// The system is a state of `[state]`, and its connections use the host's default
+        /// algorithm.
+        pub(crate) is_state: bool,
+    }
 }
 
-/// Duration and number of repeats: the full form, `quick` for people in a hurry, `smoke` for tests.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FormSpec {
-    #[serde(default = "one")]
-    pub repeats: Spanned<u32>,
-    pub duration: Spanned<Span>,
-    pub omit: Option<Spanned<Span>>,
-    /// Only cells that match one of these filters. Every cell if the list is empty.
-    #[serde(default)]
-    pub cells: Vec<CellFilter>,
-    /// Only these systems. Every system if the list is empty.
-    #[serde(default)]
-    pub systems: Vec<Spanned<String>>,
-    /// The number of drawn worlds that the form measures, from the first on.
-    pub draws: Option<Spanned<u32>>,
+table! {
+    /// Duration and number of repeats: the full form, `quick` for people in a hurry, `smoke` for
+    /// tests.
+    #[derive(Debug, Clone)]
+    pub struct FormSpec {
+        pub repeats: Spanned<u32> = one(),
+        pub duration: Spanned<Span>,
+        pub omit: Option<Spanned<Span>>,
+        /// Only cells that match one of these filters. Every cell if the list is empty.
+        pub cells: Vec<CellFilter> = vec![],
+        /// Only these systems. Every system if the list is empty.
+        pub systems: Vec<Spanned<String>> = vec![],
+        /// The number of drawn worlds that the form measures, from the first on.
+        pub draws: Option<Spanned<u32>>,
+    }
 }
 
 pub type CellFilter = IndexMap<Spanned<String>, Vec<Spanned<String>>>;
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CompareSpec {
-    pub baseline: Spanned<String>,
-    /// The systems to compare with the baseline. All other systems by default.
-    #[serde(default)]
-    pub systems: Vec<Spanned<String>>,
-    pub metrics: Vec<Spanned<String>>,
-    /// The smallest difference that matters in practice.
-    pub threshold: Option<Spanned<Share>>,
-    /// Metrics that state the ideal. The ratios are compared with the ideal's ratio to the
-    /// baseline.
-    #[serde(default)]
-    pub ideal: Vec<Spanned<String>>,
-    /// The required share of the first ideal, where the reference numbers have no smaller ratio.
-    pub of_ideal: Option<Spanned<Share>>,
+table! {
+    #[derive(Debug, Clone)]
+    pub struct CompareSpec {
+        pub baseline: Spanned<String>,
+        /// The systems to compare with the baseline. All other systems by default.
+        pub systems: Vec<Spanned<String>> = vec![],
+        pub metrics: Vec<Spanned<String>>,
+        /// The smallest difference that matters in practice.
+        pub threshold: Option<Spanned<Share>>,
+        /// Metrics that state the ideal. The ratios are compared with the ideal's ratio to the
+        /// baseline.
+        pub ideal: Vec<Spanned<String>> = vec![],
+        /// The required share of the first ideal, where the reference numbers have no smaller
+        /// ratio.
+        pub of_ideal: Option<Spanned<Share>>,
+    }
 }
 
-/// The median, the worst decile and the worst of a ratio over all paths: over the places that a
-/// cell measures at once, or over the cells that differ in `over`.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SpreadSpec {
-    pub metric: Spanned<String>,
-    pub baseline: Spanned<String>,
-    pub systems: Vec<Spanned<String>>,
-    #[serde(default)]
-    pub over: Vec<Spanned<String>>,
+table! {
+    /// The median, the worst decile and the worst of a ratio over all paths: over the places that a
+    /// cell measures at once, or over the cells that differ in `over`.
+    #[derive(Debug, Clone)]
+    pub struct SpreadSpec {
+        pub metric: Spanned<String>,
+        pub baseline: Spanned<String>,
+        pub systems: Vec<Spanned<String>>,
+        pub over: Vec<Spanned<String>> = vec![],
+    }
 }
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ViewSpec {
-    pub metric: Spanned<String>,
-    pub rows: Option<Spanned<String>>,
-    /// The system that the report describes. Its means are compared with the means of `against`.
-    pub system: Option<Spanned<String>>,
-    #[serde(default)]
-    pub against: Vec<Spanned<String>>,
-    /// Axes that vary within each group of cells. The other axes on which a cell has an unusual
-    /// value determine its group.
-    #[serde(default)]
-    pub over: Vec<Spanned<String>>,
-    /// The metrics that a terminal shows next to the main one.
-    #[serde(default)]
-    pub also: Vec<Spanned<String>>,
-    /// The columns of the report that the lab repeats, in its order.
-    #[serde(default)]
-    pub columns: Vec<Spanned<String>>,
-    /// The family of metrics whose parts are drawn as stacked bars.
-    pub parts: Option<Spanned<String>>,
-    /// The number of repeats that are shown one by one, with their mean, as in the repeated report.
-    #[serde(default)]
-    pub rounds: u32,
-    /// The cells that a terminal shows. All cells by default.
-    #[serde(default)]
-    pub at: CellFilter,
+table! {
+    #[derive(Debug, Clone)]
+    pub struct ViewSpec {
+        pub metric: Spanned<String>,
+        pub rows: Option<Spanned<String>>,
+        /// The system that the report describes. Its means are compared with the means of
+        /// `against`.
+        pub system: Option<Spanned<String>>,
+        pub against: Vec<Spanned<String>> = vec![],
+        /// Axes that vary within each group of cells. The other axes on which a cell has an unusual
+        /// value determine its group.
+        pub over: Vec<Spanned<String>> = vec![],
+        /// The metrics that a terminal shows next to the main one.
+        pub also: Vec<Spanned<String>> = vec![],
+        /// The columns of the report that the lab repeats, in its order.
+        pub columns: Vec<Spanned<String>> = vec![],
+        /// The family of metrics whose parts are drawn as stacked bars.
+        pub parts: Option<Spanned<String>>,
+        /// The number of repeats that are shown one by one, with their mean, as in the repeated
+        /// report.
+        pub rounds: u32 = 0,
+        /// The cells that a terminal shows. All cells by default.
+        pub at: CellFilter = CellFilter::new(),
+    }
 }
 
-/// Cells whose curves are kept: windows, rates, round trips and the queue over time.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TraceSpec {
-    pub at: CellFilter,
-    /// All systems if the list is empty.
-    #[serde(default)]
-    pub systems: Vec<Spanned<String>>,
+table! {
+    /// Cells whose curves are kept: windows, rates, round trips and the queue over time.
+    #[derive(Debug, Clone)]
+    pub struct TraceSpec {
+        pub at: CellFilter,
+        /// All systems if the list is empty.
+        pub systems: Vec<Spanned<String>> = vec![],
+    }
 }
 
-/// Heat maps: a metric over two axes, with one map for each system.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HeatSpec {
-    pub metrics: Vec<Spanned<String>>,
-    pub x: Spanned<String>,
-    pub y: Spanned<String>,
-    /// Only cells that match this filter.
-    #[serde(default)]
-    pub at: CellFilter,
+table! {
+    /// Heat maps: a metric over two axes, with one map for each system.
+    #[derive(Debug, Clone)]
+    pub struct HeatSpec {
+        pub metrics: Vec<Spanned<String>>,
+        pub x: Spanned<String>,
+        pub y: Spanned<String>,
+        /// Only cells that match this filter.
+        pub at: CellFilter = CellFilter::new(),
+    }
 }
 
-/// Results that other people measured under the same conditions.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ReferenceSpec {
-    pub system: String,
-    /// The systems of this lab that the results are shown with. By default the system of the same
-    /// name.
-    #[serde(default)]
-    pub systems: Vec<Spanned<String>>,
-    #[serde(default)]
-    pub axes: IndexMap<Spanned<String>, Spanned<String>>,
-    pub metrics: IndexMap<Spanned<String>, f64>,
-    #[serde(default)]
-    pub source: String,
+table! {
+    /// Results that other people measured under the same conditions.
+    #[derive(Debug, Clone)]
+    pub struct ReferenceSpec {
+        pub system: String,
+        /// The systems of this lab that the results are shown with. By default the system of the
+        /// same name.
+        pub systems: Vec<Spanned<String>> = vec![],
+        pub axes: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
+        pub metrics: IndexMap<Spanned<String>, f64>,
+        pub source: String = String::new(),
+    }
 }
 
 impl Document {
-    /// Parses the TOML. Messages use `file` as the name of the file.
-    pub(crate) fn parse(file: &str, text: &str) -> Result<Self, FileError> {
-        let source = Source::new(file, text);
-        let mut document: Self = toml::from_str(text).map_err(|error| source.malformed(&error))?;
+    /// Reads the TOML, with stand-ins for values that cannot be read. Messages use `file` as the
+    /// name of the file.
+    pub(crate) fn parse(file: &str, text: &str) -> Result<(Self, Mistakes), FileError> {
+        let mut source = Source::new(file, text);
+        let (document, mut mistakes) = settings::read::<Self>(text);
+        let Some(mut document) = document else {
+            source.collect(mistakes);
+            source.finish(Ok(()))?;
+            return Err(source.error(0..0, "this is no lab file"));
+        };
+        document.doubt_mentions_of_lost_values(text, &mut mistakes);
         document.source = source;
-        Ok(document)
+        Ok((document, mistakes))
+    }
+
+    /// Marks the lines that mention an axis whose values are not all known.
+    fn doubt_mentions_of_lost_values(&self, text: &str, mistakes: &mut Mistakes) {
+        let is_lost = |value: &Spanned<String>| {
+            let text = value.get_ref().as_str();
+            text == LOST || self.words.get(text).is_some_and(|word| word.get_ref() == LOST)
+        };
+        let lost = self.axes.iter().filter(|(_, values)| values.get_ref().iter().any(is_lost));
+        for (axis, _) in lost {
+            let mention = if axis == LOST { "{".to_owned() } else { format!("{{{axis}}}") };
+            for (place, _) in text.match_indices(&mention) {
+                mistakes.doubt(&(place..place + 1));
+            }
+        }
     }
 
     /// Adds the forms that a file leaves out, made from its full form, if they fit the workload.
@@ -568,9 +563,32 @@ impl SystemSpec {
     }
 }
 
-impl<'de> Deserialize<'de> for NumberOrText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(NumberOrTextVisitor)
+impl Setting for TwoHosts {
+    fn read(node: Node<'_>, mistakes: &mut Mistakes) -> Option<Self> {
+        let hosts: Vec<Spanned<String>> = Setting::read(node, mistakes)?;
+        hosts.try_into().map(Self).ok().or_else(|| {
+            let reason = "a link is `between` two hosts".to_owned();
+            mistakes.add(node.span(), What::Refused(reason));
+            Self::stand_in(&node.span(), mistakes)
+        })
+    }
+
+    fn stand_in(place: &Range<usize>, mistakes: &mut Mistakes) -> Option<Self> {
+        let host = Spanned::<String>::stand_in(place, mistakes)?;
+        Some(Self([host.clone(), host]))
+    }
+}
+
+impl Setting for NumberOrText {
+    fn read(node: Node<'_>, mistakes: &mut Mistakes) -> Option<Self> {
+        match node.get_ref() {
+            DeValue::String(text) => Some(Self::Text(text.clone().into_owned())),
+            _ => u32::read(node, mistakes).map(Self::Number),
+        }
+    }
+
+    fn stand_in(place: &Range<usize>, mistakes: &mut Mistakes) -> Option<Self> {
+        String::stand_in(place, mistakes).map(Self::Text)
     }
 }
 
@@ -583,68 +601,8 @@ impl NumberOrText {
     }
 }
 
-struct NumberOrTextVisitor;
-
-impl Visitor<'_> for NumberOrTextVisitor {
-    type Value = NumberOrText;
-
-    fn expecting(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        f.write_str("u32")
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<NumberOrText, E> {
-        u32::try_from(number)
-            .map(NumberOrText::Number)
-            .map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
-    }
-
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<NumberOrText, E> {
-        Ok(NumberOrText::Text(text.to_owned()))
-    }
-}
-
 fn one() -> Spanned<u32> {
     Spanned::new(0..0, 1)
-}
-
-/// Accepts one table or an array of tables and keeps the messages of each. An untagged enum would
-/// report only that no variant fits.
-fn one_or_more<'de, D>(deserializer: D) -> Result<Vec<CompareSpec>, D::Error>
-where
-    D: Deserializer<'de>,
-{
-    struct Tables;
-
-    impl<'de> Visitor<'de> for Tables {
-        type Value = Vec<CompareSpec>;
-
-        fn expecting(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-            f.write_str("a table")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Vec<CompareSpec>, A::Error> {
-            CompareSpec::deserialize(MapAccessDeserializer::new(map)).map(|one| vec![one])
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, tables: A) -> Result<Vec<CompareSpec>, A::Error> {
-            Vec::deserialize(SeqAccessDeserializer::new(tables))
-        }
-    }
-
-    deserializer.deserialize_any(Tables)
-}
-
-/// Accepts exactly two hosts. An array type alone would accept the first two of three elements.
-fn two_hosts<'de, D>(deserializer: D) -> Result<Spanned<[Spanned<String>; 2]>, D::Error>
-where
-    D: Deserializer<'de>,
-{
-    let hosts = Spanned::<Vec<Spanned<String>>>::deserialize(deserializer)?;
-    let place = hosts.span();
-    match <[Spanned<String>; 2]>::try_from(hosts.into_inner()) {
-        Ok(two) => Ok(Spanned::new(place, two)),
-        Err(_) => Err(serde::de::Error::custom("a link is `between` two hosts")),
-    }
 }
 
 const LONGEST: u64 = 1 << 20;

@@ -7,46 +7,42 @@ use super::schema::{Document, SystemKind, SystemSpec};
 use super::words::{open_quote, words};
 use indexmap::IndexMap;
 use results::Axes;
-use serde::Deserialize;
+use settings::table;
 use toml::Spanned;
 
-/// Two states of one or both hosts. Each state is a system of the lab.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StateSpec {
-    /// The host that has the state: `client`, `server` or `both`, the default.
-    pub end: Option<Spanned<String>>,
-    /// The number of places that are measured one after another before the state changes.
-    pub places: Option<Spanned<u32>>,
-    #[serde(default)]
-    pub before: SideSpec,
-    #[serde(default)]
-    pub after: SideSpec,
+table! {
+    /// Two states of one or both hosts. Each state is a system of the lab.
+    #[derive(Debug, Clone)]
+    pub struct StateSpec {
+        /// The host that has the state: `client`, `server` or `both`, the default.
+        pub end: Option<Spanned<String>>,
+        /// The number of places that are measured one after another before the state changes.
+        pub places: Option<Spanned<u32>>,
+        pub before: SideSpec = SideSpec::default(),
+        pub after: SideSpec = SideSpec::default(),
+    }
 }
 
-/// A state. A state without keys is the machine as it is.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SideSpec {
-    /// Kernel settings of the host.
-    #[serde(default)]
-    pub sysctl: IndexMap<Spanned<String>, Spanned<String>>,
-    /// Features of the host's interfaces, with ethtool's names: `tso = "off"`.
-    #[serde(default)]
-    pub offload: IndexMap<Spanned<String>, Spanned<String>>,
-    /// Weir's algorithms to load into the kernel, where no connection uses them.
-    #[serde(default)]
-    pub load: Vec<Spanned<String>>,
-    /// The algorithm of the host's connections.
-    pub congestion: Option<Spanned<String>>,
-    /// A command that makes the state, and the command that removes it again.
-    pub command: Option<Spanned<String>>,
-    pub undo: Option<Spanned<String>>,
-    /// Where `command` and `undo` run: `machine`, the default, or `host`.
-    pub run_in: Option<Spanned<String>>,
-    /// A text for the report.
-    #[serde(default)]
-    pub note: String,
+table! {
+    /// A state. A state without keys is the machine as it is.
+    #[derive(Debug, Clone, Default)]
+    pub struct SideSpec {
+        /// Kernel settings of the host.
+        pub sysctl: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
+        /// Features of the host's interfaces, with ethtool's names: `tso = "off"`.
+        pub offload: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
+        /// Weir's algorithms to load into the kernel, where no connection uses them.
+        pub load: Vec<Spanned<String>> = vec![],
+        /// The algorithm of the host's connections.
+        pub congestion: Option<Spanned<String>>,
+        /// A command that makes the state, and the command that removes it again.
+        pub command: Option<Spanned<String>>,
+        pub undo: Option<Spanned<String>>,
+        /// Where `command` and `undo` run: `machine`, the default, or `host`.
+        pub run_in: Option<Spanned<String>>,
+        /// A text for the report.
+        pub note: String = String::new(),
+    }
 }
 
 /// The hosts of a workload that have a state.

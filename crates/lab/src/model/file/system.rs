@@ -76,27 +76,15 @@ fn set(hosts: &mut CaqmHosts, key: &str, value: &str) -> Result<(), String> {
         let size: Bytes = value.parse().map_err(|error| format!("{key}: {error}"))?;
         u32::try_from(size.count()).map_err(|_| format!("`{key}={value}` is too large"))
     };
-    let settings: &mut CaqmSettings = &mut hosts.settings;
     match key {
-        "alpha" => settings.alpha = number()?,
-        "alpha_root" => settings.alpha_root = number()?,
-        "beta" => settings.beta = bytes()?,
-        "min_cwnd" => settings.min_cwnd = number()?,
-        "max_cwnd" => settings.max_cwnd = number()?,
-        "mtu_unit" => settings.mtu_unit = bytes()?,
-        "data_hint_unit" => settings.data_hint_unit = bytes()?,
-        "ack_hint_unit" => settings.ack_hint_unit = bytes()?,
         "rtt_standard" => {
             let span: Span = value.parse().map_err(|error| format!("{key}: {error}"))?;
-            settings.set_rtt_standard(span);
+            hosts.settings.set_rtt_standard(span);
         }
-        "theta" => settings.theta = number()?,
         "loss" => {
-            settings.loss_as_reference = match value {
-                "announced" => 0,
-                "reference" => 1,
-                _ => return Err(format!("`loss={value}`: it is announced or reference")),
-            }
+            let law = CaqmSettings::LOSS_LAWS.iter().position(|law| *law == value);
+            let law = law.ok_or_else(|| format!("`loss={value}`: it is announced or reference"))?;
+            hosts.settings.loss_as_reference = law as u32;
         }
         "cc_type" => hosts.kind = u8::try_from(number()?).unwrap_or(u8::MAX),
         "tpid" => {
@@ -123,32 +111,24 @@ fn set(hosts: &mut CaqmHosts, key: &str, value: &str) -> Result<(), String> {
             }
         }
         other => {
-            let hint = nearest(other, SETTINGS);
-            let known = SETTINGS.join(", ");
-            return Err(format!("CAQM has no setting `{other}`{hint}; there are {known}"));
+            let known = hosts.settings.parameters().map(|parameter| parameter.name);
+            let Some(parameter) = hosts.settings.parameter_mut(other) else {
+                let known: Vec<&str> = known.into_iter().chain(OF_HOSTS).collect();
+                let hint = nearest(other, known.iter().copied());
+                let known = known.join(", ");
+                return Err(format!("CAQM has no setting `{other}`{hint}; there are {known}"));
+            };
+            *parameter = if SIZES.contains(&other) { bytes()? } else { number()? };
         }
     }
     Ok(())
 }
 
 const ENDS: [&str; 4] = ["both", "client", "server", "none"];
-const SETTINGS: [&str; 15] = [
-    "alpha",
-    "alpha_root",
-    "beta",
-    "min_cwnd",
-    "max_cwnd",
-    "mtu_unit",
-    "data_hint_unit",
-    "ack_hint_unit",
-    "rtt_standard",
-    "theta",
-    "loss",
-    "cc_type",
-    "tpid",
-    "ends",
-    "path",
-];
+/// Parameters that are a number of bytes.
+const SIZES: [&str; 4] = ["beta", "mtu_unit", "data_hint_unit", "ack_hint_unit"];
+/// Settings beside the parameters of [`CaqmSettings`].
+const OF_HOSTS: [&str; 5] = ["loss", "cc_type", "tpid", "ends", "path"];
 
 #[cfg(test)]
 mod tests {

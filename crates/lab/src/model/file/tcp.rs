@@ -4,33 +4,34 @@ use super::LinkSettings;
 use super::locate::{FileError, nearest};
 use super::schema::{Document, NumberOrText};
 use results::Axes;
-use serde::Deserialize;
+use settings::table;
 use sim::{ReceiveWindow, TcpConfig};
 use toml::Spanned;
 use units::{Bytes, Span};
 
-/// `[tcp]`. The defaults are those of Linux, with buffers that do not limit the flow.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TcpSpec {
-    /// In segments.
-    pub initial_window: Option<Spanned<NumberOrText>>,
-    /// The longest wait for a second segment, or `none`.
-    pub delayed_ack: Option<Spanned<String>>,
-    /// The receiver acknowledges together all segments that arrive within this time, or `none`.
-    pub coalesce: Option<Spanned<String>>,
-    /// Maximum size of a paced burst, as the time in which the rate carries it.
-    pub burst: Option<Spanned<String>>,
-    /// Maximum size of a burst, whatever the rate.
-    pub burst_max: Option<Spanned<String>>,
-    /// Segmentation offload: `on` or `off`.
-    pub offload: Option<Spanned<String>>,
-    /// Whether algorithms without a pacing rate of their own are paced: `on` or `off`.
-    pub pacing: Option<Spanned<String>>,
-    /// `auto`, or a size.
-    pub receive_window: Option<Spanned<String>>,
-    /// `none`, or a size.
-    pub send_buffer: Option<Spanned<String>>,
+table! {
+    /// `[tcp]`. The defaults are those of Linux, with buffers that do not limit the flow.
+    #[derive(Debug, Clone, Default)]
+    pub struct TcpSpec {
+        /// In segments.
+        pub initial_window: Option<Spanned<NumberOrText>>,
+        /// The longest wait for a second segment, or `none`.
+        pub delayed_ack: Option<Spanned<String>>,
+        /// The receiver acknowledges together all segments that arrive within this time, or `none`.
+        pub coalesce: Option<Spanned<String>>,
+        /// Maximum size of a paced burst, as the time in which the rate carries it.
+        pub burst: Option<Spanned<String>>,
+        /// Maximum size of a burst, whatever the rate.
+        pub burst_max: Option<Spanned<String>>,
+        /// Segmentation offload: `on` or `off`.
+        pub offload: Option<Spanned<String>>,
+        /// Whether algorithms without a pacing rate of their own are paced: `on` or `off`.
+        pub pacing: Option<Spanned<String>>,
+        /// `auto`, or a size.
+        pub receive_window: Option<Spanned<String>>,
+        /// `none`, or a size.
+        pub send_buffer: Option<Spanned<String>>,
+    }
 }
 
 impl TcpSpec {

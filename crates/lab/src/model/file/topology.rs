@@ -4,24 +4,25 @@ use super::locate::{FileError, nearest};
 use super::schema::{Document, NumberOrText};
 use link::Capacity;
 use results::Axes;
-use serde::Deserialize;
+use settings::table;
 use toml::Spanned;
 use units::{Rate, Span};
 
-/// `[topology]`. The lab's link is its bottleneck, or each of its bottlenecks.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TopologySpec {
-    pub shape: Option<Spanned<String>>,
-    /// Round-trip times, assigned to the flows round-robin: `20ms,200ms`, or multiples of the
-    /// link's: `1:10`.
-    pub rtts: Option<Spanned<String>>,
-    /// Number of bottlenecks in a row.
-    pub hops: Option<Spanned<NumberOrText>>,
-    /// Ports of each switch in the tree.
-    pub ports: Option<Spanned<NumberOrText>>,
-    /// Rate of the hosts' access links.
-    pub access: Option<Spanned<String>>,
+table! {
+    /// `[topology]`. The lab's link is its bottleneck, or each of its bottlenecks.
+    #[derive(Debug, Clone, Default)]
+    pub struct TopologySpec {
+        pub shape: Option<Spanned<String>>,
+        /// Round-trip times, assigned to the flows round-robin: `20ms,200ms`, or multiples of the
+        /// link's: `1:10`.
+        pub rtts: Option<Spanned<String>>,
+        /// Number of bottlenecks in a row.
+        pub hops: Option<Spanned<NumberOrText>>,
+        /// Ports of each switch in the tree.
+        pub ports: Option<Spanned<NumberOrText>>,
+        /// Rate of the hosts' access links.
+        pub access: Option<Spanned<String>>,
+    }
 }
 
 /// The network of one cell.

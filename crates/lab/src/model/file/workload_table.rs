@@ -4,11 +4,12 @@ use super::locate::FileError;
 use super::schema::{Document, Pinning};
 use indexmap::IndexMap;
 use results::Axes;
-use serde::de::{IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor};
-use serde::{Deserialize, Deserializer};
-use std::fmt::Formatter;
+use serde::Deserialize;
+use serde::de::Unexpected;
+use settings::{Mistakes, Node, Table, leaves, table};
 use std::ops::{Range, RangeInclusive};
 use toml::Spanned;
+use toml::de::DeValue;
 use units::Span;
 
 #[derive(Debug, Clone)]
@@ -23,22 +24,24 @@ pub struct WorkloadTable {
     pub(crate) settings: IndexMap<String, Setting>,
 }
 
-/// A figure in the output of a command, by a JSON pointer or a pattern.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FigureSpec {
-    /// JSON pointer to the figure (RFC 6901): `/end/sum_received/bits_per_second`.
-    pub json: Option<Spanned<String>>,
-    /// The text around the figure, with `(number)` in the figure's place: `Requests/sec: (number)`.
-    pub pattern: Option<Spanned<String>>,
-    #[serde(default)]
-    pub unit: String,
-    /// Whether more or less is better; more unless the file says otherwise.
-    #[serde(default)]
-    pub better: Better,
-    /// The figure is a delay from the clock of one host to the clock of the other host.
-    pub one_way: Option<Spanned<OneWay>>,
+table! {
+    /// A figure in the output of a command, by a JSON pointer or a pattern.
+    #[derive(Debug, Clone)]
+    pub struct FigureSpec {
+        /// JSON pointer to the figure (RFC 6901): `/end/sum_received/bits_per_second`.
+        pub json: Option<Spanned<String>>,
+        /// The text around the figure, with `(number)` in the figure's place: `Requests/sec:
+        /// (number)`.
+        pub pattern: Option<Spanned<String>>,
+        pub unit: String = String::new(),
+        /// Whether more or less is better; more unless the file says otherwise.
+        pub better: Better = Better::default(),
+        /// The figure is a delay from the clock of one host to the clock of the other host.
+        pub one_way: Option<Spanned<OneWay>>,
+    }
 }
+
+leaves!(Better, OneWay);
 
 /// The direction of a delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -178,86 +181,30 @@ impl Document {
     }
 }
 
-impl<'de> Deserialize<'de> for WorkloadTable {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(TableVisitor)
+impl settings::Setting for WorkloadTable {
+    fn read(node: Node<'_>, mistakes: &mut Mistakes) -> Option<Self> {
+        let mut table = Table::open(node, &["kind", "pin", "omit", "metrics"], false, mistakes)?;
+        let settings = table.others().map(|(key, node)| {
+            let value = Spanned::new(node.span(), Value::of(node.get_ref()));
+            let name = key.span();
+            (key.into_inner(), Setting { name, value })
+        });
+        Some(Self {
+            settings: settings.collect(),
+            kind: table.take("kind", None)?,
+            pin: table.take("pin", Some(Pinning::default))?,
+            omit: table.take("omit", None)?,
+            metrics: table.take("metrics", Some(IndexMap::new))?,
+        })
     }
 }
 
-struct TableVisitor;
-
-impl<'de> Visitor<'de> for TableVisitor {
-    type Value = WorkloadTable;
-
-    fn expecting(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a table")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WorkloadTable, A::Error> {
-        let (mut kind, mut pin, mut omit) = (None, Pinning::default(), None);
-        let mut metrics = IndexMap::new();
-        let mut settings = IndexMap::new();
-        while let Some(key) = map.next_key::<Spanned<String>>()? {
-            match key.get_ref().as_str() {
-                "kind" => kind = Some(map.next_value()?),
-                "pin" => pin = map.next_value()?,
-                "omit" => omit = Some(map.next_value()?),
-                "metrics" => metrics = map.next_value()?,
-                _ => {
-                    let setting = Setting { name: key.span(), value: map.next_value()? };
-                    settings.insert(key.into_inner(), setting);
-                }
-            }
+impl Value {
+    fn of(value: &DeValue<'_>) -> Self {
+        match (value, settings::found(value)) {
+            (DeValue::String(text), _) => Self::Text(text.clone().into_owned()),
+            (_, Unexpected::Signed(number)) => Self::Number(number),
+            (_, found) => Self::Other(found.to_string()),
         }
-        let kind = kind.ok_or_else(|| serde::de::Error::missing_field("kind"))?;
-        Ok(WorkloadTable { kind, pin, omit, metrics, settings })
-    }
-}
-
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ValueVisitor)
-    }
-}
-
-struct ValueVisitor;
-
-impl ValueVisitor {
-    fn other<E>(found: Unexpected<'_>) -> Result<Value, E> {
-        Ok(Value::Other(found.to_string()))
-    }
-}
-
-impl<'de> Visitor<'de> for ValueVisitor {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
-        Ok(Value::Number(number))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-        Ok(Value::Text(text.to_owned()))
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Self::other(Unexpected::Bool(value))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Self::other(Unexpected::Float(value))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-        while seq.next_element::<IgnoredAny>()?.is_some() {}
-        Self::other(Unexpected::Seq)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Self::other(Unexpected::Map)
     }
 }

@@ -3,7 +3,7 @@ use crate::log::LogFormat;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
-use tunnel::config::{ConfigError, File, Located, MetricsAddress, OneOrMore};
+use tunnel::config::{ConfigError, File, Leaf, Located, MetricsAddress, OneOrMore};
 use tunnel::congestion::Congestion;
 use tunnel::transport::Carrier;
 use units::{Bytes, Span};
@@ -103,12 +103,12 @@ macro_rules! fill {
         let lists = (!settings.crl_file.is_empty()).then_some(OneOrMore(settings.crl_file));
         table.crl_file = from_flag("--crl-file", lists);
         table.carrier = from_flag("--carrier", settings.carrier);
-        table.congestion = from_flag("--congestion", settings.congestion);
+        table.congestion = from_flag("--congestion", settings.congestion.map(Leaf));
         table.memory = from_flag("--memory", settings.memory);
         table.keepalive = from_flag("--keepalive", settings.keepalive);
         table.dial_timeout = from_flag("--dial-timeout", settings.dial_timeout);
         table.endpoints = from_flag("--endpoints", settings.endpoints);
-        table.metrics_on = from_flag("--metrics-on", settings.metrics_on);
+        table.metrics_on = from_flag("--metrics-on", settings.metrics_on.map(Leaf));
         table.status_socket = from_flag("--status-socket", settings.status_socket);
         table.unconfined = from_flag("--unconfined", settings.unconfined.then_some(true));
         table
