@@ -3,6 +3,7 @@
 mod connections;
 mod counters;
 mod drops;
+mod ended;
 mod facts;
 mod focus;
 mod observer;

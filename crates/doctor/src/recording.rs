@@ -98,9 +98,9 @@ pub struct Period {
     pub attempt: Option<Attempt>,
 }
 
-/// Connections that opened and ended within half of the observation. They were in a single sample,
-/// or lasted at most [`ShortLived::ROUND_TRIPS`]. More may have opened and ended between two
-/// samples.
+/// Connections that opened and ended within half of the observation. They were in at most a single
+/// sample, or lasted at most [`ShortLived::ROUND_TRIPS`]. On a busy machine more may have opened
+/// and ended between two samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ShortLived {

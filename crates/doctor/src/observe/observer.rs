@@ -77,6 +77,9 @@ impl Observer {
             drops_before: None,
         };
         observer.drops_before = observer.read_drops();
+        if observer.tree.is_here() {
+            observer.sockets.count_ended(&mut observer.unseen);
+        }
         observer.watched.begin(&observer.tree, &observer.plan.focus);
         observer.pace.spend(clock::own_thread_cpu_time() - observer.cpu_before);
         observer.sample();
@@ -107,6 +110,7 @@ impl Observer {
         let lists = self.pace.lists(sample.at);
         if self.tree.is_here() {
             let (focus, place) = (&self.plan.focus, self.samples.len());
+            self.sockets.read_ended(focus);
             match lists {
                 true => {
                     if place > 0 {
@@ -157,7 +161,7 @@ impl Observer {
         inodes.extend(waiting.filter_map(|one| self.sockets.listener_inode(&one.local)));
         let holders = self.watched.holders(&self.tree, &inodes, &mut self.unseen);
         let of = |inode: Option<u32>| inode.and_then(|inode| holders.get(&inode)).cloned();
-        let mut peers = BTreeSet::new();
+        let mut peers = self.sockets.ended_hosts();
         self.sockets.finish(&kept, &mut self.samples);
         for connection in self.samples.iter_mut().flat_map(|sample| &mut sample.connections) {
             peers.insert(connection.remote.ip());

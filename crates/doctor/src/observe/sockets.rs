@@ -3,13 +3,14 @@
 //! sockets one by one, and record them.
 
 use super::connections::{add, connection, has_data, state_name};
+use super::ended::Ended;
 use super::focus::Focus;
 use super::processes::Watched;
 use crate::recording::{Listener, RemotePorts, Sample, ShortLived, TCP_CONNECTIONS, Unseen};
 use probe::tcp::{Diag, Ends, Filter, Queues, RawSocket, TcpInfo, TcpSocket, TcpState, Timer};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use units::{Bytes, Span};
 
 #[derive(Debug)]
@@ -31,6 +32,7 @@ pub(super) struct Sockets {
     listener_inodes: BTreeMap<SocketAddr, u32>,
     /// Connections outside the focus, to the hosts of connections in focus.
     beside: HashSet<u64>,
+    ended: Ended,
 }
 
 /// The bytes of a connection until now.
@@ -48,6 +50,8 @@ struct Track {
     seen_at: Span,
     /// Only of a connection that opened during the observation.
     min_rtt: Span,
+    /// Whether the connection was brief, if the kernel announced its end.
+    ended_brief: Option<bool>,
 }
 
 /// The kernel's messages of one listing.
@@ -73,7 +77,47 @@ impl Sockets {
             busiest_remote: None,
             listener_inodes: BTreeMap::new(),
             beside: HashSet::new(),
+            ended: Ended::default(),
         }
+    }
+
+    /// Starts to count connections that end between two listings.
+    pub(super) fn count_ended(&mut self, unseen: &mut BTreeSet<Unseen>) {
+        self.ended = Ended::begin(unseen);
+    }
+
+    /// Reads which connections have ended since the last call. Sockets without a process have no
+    /// inode: a connection belongs to the process in focus if its far end, or its local port, is
+    /// that of another connection of the process.
+    pub(super) fn read_ended(&mut self, focus: &Focus) {
+        let of_process: HashSet<SocketAddr> = match focus {
+            Focus::Process(_) => self.own_tracks().flat_map(|(_, track)| track.ends()).collect(),
+            _ => HashSet::new(),
+        };
+        let is_asked = |socket: &RawSocket<'_>| match focus {
+            Focus::Process(_) => {
+                of_process.contains(&socket.remote()) || of_process.contains(&socket.local())
+            }
+            _ => is_at(focus, socket),
+        };
+        let (tracks, is_begun) = (&mut self.tracks, self.listings > 0);
+        self.ended.read(|socket, is_brief| match tracks.get_mut(&socket.cookie()) {
+            Some(track) => {
+                track.ended_brief = Some(is_brief);
+                track.last = track.last.max(moved(socket));
+                false
+            }
+            None => is_begun && is_brief && is_asked(socket),
+        });
+    }
+
+    /// Returns the far ends of connections that no listing had.
+    pub(super) fn ended_hosts(&self) -> BTreeSet<IpAddr> {
+        self.ended.hosts()
+    }
+
+    fn own_tracks(&self) -> impl Iterator<Item = (&u64, &Track)> {
+        self.tracks.iter().filter(|(cookie, _)| !self.beside.contains(cookie))
     }
 
     /// Lists all sockets. `place`: the index of the sample in the period.
@@ -160,6 +204,9 @@ impl Sockets {
     pub(super) fn look(&mut self, sample: &mut Sample, unseen: &mut BTreeSet<Unseen>) {
         for cookie in &self.chosen {
             let Some(track) = self.tracks.get_mut(cookie) else { continue };
+            if track.ended_brief.is_some() {
+                continue;
+            }
             let looked = self.diag.one(track.ends, |socket| {
                 track.note(&socket);
                 sample.connections.extend(TcpSocket::of(socket).and_then(connection));
@@ -224,6 +271,7 @@ impl Sockets {
             opened_at: at,
             seen_at: at,
             min_rtt: Span::ZERO,
+            ended_brief: None,
         });
         track.listing = self.listings;
         track.seen_at = at;
@@ -264,11 +312,11 @@ impl Sockets {
     }
 
     /// Returns the connections that opened and ended within half of the listings and within few
-    /// round trips.
+    /// round trips, and those that ended before a listing saw them.
     pub(super) fn short_lived(&self) -> ShortLived {
-        let asked = self.tracks.iter().filter(|(cookie, _)| !self.beside.contains(cookie));
-        let short = asked.map(|(_, track)| track).filter(|track| track.is_short(self.listings));
-        short.fold(ShortLived::default(), |sum, track| ShortLived {
+        let tracks = self.own_tracks().map(|(_, track)| track);
+        let short = tracks.filter(|track| track.is_short(self.listings));
+        short.fold(self.ended.short(), |sum, track| ShortLived {
             connections: sum.connections + 1,
             bytes: sum.bytes + Bytes::new(track.last),
         })
@@ -313,7 +361,16 @@ impl Track {
     fn is_short(&self, listings: u32) -> bool {
         let seen = self.listing - self.opened + 1;
         let is_brief = self.seen_at - self.opened_at <= self.min_rtt * ShortLived::ROUND_TRIPS;
-        self.opened > 1 && self.listing < listings && seen * 2 <= listings && is_brief
+        let has_ended = self.listing < listings || self.ended_brief.is_some();
+        self.opened > 1
+            && has_ended
+            && seen * 2 <= listings
+            && is_brief
+            && self.ended_brief != Some(false)
+    }
+
+    fn ends(&self) -> [SocketAddr; 2] {
+        [self.ends.local, self.ends.remote]
     }
 
     fn note(&mut self, socket: &RawSocket<'_>) {
@@ -382,8 +439,16 @@ fn listener(socket: &RawSocket<'_>) -> Option<(Listener, u32)> {
 
 fn matches(focus: &Focus, watched: &Watched, socket: &RawSocket<'_>) -> bool {
     match focus {
-        Focus::All => true,
         Focus::Process(_) => watched.has_socket(socket.inode()),
+        _ => is_at(focus, socket),
+    }
+}
+
+/// Whether an address of the connection is in focus.
+fn is_at(focus: &Focus, socket: &RawSocket<'_>) -> bool {
+    match focus {
+        Focus::All => true,
+        Focus::Process(_) => false,
         Focus::Port(port) => socket.local().port() == *port || socket.remote().port() == *port,
         Focus::Address(address) => {
             let address = address.to_canonical();
@@ -402,8 +467,9 @@ const STATES: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
 
     /// A transfer between two listings, on one of many connections.
     #[test]
@@ -450,6 +516,7 @@ mod tests {
                 opened_at: at(opened),
                 seen_at: at(listing),
                 min_rtt: Span::from_millis(rtt),
+                ended_brief: None,
             };
             track.is_short(20)
         };
@@ -458,6 +525,33 @@ mod tests {
         assert!(!is_short(1, 4, 400) && !is_short(18, 20, 400) && !is_short(3, 17, 400));
         // A connection of many round trips is short only if a single listing saw it.
         assert!(is_short(4, 4, 1) && is_short(4, 5, 20) && !is_short(4, 9, 20));
+    }
+
+    #[test]
+    fn connections_that_end_between_two_listings_are_short_lived() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let focus = Focus::Port(address.port());
+        let mut unseen = BTreeSet::new();
+        let mut sockets = Sockets::new(4);
+        sockets.count_ended(&mut unseen);
+        sockets.list(&focus, &Watched::default(), 0, &mut Sample::default(), &mut unseen);
+        for _ in 0..3 {
+            let mut client = TcpStream::connect(address).unwrap();
+            let mut server = listener.accept().unwrap().0;
+            client.write_all(&[1; 1000]).unwrap();
+            drop(client);
+            server.read_to_end(&mut Vec::new()).unwrap();
+        }
+        // The kernel announces the end of a socket a little later.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while sockets.short_lived().connections < 3 && Instant::now() < deadline {
+            sockets.read_ended(&focus);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let short = sockets.short_lived();
+        assert!(short.connections == 3 && short.bytes >= Bytes::new(3000), "{short:?} {unseen:?}");
+        assert_eq!(sockets.ended_hosts(), BTreeSet::from([address.ip()]));
     }
 
     #[test]

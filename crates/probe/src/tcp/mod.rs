@@ -2,6 +2,7 @@
 
 mod congestion;
 mod diag;
+mod ended;
 mod info;
 mod of_socket;
 mod sockets;
@@ -9,6 +10,7 @@ pub mod table;
 
 pub use congestion::{CongestionInfo, Refused, congestion_control_of, set_congestion_control};
 pub use diag::{Diag, Ends, RawSocket};
+pub use ended::{EndedSockets, Notices};
 pub(crate) use info::rate_over;
 pub use info::{CongestionState, TcpInfo, TcpState, TcpUse};
 pub use of_socket::of_socket;
