@@ -44,7 +44,7 @@ impl Ended {
             {
                 ends.insert((local, remote));
                 short.connections += 1;
-                short.bytes = short.bytes + moved;
+                short.bytes += moved;
             }
         });
         self.read += read;

@@ -325,7 +325,7 @@ impl Cell<'_> {
             let on_path = |of_path: QueueOfPath| {
                 of_path.on(product).map_err(|error| self.error(written, error))
             };
-            let queue = self.kept(self.read(written).and_then(on_path), config.queue.clone())?;
+            let queue = self.kept(self.read(written).and_then(on_path), config.queue)?;
             config.queue = queue.on_path(config.rate.mean_rate(), round_trip);
         }
         let place = rate.or(trace).map_or(both.between.span(), Spanned::span);
