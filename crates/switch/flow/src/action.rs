@@ -2,6 +2,18 @@
 //!
 //! OpenFlow 1.1's instructions have their order of execution: meter, the actions that apply at
 //! once, clear_actions, write_actions, write_metadata, goto_table.
+//!
+//! The table of actions (`action/table.rs`) has a variant of [`Action`] and its [`Row`] for each
+//! action. The parser and printer of rules, the messages of OpenFlow, and the checks read the rows.
+
+mod row;
+mod table;
+
+pub use row::{
+    ActionSetPlace, Form, Instruction, Limit, MOST_NUMBERS, Mirroring, Numbers, Row, Style, Tags,
+    Values,
+};
+pub use table::{Action, heap_bytes};
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
@@ -27,114 +39,6 @@ impl Subfield {
     pub fn is_whole(self) -> bool {
         self.start == 0 && self.width == self.field.place().width
     }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
-    /// `max_len`: how many bytes of the packet the port CONTROLLER gets. A rule keeps the length
-    /// for any port, but only CONTROLLER uses it.
-    Output {
-        port: PortNumber,
-        max_len: u16,
-    },
-    OutputRegister {
-        source: Subfield,
-        max_len: u16,
-    },
-    OutputTruncated {
-        port: PortNumber,
-        max_len: u32,
-    },
-    Controller(Box<Controller>),
-    Enqueue {
-        port: PortNumber,
-        queue: u32,
-    },
-    Group(u32),
-    /// `set_field:value/mask->field`
-    SetField {
-        field: Field,
-        value: u128,
-        mask: u128,
-    },
-    /// `load:value->field[]`
-    Load {
-        destination: Subfield,
-        value: u128,
-    },
-    /// `move:source->destination`
-    Move {
-        source: Subfield,
-        destination: Subfield,
-    },
-    StackPush(Subfield),
-    StackPop(Subfield),
-    /// `mod_vlan_vid`: adds a tag to an untagged packet.
-    SetVlanVid(u16),
-    SetVlanPcp(u8),
-    StripVlan,
-    PushVlan(u16),
-    PushMpls(u16),
-    PopMpls(u16),
-    SetMplsLabel(u32),
-    SetMplsTc(u8),
-    SetMplsTtl(u8),
-    DecMplsTtl,
-    SetEthSrc([u8; 6]),
-    SetEthDst([u8; 6]),
-    SetIpv4Src(Ipv4Addr),
-    SetIpv4Dst(Ipv4Addr),
-    /// `mod_nw_tos`: the two ECN bits of the value are 0.
-    SetIpTos(u8),
-    SetIpEcn(u8),
-    SetIpTtl(u8),
-    SetTpSrc(u16),
-    SetTpDst(u16),
-    /// `dec_ttl`: the controllers that get packets with an expired TTL; `[0]` if the rule names
-    /// none.
-    DecTtl(Vec<u16>),
-    SetTunnel(u64),
-    SetQueue(u32),
-    PopQueue,
-    FinTimeout {
-        idle: u16,
-        hard: u16,
-    },
-    Resubmit {
-        port: Option<PortNumber>,
-        table: Option<u8>,
-        with_ct: bool,
-    },
-    Learn(Box<Learn>),
-    Conjunction {
-        id: u32,
-        clause: u8,
-        clauses: u8,
-    },
-    Multipath(Box<Multipath>),
-    Bundle(Box<Bundle>),
-    Note(Vec<u8>),
-    Exit,
-    Sample(Box<Sample>),
-    Ct(Box<Ct>),
-    CtClear,
-    /// Recirculates the packet in the datapath, for tests.
-    DebugRecirculate,
-    /// Keeps the packets of the rule out of the datapath's cache, for tests.
-    DebugSlow,
-    CheckPacketLarger {
-        destination: Subfield,
-        length: u16,
-    },
-    Clone(Vec<Action>),
-    Meter(u32),
-    ClearActions,
-    WriteActions(Vec<Action>),
-    WriteMetadata {
-        value: u64,
-        mask: u64,
-    },
-    GotoTable(u8),
 }
 
 /// `controller(…)` with options besides the length.

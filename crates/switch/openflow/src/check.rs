@@ -1,6 +1,6 @@
-use flow::action::{Action, Subfield};
+use flow::action::{Action, Subfield, Tags};
 use flow::request::Refusal;
-use flow::{Field, Match};
+use flow::{Field, Match, Prerequisite};
 
 use super::Version;
 use super::match_entry::has_prerequisite;
@@ -43,36 +43,33 @@ fn check(
             }
             Action::StackPush(part) | Action::StackPop(part) => require(packet, part.field)?,
             Action::OutputRegister { source, .. } => require(packet, source.field)?,
-            Action::SetIpv4Src(_) | Action::SetIpv4Dst(_) if is_strict => {
-                require(packet, Field::IpSrc)?;
-            }
-            Action::SetIpTos(_) | Action::SetIpEcn(_) | Action::SetIpTtl(_) if is_strict => {
-                require(packet, Field::NwEcn)?;
-            }
-            Action::DecTtl(_) if is_strict => require(packet, Field::NwTtl)?,
-            Action::SetVlanVid(_) | Action::SetVlanPcp(_) | Action::PushVlan(_) => {
-                packet.set(Field::VlanTci, 0x1000);
-            }
-            Action::StripVlan => packet.clear(Field::VlanTci),
-            Action::PushMpls(ethertype) | Action::PopMpls(ethertype) => {
-                packet.set(Field::EthType, (*ethertype).into());
-                packet.clear(Field::NwProto);
-            }
-            Action::SetMplsLabel(_)
-            | Action::SetMplsTc(_)
-            | Action::SetMplsTtl(_)
-            | Action::DecMplsTtl => require(packet, Field::MplsLabel)?,
-            Action::Clone(nested) | Action::WriteActions(nested) => {
-                check(nested, &mut packet.clone(), table, version)?;
-            }
-            Action::Ct(track) => check(&track.exec, &mut packet.clone(), table, version)?,
             Action::GotoTable(next) => {
                 let is_back = table.is_some_and(|table| *next <= table);
                 if *next == 0xff || (is_back && is_strict) {
                     return Err(Refusal::BadInstructionTable);
                 }
             }
-            _ => {}
+            _ => {
+                let row = action.row();
+                // A switch leaves it to ovs-ofctl to check other required protocols.
+                if let Some(field) = row.writes.filter(|_| row.requires.is_empty())
+                    && (is_strict || field.prerequisite() == Prerequisite::Mpls)
+                {
+                    require(packet, field)?;
+                }
+                match row.tags {
+                    Tags::Kept => {}
+                    Tags::VlanAdded => packet.set(Field::VlanTci, 0x1000),
+                    Tags::VlanRemoved => packet.clear(Field::VlanTci),
+                    Tags::EthTypeChanged => {
+                        packet.set(Field::EthType, action.numbers()[0].into());
+                        packet.clear(Field::NwProto);
+                    }
+                }
+                if !action.nested().is_empty() {
+                    check(action.nested(), &mut packet.clone(), table, version)?;
+                }
+            }
         }
     }
     Ok(())
@@ -89,16 +86,12 @@ fn require(packet: &Match, field: Field) -> Result<(), Refusal> {
 }
 
 fn needs_check(action: &Action) -> bool {
-    let is_any = |part: &Subfield| part.field.prerequisite() == flow::Prerequisite::Any;
+    let is_any = |part: &Subfield| part.field.prerequisite() == Prerequisite::Any;
     match action {
-        Action::Output { .. }
-        | Action::Resubmit { .. }
-        | Action::SetEthSrc(_)
-        | Action::SetEthDst(_)
-        | Action::Group(_) => false,
+        Action::Output { .. } | Action::Resubmit { .. } | Action::Group(_) => false,
         Action::Ct(track) => !track.exec.is_empty(),
         Action::Load { destination, .. } => !is_any(destination),
         Action::Move { source, destination } => !is_any(source) || !is_any(destination),
-        _ => true,
+        _ => action.row().writes.is_none_or(|field| field.prerequisite() != Prerequisite::Any),
     }
 }

@@ -385,7 +385,7 @@ fn rules(bridge: &dyn Bridge, monitors: &[&Monitor], since: Option<u64>) -> Resu
 fn selects(filter: &FlowFilter, flow: &FlowEntry, former: &[Action]) -> bool {
     let has_port = |actions: &[Action]| {
         filter.out_port == PortNumber::NONE
-            || any(actions, &|action| sends_to(action, filter.out_port))
+            || any(actions, &|action| action.sends_to(filter.out_port))
     };
     let is_group = |action: &Action| *action == Action::Group(filter.out_group);
     filter.table.is_none_or(|table| table == flow.table)
@@ -403,16 +403,6 @@ fn any(actions: &[Action], test: &dyn Fn(&Action) -> bool) -> bool {
                 _ => false,
             }
     })
-}
-
-fn sends_to(action: &Action, wanted: PortNumber) -> bool {
-    match action {
-        Action::Output { port, .. }
-        | Action::Enqueue { port, .. }
-        | Action::OutputTruncated { port, .. } => *port == wanted,
-        Action::Controller(_) => wanted == PortNumber::CONTROLLER,
-        _ => false,
-    }
 }
 
 /// Tells the peer that updates pause, or that they resume.

@@ -200,7 +200,7 @@ impl Rule {
     /// Whether one of the actions outputs to `port`, at once or through the action set.
     #[must_use]
     pub fn sends_to(&self, port: PortNumber) -> bool {
-        port == PortNumber::NONE || any(&self.actions, &|action| outputs_to(action, port))
+        port == PortNumber::NONE || any(&self.actions, &|action| action.sends_to(port))
     }
 
     #[must_use]
@@ -236,24 +236,7 @@ impl Rule {
 
 /// Whether `test` is true for one of the actions or for a nested action.
 pub(crate) fn any(actions: &[Action], test: &dyn Fn(&Action) -> bool) -> bool {
-    actions.iter().any(|action| {
-        test(action)
-            || match action {
-                Action::WriteActions(nested) | Action::Clone(nested) => any(nested, test),
-                Action::Ct(ct) => any(&ct.exec, test),
-                _ => false,
-            }
-    })
-}
-
-fn outputs_to(action: &Action, port: PortNumber) -> bool {
-    match action {
-        Action::Output { port: to, .. }
-        | Action::OutputTruncated { port: to, .. }
-        | Action::Enqueue { port: to, .. } => *to == port,
-        Action::Controller(_) => port == PortNumber::CONTROLLER,
-        _ => false,
-    }
+    actions.iter().any(|action| test(action) || any(action.nested(), test))
 }
 
 fn is_conjunctive(actions: &[Action]) -> bool {

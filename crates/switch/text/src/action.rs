@@ -5,6 +5,7 @@ mod consistency;
 mod learn;
 mod order;
 mod parse;
+mod plain;
 mod print;
 mod select;
 

@@ -1,5 +1,5 @@
 use flow::Field;
-use flow::action::{Action, Subfield};
+use flow::action::{Action, ActionSetPlace, Numbers, Row, Subfield};
 use flow::port_number::PortNumber;
 use flow::request::Refusal;
 
@@ -71,13 +71,16 @@ fn decode_action(
     if version == Version::V10 {
         return decode_v10(kind, action.len(), &mut body);
     }
-    let is = |length: usize| {
-        if action.len() == length { Ok(()) } else { Err(Refusal::BadActionLength) }
+    if let Some(row) = Row::of_openflow11(kind) {
+        return decode_plain(row, action.len(), 4, &mut body);
+    }
+    let is_expected = match kind {
+        0 => action.len() == 16,
+        25 | 28 => true,
+        _ => action.len() == 8,
     };
-    match kind {
-        0 => is(16)?,
-        25 | 28 => {}
-        _ => is(if matches!(kind, 3 | 4) { 16 } else { 8 })?,
+    if !is_expected {
+        return Err(Refusal::BadActionLength);
     }
     Ok(match kind {
         0 => output(PortNumber(body.u32()?), body.u16()?)?,
@@ -89,25 +92,6 @@ fn decode_action(
         2 => {
             Action::SetField { field: Field::VlanPcp, value: vlan_pcp(body.u8()?)?.into(), mask: 7 }
         }
-        3 => Action::SetEthSrc(body.array()?),
-        4 => Action::SetEthDst(body.array()?),
-        5 => Action::SetIpv4Src(body.u32()?.into()),
-        6 => Action::SetIpv4Dst(body.u32()?.into()),
-        7 => Action::SetIpTos(tos(body.u8()?)?),
-        8 => Action::SetIpEcn(at_most(body.u8()?, 3)?),
-        9 => Action::SetTpSrc(body.u16()?),
-        10 => Action::SetTpDst(body.u16()?),
-        13 => Action::SetMplsLabel(mpls_label(body.u32()?)?),
-        14 => Action::SetMplsTc(at_most(body.u8()?, 7)?),
-        15 => Action::SetMplsTtl(body.u8()?),
-        16 => Action::DecMplsTtl,
-        17 => Action::PushVlan(vlan_ethertype(body.u16()?)?),
-        18 => Action::StripVlan,
-        19 => Action::PushMpls(mpls_ethertype(body.u16()?)?),
-        20 => Action::PopMpls(body.u16()?),
-        21 => Action::SetQueue(body.u32()?),
-        22 => Action::Group(group(body.u32()?)?),
-        23 => Action::SetIpTtl(body.u8()?),
         24 => Action::DecTtl(vec![0]),
         25 if version >= Version::V12 => set_field(&mut body, version)?,
         28 if version == Version::V15 => copy_field(&mut body)?,
@@ -117,36 +101,51 @@ fn decode_action(
 }
 
 fn decode_v10(kind: u16, length: usize, body: &mut Reader<'_>) -> Result<Action, Refusal> {
-    let expected = if matches!(kind, 4 | 5 | 11) { 16 } else { 8 };
-    if kind > 11 {
-        return Err(Refusal::BadActionType);
+    if let Some(row) = Row::of_openflow10(kind) {
+        return decode_plain(row, length, 4, body);
     }
+    let expected = match kind {
+        OUTPUT => 8,
+        ENQUEUE => 16,
+        _ => return Err(Refusal::BadActionType),
+    };
     if length != expected {
         return Err(Refusal::BadActionLength);
     }
-    Ok(match kind {
-        0 => output(PortNumber::from_16_bits(body.u16()?), body.u16()?)?,
-        1 => Action::SetVlanVid(vlan_vid(body.u16()?)?),
-        2 => Action::SetVlanPcp(vlan_pcp(body.u8()?)?),
-        3 => Action::StripVlan,
-        4 => Action::SetEthSrc(body.array()?),
-        5 => Action::SetEthDst(body.array()?),
-        6 => Action::SetIpv4Src(body.u32()?.into()),
-        7 => Action::SetIpv4Dst(body.u32()?.into()),
-        8 => Action::SetIpTos(tos(body.u8()?)?),
-        9 => Action::SetTpSrc(body.u16()?),
-        10 => Action::SetTpDst(body.u16()?),
-        _ => {
-            let port = PortNumber::from_16_bits(body.u16()?);
-            body.skip(6)?;
-            let is_allowed =
-                !port.is_reserved() || matches!(port, PortNumber::IN_PORT | PortNumber::LOCAL);
-            if !is_allowed {
-                return Err(Refusal::BadOutPort);
-            }
-            Action::Enqueue { port, queue: body.u32()? }
-        }
-    })
+    let port = PortNumber::from_16_bits(body.u16()?);
+    if kind == OUTPUT {
+        return output(port, body.u16()?);
+    }
+    body.skip(6)?;
+    if port.is_reserved() && !matches!(port, PortNumber::IN_PORT | PortNumber::LOCAL) {
+        return Err(Refusal::BadOutPort);
+    }
+    Ok(Action::Enqueue { port, queue: body.u32()? })
+}
+
+/// Reads an action as its row describes. `start`: the bytes before its arguments.
+pub(super) fn decode_plain(
+    row: &Row,
+    length: usize,
+    start: usize,
+    body: &mut Reader<'_>,
+) -> Result<Action, Refusal> {
+    if length != row.message_bytes(start) {
+        return Err(Refusal::BadActionLength);
+    }
+    let mut numbers = Numbers::default();
+    let mut at = start;
+    for (number, form) in numbers.iter_mut().zip(row.forms) {
+        let padded = at.next_multiple_of(form.alignment());
+        body.skip(padded - at)?;
+        at = padded + form.bytes();
+        *number = body.number(form.bytes())? as u64;
+    }
+    if !row.limit.allows(numbers[0]) {
+        let is_group = row.place == ActionSetPlace::Group;
+        return Err(if is_group { Refusal::BadOutGroup } else { Refusal::BadActionArgument });
+    }
+    row.action(numbers).ok_or(Refusal::BadActionArgument)
 }
 
 /// Reads an output. Only a controller uses the length, but replies carry it for any port.
@@ -161,26 +160,6 @@ pub(super) fn check_port(port: PortNumber) -> Result<(), Refusal> {
         PortNumber(number) if (0xff00..0xffff_ff00).contains(&number) => Err(Refusal::BadOutPort),
         _ => Ok(()),
     }
-}
-
-pub(super) fn mpls_ethertype(ethertype: u16) -> Result<u16, Refusal> {
-    if matches!(ethertype, 0x8847 | 0x8848) {
-        Ok(ethertype)
-    } else {
-        Err(Refusal::BadActionArgument)
-    }
-}
-
-pub(super) fn mpls_label(label: u32) -> Result<u32, Refusal> {
-    if label < 1 << 20 { Ok(label) } else { Err(Refusal::BadActionArgument) }
-}
-
-pub(super) fn group(group: u32) -> Result<u32, Refusal> {
-    if group <= 0xffff_ff00 { Ok(group) } else { Err(Refusal::BadOutGroup) }
-}
-
-pub(super) fn at_most(value: u8, limit: u8) -> Result<u8, Refusal> {
-    if value <= limit { Ok(value) } else { Err(Refusal::BadActionArgument) }
 }
 
 /// Reads a set_field: a match entry with padding.
@@ -235,20 +214,11 @@ fn vlan_vid(vid: u16) -> Result<u16, Refusal> {
 }
 
 fn vlan_pcp(pcp: u8) -> Result<u8, Refusal> {
-    at_most(pcp, 7)
-}
-
-fn vlan_ethertype(ethertype: u16) -> Result<u16, Refusal> {
-    if matches!(ethertype, 0x8100 | 0x88a8) {
-        Ok(ethertype)
-    } else {
-        Err(Refusal::BadActionArgument)
-    }
-}
-
-fn tos(tos: u8) -> Result<u8, Refusal> {
-    if tos & 3 == 0 { Ok(tos) } else { Err(Refusal::BadActionArgument) }
+    if pcp < 8 { Ok(pcp) } else { Err(Refusal::BadActionArgument) }
 }
 
 const MAX_DEPTH: u8 = 8;
 const ONF_COPY_FIELD: u16 = 3200;
+/// Actions of OpenFlow 1.0.
+const OUTPUT: u16 = 0;
+const ENQUEUE: u16 = 11;

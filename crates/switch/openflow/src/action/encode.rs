@@ -1,11 +1,11 @@
-use flow::action::Action;
+use flow::action::{Action, Numbers, Row, Tags};
 use flow::port_number::PortNumber;
 use flow::{Field, Match};
 
 use super::super::Version;
 use super::super::match_entry::{Header, write_entry};
 use super::super::octets::Put;
-use super::nicira_encode::{encode_nicira, encode_register_load};
+use super::nicira_encode::{encode_nicira, encode_register_load, nicira};
 use super::{begin_nicira, finish};
 
 /// Writes actions, for packets that match the rule.
@@ -37,54 +37,10 @@ impl Encoder {
         match action {
             Action::Output { port, max_len } => self.output(*port, *max_len, out),
             Action::Enqueue { port, queue } => self.enqueue(*port, *queue, out),
-            Action::Group(group) => self.number_action(22, 40, *group, out),
-            Action::SetQueue(queue) => self.number_action(21, 4, *queue, out),
-            Action::SetMplsLabel(label) => {
-                self.mpls_field(Field::MplsLabel, (*label).into(), out);
-            }
-            Action::SetMplsTc(class) => self.mpls_field(Field::MplsTc, (*class).into(), out),
-            Action::SetMplsTtl(ttl) => self.byte_action(15, 25, *ttl, out),
-            Action::SetIpTtl(ttl) if self.is_v10() => {
-                encode_register_load(Field::NwTtl, (*ttl).into(), 0xff, out);
-            }
-            Action::SetIpTtl(ttl) => standard(23, out, |out| out.put_u8(*ttl)),
-            Action::DecMplsTtl => self.void_action(16, 26, out),
-            Action::DecTtl(ids) if *ids == [0] => self.void_action(24, 18, out),
-            Action::PushMpls(ethertype) => self.ethertype_action(19, 23, *ethertype, out),
-            Action::PopMpls(ethertype) => self.ethertype_action(20, 24, *ethertype, out),
-            // In OpenFlow 1.0, the set_vlan actions add the tag.
-            Action::PushVlan(_) if self.is_v10() => {}
-            Action::PushVlan(ethertype) => self.push_vlan(*ethertype, out),
-            Action::StripVlan => {
-                self.has_vlan = false;
-                standard(if self.is_v10() { 3 } else { 18 }, out, |_| {});
-            }
+            Action::DecTtl(ids) if *ids == [0] && self.is_v10() => nicira(18, out, |_| {}),
+            Action::DecTtl(ids) if *ids == [0] => standard(24, out, |_| {}),
             Action::SetVlanVid(vid) => self.set_vlan_vid(*vid, out),
             Action::SetVlanPcp(pcp) => self.set_vlan_pcp(*pcp, out),
-            Action::SetEthSrc(address) => {
-                self.legacy(4, Field::EthSrc, from_bytes(address), out);
-            }
-            Action::SetEthDst(address) => {
-                self.legacy(5, Field::EthDst, from_bytes(address), out);
-            }
-            Action::SetIpv4Src(address) => {
-                self.legacy(6, Field::IpSrc, address.to_bits().into(), out);
-            }
-            Action::SetIpv4Dst(address) => {
-                self.legacy(7, Field::IpDst, address.to_bits().into(), out);
-            }
-            Action::SetIpTos(tos) => self.legacy(8, Field::IpDscp, (*tos >> 2).into(), out),
-            Action::SetIpEcn(ecn) if self.is_v10() => {
-                encode_register_load(Field::NwEcn, (*ecn).into(), 3, out);
-            }
-            Action::SetIpEcn(ecn) if !self.has_set_field() => {
-                standard(8, out, |out| out.put_u8(*ecn));
-            }
-            Action::SetIpEcn(ecn) => self.set_whole(Field::NwEcn, (*ecn).into(), out),
-            Action::SetTpSrc(port) => self.legacy(9, self.source_port(), (*port).into(), out),
-            Action::SetTpDst(port) => {
-                self.legacy(10, self.destination_port(), (*port).into(), out);
-            }
             Action::SetTunnel(id) if self.has_set_field() => {
                 self.set_whole(Field::TunId, (*id).into(), out);
             }
@@ -116,7 +72,38 @@ impl Encoder {
             | Action::WriteActions(_)
             | Action::WriteMetadata { .. }
                 if !self.is_v10() => {}
+            _ if action.row().is_plain() => self.plain(action.row(), action.numbers(), out),
             _ => encode_nicira(action, self, out),
+        }
+    }
+
+    /// Writes an action as its row describes. Writes nothing if the version cannot express the
+    /// action: in OpenFlow 1.0 push_vlan, because the set_vlan actions add the tag.
+    fn plain(&mut self, row: &Row, numbers: Numbers, out: &mut Vec<u8>) {
+        match row.tags {
+            Tags::VlanAdded => self.has_vlan = true,
+            Tags::VlanRemoved => self.has_vlan = false,
+            Tags::Kept | Tags::EthTypeChanged => {}
+        }
+        let written = row.writes.filter(|_| !row.forms.is_empty());
+        if let Some(field) = written.filter(|field| field.oxm().is_some())
+            && self.has_set_field()
+        {
+            let field = self.of_protocol(field);
+            return self.set_whole(field, row.written_value(numbers[0]), out);
+        }
+        let kind = if self.is_v10() { row.openflow10 } else { row.openflow11 };
+        match (kind, row.nicira, written) {
+            (Some(kind), ..) => standard_body(kind, row, numbers, out),
+            (None, Some(subtype), _) => {
+                let start = begin_nicira(subtype.into(), out);
+                put_numbers(row, numbers, start, out);
+            }
+            (None, None, Some(field)) => {
+                let value = row.written_value(numbers[0]);
+                encode_register_load(field, value, field.place().all_ones(), out);
+            }
+            (None, None, None) => {}
         }
     }
 
@@ -151,9 +138,9 @@ impl Encoder {
             });
             return;
         }
-        self.number_action(21, 4, queue, out);
+        standard(21, out, |out| out.put_u32(queue));
         self.output(port, u16::MAX, out);
-        encode_nicira(&Action::PopQueue, &mut self.clone(), out);
+        nicira(5, out, |_| {});
     }
 
     fn push_vlan(&mut self, ethertype: u16, out: &mut Vec<u8>) {
@@ -187,42 +174,6 @@ impl Encoder {
         self.set_whole(Field::VlanPcp, pcp.into(), out);
     }
 
-    fn mpls_field(&self, field: Field, value: u128, out: &mut Vec<u8>) {
-        if self.has_set_field() {
-            return self.set_whole(field, value, out);
-        }
-        if !self.is_v10() {
-            let is_class = field == Field::MplsTc;
-            return standard(if is_class { 14 } else { 13 }, out, |out| match is_class {
-                true => out.put_u8(value as u8),
-                false => out.put_u32(value as u32),
-            });
-        }
-        if field == Field::MplsTc {
-            return self.byte_action(14, 31, value as u8, out);
-        }
-        let start = begin_nicira(30, out);
-        out.put_zeros(2);
-        out.put_u32(value as u32);
-        finish(start, out);
-    }
-
-    /// Writes an action that sets a whole field: in OpenFlow 1.0 and 1.1 the action of that field,
-    /// in later versions set_field. `kind` is the action's number in OpenFlow 1.0; most have a
-    /// number one lower in OpenFlow 1.1.
-    fn legacy(&self, kind: u16, field: Field, value: u128, out: &mut Vec<u8>) {
-        if self.has_set_field() {
-            return self.set_whole(field, value, out);
-        }
-        let number = if self.is_v10() || kind > 8 { kind } else { kind - 1 };
-        standard(number, out, |out| match kind {
-            4 | 5 => out.put_number(value, 6),
-            6 | 7 => out.put_number(value, 4),
-            8 => out.put_u8((value as u8) << 2),
-            _ => out.put_u16(value as u16),
-        });
-    }
-
     fn set_whole(&self, field: Field, value: u128, out: &mut Vec<u8>) {
         let start = begin_standard(25, out);
         write_entry(field, value, u128::MAX, self.version, out);
@@ -253,69 +204,23 @@ impl Encoder {
             Field::VlanVid | Field::DlVlan => self.set_vlan_vid(value as u16 & 0xfff, out),
             Field::VlanPcp | Field::DlVlanPcp => self.set_vlan_pcp(value as u8 & 7, out),
             Field::NwEcn if mask & 3 == 3 => self.encode(&Action::SetIpEcn(value as u8), out),
-            _ => match legacy_kind(field) {
-                Some(kind) if mask & field.place().all_ones() == field.place().all_ones() => {
-                    self.legacy(kind, field, value, out);
+            _ => match legacy(field, value as u64) {
+                Some(action) if mask & field.place().all_ones() == field.place().all_ones() => {
+                    self.encode(&action, out);
                 }
                 _ => encode_register_load(field, value, mask, out),
             },
         }
     }
 
-    fn source_port(&self) -> Field {
-        match self.protocol {
-            17 => Field::UdpSrc,
-            132 => Field::SctpSrc,
-            _ => Field::TcpSrc,
-        }
-    }
-
-    fn destination_port(&self) -> Field {
-        match self.protocol {
-            17 => Field::UdpDst,
-            132 => Field::SctpDst,
-            _ => Field::TcpDst,
-        }
-    }
-
-    /// Writes an action whose only argument is a number. In OpenFlow 1.0 it is a Nicira action.
-    fn number_action(&self, kind: u16, nicira: u16, number: u32, out: &mut Vec<u8>) {
-        if self.is_v10() {
-            let start = begin_nicira(nicira, out);
-            out.put_zeros(2);
-            out.put_u32(number);
-            finish(start, out);
-        } else {
-            standard(kind, out, |out| out.put_u32(number));
-        }
-    }
-
-    fn byte_action(&self, kind: u16, nicira: u16, number: u8, out: &mut Vec<u8>) {
-        if self.is_v10() {
-            let start = begin_nicira(nicira, out);
-            out.put_u8(number);
-            finish(start, out);
-        } else {
-            standard(kind, out, |out| out.put_u8(number));
-        }
-    }
-
-    fn ethertype_action(&self, kind: u16, nicira: u16, ethertype: u16, out: &mut Vec<u8>) {
-        if self.is_v10() {
-            let start = begin_nicira(nicira, out);
-            out.put_u16(ethertype);
-            finish(start, out);
-        } else {
-            standard(kind, out, |out| out.put_u16(ethertype));
-        }
-    }
-
-    fn void_action(&self, kind: u16, nicira: u16, out: &mut Vec<u8>) {
-        if self.is_v10() {
-            let start = begin_nicira(nicira, out);
-            finish(start, out);
-        } else {
-            standard(kind, out, |_| {});
+    /// Returns the field of the packet's protocol in place of TCP's port.
+    fn of_protocol(&self, field: Field) -> Field {
+        match (field, self.protocol) {
+            (Field::TcpSrc, 17) => Field::UdpSrc,
+            (Field::TcpSrc, 132) => Field::SctpSrc,
+            (Field::TcpDst, 17) => Field::UdpDst,
+            (Field::TcpDst, 132) => Field::SctpDst,
+            _ => field,
         }
     }
 }
@@ -344,20 +249,32 @@ fn standard(kind: u16, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     finish(start, out);
 }
 
-fn from_bytes(bytes: &[u8]) -> u128 {
-    bytes.iter().fold(0, |value, byte| value << 8 | u128::from(*byte))
+fn standard_body(kind: u8, row: &Row, numbers: Numbers, out: &mut Vec<u8>) {
+    let start = begin_standard(kind.into(), out);
+    put_numbers(row, numbers, start, out);
 }
 
-/// Returns the number of the action that sets a field in OpenFlow 1.0.
-fn legacy_kind(field: Field) -> Option<u16> {
-    Some(match field {
+/// Writes the arguments of the action that begins at `start`.
+fn put_numbers(row: &Row, numbers: Numbers, start: usize, out: &mut Vec<u8>) {
+    for (form, number) in row.forms.iter().zip(numbers) {
+        let at = out.len() - start;
+        out.put_zeros(at.next_multiple_of(form.alignment()) - at);
+        out.put_number(number.into(), form.bytes());
+    }
+    finish(start, out);
+}
+
+/// Returns the action of OpenFlow 1.0 that sets the whole field.
+fn legacy(field: Field, value: u64) -> Option<Action> {
+    let kind = match field {
         Field::EthSrc => 4,
         Field::EthDst => 5,
         Field::IpSrc => 6,
         Field::IpDst => 7,
-        Field::NwTos | Field::IpDscp => 8,
+        Field::NwTos | Field::IpDscp => return Some(Action::SetIpTos((value as u8) << 2)),
         Field::TcpSrc | Field::UdpSrc => 9,
         Field::TcpDst | Field::UdpDst => 10,
         _ => return None,
-    })
+    };
+    Row::of_openflow10(kind)?.action([value, 0, 0, 0])
 }

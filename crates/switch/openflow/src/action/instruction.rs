@@ -1,5 +1,5 @@
 use flow::Match;
-use flow::action::Action;
+use flow::action::{Action, Instruction};
 use flow::request::Refusal;
 
 use super::super::Version;
@@ -74,13 +74,10 @@ pub(crate) fn encode_instructions(
     let mut encoder = Encoder::new(version, matching);
     let mut applied: Option<usize> = None;
     for action in actions {
-        let is_instruction = match action {
-            Action::Meter(_) => version < Version::V15,
-            Action::ClearActions
-            | Action::WriteActions(_)
-            | Action::WriteMetadata { .. }
-            | Action::GotoTable(_) => true,
-            _ => false,
+        let is_instruction = match action.row().instruction {
+            Instruction::ApplyActions => false,
+            Instruction::Meter => version < Version::V15,
+            _ => true,
         };
         if !is_instruction {
             if applied.is_none() {

@@ -1,5 +1,5 @@
 use flow::action::{
-    Action, Bundle, Controller, Ct, HashFields, Multipath, MultipathAlgorithm, Sample,
+    Action, Bundle, Controller, Ct, HashFields, Multipath, MultipathAlgorithm, Row, Sample,
     SampleDirection,
 };
 use flow::port_number::PortNumber;
@@ -9,8 +9,7 @@ use super::super::Version;
 use super::super::match_entry::{Header, read_entry};
 use super::super::octets::Reader;
 use super::decode::{
-    Nesting, as_set_refusal, at_most, check_port, check_zeros, decode_nested, group, moved,
-    mpls_ethertype, mpls_label,
+    Nesting, as_set_refusal, check_port, check_zeros, decode_nested, decode_plain, moved,
 };
 use super::learn::decode_learn;
 use super::track::{decode_nat, decode_track};
@@ -25,8 +24,11 @@ pub(super) fn decode_nicira(
     let mut body = Reader::new(action, Refusal::BadActionLength);
     body.skip(8)?;
     let subtype = body.u16()?;
+    if let Some(row) = Row::of_nicira(subtype) {
+        return decode_plain(row, action.len(), 10, &mut body);
+    }
     let expected = match subtype {
-        1 | 2 | 4 | 5 | 14 | 17..=20 | 23..=26 | 30 | 31 | 34 | 39 | 40 | 43 | 44 | 254 | 255 => 16,
+        1 | 2 | 14 | 18 | 20 | 34 | 39 | 44 => 16,
         6 | 7 | 9 | 15 | 27..=29 | 32 | 49 => 24,
         10 | 22 | 38 | 41 => 32,
         _ => action.len(),
@@ -46,11 +48,6 @@ pub(super) fn decode_nicira(
             body.skip(2)?;
             Action::SetTunnel(body.u32()?.into())
         }
-        4 => {
-            body.skip(2)?;
-            Action::SetQueue(body.u32()?)
-        }
-        5 => Action::PopQueue,
         6 => {
             let width = body.u16()?;
             let (source, destination) = (body.u16()?, body.u16()?);
@@ -81,9 +78,7 @@ pub(super) fn decode_nicira(
             Action::OutputRegister { source, max_len: body.u16()? }
         }
         16 => decode_learn(&mut body, false)?,
-        17 => Action::Exit,
         18 => Action::DecTtl(vec![0]),
-        19 => Action::FinTimeout { idle: body.u16()?, hard: body.u16()? },
         20 => Action::Controller(Box::new(Controller {
             max_len: body.u16()?,
             id: body.u16()?,
@@ -97,18 +92,9 @@ pub(super) fn decode_nicira(
             body.skip(6)?;
             Action::WriteMetadata { value: body.u64()?, mask: body.u64()? }
         }
-        23 => Action::PushMpls(mpls_ethertype(body.u16()?)?),
-        24 => Action::PopMpls(body.u16()?),
-        25 => Action::SetMplsTtl(body.u8()?),
-        26 => Action::DecMplsTtl,
         27 => Action::StackPush(stack(&mut body)?),
         28 => Action::StackPop(writable(stack(&mut body)?)?),
         29 => sample(&mut body, false)?,
-        30 => {
-            body.skip(2)?;
-            Action::SetMplsLabel(mpls_label(body.u32()?)?)
-        }
-        31 => Action::SetMplsTc(at_most(body.u8()?, 7)?),
         32 => {
             let span = body.u16()?;
             let max_len = body.u16()?;
@@ -140,17 +126,10 @@ pub(super) fn decode_nicira(
             }
             Action::OutputTruncated { port, max_len }
         }
-        40 => {
-            body.skip(2)?;
-            Action::Group(group(body.u32()?)?)
-        }
         42 => {
             body.skip(6)?;
             Action::Clone(decode_nested(body.rest(), version, nesting.inner(false))?)
         }
-        43 => Action::CtClear,
-        254 => Action::DebugSlow,
-        255 => Action::DebugRecirculate,
         45 => decode_learn(&mut body, true)?,
         49 => {
             let length = body.u16()?;

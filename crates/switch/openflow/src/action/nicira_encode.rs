@@ -52,11 +52,6 @@ pub(super) fn encode_nicira(action: &Action, encoder: &mut Encoder, out: &mut Ve
                 out.put_u64(*id);
             }),
         },
-        Action::PopQueue => nicira(5, out, |_| {}),
-        Action::FinTimeout { idle, hard } => nicira(19, out, |out| {
-            out.put_u16(*idle);
-            out.put_u16(*hard);
-        }),
         Action::Resubmit { port: Some(port), table: None, with_ct: false } => {
             nicira(1, out, |out| put_port(*port, out));
         }
@@ -73,12 +68,8 @@ pub(super) fn encode_nicira(action: &Action, encoder: &mut Encoder, out: &mut Ve
         Action::Multipath(multipath) => encode_multipath(multipath, out),
         Action::Bundle(bundle) => encode_bundle(bundle, out),
         Action::Note(note) => nicira(8, out, |out| out.extend_from_slice(note)),
-        Action::Exit => nicira(17, out, |_| {}),
         Action::Sample(sample) => encode_sample(sample, out),
         Action::Ct(track) => encode_track(track, encoder, out),
-        Action::CtClear => nicira(43, out, |_| {}),
-        Action::DebugSlow => nicira(254, out, |_| {}),
-        Action::DebugRecirculate => nicira(255, out, |_| {}),
         Action::CheckPacketLarger { destination, length } => nicira(49, out, |out| {
             out.put_u16(*length);
             out.put_u16(destination.start.into());
@@ -124,7 +115,7 @@ pub(super) fn number_of_fields(fields: HashFields) -> u16 {
     }
 }
 
-fn nicira(subtype: u16, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn nicira(subtype: u16, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let start = begin_nicira(subtype, out);
     body(out);
     finish(start, out);

@@ -1,7 +1,7 @@
 //! OpenFlow's action set, which runs in its own order after the last table.
 
 use flow::Field;
-use flow::action::Action;
+use flow::action::{Action, ActionSetPlace};
 use flow::port_number::PortNumber;
 
 use super::Way;
@@ -10,27 +10,22 @@ impl Way<'_> {
     /// Runs an action set: the last action of each type, in OpenFlow's order. A set without an
     /// output or group does nothing.
     pub(super) fn run_set(&mut self, set: &[Action]) {
-        let is_final = |kind: fn(&Action) -> bool| set.iter().rev().find(|action| kind(action));
-        let finals: [fn(&Action) -> bool; 4] = [
-            |action| matches!(action, Action::Group(_)),
-            |action| matches!(action, Action::Output { .. } | Action::Controller(_)),
-            |action| matches!(action, Action::Resubmit { .. }),
-            |action| matches!(action, Action::Ct(_)),
-        ];
-        let Some(last) = finals.into_iter().find_map(is_final) else { return };
+        let mut ordered: Vec<_> = set.iter().map(|action| (action.row().place, action)).collect();
+        ordered.retain(|(place, _)| *place != ActionSetPlace::None);
+        ordered.sort_by_key(|(place, _)| *place);
+        if ordered.last().is_none_or(|(place, _)| !place.is_final()) {
+            return;
+        }
         let mut actions = Vec::new();
-        let single: [fn(&Action) -> bool; 6] = [
-            |action| matches!(action, Action::StripVlan),
-            |action| matches!(action, Action::PopMpls(_)),
-            |action| matches!(action, Action::PushMpls(_)),
-            |action| matches!(action, Action::PushVlan(_)),
-            |action| matches!(action, Action::DecTtl(_)),
-            |action| matches!(action, Action::DecMplsTtl),
-        ];
-        actions.extend(single.into_iter().filter_map(is_final).cloned());
-        actions.extend(set.iter().filter(|action| is_change(action)).cloned());
-        actions.extend(is_final(|action| matches!(action, Action::SetQueue(_))).cloned());
-        actions.push(last.clone());
+        for (index, (place, action)) in ordered.iter().enumerate() {
+            let is_last = match ordered.get(index + 1) {
+                Some((next, _)) => next != place && !place.is_final(),
+                None => true,
+            };
+            if is_last || *place == ActionSetPlace::Changes {
+                actions.push((*action).clone());
+            }
+        }
         self.run(&actions);
     }
 
@@ -45,28 +40,4 @@ impl Way<'_> {
         let output = output.filter(|_| !has_group).unwrap_or(PortNumber::UNSET);
         self.flow.write(Field::ActsetOutput, output.0.into());
     }
-}
-
-fn is_change(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::SetField { .. }
-            | Action::Load { .. }
-            | Action::Move { .. }
-            | Action::SetVlanVid(_)
-            | Action::SetVlanPcp(_)
-            | Action::SetMplsLabel(_)
-            | Action::SetMplsTc(_)
-            | Action::SetMplsTtl(_)
-            | Action::SetEthSrc(_)
-            | Action::SetEthDst(_)
-            | Action::SetIpv4Src(_)
-            | Action::SetIpv4Dst(_)
-            | Action::SetIpTos(_)
-            | Action::SetIpEcn(_)
-            | Action::SetIpTtl(_)
-            | Action::SetTpSrc(_)
-            | Action::SetTpDst(_)
-            | Action::SetTunnel(_)
-    )
 }

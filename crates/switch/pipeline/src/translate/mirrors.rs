@@ -1,8 +1,8 @@
 //! Copies for mirrors, and outputs with the tag of a VLAN.
 
-use flow::action::Action;
+use flow::action::{Action, Mirroring};
 use flow::port_number::PortNumber;
-use flow::{Field, Prerequisite, word};
+use flow::{Field, word};
 
 use super::Way;
 use super::fields::PRESENT;
@@ -23,27 +23,19 @@ impl Way<'_> {
             return;
         }
         let changes = match action {
-            Action::StripVlan
-            | Action::PushVlan(_)
-            | Action::SetEthSrc(_)
-            | Action::SetEthDst(_)
-            | Action::PushMpls(_)
-            | Action::PopMpls(_)
-            | Action::SetMplsLabel(_)
-            | Action::SetMplsTc(_)
-            | Action::SetMplsTtl(_)
-            | Action::DecMplsTtl
-            | Action::DecTtl(_)
-            | Action::SetVlanVid(_)
-            | Action::SetVlanPcp(_) => true,
             Action::SetField { field, .. } => self.changes(*field),
             Action::Load { destination, .. } => self.changes(destination.field),
-            Action::SetIpv4Src(_) | Action::SetIpv4Dst(_) => self.has(Prerequisite::Ipv4),
-            Action::SetIpTos(_) | Action::SetIpEcn(_) | Action::SetIpTtl(_) => {
-                self.has(Prerequisite::Ip)
+            _ => {
+                let row = action.row();
+                match (row.mirroring, row.requires, row.writes) {
+                    (Mirroring::Again, ..) => true,
+                    (Mirroring::IfWritten, [], Some(field)) => self.changes(field),
+                    (Mirroring::IfWritten, protocols, _) => {
+                        protocols.iter().any(|protocol| self.has(*protocol))
+                    }
+                    (Mirroring::Unchanged, ..) => false,
+                }
             }
-            Action::SetTpSrc(_) | Action::SetTpDst(_) => self.has_transport(&[6, 17, 132]),
-            _ => false,
         };
         if changes {
             self.mirrored = 0;

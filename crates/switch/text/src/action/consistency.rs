@@ -1,6 +1,8 @@
 //! Checks that a rule's match allows its actions.
 
-use flow::action::{Action, CtZone, LearnDestination, LearnSource, NatAddresses, Subfield};
+use flow::action::{
+    Action, CtZone, LearnDestination, LearnSource, NatAddresses, Row, Subfield, Tags,
+};
 use flow::port_number::PortNumber;
 use flow::{Field, Match, Prerequisite};
 
@@ -37,7 +39,6 @@ fn one(
     table: u8,
     is_strange: &mut bool,
 ) -> Result<(), &'static str> {
-    let mut requires = |prerequisite| *is_strange |= !is_satisfied(prerequisite, packet);
     match action {
         Action::Output { port, .. } | Action::OutputTruncated { port, .. } => output(*port),
         Action::Enqueue { port, .. } => {
@@ -66,52 +67,6 @@ fn one(
         Action::Move { source, destination } => {
             reads(*source, packet)?;
             writes(*destination, packet)
-        }
-        Action::SetVlanVid(_) | Action::SetVlanPcp(_) | Action::PushVlan(_) => {
-            tag(packet, true);
-            Ok(())
-        }
-        Action::StripVlan => {
-            requires(Prerequisite::Vlan);
-            tag(packet, false);
-            Ok(())
-        }
-        Action::SetIpv4Src(_) | Action::SetIpv4Dst(_) => {
-            requires(Prerequisite::Ipv4);
-            Ok(())
-        }
-        Action::SetIpTos(_) | Action::SetIpEcn(_) | Action::SetIpTtl(_) | Action::DecTtl(_) => {
-            requires(Prerequisite::Ip);
-            Ok(())
-        }
-        Action::SetTpSrc(_) | Action::SetTpDst(_) => {
-            let kinds = [Prerequisite::Tcp, Prerequisite::Udp, Prerequisite::Sctp];
-            *is_strange |= !kinds.iter().any(|kind| is_satisfied(*kind, packet));
-            Ok(())
-        }
-        Action::FinTimeout { .. } => {
-            if is_satisfied(Prerequisite::Tcp, packet) {
-                Ok(())
-            } else {
-                *is_strange = true;
-                Ok(())
-            }
-        }
-        Action::SetMplsLabel(_)
-        | Action::SetMplsTc(_)
-        | Action::SetMplsTtl(_)
-        | Action::DecMplsTtl => {
-            requires(Prerequisite::Mpls);
-            Ok(())
-        }
-        Action::PushMpls(kind) => {
-            carry(packet, *kind);
-            Ok(())
-        }
-        Action::PopMpls(kind) => {
-            requires(Prerequisite::Mpls);
-            carry(packet, *kind);
-            Ok(())
         }
         Action::Resubmit { with_ct: true, .. } => {
             // The match must require a flag that only packets with a connection have, or exclude
@@ -169,7 +124,29 @@ fn one(
             nested(actions, packet, table, is_strange)
         }
         Action::GotoTable(next) if table != 255 && *next <= table => Err("OFPBIC_BAD_TABLE_ID"),
-        _ => Ok(()),
+        _ => {
+            *is_strange |= !has_protocol(action.row(), packet);
+            change_tags(action, packet);
+            Ok(())
+        }
+    }
+}
+
+/// Whether the packet has a protocol that the action requires.
+fn has_protocol(row: &Row, packet: &Match) -> bool {
+    let has = |protocol| is_satisfied(protocol, packet);
+    match row.requires {
+        [] => row.writes.is_none_or(|field| has(field.prerequisite())),
+        protocols => protocols.iter().copied().any(has),
+    }
+}
+
+fn change_tags(action: &Action, packet: &mut Match) {
+    match action.row().tags {
+        Tags::Kept => {}
+        Tags::VlanAdded => tag(packet, true),
+        Tags::VlanRemoved => tag(packet, false),
+        Tags::EthTypeChanged => carry(packet, action.numbers()[0]),
     }
 }
 
@@ -201,7 +178,7 @@ fn tag(packet: &mut Match, is_tagged: bool) {
     packet.value.write(Field::VlanTci, if is_tagged { tci | 0x1000 } else { 0 });
 }
 
-fn carry(packet: &mut Match, kind: u16) {
-    packet.value.write(Field::EthType, kind.into());
+fn carry(packet: &mut Match, ethertype: u64) {
+    packet.value.write(Field::EthType, ethertype.into());
     packet.value.write(Field::NwProto, 0);
 }

@@ -1,10 +1,8 @@
-use flow::Field;
-use flow::action::{Action, Controller, Subfield};
+use flow::action::{Action, Controller, Row, Subfield};
 use flow::port_number::PortNumber;
 
 use super::order::{self, Context};
-use super::{connection, learn, select};
-use crate::address::{scan_ethernet, scan_ipv4};
+use super::{connection, learn, plain, select};
 use crate::error::{TextError, refuse};
 use crate::number::{integer, leading, number_8, number_16, number_32, number_64, scan};
 use crate::port::{PortNames, parse_port};
@@ -67,9 +65,12 @@ impl<'a> Parser<'a> {
 
     fn action(&mut self, key: &str, value: &str) -> Result<Action, TextError> {
         let name = key.to_ascii_lowercase();
+        if let Some(row) = Row::named(&name) {
+            self.needs_openflow_11 |= row.needs_openflow_11;
+            return plain::parse(row, value);
+        }
         Ok(match name.as_str() {
             "output" | "output_reg" => self.output(value)?,
-            "group" => Action::Group(number_32(value)?),
             "controller" => controller(value)?,
             "enqueue" => self.enqueue(value)?,
             "bundle" => select::bundle(value, false, self.names)?,
@@ -79,36 +80,8 @@ impl<'a> Parser<'a> {
             "move" => move_field(value)?,
             "push" => Action::StackPush(stack(value)?),
             "pop" => Action::StackPop(stack(value)?),
-            "mod_vlan_vid" | "set_vlan_vid" => Action::SetVlanVid(vlan_vid(value)?),
-            "mod_vlan_pcp" | "set_vlan_pcp" => Action::SetVlanPcp(vlan_pcp(value)?),
-            "strip_vlan" | "pop_vlan" => Action::StripVlan,
-            "push_vlan" => self.push_vlan(value)?,
-            "mod_dl_src" => Action::SetEthSrc(ethernet(value)?),
-            "mod_dl_dst" => Action::SetEthDst(ethernet(value)?),
-            "mod_nw_src" => Action::SetIpv4Src(ipv4(value)?.into()),
-            "mod_nw_dst" => Action::SetIpv4Dst(ipv4(value)?.into()),
-            "mod_nw_tos" => Action::SetIpTos(bits_8(value, "TOS", 0xfc, "TOS")?),
-            "mod_nw_ecn" => {
-                self.needs_openflow_11 = true;
-                Action::SetIpEcn(bits_8(value, "ECN", 3, "ECN")?)
-            }
-            "mod_nw_ttl" | "set_nw_ttl" => {
-                self.needs_openflow_11 = true;
-                Action::SetIpTtl(number_8(value, "TTL")?)
-            }
-            "mod_tp_src" => Action::SetTpSrc(number_16(value, "source port")?),
-            "mod_tp_dst" => Action::SetTpDst(number_16(value, "destination port")?),
             "dec_ttl" => Action::DecTtl(controllers(value)?),
-            "set_mpls_label" => Action::SetMplsLabel(mpls_label(value)?),
-            "set_mpls_tc" => Action::SetMplsTc(mpls_tc(value)?),
-            "set_mpls_ttl" => Action::SetMplsTtl(mpls_ttl(value)?),
-            "dec_mpls_ttl" => Action::DecMplsTtl,
-            "push_mpls" => Action::PushMpls(number_16(value, "push_mpls")?),
-            "pop_mpls" => Action::PopMpls(number_16(value, "pop_mpls")?),
             "set_tunnel" | "set_tunnel64" => Action::SetTunnel(number_64(value)?),
-            "set_queue" => Action::SetQueue(number_32(value)?),
-            "pop_queue" => Action::PopQueue,
-            "fin_timeout" => fin_timeout(value)?,
             "resubmit" => self.resubmit(value)?,
             "learn" => learn::parse(value, self.names)?,
             "conjunction" => conjunction(value)?,
@@ -116,23 +89,14 @@ impl<'a> Parser<'a> {
             "note" => {
                 Action::Note(hex(value).ok_or_else(|| refuse!("bad hex digit in `note' argument"))?)
             }
-            "exit" => Action::Exit,
             "sample" => select::sample(value, self.names)?,
             "ct" => connection::ct(value, self)?,
-            "ct_clear" => Action::CtClear,
-            "debug_recirc" => Action::DebugRecirculate,
-            "debug_slow" => Action::DebugSlow,
             "nat" => {
                 connection::nat(value)?;
                 return Err(refuse!("Cannot have NAT action outside of \"ct\" action"));
             }
             "clone" => Action::Clone(self.list(value, Context::Clone)?),
             "check_pkt_larger" => check_packet_larger(value)?,
-            "meter" => {
-                self.needs_openflow_11 = true;
-                Action::Meter(number_32(value)?)
-            }
-            "clear_actions" => Action::ClearActions,
             "write_actions" => Action::WriteActions(self.list(value, Context::WriteActions)?),
             "write_metadata" => write_metadata(value)?,
             "goto_table" => match table(value) {
@@ -224,15 +188,6 @@ impl<'a> Parser<'a> {
         }
         let (value, mask) = value::stored(field, number, mask);
         Ok(Action::SetField { field, value, mask })
-    }
-
-    fn push_vlan(&mut self, text: &str) -> Result<Action, TextError> {
-        self.needs_openflow_11 = true;
-        let kind = number_16(text, "ethertype")?;
-        if !matches!(kind, 0x8100 | 0x88a8) {
-            return Err(refuse!("{text}: not a valid VLAN ethertype"));
-        }
-        Ok(Action::PushVlan(kind))
     }
 
     fn resubmit(&self, text: &str) -> Result<Action, TextError> {
@@ -397,36 +352,6 @@ fn stack(text: &str) -> Result<Subfield, TextError> {
     }
 }
 
-fn bits_8(text: &str, name: &str, allowed: u8, kind: &str) -> Result<u8, TextError> {
-    let value = number_8(text, name)?;
-    if value & !allowed != 0 {
-        return Err(refuse!("{text}: not a valid {kind}"));
-    }
-    Ok(value)
-}
-
-fn vlan_vid(text: &str) -> Result<u16, TextError> {
-    let vid = number_16(text, "VLAN VID")?;
-    if vid > 0xfff { Err(refuse!("{text}: not a valid VLAN VID")) } else { Ok(vid) }
-}
-
-fn vlan_pcp(text: &str) -> Result<u8, TextError> {
-    bits_8(text, "VLAN PCP", 7, "VLAN PCP")
-}
-
-fn ethernet(text: &str) -> Result<[u8; 6], TextError> {
-    let (address, _) = scan_ethernet(text).ok_or_else(|| refuse!("invalid mac address {text}"))?;
-    let bytes = address.to_be_bytes();
-    Ok([bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]])
-}
-
-fn ipv4(text: &str) -> Result<u32, TextError> {
-    match scan_ipv4(text) {
-        Some((address, "")) if text.parse::<std::net::Ipv4Addr>().is_ok() => Ok(address),
-        _ => Err(refuse!("{text}: could not convert to IP address")),
-    }
-}
-
 fn controllers(text: &str) -> Result<Vec<u16>, TextError> {
     if text.is_empty() {
         return Ok(vec![0]);
@@ -440,40 +365,6 @@ fn controllers(text: &str) -> Result<Vec<u16>, TextError> {
         return Err(refuse!("dec_ttl_cnt_ids: expected at least one controller id."));
     }
     Ok(ids)
-}
-
-fn mpls_label(text: &str) -> Result<u32, TextError> {
-    if text.is_empty() {
-        return Err(refuse!("set_mpls_label: expected label."));
-    }
-    let label = number_32(text)?;
-    if label > 0xfffff { Err(refuse!("{text}: not a valid MPLS label")) } else { Ok(label) }
-}
-
-fn mpls_tc(text: &str) -> Result<u8, TextError> {
-    if text.is_empty() {
-        return Err(refuse!("set_mpls_tc: expected tc."));
-    }
-    bits_8(text, "MPLS TC", 7, "MPLS TC")
-}
-
-fn mpls_ttl(text: &str) -> Result<u8, TextError> {
-    if text.is_empty() {
-        return Err(refuse!("set_mpls_ttl: expected ttl."));
-    }
-    number_8(text, "MPLS TTL")
-}
-
-fn fin_timeout(text: &str) -> Result<Action, TextError> {
-    let (mut idle, mut hard) = (0, 0);
-    for (key, value) in KeyValues::new(text) {
-        match key {
-            "idle_timeout" => idle = number_16(value, key)?,
-            "hard_timeout" => hard = number_16(value, key)?,
-            _ => return Err(refuse!("invalid key '{key}' in 'fin_timeout' argument")),
-        }
-    }
-    Ok(Action::FinTimeout { idle, hard })
 }
 
 fn conjunction(text: &str) -> Result<Action, TextError> {
@@ -517,15 +408,4 @@ fn write_metadata(text: &str) -> Result<Action, TextError> {
         None => (text, u64::MAX),
     };
     Ok(Action::WriteMetadata { value: number_64(value)?, mask })
-}
-
-/// Returns the connection field that an action changes, if any.
-pub(crate) fn changed_field(action: &Action) -> Option<Field> {
-    match action {
-        Action::SetField { field, .. } => Some(*field),
-        Action::Load { destination, .. } | Action::Move { destination, .. } => {
-            Some(destination.field)
-        }
-        _ => None,
-    }
 }

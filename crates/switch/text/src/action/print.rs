@@ -7,8 +7,9 @@ use flow::action::{
 use flow::port_number::PortNumber;
 
 use super::parse::REASONS;
+use super::plain;
 use super::select::{ALGORITHMS, HASH_FIELDS};
-use crate::address::{print_ethernet, print_ipv6};
+use crate::address::print_ipv6;
 use crate::port::{PortNames, print_port};
 use crate::subfield::print_subfield;
 use crate::value::{bits, bytes, print_hexadecimal, print_value, written};
@@ -62,7 +63,6 @@ fn write_action(out: &mut String, action: &Action, names: &PortNames) {
             print_port(out, *port, names);
             write!(out, ":{queue}")
         }
-        Action::Group(group) => write!(out, "group:{group}"),
         Action::SetField { field, value, mask } => {
             let (value, mask) = written(*field, *value, *mask);
             out.push_str("set_field:");
@@ -76,33 +76,11 @@ fn write_action(out: &mut String, action: &Action, names: &PortNames) {
         }
         Action::StackPush(source) => part(out, "push:", *source),
         Action::StackPop(destination) => part(out, "pop:", *destination),
-        Action::SetVlanVid(vid) => write!(out, "mod_vlan_vid:{vid}"),
-        Action::SetVlanPcp(pcp) => write!(out, "mod_vlan_pcp:{pcp}"),
-        Action::StripVlan => out.write_str("strip_vlan"),
-        Action::PushVlan(kind) => write!(out, "push_vlan:0x{kind:x}"),
-        Action::PushMpls(kind) => write!(out, "push_mpls:0x{kind:04x}"),
-        Action::PopMpls(kind) => write!(out, "pop_mpls:0x{kind:04x}"),
-        Action::SetMplsLabel(label) => write!(out, "set_mpls_label({label})"),
-        Action::SetMplsTc(class) => write!(out, "set_mpls_tc({class})"),
-        Action::SetMplsTtl(ttl) => write!(out, "set_mpls_ttl({ttl})"),
-        Action::DecMplsTtl => out.write_str("dec_mpls_ttl"),
-        Action::SetEthSrc(address) => ethernet(out, "mod_dl_src:", address),
-        Action::SetEthDst(address) => ethernet(out, "mod_dl_dst:", address),
-        Action::SetIpv4Src(address) => write!(out, "mod_nw_src:{address}"),
-        Action::SetIpv4Dst(address) => write!(out, "mod_nw_dst:{address}"),
-        Action::SetIpTos(tos) => write!(out, "mod_nw_tos:{tos}"),
-        Action::SetIpEcn(ecn) => write!(out, "mod_nw_ecn:{ecn}"),
-        Action::SetIpTtl(ttl) => write!(out, "mod_nw_ttl:{ttl}"),
-        Action::SetTpSrc(port) => write!(out, "mod_tp_src:{port}"),
-        Action::SetTpDst(port) => write!(out, "mod_tp_dst:{port}"),
         Action::DecTtl(controllers) => write_dec_ttl(out, controllers),
         Action::SetTunnel(id) => {
             let suffix = if *id > u64::from(u32::MAX) { "64" } else { "" };
             write!(out, "set_tunnel{suffix}:").and_then(|()| alternate(out, (*id).into()))
         }
-        Action::SetQueue(queue) => write!(out, "set_queue:{queue}"),
-        Action::PopQueue => out.write_str("pop_queue"),
-        Action::FinTimeout { idle, hard } => write_fin_timeout(out, *idle, *hard),
         Action::Resubmit { port, table, with_ct } => {
             write_resubmit(out, *port, *table, *with_ct, names)
         }
@@ -116,19 +94,13 @@ fn write_action(out: &mut String, action: &Action, names: &PortNames) {
             out.push_str("note:");
             write_bytes(out, bytes)
         }
-        Action::Exit => out.write_str("exit"),
         Action::Sample(sample) => write_sample(out, sample, names),
         Action::Ct(ct) => write_ct(out, ct, names),
-        Action::CtClear => out.write_str("ct_clear"),
-        Action::DebugRecirculate => out.write_str("debug_recirc"),
-        Action::DebugSlow => out.write_str("debug_slow"),
         Action::CheckPacketLarger { destination, length } => {
             let _ = write!(out, "check_pkt_larger({length})");
             part(out, "->", *destination)
         }
         Action::Clone(actions) => nested(out, "clone(", actions, names),
-        Action::Meter(meter) => write!(out, "meter:{meter}"),
-        Action::ClearActions => out.write_str("clear_actions"),
         Action::WriteActions(actions) => nested(out, "write_actions(", actions, names),
         Action::WriteMetadata { value, mask } => {
             out.push_str("write_metadata:");
@@ -141,6 +113,7 @@ fn write_action(out: &mut String, action: &Action, names: &PortNames) {
             }
         }
         Action::GotoTable(table) => write!(out, "goto_table:{table}"),
+        _ => plain::write(out, action.row(), action.numbers()),
     };
 }
 
@@ -153,13 +126,6 @@ fn alternate(out: &mut String, value: u128) -> std::fmt::Result {
 fn part(out: &mut String, before: &str, part: Subfield) -> std::fmt::Result {
     out.push_str(before);
     print_subfield(out, part);
-    Ok(())
-}
-
-fn ethernet(out: &mut String, before: &str, address: &[u8; 6]) -> std::fmt::Result {
-    out.push_str(before);
-    let number = address.iter().fold(0, |number, byte| number << 8 | u128::from(*byte));
-    print_ethernet(out, number);
     Ok(())
 }
 
@@ -185,7 +151,7 @@ fn write_bytes(out: &mut String, bytes: &[u8]) -> std::fmt::Result {
 }
 
 /// Replaces the last part's comma by a closing parenthesis.
-fn close(out: &mut String) -> std::fmt::Result {
+pub(super) fn close(out: &mut String) -> std::fmt::Result {
     if out.ends_with(',') {
         out.pop();
     }
@@ -250,17 +216,6 @@ fn write_dec_ttl(out: &mut String, controllers: &[u16]) -> std::fmt::Result {
     out.push('(');
     for id in controllers {
         write!(out, "{id},")?;
-    }
-    close(out)
-}
-
-fn write_fin_timeout(out: &mut String, idle: u16, hard: u16) -> std::fmt::Result {
-    out.push_str("fin_timeout(");
-    if idle != 0 {
-        write!(out, "idle_timeout={idle},")?;
-    }
-    if hard != 0 {
-        write!(out, "hard_timeout={hard},")?;
     }
     close(out)
 }
