@@ -118,13 +118,22 @@ impl<'de> Deserializer<'de> for Value<'_> {
                     _ => Err(What::custom("integer number overflowed")),
                 }
             }
-            DeValue::Float(number) => match number.as_str().parse() {
-                Ok(number) => visitor.visit_f64(number),
-                Err(_) => Err(What::custom("floating-point number overflowed")),
-            },
+            DeValue::Float(number) => {
+                let is_infinity = number.as_str().contains("inf");
+                match number.as_str().parse::<f64>() {
+                    Ok(number) if is_infinity || !number.is_infinite() => visitor.visit_f64(number),
+                    _ => Err(What::custom("floating-point number overflowed")),
+                }
+            }
             DeValue::Boolean(value) => visitor.visit_bool(*value),
-            DeValue::Array(list) => visitor
-                .visit_seq(SeqDeserializer::new(list.iter().map(|node| Value(node.get_ref())))),
+            DeValue::Array(list) => {
+                let values = list.iter().map(|node| Value(node.get_ref()));
+                let mut values = SeqDeserializer::<_, What>::new(values);
+                let read = visitor.visit_seq(&mut values)?;
+                // An array type alone would accept the first three of four elements.
+                values.end()?;
+                Ok(read)
+            }
             table @ (DeValue::Datetime(_) | DeValue::Table(_)) => {
                 Err(What::invalid_type(found(table), &visitor))
             }

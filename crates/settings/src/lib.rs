@@ -84,5 +84,28 @@ pub fn read<T: Setting>(text: &str) -> (Option<T>, Mistakes) {
 
 fn read_root<T: Setting>(table: Spanned<DeTable<'_>>, mistakes: &mut Mistakes) -> Option<T> {
     let place = table.span();
-    T::read(&Spanned::new(place, DeValue::Table(table.into_inner())), mistakes)
+    let root = Spanned::new(place, DeValue::Table(table.into_inner()));
+    refuse_lost(&root, mistakes);
+    T::read(&root, mistakes)
+}
+
+/// Refuses the text [`LOST`]: checks would take it for a value that another mistake cost.
+fn refuse_lost(root: Node<'_>, mistakes: &mut Mistakes) {
+    let reason = || What::Refused("a text of one zero character means nothing here".to_owned());
+    let mut open = vec![root];
+    while let Some(node) = open.pop() {
+        match node.get_ref() {
+            DeValue::Table(entries) => {
+                for (key, node) in entries.iter() {
+                    if **key.get_ref() == *LOST {
+                        mistakes.add(key.span(), reason());
+                    }
+                    open.push(node);
+                }
+            }
+            DeValue::Array(list) => open.extend(list.iter()),
+            DeValue::String(text) if **text == *LOST => mistakes.add(node.span(), reason()),
+            _ => {}
+        }
+    }
 }

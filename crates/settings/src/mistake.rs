@@ -103,18 +103,36 @@ impl Mistakes {
     /// Adds a mistake. A second mistake in the values of a line may be a consequence of the first,
     /// and is left out.
     pub fn add(&mut self, place: Range<usize>, what: What) {
+        if self.is_full() {
+            return;
+        }
         let line = self.line(place.start);
         let is_value = |what: &What| !matches!(what, What::MissingKey(_));
         let mut same_line = self.found.iter().filter(|known| known.line == line);
-        if !(is_value(&what) && same_line.any(|known| is_value(&known.what))) {
+        let is_known =
+            same_line.any(|known| known.what == what || (is_value(&what) && is_value(&known.what)));
+        if !is_known {
             self.found.push(Mistake { place, line, what });
         }
+    }
+
+    /// Whether so many mistakes were found that further ones are left out.
+    pub(crate) fn is_full(&self) -> bool {
+        self.found.len() >= MOST_FOUND
     }
 
     /// Marks a place whose value is lost, so that everything wrong there may be a consequence.
     pub fn doubt(&mut self, place: &Range<usize>) {
         let last = place.end.saturating_sub(1).max(place.start);
-        self.doubtful.push(self.line(place.start)..=self.line(last));
+        let lines = self.line(place.start)..=self.line(last);
+        match self.doubtful.len() < MOST_DOUBTFUL {
+            true => self.doubtful.push(lines),
+            // After so many losses, every mistake may be a consequence.
+            false => {
+                self.doubtful.clear();
+                self.doubtful.push(0..=usize::MAX);
+            }
+        }
     }
 
     /// Whether a mistake on this line may be the consequence of another one.
@@ -141,3 +159,9 @@ impl Mistakes {
         self.lines.partition_point(|start| *start <= place)
     }
 }
+
+/// Maximum number of mistakes that are kept. A file of 1 MiB may have a mistake on each of its
+/// lines.
+const MOST_FOUND: usize = 200;
+/// Maximum number of places that are marked as doubtful one by one.
+const MOST_DOUBTFUL: usize = 1000;

@@ -9,7 +9,7 @@ use toml::de::DeValue;
 /// A value of the file, with its place.
 pub type Node<'a> = &'a Spanned<DeValue<'a>>;
 
-/// The stand-in of a text that is lost: no file contains this text.
+/// The stand-in of a text that is lost. A file that contains this text is refused.
 pub const LOST: &str = "\0";
 
 /// A type of values in a file.

@@ -103,6 +103,9 @@ impl<'a, 'm> Table<'a, 'm> {
     pub fn refuse_others(&mut self, keys: &[&'static str]) {
         let known: Vec<String> = keys.iter().map(|key| self.written(key)).collect();
         for (key, node) in std::mem::take(&mut self.others) {
+            if self.mistakes.is_full() {
+                break;
+            }
             let word = key.get_ref().to_string();
             let near = units::nearest(&word, known.iter().map(String::as_str));
             let near = near.and_then(|near| known.iter().position(|key| key == near));
@@ -149,11 +152,17 @@ pub fn empty<T: Setting>(place: &Range<usize>, mistakes: &mut Mistakes) -> Optio
 }
 
 /// Returns the place of a value with all values in it. The span of a table covers only its head.
+/// Without recursion: dotted keys within inline tables nest some thousand tables.
 fn extent(node: Node<'_>) -> Range<usize> {
-    let last = match node.get_ref() {
-        DeValue::Table(entries) => entries.values().map(|node| extent(node).end).max(),
-        DeValue::Array(list) => list.iter().map(|node| extent(node).end).max(),
-        _ => None,
-    };
-    node.span().start..last.unwrap_or(0).max(node.span().end)
+    let start = node.span().start;
+    let (mut end, mut open) = (start, vec![node]);
+    while let Some(node) = open.pop() {
+        end = end.max(node.span().end);
+        match node.get_ref() {
+            DeValue::Table(entries) => open.extend(entries.values()),
+            DeValue::Array(list) => open.extend(list.iter()),
+            _ => {}
+        }
+    }
+    start..end
 }

@@ -27,6 +27,14 @@ table! {
     }
 }
 
+table! {
+    #[derive(Debug)]
+    struct Numbers {
+        share: f64 = 0.0,
+        sizes: Option<[u64; 3]>,
+    }
+}
+
 leaves!(Kind);
 
 #[derive(Debug, PartialEq, Deserialize)]
@@ -118,4 +126,33 @@ fn mending_any_text_ends() {
     ] {
         assert!(!mistakes(text).is_empty(), "{text}");
     }
+}
+
+#[test]
+fn a_text_that_means_a_lost_value_is_a_mistake() {
+    for text in [
+        "name = \"\\u0000\"\nfirst-hosts = []\n",
+        "name = \"x\"\nfirst-hosts = [\"\\u0000\"]\n",
+        "name = \"x\"\nfirst-hosts = []\n[axes]\n\"\\u0000\" = []\n",
+    ] {
+        let found = mistakes(text);
+        assert!(matches!(&found[..], [(_, What::Refused(_))]), "{text}: {found:?}");
+    }
+}
+
+#[test]
+fn a_number_out_of_range_and_a_list_of_another_length_are_refused() {
+    for text in ["share = 1e999", "sizes = [1, 2]", "sizes = [1, 2, 3, 4]"] {
+        assert!(parse::<Numbers>(text).is_err(), "{text}");
+    }
+    let numbers: Numbers = parse("share = inf\nsizes = [1, 2, 3]").unwrap();
+    assert_eq!((numbers.share, numbers.sizes), (f64::INFINITY, Some([1, 2, 3])));
+}
+
+#[test]
+fn a_file_with_a_mistake_on_each_line_gives_errors_about_the_first_ones() {
+    let text: String = (0..5000).map(|number| format!("zzz{number} = 1\n")).collect();
+    let found = mistakes(&text);
+    assert!((1..1000).contains(&found.len()), "{}", found.len());
+    assert_eq!(found[0].0, 1);
 }

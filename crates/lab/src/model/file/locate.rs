@@ -48,11 +48,12 @@ impl FileError {
     }
 
     fn is_same(&self, other: &Self) -> bool {
-        let text = |error: &Self| match error {
-            Self::At { line, message, .. } => Some((*line, message.clone())),
-            _ => None,
-        };
-        text(self).is_some() && text(self) == text(other)
+        match (self, other) {
+            (Self::At { line, message, .. }, Self::At { line: known, message: told, .. }) => {
+                line == known && message == told
+            }
+            _ => false,
+        }
     }
 }
 
@@ -81,7 +82,12 @@ impl Found {
     /// Adds the error of a check, unless a mistake in the grammar may be its cause.
     fn add(&mut self, error: FileError) {
         self.count += 1;
-        let is_consequence = error.line().is_some_and(|line| self.grammar.is_doubtful(line));
+        if self.errors.len() >= MOST_ERRORS {
+            return;
+        }
+        // Without a mistake in the grammar, `errors` must keep the error: no lab runs with it.
+        let is_consequence = !self.grammar.found().is_empty()
+            && error.line().is_some_and(|line| self.grammar.is_doubtful(line));
         // Several cells may have the same mistake.
         if !is_consequence && !self.errors.iter().any(|known| known.is_same(&error)) {
             self.errors.push(error);
@@ -167,6 +173,9 @@ impl Source {
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     units::did_you_mean(word, candidates)
 }
+
+/// Maximum number of errors that are kept. Each of 10,000 cells may have errors of its own.
+const MOST_ERRORS: usize = 1000;
 
 #[cfg(test)]
 mod tests {

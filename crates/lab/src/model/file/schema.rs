@@ -404,8 +404,14 @@ impl Document {
             text == LOST || self.words.get(text).is_some_and(|word| word.get_ref() == LOST)
         };
         let lost = self.axes.iter().filter(|(_, values)| values.get_ref().iter().any(is_lost));
-        for (axis, _) in lost {
-            let mention = if axis == LOST { "{".to_owned() } else { format!("{{{axis}}}") };
+        let lost: Vec<&String> = lost.map(|(axis, _)| axis).collect();
+        // Each search reads the whole text.
+        let is_any = lost.len() > MOST_SEARCHES || lost.iter().any(|axis| *axis == LOST);
+        let mentions: Vec<String> = match is_any {
+            true => vec!["{".to_owned()],
+            false => lost.iter().map(|axis| format!("{{{axis}}}")).collect(),
+        };
+        for mention in mentions {
             for (place, _) in text.match_indices(&mention) {
                 mistakes.doubt(&(place..place + 1));
             }
@@ -606,6 +612,8 @@ fn one() -> Spanned<u32> {
 }
 
 const LONGEST: u64 = 1 << 20;
+/// Maximum number of axes whose mentions are looked for one by one.
+const MOST_SEARCHES: usize = 100;
 /// Number of worlds that a generated short form of a lab with `[draw]` measures.
 const SHORT_DRAWS: u32 = 24;
 const SHORT_QUICK: Span = Span::from_millis(3000);
