@@ -47,7 +47,7 @@ impl PolicyFile {
     pub fn parse(path: &Path, text: &str) -> Result<Self, AccelError> {
         let wrong = |at: usize, problem: String| AccelError::Policy {
             path: path.to_owned(),
-            line: 1 + text[..at.min(text.len())].matches('\n').count(),
+            line: 1 + text.as_bytes()[..at.min(text.len())].iter().filter(|b| **b == b'\n').count(),
             problem,
         };
         let file: File = settings::parse(text).map_err(|mistake| {
@@ -508,7 +508,8 @@ impl RuleTable {
 /// Returns the unquoted word at a mistake, for a better message: TOML's own message about
 /// `init_cwnd = ninety` asks for a literal.
 fn bare_word(text: &str, at: usize) -> Option<String> {
-    let start = text[..at.min(text.len())].rfind('\n').map_or(0, |end| end + 1);
+    let before = &text.as_bytes()[..at.min(text.len())];
+    let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let (key, value) = text[start..].lines().next()?.split_once('=')?;
     let word = value.split('#').next()?.trim();
     let plain = word.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -674,7 +675,7 @@ mod tests {
                 "is not an interface",
             ),
             ("[[rule]]\ninit_cwnd = ninety\n", 2, "expected a number"),
-            ("[[rule]]\ninit_cwnd = \"ninety\"\n", 2, "expected a number"),
+            ("[[rule]]\ninit_cwnd = \"ninety\"\n", 2, "expected a whole number"),
             ("[[rule]]\nport = http\n", 2, "expected a number"),
             ("[[rule]]\nrto_min = 50ms\n", 2, "expected a text in quotes"),
             ("[[rule]]\nalgorithm = none\n", 2, "expected a text in quotes"),
