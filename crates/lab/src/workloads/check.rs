@@ -82,15 +82,17 @@ pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), 
     document.go_on(document.check_mentions())?;
     document.go_on(check_bounds(document))?;
     document.go_on(document.check_settings())?;
+    // The checks below write out the combinations of all forms. `check_forms` refuses all forms but
+    // three.
+    let before = document.source.count();
+    document.check_count()?;
+    if document.source.count() > before || document.form.len() > MOST_FORMS {
+        return Ok(());
+    }
     document.go_on(document.check_state())?;
     // The check of cells reads everything checked so far, and would report the same mistakes a
     // second time.
-    let before = document.source.count();
-    document.check_count()?;
-    if document.source.count() > before {
-        return Ok(());
-    }
-    if before > 0 {
+    if document.source.has_mistakes() {
         if ends_are_sound && let Some(axes) = axes::all_places(document).first() {
             document.go_on(workload.ends(document, axes).map(drop))?;
         }
@@ -367,3 +369,6 @@ fn unknown(what: &str, word: &str, known: &[&str]) -> String {
         hint => format!("unknown {what} `{word}`{hint}"),
     }
 }
+
+/// Maximum number of forms whose combinations are written out while all mistakes are collected.
+const MOST_FORMS: usize = 10;
