@@ -66,7 +66,7 @@ impl Document {
                 tables.map(|(path, name)| path.as_link(name, spec.from.get_ref())).collect();
             let made: Links = settings::parse(&text).map_err(|mistake| {
                 let message = format!("the population failed: {}", mistake.what);
-                self.source.error(place.clone(), message)
+                self.source.error(spec.from.span(), message)
             })?;
             // The generated text has no position in the file, so messages point to the population.
             let placed = |link: Spanned<LinkSpec>| Spanned::new(place.clone(), link.into_inner());
