@@ -4,9 +4,9 @@
  * clock. Each flow then measures the path without these flows: the path's RTT and its own loss, or
  * the queue of a rival.
  *
- * tcpa_schedule begins a pause at most once in 1.05, 2.1 or 4.2 s, depending on the RTT, and beside
- * a rival also in 8.4 or 16.8 s. The ACKs of the pause's packets arrive up to two rounds later:
- * until then `looking` is set, and then tcpa_judge_pause decides.
+ * tcpa_schedule begins a pause at most once in 1.05, 2.1 or 4.2 s, depending on the RTT, and in a
+ * rival's deep queue also once in 8.4 or 16.8 s. The ACKs of the pause's packets arrive up to two
+ * rounds later: until then `looking` is set, and then tcpa_judge_pause decides.
  */
 #ifndef WEIR_CC_TCPA_PAUSE_H
 #define WEIR_CC_TCPA_PAUSE_H
@@ -18,8 +18,8 @@
  * more throughput. */
 #define TCPA_PAUSE_SHIFT 20U
 /* The least round trips between two pauses: a pause gives up a quarter or half of a round trip's
- * data. On longer paths, a flow pauses only at every second or fourth instant, and beside a rival's
- * long queue at every eighth or sixteenth. */
+ * data. On longer paths, a flow pauses only at every second or fourth instant, and in a rival's
+ * deep queue at every eighth or sixteenth. */
 #define TCPA_PAUSE_EVERY 24U
 
 /* Estimate the path's rate, however small this flow's share of it is: in the pause, the queue
@@ -141,7 +141,7 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 	}
 	if (before >> shift == ack->now_us >> shift)
 		return;
-	/* Halves in about 22 s. */
+	/* Halves in about 22 instants. */
 	t->most -= t->most / 32;
 	/* Skip the first instant, because the result of start-up is recent, and small files end
 	 * before the second instant. Do not skip it if a queue stands: only a pause tells whether a

@@ -35,7 +35,8 @@ CC_INLINE u64 tcpa_slump_interval(const struct tcpa *t)
 
 /* Detect a slump: in two intervals of a round trip each, the path delivers far less than the flow
  * sends, and the queue grows. A round would be too slow: it takes as long as the queue, and lumpy
- * ACKs make it longer than its shortest RTT. */
+ * ACKs make it longer than its shortest RTT. Only in a rival's deep queue an interval is as long.
+ */
 CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 {
 	u64 passed = ack->now_us - t->slump.at_us;

@@ -281,7 +281,7 @@ pub(crate) const LIMITS_FROM: f64 = 0.2;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recording::TCP_CONNECTIONS;
+    use crate::recording::{ShortLived, TCP_CONNECTIONS};
     use crate::rules::sketch::Sketch;
     use units::Bytes;
 
@@ -324,6 +324,12 @@ mod tests {
         assert_eq!(verdict.kind, VerdictKind::NotEnoughEvidence);
         let asked = judged(&Sketch::idle(), Question::Flow);
         assert_eq!(asked.kind, VerdictKind::NotEnoughEvidence);
+        assert!(asked.sentence.contains("no data moved"), "{asked:?}");
+        let mut short = Sketch::idle().recording().clone();
+        short.periods[0].short_lived = Some(ShortLived { connections: 1, bytes: Bytes::new(900) });
+        let asked = diagnose(&short, Question::Flow).verdict;
+        assert_eq!(asked.kind, VerdictKind::NotEnoughEvidence);
+        assert!(asked.sentence.contains("only short connections"), "{asked:?}");
     }
 
     #[test]

@@ -40,16 +40,20 @@ pub fn machine(plan: &Plan, stop: &AtomicBool) -> Result<Recording, DoctorError>
         observer.sample();
     }
     observer.finish("this machine", &mut recording);
-    let is_empty = |recording: &Recording| {
-        let mut samples = recording.periods.iter().flat_map(|period| &period.samples);
-        samples.all(|sample| sample.connections.is_empty())
-    };
     match plan.focus {
         Focus::All => Ok(recording),
-        _ if !is_empty(&recording) => Ok(recording),
+        _ if has_connections(&recording) => Ok(recording),
         Focus::Process(pid) => without_connection(pid, recording),
         _ => Err(DoctorError::NoFlow(plan.focus.to_string())),
     }
+}
+
+/// Whether a connection was in a sample, or ended between two samples.
+fn has_connections(recording: &Recording) -> bool {
+    recording.periods.iter().any(|period| {
+        period.short_lived.is_some_and(|short| short.connections > 0)
+            || period.samples.iter().any(|sample| !sample.connections.is_empty())
+    })
 }
 
 /// Decides what to do if the process has no connection: it may wait for a name server before it
@@ -87,3 +91,20 @@ pub fn cpus() -> Vec<usize> {
 /// The default length of an observation: long enough to measure rates, short enough to wait for.
 pub const TIME: Span = Span::from_millis(3_000);
 pub const INTERVAL: Span = Span::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::{Period, ShortLived};
+    use units::Bytes;
+
+    #[test]
+    fn short_connections_between_two_samples_match_a_focus() {
+        let mut recording = Recording::new(Machine::default());
+        recording.periods.push(Period::default());
+        assert!(!has_connections(&recording));
+        let short = ShortLived { connections: 1, bytes: Bytes::new(900) };
+        recording.periods[0].short_lived = Some(short);
+        assert!(has_connections(&recording));
+    }
+}

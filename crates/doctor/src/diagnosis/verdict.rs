@@ -128,8 +128,12 @@ pub(super) fn of(recording: &Recording, periods: &[PeriodReport], question: Ques
             ),
             None if question == Question::Flow => nothing(
                 VerdictKind::NotEnoughEvidence,
-                "There is not enough evidence: no data moved, and none waits to be sent."
-                    .to_owned(),
+                match has_short_lived(recording) {
+                    false => "There is not enough evidence: no data moved, and none waits to be sent.",
+                    true => "There is not enough evidence: only short connections moved data, and nothing \
+                        that was seen limits them.",
+                }
+                .to_owned(),
                 Confidence::Low,
             ),
             None if is_blind(recording, periods) => nothing(

@@ -4,7 +4,8 @@
 use super::connections::add;
 use crate::recording::{ShortLived, Unseen};
 use probe::tcp::{EndedSockets, Notices, RawSocket, TcpInfo};
-use std::collections::{BTreeSet, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use units::{Bytes, Span};
 
@@ -57,14 +58,20 @@ impl Ended {
         self.short
     }
 
-    /// Returns addresses of the far ends.
+    /// Returns the addresses of the far ends with the most connections.
     pub(super) fn hosts(&self) -> BTreeSet<IpAddr> {
-        self.ends.iter().map(|(_, remote)| remote.ip()).take(MOST_HOSTS).collect()
+        let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        for (_, remote) in &self.ends {
+            *counts.entry(remote.ip()).or_default() += 1;
+        }
+        let mut hosts: Vec<(IpAddr, usize)> = counts.into_iter().collect();
+        hosts.sort_by_key(|(_, count)| Reverse(*count));
+        hosts.into_iter().map(|(host, _)| host).take(MOST_HOSTS).collect()
     }
 }
 
-/// Whether the connection's window had no time to grow. The kernel counts the time in which data was
-/// in flight, which is none at an end that only received.
+/// Whether the connection's window had no time to grow. The kernel counts the time in which data
+/// was in flight, which is none at an end that only received.
 fn is_brief(socket: &RawSocket<'_>) -> bool {
     let info = socket.info().map(TcpInfo::from_bytes).unwrap_or_default();
     lasts_briefly(info.busy_time, info.min_rtt)
@@ -78,8 +85,8 @@ fn lasts_briefly(busy: Option<Span>, rtt: Option<Span>) -> bool {
 /// Maximum number of notices: many more than a verdict needs.
 const MOST_READ: usize = 1024;
 const MOST_HOSTS: usize = 16;
-/// The kernel counts the SYN and the FIN of a connection as a byte each.
-const NO_DATA: Bytes = Bytes::new(2);
+/// The kernel counts the SYN of this end and the FINs of both ends as a byte each.
+const NO_DATA: Bytes = Bytes::new(3);
 /// On a short path, the handshake and the programs take longer than many round trips.
 const SOON: Span = Span::from_millis(20);
 
@@ -94,5 +101,17 @@ mod tests {
         assert!(is_brief(300, 20) && is_brief(19, 0) && is_brief(0, 50));
         assert!(!is_brief(700, 20) && !is_brief(50, 1));
         assert!(lasts_briefly(None, Some(Span::from_millis(9))));
+    }
+
+    #[test]
+    fn a_host_of_a_single_connection_counts_beside_a_host_of_many() {
+        let [here, many, single] =
+            ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(|text| text.parse::<IpAddr>().unwrap());
+        let mut ended = Ended::default();
+        for port in 1..=1000 {
+            ended.ends.insert((SocketAddr::new(here, port), SocketAddr::new(many, 80)));
+        }
+        ended.ends.insert((SocketAddr::new(here, 1), SocketAddr::new(single, 80)));
+        assert_eq!(ended.hosts(), BTreeSet::from([many, single]));
     }
 }

@@ -77,10 +77,11 @@ impl Observer {
             drops_before: None,
         };
         observer.drops_before = observer.read_drops();
+        observer.watched.begin(&observer.tree, &observer.plan.focus);
+        // Notices from before the first listing are of no use, but would count to their maximum.
         if observer.tree.is_here() {
             observer.sockets.count_ended(&mut observer.unseen);
         }
-        observer.watched.begin(&observer.tree, &observer.plan.focus);
         observer.pace.spend(clock::own_thread_cpu_time() - observer.cpu_before);
         observer.sample();
         observer

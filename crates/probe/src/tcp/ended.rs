@@ -40,22 +40,25 @@ impl EndedSockets {
     }
 
     /// Passes each socket that was destroyed since the last reading to `each`, at most `most`. The
-    /// state of these sockets is always CLOSE.
+    /// state of these sockets is always CLOSE. If the kernel had no room for some notices, passes
+    /// the others.
     pub fn read(
         &mut self,
         most: usize,
         mut each: impl FnMut(RawSocket<'_>),
     ) -> Result<Notices, ProbeError> {
+        let mut outcome = Notices::All;
         for _ in 0..most {
             self.buffer.clear();
             match self.socket.recv(&mut self.buffer, 0) {
                 Ok(_) => {
                     diag::read(&self.buffer, WHAT, &mut each)?;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Notices::All),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(outcome),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The kernel reports the overflow once, before the notices that it kept.
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
-                    return Ok(Notices::Some);
+                    outcome = Notices::Some;
                 }
                 Err(source) => return Err(ProbeError::Kernel { what: WHAT, source }),
             }
