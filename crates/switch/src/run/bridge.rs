@@ -392,8 +392,11 @@ impl BridgeState {
 
     fn send_learning_packets(&self, bond: &pipeline::Bond, macs: &[MacEntry]) {
         let now = Time::from_nanos(self.clock.now_ns());
+        // The first member represents the bond in NORMAL, which uses that member's VLANs.
+        let first = bond.members.first();
+        let vlans = first.and_then(|port| self.tables().port_set().vlans(*port).cloned());
         let mut by_member: BTreeMap<PortNumber, Vec<Frame>> = BTreeMap::new();
-        for (member, packet) in bond.learning_packets(macs) {
+        for (member, packet) in bond.learning_packets(macs, vlans.as_ref()) {
             by_member.entry(member).or_default().push(Frame::from_bytes(&packet, now));
         }
         for (member, mut frames) in by_member {
