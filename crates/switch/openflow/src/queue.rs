@@ -146,6 +146,10 @@ pub(super) fn answer_queue_config(
         }
     }
     for (port, queue) in queues_of(ports, bridge) {
+        // The reply is a single message, whose length has 16 bits. Further queues do not fit.
+        if out.len() - start > MOST_BYTES - 16 {
+            break;
+        }
         out.put_u32(queue);
         if matches!(version, Version::V10 | Version::V11) {
             out.put_u16(8);
@@ -180,3 +184,5 @@ fn ports(port: PortNumber, bridge: &dyn Bridge) -> Result<Vec<u32>, Refusal> {
 /// The number of the only queue of a port.
 const ONLY: u32 = 0;
 const ALL: u32 = u32::MAX;
+/// Maximum length of a message.
+const MOST_BYTES: usize = 0xffff;

@@ -4,6 +4,7 @@ use flow::mix::{SEED, mix};
 use flow::port_number::PortNumber;
 
 use crate::mac::MacEntry;
+use crate::vlans::PortVlans;
 
 /// The present state of a bond. The switch decides which members may send.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,9 +47,14 @@ impl Bond {
 
     /// Returns a learning packet for each address that is behind another port, with the member that
     /// sends the packet. These packets tell the connected switch that the addresses have moved to
-    /// other members of the bond.
+    /// other members of the bond. `vlans`: the VLAN settings of the bond, `None` for a port that
+    /// sends all frames unchanged.
     #[must_use]
-    pub fn learning_packets(&self, macs: &[MacEntry]) -> Vec<(PortNumber, Vec<u8>)> {
+    pub fn learning_packets(
+        &self,
+        macs: &[MacEntry],
+        vlans: Option<&PortVlans>,
+    ) -> Vec<(PortNumber, Vec<u8>)> {
         let packet = |entry: &MacEntry| {
             let address =
                 entry.address.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
@@ -56,18 +62,24 @@ impl Bond {
                 Balance::Slb => self.member_of_hash(self.slb_hash(address, entry.vlan)),
                 Balance::ActiveBackup | Balance::Tcp => self.active,
             };
-            Some((member?, reverse_arp(entry.address, entry.vlan)))
+            let tag = match vlans {
+                Some(vlans) => vlans.tag_of_sent(entry.vlan),
+                None => (entry.vlan != 0).then_some(entry.vlan),
+            };
+            Some((member?, reverse_arp(entry.address, tag)))
         };
-        let elsewhere = macs.iter().filter(|entry| !self.members.contains(&entry.port));
+        let is_sent = |vlan: u16| vlans.is_none_or(|vlans| vlans.carries(vlan));
+        let elsewhere =
+            macs.iter().filter(|entry| !self.members.contains(&entry.port) && is_sent(entry.vlan));
         elsewhere.filter_map(packet).collect()
     }
 }
 
 /// Builds a reverse ARP request of a host (RFC 903) for its own address, as Open vSwitch does.
-fn reverse_arp(address: [u8; 6], vlan: u16) -> Vec<u8> {
+fn reverse_arp(address: [u8; 6], tag: Option<u16>) -> Vec<u8> {
     let mut frame = vec![0xff; 6];
     frame.extend(address);
-    if vlan > 0 {
+    if let Some(vlan) = tag {
         frame.extend([0x81, 0]);
         frame.extend(vlan.to_be_bytes());
     }

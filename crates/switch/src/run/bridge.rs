@@ -16,6 +16,7 @@ use units::Time;
 use super::bonds::{Bond, BondSettings, MemberPort};
 use super::clock::Clock;
 use super::ordered::{Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard, rank};
+use super::pmd::BATCH;
 use super::ports::SwitchPort;
 use super::waker::Waker;
 
@@ -392,14 +393,24 @@ impl BridgeState {
 
     fn send_learning_packets(&self, bond: &pipeline::Bond, macs: &[MacEntry]) {
         let now = Time::from_nanos(self.clock.now_ns());
-        let mut by_member: BTreeMap<PortNumber, Vec<Frame>> = BTreeMap::new();
-        for (member, packet) in bond.learning_packets(macs) {
-            by_member.entry(member).or_default().push(Frame::from_bytes(&packet, now));
+        // The first member represents the bond in NORMAL, which uses that member's VLANs.
+        let first = bond.members.first();
+        let vlans = first.and_then(|port| self.tables().port_set().vlans(*port).cloned());
+        let mut by_member: BTreeMap<PortNumber, Vec<Vec<u8>>> = BTreeMap::new();
+        for (member, packet) in bond.learning_packets(macs, vlans.as_ref()) {
+            by_member.entry(member).or_default().push(packet);
         }
-        for (member, mut frames) in by_member {
+        for (member, packets) in by_member {
             let Some(port) = self.port(member) else { continue };
-            if let Err(error) = port.send(0, &mut frames, |_| now, now) {
-                tracing::warn!("port {}: {error}; the other ports go on", port.name);
+            // In batches, because a frame takes more memory than its bytes, and the bridge may have
+            // learned a million addresses.
+            for batch in packets.chunks(BATCH) {
+                let mut frames: Vec<Frame> =
+                    batch.iter().map(|packet| Frame::from_bytes(packet, now)).collect();
+                if let Err(error) = port.send(0, &mut frames, |_| now, now) {
+                    tracing::warn!("port {}: {error}; the other ports go on", port.name);
+                    break;
+                }
             }
         }
     }

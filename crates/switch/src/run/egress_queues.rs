@@ -91,8 +91,9 @@ impl PortQueues {
     }
 
     /// Changes the settings. A queue whose settings stay the same keeps its frames and counters;
-    /// the frames of other queues are dropped.
-    pub(super) fn change(&mut self, settings: &EgressQueues, now: Time) -> Result<(), LinkError> {
+    /// the frames of other queues are dropped. Returns the number of frames that the ended queues
+    /// have dropped, now or before.
+    pub(super) fn change(&mut self, settings: &EgressQueues, now: Time) -> Result<u64, LinkError> {
         let mut queues = BTreeMap::new();
         for (number, wanted) in &settings.0 {
             let is_same = self.settings.0.get(number) == Some(wanted);
@@ -108,8 +109,11 @@ impl PortQueues {
             };
             queues.insert(*number, queue);
         }
+        // `self.queues` holds only queues that end.
+        self.clear();
+        let dropped = self.dropped();
         (self.settings, self.queues) = (settings.clone(), queues);
-        Ok(())
+        Ok(dropped)
     }
 
     /// Takes the frames of a queue with a rate out of `frames`, and counts those of other queues as
@@ -238,7 +242,8 @@ mod tests {
         }
         assert_eq!(queues.release(Time::from_nanos(MS)).len(), 2);
         let second = settings("1 = { rate = \"1mbit\" }\n2 = { rate = \"4mbit\" }").unwrap();
-        queues.change(&second, Time::from_nanos(MS)).unwrap();
+        let dropped = queues.change(&second, Time::from_nanos(MS)).unwrap();
+        assert_eq!(dropped, 2, "the frames that waited in queue 2");
         assert_eq!(queues.release(Time::from_nanos(9 * MS)).len(), 2, "of queue 1 alone");
         let counts = queues.statistics(Time::from_nanos(9 * MS));
         assert_eq!((counts[0].sent_packets, counts[1].sent_packets), (3, 0));

@@ -328,7 +328,10 @@ impl SwitchPort {
             return Ok(false);
         }
         let changed = queues.change(settings, now);
-        changed.map_err(|error| OpenError::Shaper { port: self.name.clone(), error })?;
+        let dropped =
+            changed.map_err(|error| OpenError::Shaper { port: self.name.clone(), error })?;
+        // The port's counter goes on with the frames that the former queues dropped.
+        self.counts.sent_dropped.fetch_add(dropped, Ordering::Relaxed);
         self.has_queues.store(settings.has_any(), Ordering::Relaxed);
         Ok(true)
     }

@@ -45,7 +45,7 @@ fn learning_packets_announce_the_addresses_behind_other_ports() {
     };
     let macs = [mac(3, 0, 1), mac(4, 7, 2), mac(1, 0, 3)];
     let mut bond = bond(&[1, 2], 2);
-    let packets = bond.learning_packets(&macs);
+    let packets = bond.learning_packets(&macs, None);
     let [(PortNumber(2), plain), (PortNumber(2), tagged)] = &packets[..] else {
         panic!("{packets:?}");
     };
@@ -55,9 +55,14 @@ fn learning_packets_announce_the_addresses_behind_other_ports() {
         [0, 1, 8, 0, 6, 4, 0, 3, 2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1, 0, 0, 0, 0]
     );
     assert_eq!((tagged.len(), &tagged[11..18]), (46, &[2, 0x81, 0, 0, 7, 0x80, 0x35][..]));
+    // Frames of an access port have no tag, and belong to its VLAN.
+    let access = crate::PortVlans { mode: crate::VlanMode::Access, tag: 7, trunks: Vec::new() };
+    let of_access = bond.learning_packets(&macs, Some(&access));
+    let [(_, untagged)] = &of_access[..] else { panic!("{of_access:?}") };
+    assert_eq!((untagged.len(), untagged[11]), (42, 2));
     // balance-slb chooses the member as for a packet of the address.
     (bond.balance, bond.enabled) = (Balance::Slb, vec![PortNumber(1)]);
-    assert!(bond.learning_packets(&macs).iter().all(|(member, _)| *member == PortNumber(1)));
+    assert!(bond.learning_packets(&macs, None).iter().all(|(member, _)| *member == PortNumber(1)));
     bond.enabled.clear();
-    assert!(bond.learning_packets(&macs).is_empty());
+    assert!(bond.learning_packets(&macs, None).is_empty());
 }

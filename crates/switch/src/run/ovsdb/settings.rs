@@ -1,6 +1,6 @@
 //! The settings of a switch that a database describes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 
 use flow::port_number::PortNumber;
@@ -296,11 +296,18 @@ impl Wanted {
             let rate = |bits: u64| link::Capacity::Fixed(Rate::from_bits_per_second(bits));
             config.rate = egress.bits_per_second.map(rate);
             config.queue = egress.queue.and_then(|queue| queue.parse().ok());
-            let queues = egress.queues.iter().map(|queue| {
+            let mut queues = BTreeMap::new();
+            for queue in &egress.queues {
                 let rate = queue.bits_per_second.map(rate);
-                (queue.number, EgressQueue { rate, ..EgressQueue::default() })
-            });
-            config.egress_queue = EgressQueues::new(queues.collect())?;
+                let settings = EgressQueue { rate, ..EgressQueue::default() };
+                let alone = BTreeMap::from([(queue.number, settings.clone())]);
+                // As in Open vSwitch, a port works without a queue that cannot be made.
+                match EgressQueues::new(alone) {
+                    Ok(_) => drop(queues.insert(queue.number, settings)),
+                    Err(words) => self.ignored.push(format!("port {name}: {words}")),
+                }
+            }
+            config.egress_queue = EgressQueues::new(queues)?;
         }
         config.policing = policing(&port.police);
         let vlans = &port.vlans;
