@@ -104,11 +104,16 @@ impl<C: Connection> UdpListener<C> {
 
 impl<C: Connection> LocalFlows<SocketAddr, C> {
     /// Lets another process read the listener's socket. The kernel delivers the datagrams of open
-    /// flows to connected sockets of this process.
-    pub(crate) fn keep_flows(self: &Arc<Self>) {
+    /// flows to connected sockets of this process, of which it opens at most `most` at once.
+    pub(crate) fn keep_flows(self: &Arc<Self>, most: usize) {
         self.keeps.store(true, Ordering::Relaxed);
-        let sources: Vec<_> = self.lock().keys().copied().collect();
+        let sources: Vec<_> = self.lock().keys().take(most).copied().collect();
         sources.into_iter().for_each(|source| self.keep(source));
+    }
+
+    /// Opens no connected sockets for further flows: no other process reads the listener's socket.
+    pub(crate) fn keep_no_more(&self) {
+        self.keeps.store(false, Ordering::Relaxed);
     }
 
     fn keep(self: &Arc<Self>, source: SocketAddr) {
@@ -119,7 +124,11 @@ impl<C: Connection> LocalFlows<SocketAddr, C> {
         let socket = match connected(&self.socket, source) {
             Ok(socket) => socket,
             Err(error) => {
-                tracing::warn!(%source, %error, "a flow of datagrams continues in the new process");
+                let line = self.journal.line(Instant::now(), source.ip(), Kind::Accept);
+                if let Some(Line { omitted }) = line {
+                    let why = "a flow of datagrams continues in the new process";
+                    tracing::warn!(%source, %error, omitted, "{why}");
+                }
                 return;
             }
         };
