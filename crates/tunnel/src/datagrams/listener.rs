@@ -36,6 +36,8 @@ pub(crate) struct LocalFlows<P, C: Connection> {
     /// Whether another process may read the listener's socket, so that each flow reads a socket of
     /// its own.
     keeps: AtomicBool,
+    /// Held while the listener's socket shares its port with the socket of a flow.
+    sharing: Mutex<()>,
 }
 
 /// Identifies the application of a flow, and sends the target's datagrams to it.
@@ -121,7 +123,10 @@ impl<C: Connection> LocalFlows<SocketAddr, C> {
         if local.is_kept.swap(true, Ordering::Relaxed) {
             return;
         }
-        let socket = match connected(&self.socket, source) {
+        let sharing = self.sharing.lock().unwrap_or_else(PoisonError::into_inner);
+        let connected = connected(&self.socket, source);
+        drop(sharing);
+        let socket = match connected {
             Ok(socket) => socket,
             Err(error) => {
                 let line = self.journal.line(Instant::now(), source.ip(), Kind::Accept);
@@ -171,8 +176,8 @@ fn connected(listener: &UdpSocket, source: SocketAddr) -> io::Result<UdpSocket> 
     socket.set_nonblocking(true)?;
     let listener = SockRef::from(listener);
     // Share the port only with this user's processes, and only for as long as it takes to bind.
-    listener.set_reuse_port(true)?;
     socket.set_reuse_port(true)?;
+    listener.set_reuse_port(true)?;
     let bound = socket.bind(&at.into()).and_then(|()| socket.connect(&source.into()));
     listener.set_reuse_port(false)?;
     bound?;
@@ -185,7 +190,8 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
     pub(crate) fn new(socket: UdpSocket, idle: Duration, most: usize) -> Arc<Self> {
         let (flows, journal) = (Mutex::default(), Journal::default());
         let (ended, keeps) = (CancellationToken::new(), AtomicBool::new(false));
-        Arc::new(Self { socket, flows, idle, most, journal, ended, keeps })
+        let sharing = Mutex::default();
+        Arc::new(Self { socket, flows, idle, most, journal, ended, keeps, sharing })
     }
 
     pub(crate) fn socket(&self) -> &UdpSocket {
