@@ -113,13 +113,23 @@ impl Confined {
         }
     }
 
+    /// Kills the program and all its descendants, and waits for their end.
+    pub fn kill(&mut self) -> Result<ExitStatus, HostError> {
+        self.signal(Signal::KILL);
+        let ended = self.wait(KILLED_WITHIN)?;
+        ended.ok_or_else(|| {
+            let source = io::Error::from(io::ErrorKind::TimedOut);
+            HostError::io(format!("killing {}", self.name), source)
+        })
+    }
+
     /// Asks the program to end, waits for `grace`, then kills the program and all its descendants.
     pub fn stop(&mut self, grace: Duration) -> Result<ExitStatus, HostError> {
         let deadline = Instant::now() + grace;
         for signal in [Signal::TERM, Signal::KILL] {
             self.signal(signal);
             let patience = match signal {
-                Signal::KILL => Duration::from_secs(10),
+                Signal::KILL => KILLED_WITHIN,
                 _ => deadline.saturating_duration_since(Instant::now()),
             };
             if let Some(status) = self.wait(patience)? {
@@ -258,6 +268,9 @@ fn parent_of(stat: &[u8]) -> Option<u32> {
     let mut fields = stat[name_ends + 1..].split(|byte| *byte == b' ').skip(2);
     std::str::from_utf8(fields.next()?).ok()?.parse().ok()
 }
+
+/// How long the kernel may take to end a killed program.
+const KILLED_WITHIN: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

@@ -66,6 +66,7 @@ pub struct Endpoint {
     deadlines: Vec<Option<Instant>>,
     events: VecDeque<(Key, Event)>,
     responses: VecDeque<(Transmit, Vec<u8>)>,
+    responses_dropped: u64,
     incoming: VecDeque<Incoming>,
     /// Closed connections whose peers have been notified, oldest first.
     closed: VecDeque<Key>,
@@ -108,6 +109,7 @@ impl Endpoint {
             deadlines: Vec::new(),
             events: VecDeque::new(),
             responses: VecDeque::new(),
+            responses_dropped: 0,
             incoming: VecDeque::new(),
             closed: VecDeque::new(),
         }
@@ -168,7 +170,9 @@ impl Endpoint {
                 Ok(key)
             }
             Err(error) => {
-                self.responses.extend(error.response.map(|transmit| (transmit, buffer)));
+                if let Some(transmit) = error.response {
+                    self.respond(transmit, buffer);
+                }
                 Err(RefusedError::Accept(error.cause.into()))
             }
         }
@@ -179,7 +183,7 @@ impl Endpoint {
     pub fn retry(&mut self, incoming: Incoming) {
         let mut buffer = Vec::new();
         match self.inner.retry(incoming, &mut buffer) {
-            Ok(transmit) => self.responses.push_back((transmit, buffer)),
+            Ok(transmit) => self.respond(transmit, buffer),
             Err(error) => self.inner.ignore(error.into_incoming()),
         }
     }
@@ -188,7 +192,7 @@ impl Endpoint {
     pub fn refuse(&mut self, incoming: Incoming) {
         let mut buffer = Vec::new();
         let transmit = self.inner.refuse(incoming, &mut buffer);
-        self.responses.push_back((transmit, buffer));
+        self.respond(transmit, buffer);
     }
 
     /// Drops a connection request without an answer.
@@ -221,10 +225,17 @@ impl Endpoint {
                 self.handle_event(now, arrived, handle, event);
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.incoming.push_back(incoming),
-            Some(DatagramEvent::Response(transmit)) => {
-                self.responses.push_back((transmit, buffer));
-            }
+            Some(DatagramEvent::Response(transmit)) => self.respond(transmit, buffer),
             None => {}
+        }
+    }
+
+    /// Queues the answer to a packet of no connection. Drops the answer if too many are queued: the
+    /// peer sends its packet again.
+    fn respond(&mut self, transmit: Transmit, answer: Vec<u8>) {
+        match self.responses.len() < MOST_RESPONSES {
+            true => self.responses.push_back((transmit, answer)),
+            false => self.responses_dropped += 1,
         }
     }
 
@@ -336,6 +347,12 @@ impl Endpoint {
     /// probe timeouts (RFC 9000, section 10.2) unless there are many.
     pub fn open_connections(&self) -> usize {
         self.inner.open_connections()
+    }
+
+    /// Returns how many answers to packets of no connection, such as Retries, were dropped because
+    /// too many were queued.
+    pub fn responses_dropped(&self) -> u64 {
+        self.responses_dropped
     }
 
     /// Returns the meter of [`Settings::meter`], which counts the memory that peers make this
@@ -506,6 +523,9 @@ fn transport(settings: &Settings, control: Shared) -> TransportConfig {
 
 /// Maximum number of closed connections that a socket keeps. Each takes some 50 kB.
 const MOST_CLOSED: usize = 64;
+/// Maximum number of queued answers to packets of no connection. A server that is short of CPU time
+/// queues answers faster than it sends them; older answers are useless to peers that have given up.
+const MOST_RESPONSES: usize = 4096;
 /// After this many packets of one connection in one batch, the endpoint sends an acknowledgement.
 const PUMP_AFTER: u32 = 64;
 /// The peer acknowledges once per this many packets if no packet is missing. An acknowledgement
@@ -516,3 +536,45 @@ const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(2);
 /// acknowledgement reveals several bursts of loss, the engine concludes that the size has shrunk;
 /// random loss of 5 % causes this every few seconds.
 const BLACK_HOLE_COOLDOWN: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plain::Plain;
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn the_newest_answers_beyond_the_limit_of_the_queue_are_dropped_and_counted() {
+        let now = Instant::now();
+        let settings = Settings {
+            congestion: "fixed 1gbit".parse().unwrap(),
+            keepalive: Duration::from_secs(5),
+            idle: Duration::from_secs(15),
+            largest_packet: 1452,
+            streams: 256,
+            seed: 1,
+            epoch: now,
+            meter: Arc::new(Meter::unlimited()),
+        };
+        let mut server = Plain::new(1).server(settings);
+        // A long header of an unknown version (RFC 8999, section 5.1), which the server answers
+        // with a Version Negotiation packet.
+        let mut packet = vec![0u8; 1200];
+        packet[..6].copy_from_slice(&[0xc0, 0xfa, 0xce, 0xfa, 0xce, 8]);
+        packet[14] = 8;
+        let remote = |port| SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), port));
+        let beyond = 3;
+        for number in 0..MOST_RESPONSES + beyond {
+            let port = u16::try_from(number).unwrap();
+            server.handle(now, now, remote(port), None, None, BytesMut::from(&packet[..]));
+        }
+        assert_eq!(server.responses_dropped(), beyond as u64);
+        let (mut out, mut sent) = (Vec::new(), Vec::new());
+        while let Some(transmit) = server.poll_transmit(now, 1, &mut out) {
+            sent.push(transmit.destination.port());
+            out.clear();
+        }
+        let oldest = u16::try_from(MOST_RESPONSES).unwrap();
+        assert!(sent.iter().copied().eq(0..oldest));
+    }
+}

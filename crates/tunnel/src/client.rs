@@ -458,6 +458,11 @@ impl Client {
         Ok(handed)
     }
 
+    /// Goes on after a hand-over that failed.
+    pub fn take_back(&self) {
+        self.listeners.take_back();
+    }
+
     /// Accepts no new tunnels from now on: another process has the listeners. Open tunnels
     /// continue.
     pub fn leave(&self) {

@@ -239,7 +239,7 @@ pub fn client(
             Arc::downgrade(&client),
             &facts,
             &supervisor,
-            (Client::hand_over, |_| {}),
+            (Client::hand_over, Client::take_back),
             &former,
         );
         former.started(&supervisor, &endpoints)?;

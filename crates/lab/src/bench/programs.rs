@@ -34,11 +34,7 @@ pub(crate) fn started_by(lab: &LabFile) -> Map<String, Value> {
         }));
         // No version is asked of these programs, because some do not take --version.
         names.extend(lab.kind().programs_of(lab, system).into_iter().map(|name| (name, None)));
-        let version = system.version.as_ref().map(|command| words(command.get_ref()));
-        for command in [&system.server, &system.client].into_iter().flatten() {
-            let Some(program) = words(command.get_ref()).into_iter().next() else { continue };
-            names.push((program, version.clone()));
-        }
+        names.extend(behind(system));
     }
     if lab.workload.get_ref().kind.get_ref() == "download" {
         names.push(("nginx".to_owned(), Some(["nginx", "-v"].map(str::to_owned).into())));
@@ -109,11 +105,7 @@ pub(crate) fn names_of(lab: &LabFile, systems: &[SystemSpec]) -> Vec<String> {
         let base =
             |name: String| Path::new(&name).file_name().map(|n| n.to_string_lossy().into_owned());
         names.extend(own.filter_map(base));
-        for command in [&system.server, &system.client].into_iter().flatten() {
-            let program = words(command.get_ref()).into_iter().next();
-            let file = program.as_deref().and_then(|program| Path::new(program).file_name());
-            names.extend(file.map(|name| name.to_string_lossy().into_owned()));
-        }
+        names.extend(behind(system).into_iter().filter_map(|(program, _)| base(program)));
         if system.traffic() == Traffic::Iperf3 {
             names.push("iperf3".to_owned());
         }
@@ -124,6 +116,22 @@ pub(crate) fn names_of(lab: &LabFile, systems: &[SystemSpec]) -> Vec<String> {
     names.sort();
     names.dedup();
     names
+}
+
+/// Returns the programs of a system's commands, each with the command that prints its version: the
+/// first words of the commands or, if a shell starts other programs, those that the system `needs`.
+fn behind(system: &SystemSpec) -> Vec<(String, Option<Vec<String>>)> {
+    let version = system.version.as_ref().map(|command| words(command.get_ref()));
+    if !system.needs.is_empty() {
+        let its = |name: &String| version.clone().filter(|command| command.first() == Some(name));
+        return system.needs.iter().map(|name| (name.clone(), its(name))).collect();
+    }
+    [&system.server, &system.client]
+        .into_iter()
+        .flatten()
+        .filter_map(|command| words(command.get_ref()).into_iter().next())
+        .map(|program| (program, version.clone()))
+        .collect()
 }
 
 /// Returns the version that a program prints, without the banner that some programs print first.
@@ -242,6 +250,15 @@ mod tests {
         assert_eq!(peers.keys().collect::<Vec<_>>(), ["peer", "absent", "own"]);
         assert_eq!(peers["peer"]["files"]["a.yaml"], "window: 64\n");
         assert_eq!(peers["own"]["client"], "{weir} tunnel client");
+    }
+
+    #[test]
+    fn a_program_that_a_system_needs_is_recorded_in_place_of_the_shell_that_starts_it() {
+        let text = LAB.replace("version = \"PEER version\"", "needs = [\"env\"]");
+        let lab = LabFile::parse("peer.toml", &text.replace("PEER", "/bin/sh")).unwrap();
+        let programs = started_by(&lab);
+        assert!(programs.contains_key("env") && !programs.contains_key("sh"));
+        assert!(programs["env"].get("version").is_none());
     }
 
     const LAB: &str = r#"

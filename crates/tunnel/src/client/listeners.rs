@@ -2,6 +2,7 @@
 
 use super::listener::{self, OpenListener};
 use super::{ClientError, ListenAt, Listener, Reverse, Route, Shared, reverse};
+use crate::descriptors::Descriptors;
 use crate::hand_over::{Handed, listener_name};
 use crate::target::Target;
 use crate::transport::Shards;
@@ -71,19 +72,33 @@ impl Listeners {
 
     /// Adds copies of all sockets for another process. Open flows of datagrams stay here.
     pub(super) fn hand_over(&self, handed: &mut Handed) -> std::io::Result<()> {
-        for one in &*self.lock() {
+        let all = self.lock();
+        for one in &*all {
             let name = listener_name(&one.requested.0, one.requested.1);
             let Some(socket) = &one.opened.socket else { continue };
             let file = socket.try_clone()?;
-            if let Some(flows) = one.opened.flows.as_ref().and_then(Weak::upgrade) {
-                flows.keep_flows();
-            }
             match &one.opened.owner {
                 Some(owner) => handed.add_path(name, file, owner),
                 None => handed.add(name, file),
             }
         }
+        // Each kept flow needs a descriptor. Leave enough for the hand-over itself.
+        for one in &*all {
+            if let Some(flows) = one.opened.flows.as_ref().and_then(Weak::upgrade) {
+                let free = Descriptors::of_process().map(|descriptors| descriptors.for_tunnels());
+                flows.keep_flows(free.map_or(usize::MAX, |free| free / 2));
+            }
+        }
         Ok(())
+    }
+
+    /// Goes on after a hand-over that failed: only this process reads the sockets.
+    pub(super) fn take_back(&self) {
+        for one in &*self.lock() {
+            if let Some(flows) = one.opened.flows.as_ref().and_then(Weak::upgrade) {
+                flows.keep_no_more();
+            }
+        }
     }
 
     /// Closes the copies of all sockets. If a copy stayed open, the kernel would go on accepting

@@ -36,6 +36,8 @@ pub(crate) struct LocalFlows<P, C: Connection> {
     /// Whether another process may read the listener's socket, so that each flow reads a socket of
     /// its own.
     keeps: AtomicBool,
+    /// Held while the listener's socket shares its port with the socket of a flow.
+    sharing: Mutex<()>,
 }
 
 /// Identifies the application of a flow, and sends the target's datagrams to it.
@@ -104,11 +106,16 @@ impl<C: Connection> UdpListener<C> {
 
 impl<C: Connection> LocalFlows<SocketAddr, C> {
     /// Lets another process read the listener's socket. The kernel delivers the datagrams of open
-    /// flows to connected sockets of this process.
-    pub(crate) fn keep_flows(self: &Arc<Self>) {
+    /// flows to connected sockets of this process, of which it opens at most `most` at once.
+    pub(crate) fn keep_flows(self: &Arc<Self>, most: usize) {
         self.keeps.store(true, Ordering::Relaxed);
-        let sources: Vec<_> = self.lock().keys().copied().collect();
+        let sources: Vec<_> = self.lock().keys().take(most).copied().collect();
         sources.into_iter().for_each(|source| self.keep(source));
+    }
+
+    /// Opens no connected sockets for further flows: no other process reads the listener's socket.
+    pub(crate) fn keep_no_more(&self) {
+        self.keeps.store(false, Ordering::Relaxed);
     }
 
     fn keep(self: &Arc<Self>, source: SocketAddr) {
@@ -116,10 +123,17 @@ impl<C: Connection> LocalFlows<SocketAddr, C> {
         if local.is_kept.swap(true, Ordering::Relaxed) {
             return;
         }
-        let socket = match connected(&self.socket, source) {
+        let sharing = self.sharing.lock().unwrap_or_else(PoisonError::into_inner);
+        let connected = connected(&self.socket, source);
+        drop(sharing);
+        let socket = match connected {
             Ok(socket) => socket,
             Err(error) => {
-                tracing::warn!(%source, %error, "a flow of datagrams continues in the new process");
+                let line = self.journal.line(Instant::now(), source.ip(), Kind::Accept);
+                if let Some(Line { omitted }) = line {
+                    let why = "a flow of datagrams continues in the new process";
+                    tracing::warn!(%source, %error, omitted, "{why}");
+                }
                 return;
             }
         };
@@ -162,8 +176,8 @@ fn connected(listener: &UdpSocket, source: SocketAddr) -> io::Result<UdpSocket> 
     socket.set_nonblocking(true)?;
     let listener = SockRef::from(listener);
     // Share the port only with this user's processes, and only for as long as it takes to bind.
-    listener.set_reuse_port(true)?;
     socket.set_reuse_port(true)?;
+    listener.set_reuse_port(true)?;
     let bound = socket.bind(&at.into()).and_then(|()| socket.connect(&source.into()));
     listener.set_reuse_port(false)?;
     bound?;
@@ -176,7 +190,8 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
     pub(crate) fn new(socket: UdpSocket, idle: Duration, most: usize) -> Arc<Self> {
         let (flows, journal) = (Mutex::default(), Journal::default());
         let (ended, keeps) = (CancellationToken::new(), AtomicBool::new(false));
-        Arc::new(Self { socket, flows, idle, most, journal, ended, keeps })
+        let sharing = Mutex::default();
+        Arc::new(Self { socket, flows, idle, most, journal, ended, keeps, sharing })
     }
 
     pub(crate) fn socket(&self) -> &UdpSocket {

@@ -13,18 +13,29 @@ use std::time::{Duration, Instant, SystemTime};
 pub fn kick(socket: Option<&Path>, session: &str) -> Result<Vec<(Status, Reply)>, RunError> {
     let request = Request::Kick { session: session.to_owned() };
     let mut all = asked(socket, &request, |status| socket.is_some() || status.role == "server")?;
+    let is_done =
+        |all: &[(Status, Reply)]| all.iter().any(|(_, reply)| matches!(reply, Reply::Kicked(_)));
+    let mut failed = None;
     for file in socket.map(former_sockets).unwrap_or_default() {
         // Each process numbers its own sessions. A number means a session of the newest process
         // that has the number.
-        let is_done = all.iter().any(|(_, reply)| matches!(reply, Reply::Kicked(_)));
-        if is_done && session.contains('/') {
+        if is_done(&all) && session.contains('/') {
             break;
         }
         match asked(Some(&file), &request, |status| status.is_draining) {
             Ok(replies) => all.extend(replies),
-            // A process that has just ended, or a file of another kind.
-            Err(error) => tracing::debug!(path = %file.display(), %error, "not asked"),
+            // A process that has just ended, or a file of another kind or user.
+            Err(RunError::Status(error)) if error.has_ended() || error.is_foreign() => {
+                tracing::debug!(path = %file.display(), %error, "not asked");
+            }
+            Err(error) => {
+                tracing::warn!(%error, "sessions of a former process may go on");
+                failed = failed.or(Some(error));
+            }
         }
+    }
+    if let Some(error) = failed.filter(|_| !is_done(&all)) {
+        return Err(error);
     }
     Ok(all)
 }

@@ -393,6 +393,11 @@ impl StatusError {
         }
     }
 
+    /// Whether the socket belongs to a process of another user, which gets no request.
+    pub fn is_foreign(&self) -> bool {
+        matches!(self, Self::Process { source: HostError::ForeignProcess { .. }, .. })
+    }
+
     fn socket(doing: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Socket { doing, path: path.to_owned(), source }
     }

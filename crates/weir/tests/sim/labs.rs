@@ -393,6 +393,7 @@ fn an_impossible_tunnel_in_a_lab_file_is_refused() {
         ("sim", bbr.replace("congestion", "note"), "add `congestion = \"tcpa\"`"),
         ("sim", format!("{bbr}\nwarm = true"), "`warm` is for systems of `kind = \"tcp\"`"),
         ("sim", format!("{bbr}\nclient = \"weir\""), "`kind = \"external\"` run commands"),
+        ("sim", format!("{bbr}\nneeds = [\"weir\"]"), "`kind = \"external\"` have `needs`"),
     ] {
         sandbox.write("tunnels.toml", TUNNELS.replace(bbr, &instead));
         let output = sandbox.weir(&[verb, "run", "tunnels.toml"]);

@@ -3,7 +3,6 @@
 use super::MachineStep;
 use crate::model::Failure;
 use host::{Confined, HostError, Namespace, Program};
-use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -64,14 +63,7 @@ impl Started {
 
     /// Kills the program and its descendants, and waits for its end.
     pub(crate) fn kill(&mut self) -> Result<(), HostError> {
-        if self.wait(Duration::ZERO)?.is_none()
-            && let Some(pid) = Pid::from_raw(self.pid().cast_signed())
-        {
-            // An error means that the program has just ended.
-            let _ = kill_process(pid, Signal::KILL);
-            self.wait(ENDS_WITHIN)?;
-        }
-        Ok(())
+        self.process.kill().map(drop)
     }
 
     /// Returns everything that the program has printed so far.
@@ -148,8 +140,6 @@ fn telling_line(output: &[u8]) -> String {
 }
 
 const LAST_WORDS: u64 = 2_000;
-/// How long the kernel may take to end a killed program.
-const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

@@ -380,6 +380,10 @@ impl Document {
         }
         let commands = [&system.client, &system.server, &system.connect, &system.version];
         match commands.into_iter().flatten().next() {
+            None if !system.needs.is_empty() => {
+                let message = "only systems of `kind = \"external\"` have `needs`";
+                self.refuse(system.name.span(), message)
+            }
             None => Ok(()),
             Some(command) => {
                 self.refuse(command.span(), "only systems of `kind = \"external\"` run commands")
