@@ -15,8 +15,8 @@ pub type Numbers = [u64; MOST_NUMBERS];
 
 /// The properties of an action besides its effect in the pipeline.
 ///
-/// A plain action ([`Row::plain`]) needs no code in the rule language and the protocol: its row
-/// describes its text and its message. Other actions ([`Row::own`]) have functions there.
+/// A plain action (`Row::plain`) needs no code in the rule language and the protocol: its row
+/// describes its text and its message. Other actions (`Row::own`) have functions there.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
     pub(super) kind: Kind,
