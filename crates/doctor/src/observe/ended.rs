@@ -63,8 +63,8 @@ impl Ended {
     }
 }
 
-/// Whether the connection's window had no time to grow. The kernel counts the time in which data was
-/// in flight, which is none at an end that only received.
+/// Whether the connection's window had no time to grow. The kernel counts the time in which data
+/// was in flight, which is none at an end that only received.
 fn is_brief(socket: &RawSocket<'_>) -> bool {
     let info = socket.info().map(TcpInfo::from_bytes).unwrap_or_default();
     lasts_briefly(info.busy_time, info.min_rtt)

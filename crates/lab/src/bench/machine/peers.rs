@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Whether a lab finds the program: by its path, in `PATH`, among the system's daemons, or among the
-/// peers.
+/// Whether a lab finds the program: by its path, in `PATH`, among the system's daemons, or among
+/// the peers.
 pub(super) fn is_found(program: &str) -> bool {
     let is_there = |folder: PathBuf| folder.join(program).to_str().is_some_and(host::is_installed);
     host::is_installed(program) || (!program.contains('/') && further().any(is_there))
