@@ -28,8 +28,12 @@ class Sampler:
     def run(self):
         due = time.monotonic()
         while not self.over.is_set():
-            self.sample()
-            self.world.pace.adjust()
+            try:
+                self.sample()
+                self.world.pace.adjust()
+            except (OSError, ValueError) as error:
+                # Without samples there is no trend: the run must not pass.
+                self.world.account.fail("sample", str(error))
             due = max(due + self.every, time.monotonic())
             self.over.wait(due - time.monotonic())
 

@@ -74,6 +74,13 @@ class Trends(unittest.TestCase):
         self.assertEqual((rows["log rate"]["level"], rows["log rate"]["slope_an_hour"]), (36_000, 0))
         self.assertEqual({row["verdict"] for row in rows.values()}, {"no growth"})
 
+    def test_the_rate_of_a_quiet_log_is_judged_in_percent_of_its_mean(self):
+        times = [EVERY * number for number in range(400)]
+        lines = [90 * (number // 130) for number in range(400)]
+        row, = report.rows_of({"one": (times, {"log": lines})}, 0)
+        self.assertAlmostEqual(row["level"], 270 / times[-1] * 3600, delta=20)
+        self.assertNotEqual(row["verdict"], "growth")
+
 
 class Outcomes(unittest.TestCase):
     def setUp(self):

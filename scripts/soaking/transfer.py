@@ -46,10 +46,14 @@ def answer_streams(listener):
     slots = threading.BoundedSemaphore(MOST)
 
     def run(connection):
-        with connection, slots:
-            answer(connection)
+        try:
+            with connection:
+                answer(connection)
+        finally:
+            slots.release()
 
     while True:
+        slots.acquire()
         threading.Thread(target=run, args=(listener.accept()[0],), daemon=True).start()
 
 

@@ -100,7 +100,11 @@ async fn never_read(count: usize, budget: Bytes) {
     let grown = resident().saturating_sub(before);
     assert!(grown < 6 * budget.count(), "{grown} bytes more than before");
     let tunnels = client.counted().tunnels;
-    eprintln!("{} given up, {tunnels} left, {} KiB more", given_up(), grown / 1024);
+    eprintln!(
+        "ATTACK memory-unread: {} given up, {tunnels} left, {} KiB more",
+        given_up(),
+        grown / 1024
+    );
     for task in hogs.iter().chain(&tasks) {
         task.abort();
     }
@@ -149,7 +153,11 @@ async fn ten_thousand_handshakes_from_one_address_are_deferred_and_counted() {
     assert!(counted.connections_made <= 2, "{counted:?}");
     let grown = resident().saturating_sub(made);
     assert!(grown < 64 << 20, "{grown} bytes more than before ({before}, {made})");
-    eprintln!("{} put off, {} KiB more than before", counted.handshakes_put_off, grown / 1024);
+    eprintln!(
+        "ATTACK flood-one-address: {} put off, {} KiB more than before",
+        counted.handshakes_put_off,
+        grown / 1024
+    );
     echo.abort();
     drop((client, server));
 }
@@ -257,7 +265,10 @@ async fn tunnels_are_reset_while_the_path_is_blocked_and_work_again_afterwards()
         let end = soon(stream.read(&mut [0; 1])).await;
         assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
     }
-    eprintln!("all knew after {:?}, with a keepalive of a second", began.elapsed());
+    eprintln!(
+        "ATTACK path-blocked: all knew after {:?}, with a keepalive of a second",
+        began.elapsed()
+    );
     // An application that connects meanwhile gets a reset too.
     let late = refusal(listener_addresses[0]);
     let end = tokio::time::timeout(Duration::from_secs(60), late).await;
@@ -287,7 +298,10 @@ async fn a_path_blocked_in_one_direction_resets_its_tunnels_within_three_keepali
     let silent = server.counted().connections_silent;
     assert!(silent > 0, "{:?}", server.counted());
     assert_eq!(client.counted().connections_silent, 0);
-    eprintln!("known after {:?}, with a keepalive of a second", began.elapsed());
+    eprintln!(
+        "ATTACK path-blocked-one-way: known after {:?}, with a keepalive of a second",
+        began.elapsed()
+    );
     wire.cut(false);
     carries_again(listener_addresses[0]).await;
     echo.abort();

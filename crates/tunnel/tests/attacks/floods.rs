@@ -74,7 +74,8 @@ fn clients_beside_a_flood() -> Option<()> {
         took.sort_unstable();
         let counted = server.counted();
         eprintln!(
-            "beside {} handshakes: median {:?}, longest {:?}, {} evicted, {} put off",
+            "ATTACK flood-ipv6-network: beside {} handshakes: median {:?}, longest {:?}, \
+             {} evicted, {} put off",
             begun.load(Ordering::Relaxed),
             took[took.len() / 2],
             took[took.len() - 1],
@@ -134,7 +135,7 @@ fn answers_to_a_forged_address() -> Option<()> {
             });
         }
         let worst = peers.join_all().await.into_iter().fold(0.0, f64::max);
-        eprintln!("amplification {worst:.3}");
+        eprintln!("ATTACK amplification: {worst:.3} times the bytes");
         assert!(worst <= 3.0, "{worst}");
         drop(server);
     });

@@ -54,8 +54,8 @@ async fn tenants_that_hold_tunnels_leave_descriptors_to_others_and_to_status() {
         let status = status.await.unwrap();
         let log = std::fs::read_to_string(server.folder.path().join("log")).unwrap();
         eprintln!(
-            "{files} files: {hostile} of {tenants} tenants hold {held:?}, another one {opened} of \
-             {wanted}; status after {:?}, {} lines in the log",
+            "ATTACK descriptors: {files} files: {hostile} of {tenants} tenants hold {held:?}, \
+             another one {opened} of {wanted}; status after {:?}, {} lines in the log",
             began.elapsed(),
             log.lines().count()
         );
@@ -121,7 +121,10 @@ fn ports_beside_a_hostile_tenant() -> Option<()> {
             }
             let mut other = Tenant::connect(&identities[1], &server, at).await;
             let opened = other.open(target, 40).await;
-            eprintln!("{range} ports: a hostile tenant used {used}, another one {opened} of 40");
+            eprintln!(
+                "ATTACK ports-used-up: {range} ports: a hostile tenant used {used}, another one \
+                 {opened} of 40"
+            );
             assert!(used > range / 4, "{used}");
             assert_eq!(opened, 40);
             drop((hostile, other));

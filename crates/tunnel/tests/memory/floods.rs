@@ -48,7 +48,10 @@ fn memory_of_a_flood_is_returned_within_a_minute_and_another_flood_takes_no_more
             }
         };
         let passed = ended.elapsed().as_secs();
-        println!("flood {round}: {before} before, {peak} at most, {left} after {passed} s");
+        println!(
+            "ATTACK flood-repeated: flood {round}: {before} before, {peak} at most, {left} after \
+             {passed} s"
+        );
         assert!(left.count() < before.count() + KEPT.count(), "{left} of {peak}");
         peaks.push(peak.count());
     }

@@ -38,7 +38,10 @@ where
     resets(&ends, MORE, tunnel).await;
     for (end, before) in [&ends.server, &ends.client].into_iter().zip(before) {
         let now = end.resident();
-        eprintln!("{}: {before} KiB after {FIRST} resets, {now} KiB after {MORE} more", end.name);
+        eprintln!(
+            "ATTACK resets: {}: {before} KiB after {FIRST} resets, {now} KiB after {MORE} more",
+            end.name
+        );
         assert!(now < before + MOST_KIB, "{}: {before} and {now} KiB", end.name);
     }
 }

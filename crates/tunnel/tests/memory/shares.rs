@@ -91,7 +91,7 @@ async fn silent_streams_count_against_the_memory_share_and_the_connection_is_clo
     });
     let lost = lost.await.unwrap_or_else(|| panic!("not closed after {opened} streams"));
     assert!(tells(&lost, "memory"), "{lost}");
-    eprintln!("closed after {opened} silent streams");
+    eprintln!("ATTACK memory-silent-streams: closed after {opened} silent streams");
     setup.serves_others().await;
 }
 
@@ -154,7 +154,11 @@ async fn an_identity_that_fills_the_memory_leaves_others_their_share() {
         setup.serves_others().await;
         assert!(setup.server.memory_held() <= Bytes::new(memory.count() * 5 / 4));
     }
-    eprintln!("{} tunnels given up, {} held", given_up(), setup.server.memory_held());
+    eprintln!(
+        "ATTACK memory-share: {} tunnels given up, {} held",
+        given_up(),
+        setup.server.memory_held()
+    );
     kept.abort();
 }
 

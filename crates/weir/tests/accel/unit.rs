@@ -44,7 +44,7 @@ fn the_systemd_unit_confines_the_service() {
         return testing::skip_because(testing::Need::UnitAnalysis, text);
     };
     let level: f64 = exposure.split(' ').nth(1).unwrap().parse().unwrap();
-    eprintln!("{exposure}");
+    eprintln!("ATTACK accel-unit: {exposure}");
     // The rest of the exposure is CAP_SYS_ADMIN and the user root, without which BPF refuses the
     // programs.
     assert!(level <= 3.0, "{text}");

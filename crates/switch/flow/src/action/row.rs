@@ -13,7 +13,7 @@ pub const MOST_NUMBERS: usize = 4;
 /// The numbers of a plain action, in the order of its variant's fields. Unused places are zero.
 pub type Numbers = [u64; MOST_NUMBERS];
 
-/// The properties of an action besides its effect in the pipeline.
+/// The properties of an action, apart from its effect in the pipeline.
 ///
 /// A plain action (`Row::plain`) needs no code in the rule language and the protocol: its row
 /// describes its text and its message. Other actions (`Row::own`) have functions there.
