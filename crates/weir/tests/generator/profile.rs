@@ -163,9 +163,10 @@ fn a_run_shuts_down_cleanly_when_cancelled_or_when_its_port_vanishes() {
             "gen", "-f", "one.yaml", "-d", "60", "--port", "gen0", "--port", "gen1", "--json",
         ]);
         let pid = running.pid();
-        await_some("two threads", || {
+        // The generator leaves a CPU to a program that is pinned there, so a single thread may do all.
+        await_some("a sending thread", || {
             let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.count();
-            (tasks >= 3).then_some(())
+            (tasks >= 2).then_some(())
         });
         running
     };
