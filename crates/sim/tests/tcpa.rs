@@ -302,3 +302,20 @@ fn a_late_flow_reaches_its_share_beside_cubic() {
         assert!((0.6..1.5).contains(&share), "{share} of the fair share on {path:?}");
     }
 }
+
+/// CUBIC's queue makes the round trip twenty times as long. The slumps of such a queue must not
+/// starve a flow.
+#[test]
+fn no_starvation_beside_cubic_in_a_deep_queue() {
+    let mut shares: Vec<f64> = paths("deep beside cubic", 12)
+        .into_iter()
+        .map(|path| {
+            let (rtt, lasts) = (path.rtt.min(Span::from_millis(40)), Span::from_secs(30));
+            let path = PathConfig { rtt, buffer: 20.0, lasts, ..path };
+            let ended = path.run_beside(Some(Algorithm::Cubic), 2, Demand::Bulk, hosts());
+            2.0 * ended.flows[1].goodput.mbit_per_second() / path.rate.mbit_per_second()
+        })
+        .collect();
+    shares.sort_by(f64::total_cmp);
+    assert!(shares[6] >= 0.4 && shares[11] < 1.5, "{shares:?} of the fair share");
+}
