@@ -12,7 +12,7 @@ pub struct Watch {
     since: Instant,
     stolen: Duration,
     stop: Arc<AtomicBool>,
-    sleeper: JoinHandle<Lateness>,
+    sleeper: Option<JoinHandle<Lateness>>,
 }
 
 /// Disturbances that explain a failed measurement.
@@ -38,16 +38,23 @@ impl Watch {
             let stop = stop.clone();
             move || sleep_until(&stop)
         });
-        Self { since: Instant::now(), stolen: stolen(), stop, sleeper }
+        Self { since: Instant::now(), stolen: stolen(), stop, sleeper: Some(sleeper) }
     }
 
     /// Stops the watch. Returns the disturbance if it was large enough to excuse a failure.
-    pub fn end(self) -> Option<Disturbance> {
+    pub fn end(mut self) -> Option<Disturbance> {
         self.stop.store(true, Ordering::Relaxed);
-        let late = self.sleeper.join().unwrap_or_default();
+        let late = self.sleeper.take()?.join().unwrap_or_default();
         let stolen = stolen().saturating_sub(self.stolen);
         let found = Disturbance { watched: self.since.elapsed(), stolen, late };
         found.excuses().then_some(found)
+    }
+}
+
+/// A watch that nobody ends stops its thread, too.
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
     }
 }
 
@@ -136,5 +143,13 @@ mod tests {
         let found = watch.end();
         println!("{found:?}");
         assert!(found.is_none_or(|found| found.to_string().contains("late")));
+    }
+
+    #[test]
+    fn a_dropped_watch_stops_its_thread() {
+        let watch = Watch::start();
+        let stop = Arc::clone(&watch.stop);
+        drop(watch);
+        assert!(stop.load(Ordering::Relaxed));
     }
 }

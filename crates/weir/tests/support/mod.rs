@@ -359,13 +359,20 @@ impl Running {
 
 pub fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
+    let mut pause = Duration::from_millis(2);
     loop {
         if let Some(found) = look() {
             return found;
         }
         assert!(Instant::now() < deadline, "{what} never came");
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(pause);
+        pause = longer(pause);
     }
+}
+
+/// Returns the next pause between two looks. Many tests wait at once, and a look costs CPU time.
+pub fn longer(pause: Duration) -> Duration {
+    (pause + pause / 4).min(Duration::from_millis(25))
 }
 
 /// Counts the intervals that `weir perf client` has printed. A test must not wait for "0.3-0.4": on

@@ -3,7 +3,7 @@
 use super::case::{Both, Case, expect};
 use super::document::{Document, End, agree};
 use super::sockets::Seen;
-use crate::support::{CommandOutput, Running, Sandbox};
+use crate::support::{CommandOutput, Running, Sandbox, longer};
 use std::fmt;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -173,6 +173,7 @@ fn fought(
 /// Waits until the server listens; the namespace has no other listener.
 fn listening(server: &mut Running) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
+    let mut pause = Duration::from_millis(2);
     loop {
         let listens = ["tcp", "tcp6"].iter().any(|table| {
             let table = std::fs::read_to_string(format!("/proc/{}/net/{table}", server.pid()));
@@ -192,13 +193,15 @@ fn listening(server: &mut Running) -> Result<(), String> {
             let (stdout, stderr) = server.output_so_far();
             return Err(format!("the server does not listen: {stdout} {stderr}"));
         }
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(pause);
+        pause = longer(pause);
     }
 }
 
 /// Waits until the process ends, and observes the sockets until then.
 fn ended(running: &mut Running, mut look: impl FnMut(u32)) -> Result<CommandOutput, String> {
     let deadline = Instant::now() + PATIENCE;
+    let mut pause = Duration::from_millis(4);
     loop {
         if let Some(status) = running.child.try_wait().unwrap() {
             let (stdout, stderr) = running.output_so_far();
@@ -211,7 +214,8 @@ fn ended(running: &mut Running, mut look: impl FnMut(u32)) -> Result<CommandOutp
             return Err(format!("did not end; it said {stdout} {stderr}"));
         }
         look(running.pid());
-        std::thread::sleep(Duration::from_millis(4));
+        std::thread::sleep(pause);
+        pause = longer(pause);
     }
 }
 
