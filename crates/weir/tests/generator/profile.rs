@@ -163,7 +163,7 @@ fn a_run_shuts_down_cleanly_when_cancelled_or_when_its_port_vanishes() {
             "gen", "-f", "one.yaml", "-d", "60", "--port", "gen0", "--port", "gen1", "--json",
         ]);
         let pid = running.pid();
-        // The generator leaves a CPU to a program that is pinned there, so a single thread may do all.
+        // A program that is pinned to a CPU keeps this CPU; the generator then has a single thread.
         await_some("a sending thread", || {
             let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.count();
             (tasks >= 2).then_some(())
