@@ -49,7 +49,8 @@ fn the_keys_of_a_registered_workload_are_checked() {
         LabFile::parse("dummy.toml", &text).unwrap_err().to_string()
     };
     let wrong = refused("packets = \"{many}\"", "packets = \"{many}\"\nidle = 1");
-    assert!(wrong.ends_with("`idle` is for workloads of `kind = \"crowd\"`"), "{wrong}");
+    let kinds = "`idle` is for workloads of `kind = \"crowd\"` or `\"tunnelled\"`";
+    assert!(wrong.ends_with(kinds), "{wrong}");
     let wrong = refused("\"5\"", "\"5000\"");
     assert_eq!(wrong, "dummy.toml:10: `packets` is from 1 to 1000");
     let wrong = refused("kind = \"dummy\"", "kind = \"bulk\"");
