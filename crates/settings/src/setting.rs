@@ -34,7 +34,7 @@ pub trait Key: Hash + Eq {
     fn of(name: &str, place: Range<usize>) -> Self;
 }
 
-/// One value, or a list of values.
+/// The values of a key that takes a single value or a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OneOrMore<T>(pub Vec<T>);
 

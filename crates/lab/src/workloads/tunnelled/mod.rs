@@ -122,7 +122,8 @@ const METHOD: &[(&str, &str)] = &[
     (
         "UDP blocked",
         "both hosts drop incoming UDP before the programs start. Availability is 100 % if a connection is \
-         answered within the patience, and 0 % otherwise; the other figures are then missing",
+         answered within the patience, and 0 % otherwise; the other figures are then missing. The cell \
+         has failed if the client's program ends or does not listen",
     ),
     (
         "server killed",

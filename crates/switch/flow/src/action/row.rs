@@ -42,7 +42,8 @@ pub struct Row {
     pub needs_openflow_11: bool,
     /// The field that the action writes, unless its arguments name the field.
     pub writes: Option<Field>,
-    /// The protocols of which the packet must have one. Empty: that of the written field.
+    /// The packet must have a protocol of this list. If the list is empty, the packet must have the
+    /// protocol of the written field.
     pub requires: &'static [Prerequisite],
     pub tags: Tags,
     pub mirroring: Mirroring,
