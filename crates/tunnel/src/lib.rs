@@ -43,6 +43,7 @@ mod peer_key;
 pub mod proxy;
 pub mod quic_tun;
 mod relay;
+mod reset_order;
 mod revocation;
 pub mod run;
 pub mod server;

@@ -5,9 +5,9 @@
 //! other identities leave memory unused. An idle connection has no grant. Credit that a peer has
 //! received stays valid, so all peers together may send more than there is memory: a [`Meter`]
 //! counts the memory held. Near the limit, the identity that exceeds its fair share most loses
-//! tunnels whose readers are stuck. Beyond the limit, this identity loses a connection in three
-//! cases: the memory stays beyond the limit, it exceeds the limit by an eighth, or no tunnel with a
-//! stuck reader is left.
+//! tunnels whose readers are stuck. Beyond the limit, this identity loses a connection in two
+//! cases: the memory exceeds the limit by an eighth, or stays beyond the limit for longer than a
+//! reader takes to count as stuck.
 
 use host::FreedMemory;
 use quic::Meter;
@@ -130,7 +130,7 @@ impl Budget {
         let mut sweeps = tokio::time::interval(SWEEP);
         let mut freed = FreedMemory::default();
         let mut tended = Instant::now();
-        let mut beyond_limit = 0;
+        let mut beyond = None;
         sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -150,15 +150,15 @@ impl Budget {
                     // The meter notifies only when it rises, so notify here while it stays high.
                     match self.held().count() > self.0.limit {
                         true => self.0.near.notify_one(),
-                        false => beyond_limit = 0,
+                        false => beyond = None,
                     }
                 }
                 () = self.0.near.notified() => {
-                    beyond_limit = match self.held().count() > self.0.limit {
-                        true => beyond_limit + 1,
-                        false => 0,
+                    beyond = match self.held().count() > self.0.limit {
+                        true => Some(Beyond::again(beyond)),
+                        false => None,
                     };
-                    self.relieve(beyond_limit);
+                    self.relieve(beyond);
                     // A reset tunnel takes a moment to free its memory.
                     tokio::time::sleep(RELIEF).await;
                 }
@@ -166,9 +166,8 @@ impl Budget {
         }
     }
 
-    /// Frees memory. `beyond_limit` is the number of successive checks at which the memory held was
-    /// beyond the limit.
-    fn relieve(&self, beyond_limit: u32) {
+    /// Frees memory.
+    fn relieve(&self, beyond: Option<Beyond>) {
         let held = self.0.meter.held();
         let mut holders: Vec<_> =
             self.holders().into_iter().map(|holder| (holder.held(), holder)).collect();
@@ -187,29 +186,26 @@ impl Budget {
             owners.get(holder.owner()).is_some_and(|all| *all > fair)
         };
         let most = self.0.limit + self.0.limit / 8;
-        // Data may arrive faster than resets free memory. While that is the only problem, keep
-        // tunnels whose readers read.
-        if beyond_limit <= PATIENCE && held <= most {
-            let wanted = if beyond_limit > 0 { AT_ONCE } else { 1 };
-            let mut left = wanted;
+        // Data may arrive faster than resets free memory, and before the first reader counts as
+        // stuck. Keep tunnels whose readers read meanwhile.
+        if held <= most && beyond.is_none_or(Beyond::may_pass) {
+            let mut left = if beyond.is_some() { AT_ONCE } else { 1 };
             for (_, holder) in &holders {
                 if left > 0 && is_greedy(&owners, &**holder) {
                     left = left.saturating_sub(holder.give_up(left));
                 }
             }
-            if left < wanted || beyond_limit == 0 {
-                return;
-            }
+            return;
         }
-        let mut beyond = held.saturating_sub(self.0.limit);
+        let mut excess = held.saturating_sub(self.0.limit);
         for (held, holder) in holders {
-            if beyond == 0 {
+            if excess == 0 {
                 return;
             }
             if is_greedy(&owners, &*holder) {
                 holder.close();
                 *owners.entry(Arc::clone(holder.owner())).or_default() -= held;
-                beyond = beyond.saturating_sub(held);
+                excess = excess.saturating_sub(held);
             }
         }
     }
@@ -244,6 +240,25 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.ask(0);
+    }
+}
+
+/// A time during which the memory held was beyond the limit at each check.
+#[derive(Debug, Clone, Copy)]
+struct Beyond {
+    since: Instant,
+    checks: u32,
+}
+
+impl Beyond {
+    fn again(earlier: Option<Self>) -> Self {
+        let Self { since, checks } = earlier.unwrap_or(Self { since: Instant::now(), checks: 0 });
+        Self { since, checks: checks + 1 }
+    }
+
+    /// Whether resets of tunnels may still bring the memory back within the limit.
+    fn may_pass(self) -> bool {
+        self.checks <= PATIENCE || self.since.elapsed() <= UNTIL_STUCK
     }
 }
 
@@ -298,6 +313,8 @@ const TEND: Duration = Duration::from_secs(5);
 const RELIEF: Duration = Duration::from_millis(10);
 /// How many times the end resets tunnels beyond the limit before it closes a connection.
 const PATIENCE: u32 = 10;
+/// How long the end waits beyond the limit for readers to count as stuck.
+const UNTIL_STUCK: Duration = Duration::from_millis(1500);
 /// How many tunnels the end resets at once beyond the limit.
 const AT_ONCE: usize = 8;
 
@@ -306,6 +323,11 @@ mod tests {
     use super::*;
 
     const KIB: u64 = 1024;
+    const LONG: Duration = Duration::from_secs(2);
+
+    fn beyond(checks: u32, lasted: Duration) -> Option<Beyond> {
+        Some(Beyond { since: Instant::now().checked_sub(lasted).unwrap(), checks })
+    }
 
     fn budget() -> Budget {
         Budget::new(Bytes::kib(4000))
@@ -394,25 +416,25 @@ mod tests {
         let greedy = [fake("greedy", 1500, false), fake("greedy", 1000, true)];
         let was_reset = |fake: &Fake| fake.given_up.swap(false, Ordering::Relaxed);
         // Near the limit, the connection with a stuck tunnel resets it.
-        budget.relieve(0);
+        budget.relieve(None);
         assert!(was_reset(&greedy[1]));
         assert_eq!((greedy[0].held(), greedy[1].held()), (1500 * KIB, 1000 * KIB));
         // Above the limit, the same connection resets another tunnel.
         let more = fake("greedy", 900, false);
-        budget.relieve(1);
+        budget.relieve(beyond(1, Duration::ZERO));
         assert!(was_reset(&greedy[1]));
-        budget.relieve(PATIENCE);
+        budget.relieve(beyond(PATIENCE, LONG));
         assert!(was_reset(&greedy[1]));
         assert_eq!(
             (greedy[0].held(), greedy[1].held(), more.held()),
             (1500 * KIB, 1000 * KIB, 900 * KIB)
         );
-        // After `PATIENCE` times, the largest connection is closed.
-        budget.relieve(PATIENCE + 1);
+        // After `PATIENCE` times and a while, the largest connection is closed.
+        budget.relieve(beyond(PATIENCE + 1, LONG));
         assert_eq!((greedy[0].held(), greedy[1].held(), more.held()), (0, 1000 * KIB, 900 * KIB));
         // Far above the limit, the largest connection is closed at once.
         let most = fake("greedy", 2000, true);
-        budget.relieve(1);
+        budget.relieve(beyond(1, Duration::ZERO));
         assert_eq!((most.held(), greedy[1].held(), more.held()), (0, 1000 * KIB, 900 * KIB));
         assert!(!was_reset(&greedy[1]));
         assert_eq!(modest.held(), 1100 * KIB);
@@ -420,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_without_a_tunnel_to_reset_is_closed_at_the_limit() {
+    fn a_connection_without_a_tunnel_to_reset_is_closed_once_tunnels_had_time_to_count_as_stuck() {
         let budget = budget();
         let charge = Mutex::new(quic::Charge::new(budget.meter(), 4100 * KIB));
         let owner = Arc::from("greedy");
@@ -428,7 +450,9 @@ mod tests {
             Arc::new(Fake { owner, charge, has_stuck: false, given_up: AtomicBool::new(false) });
         let weak: Weak<Fake> = Arc::downgrade(&fake);
         budget.add(weak);
-        budget.relieve(1);
+        budget.relieve(beyond(PATIENCE + 1, Duration::ZERO));
+        assert_eq!(fake.held(), 4100 * KIB);
+        budget.relieve(beyond(PATIENCE + 1, LONG));
         assert_eq!(fake.held(), 0);
     }
 }

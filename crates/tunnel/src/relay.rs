@@ -7,6 +7,7 @@ use crate::frame::Status;
 use crate::inbound::{Inbound, OpeningError};
 use crate::local::Local;
 use crate::quic_tun::Record;
+use crate::reset_order::{Place, Reason};
 use crate::transport::{Connection, Lost, Sending, StreamError};
 use crate::windows::Windows;
 use bytes::BytesMut;
@@ -280,7 +281,7 @@ async fn writable<C: Connection>(
     if let Ok(writable) = tokio::time::timeout(STUCK, local.writable()).await {
         return writable;
     }
-    let _stuck = StuckMark::of(inbound, windows);
+    let stuck = StuckMark::of(inbound, windows);
     loop {
         tokio::select! {
             writable = tokio::time::timeout(STUCK, local.writable()) => match writable {
@@ -288,7 +289,7 @@ async fn writable<C: Connection>(
                 Err(_) if windows.has_to_go() => break,
                 Err(_) => {}
             },
-            () = windows.let_go() => break,
+            () = windows.let_go(&stuck.place) => break,
         }
     }
     counters.tunnels_not_read.increment();
@@ -332,11 +333,11 @@ async fn paced<C: Connection>(
         if let Ok(admitted) = tokio::time::timeout(STUCK, admitted.as_mut()).await {
             return admitted;
         }
-        let _stuck = StuckMark::of(inbound, windows);
+        let stuck = StuckMark::of(inbound, windows);
         tokio::select! {
             biased;
             admitted = admitted.as_mut() => admitted,
-            () = windows.let_go() => {
+            () = windows.let_go(&stuck.place) => {
                 tally.counters.tunnels_not_read.increment();
                 Err(RelayError::from(short_of_memory("the rate limit takes no bytes")))
             }
@@ -349,7 +350,8 @@ async fn paced<C: Connection>(
 /// take its bytes.
 async fn blocked<C: Connection>(windows: &Windows<C>) {
     tokio::time::sleep(STUCK).await;
-    windows.let_go_blocked().await;
+    let place = windows.list(Reason::Blocked);
+    windows.let_go(&place).await;
 }
 
 fn short_of_memory(why: &str) -> io::Error {
@@ -365,12 +367,13 @@ fn is_short_of_memory(error: &io::Error) -> bool {
 struct StuckMark<'a, C: Connection> {
     windows: &'a Windows<C>,
     unread: u64,
+    place: Place<'a>,
 }
 
 impl<'a, C: Connection> StuckMark<'a, C> {
     fn of(inbound: &Inbound<C>, windows: &'a Windows<C>) -> Self {
         windows.on_stuck();
-        Self { windows, unread: inbound.unread() }
+        Self { windows, unread: inbound.unread(), place: windows.list(Reason::Unread) }
     }
 }
 

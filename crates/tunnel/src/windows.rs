@@ -1,10 +1,10 @@
 use crate::memory::{Budget, Holder, Share};
+use crate::reset_order::{Place, Reason, ResetOrder};
 use crate::transport::{Connection, Lost, carried_over};
 use quic::{Charge, FIRST_CREDIT, PathWindow, Reading};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
 use units::Bytes;
 
 /// Limits the memory that one connection may hold: as much as its path needs ([`PathWindow`]), if
@@ -26,10 +26,8 @@ pub(crate) struct Windows<C> {
     owner: Arc<str>,
     /// Bytes read from applications that the connection has not taken yet.
     waiting: AtomicU64,
-    /// Tunnels whose bytes the connection has not taken for a while.
-    blocked: AtomicU64,
-    /// Tells one stuck tunnel that it must end.
-    let_go: Notify,
+    /// Tunnels that have waited for a while.
+    resets: ResetOrder,
 }
 
 /// Bytes read from an application that the connection has not taken. They count in [`Windows`]
@@ -80,8 +78,7 @@ impl<C: Connection> Windows<C> {
             budget: budget.clone(),
             owner: Arc::clone(owner),
             waiting: AtomicU64::new(0),
-            blocked: AtomicU64::new(0),
-            let_go: Notify::new(),
+            resets: ResetOrder::default(),
         });
         let holder: Arc<dyn Holder> = Arc::clone(&windows) as _;
         budget.add(Arc::downgrade(&holder));
@@ -167,20 +164,14 @@ impl<C: Connection> Windows<C> {
         self.connection.closed().await
     }
 
-    /// Waits until memory is short and one of the stuck tunnels must end.
-    pub(crate) async fn let_go(&self) {
-        loop {
-            self.let_go.notified().await;
-            if self.budget.is_near() {
-                return;
-            }
-        }
+    /// Lists a tunnel that has waited for a while among those to reset.
+    pub(crate) fn list(&self, reason: Reason) -> Place<'_> {
+        self.resets.join(reason)
     }
 
-    /// Like [`Self::let_go`], for a tunnel whose bytes the peer does not take.
-    pub(crate) async fn let_go_blocked(&self) {
-        let _blocked = CountGuard::increment(&self.blocked);
-        self.let_go().await;
+    /// Waits until memory is short and the listed tunnel must end.
+    pub(crate) async fn let_go(&self, place: &Place<'_>) {
+        place.told(|| self.budget.is_near()).await;
     }
 
     /// Returns the size of one read from an application. It is small if many bytes of earlier reads
@@ -233,6 +224,19 @@ impl<C: Connection> Windows<C> {
         }
     }
 
+    /// Asks for the present grants again, because other connections have got their shares since.
+    fn ask_again(&self, state: &mut State) {
+        if state.share.granted() > 0 {
+            state.ask();
+            self.apply(state);
+        }
+        let window = state.ask_to_send(state.send_window);
+        if window != state.send_window {
+            state.send_window = window;
+            self.connection.set_send_window(Bytes::new(window));
+        }
+    }
+
     /// Returns the grant to the budget. Call when no stream is left.
     pub(crate) fn on_idle(&self) {
         let mut state = self.state();
@@ -274,6 +278,9 @@ impl<C: Connection> Holder for Windows<C> {
     fn sweep(&self) {
         self.connection.compact();
         let mut state = self.state();
+        if self.budget.is_overdrawn() {
+            self.ask_again(&mut state);
+        }
         let is_granted = state.share.granted() > 0 || state.sending.granted() > 0;
         if is_granted && state.last_active.elapsed() > REST {
             self.count_unread(&mut state);
@@ -286,10 +293,7 @@ impl<C: Connection> Holder for Windows<C> {
     }
 
     fn give_up(&self, most: usize) -> usize {
-        let stuck = self.state().stuck + self.blocked.load(Ordering::Relaxed);
-        let count = usize::try_from(stuck).unwrap_or(usize::MAX).min(most);
-        (0..count).for_each(|_| self.let_go.notify_one());
-        count
+        self.resets.tell(most)
     }
 
     fn close(&self) {
@@ -327,22 +331,6 @@ impl State {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.counter.fetch_sub(self.charge.bytes(), Ordering::Relaxed);
-    }
-}
-
-/// Increments a counter until dropped.
-struct CountGuard<'a>(&'a AtomicU64);
-
-impl<'a> CountGuard<'a> {
-    fn increment(counter: &'a AtomicU64) -> Self {
-        counter.fetch_add(1, Ordering::Relaxed);
-        Self(counter)
-    }
-}
-
-impl Drop for CountGuard<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
