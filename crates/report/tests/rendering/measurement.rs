@@ -30,6 +30,14 @@ fn the_answer_names_a_cpu_that_was_the_limit() {
 }
 
 #[test]
+fn the_charts_of_a_page_stand_above_its_warnings() {
+    let page = measurement(Protocol::Tcp, Direction::Forward, 1).html();
+    let place = |id: &str| page.find(&format!("id=\"{id}\"")).unwrap();
+    assert!(place("outcome") < place("charts") && place("charts") < place("warnings"));
+    assert!(page.contains("href=\"#warnings\""), "the first screen has the number of warnings");
+}
+
+#[test]
 fn pages_are_well_formed_and_load_nothing() {
     for measurement in [
         measurement(Protocol::Tcp, Direction::Forward, 1),
