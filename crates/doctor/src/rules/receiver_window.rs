@@ -39,14 +39,22 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     ))
     .limits_for(limited)
     .case_if(exact, EXACT)
-    .allows(allows)
-    .seen_from(
-        "time limited by the receiver's window, of the observation",
-        percent(limited),
-        percent(LIMITED),
-    )
-    .seen_if("window / round trip", allows.map(rate))
-    .seen_if("window", window.map(bytes));
+    .allows(allows);
+    // A sender that paces itself is limited by the window although the kernel counts little time.
+    finding = match allows.filter(|_| limited < LIMITED) {
+        Some(allows) => finding.seen(
+            "observed rate, of what the window allows",
+            percent(flow.rate().bits_per_second() as f64 / allows.bits_per_second().max(1) as f64),
+        ),
+        None => finding.seen_from(
+            "time limited by the receiver's window, of the observation",
+            percent(limited),
+            percent(LIMITED),
+        ),
+    };
+    finding = finding
+        .seen_if("window / round trip", allows.map(rate))
+        .seen_if("window", window.map(bytes));
     if let Some(receiver) = &flow.receiver {
         finding = finding.seen_if("receive buffer", receiver.last().receive_limit.map(bytes)).seen(
             "samples with an empty receive queue",
@@ -327,6 +335,15 @@ mod tests {
             assert!(bbr(80_512, limited).holds(RULE) > 0.85, "{limited}");
             bbr(80_512, limited).holds_not(super::super::path::RULE);
         }
+        let first = |limited: u64| {
+            let outcome = bbr(80_512, limited).judge(RULE);
+            let evidence = &outcome.finding().unwrap().evidence[0];
+            (evidence.signal.clone(), evidence.value.clone())
+        };
+        let (signal, value) = first(0);
+        assert_eq!(signal, "observed rate");
+        assert!(value.ends_with(" % of what the window allows"), "{value}");
+        assert!(first(900).0.starts_with("time limited by"));
         // The path limits this flow.
         bbr(800_000, 0).holds_not(RULE);
         assert!(bbr(800_000, 0).holds(super::super::path::RULE) > 0.5);
