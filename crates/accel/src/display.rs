@@ -41,13 +41,19 @@ impl Status {
             text.push('\n');
             text.push_str(&self.flows_text(width));
         }
-        // Rules that give only algorithms of the kernel do not use tcpa, so the text shows no
-        // modules.
-        if self.presence == Presence::Whole && self.on().contains(&NAME) {
-            text.push('\n');
-            text.push_str(&self.modules_text(width));
-        }
         text
+    }
+
+    /// Formats the table of the modules. Rules that give only algorithms of the kernel do not use
+    /// tcpa, so the text is then empty.
+    pub fn modules_to_text(&self, width: usize) -> String {
+        if self.presence != Presence::Whole || !self.on().contains(&NAME) {
+            return String::new();
+        }
+        let heads = ["module", "carried by", "counters", "switches"].map(str::to_owned);
+        let mut rows = vec![heads];
+        rows.extend(self.modules().iter().map(Module::row));
+        format!("\n{}", left_table(&rows, width))
     }
 
     /// Returns the first line: the state, and how many connections use the algorithm.
@@ -88,13 +94,6 @@ impl Status {
             1 => format!("{names} {are} on: 1 connection uses {what}{together}{ended}"),
             _ => format!("{names} {are} on: {open} connections use {what}{together}{ended}"),
         }
-    }
-
-    fn modules_text(&self, width: usize) -> String {
-        let heads = ["module", "carried by", "counters", "switches"].map(str::to_owned);
-        let mut rows = vec![heads];
-        rows.extend(self.modules().iter().map(Module::row));
-        left_table(&rows, width)
     }
 
     /// Returns the algorithms that connections get: tcpa unless all rules give others.

@@ -563,3 +563,8 @@ pub const TABLE: &[Row] = &[
 pub(crate) fn row_of(cause: &str) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.rule.cause == cause)
 }
+
+/// Returns a cause in words, as in "the receiver's window".
+pub fn words_of(cause: &str) -> Option<&'static str> {
+    row_of(cause).map(|row| row.rule.words)
+}

@@ -1,5 +1,6 @@
 //! A link's counters, formatted for people.
 
+use crate::report::LATENESS_BOUND;
 use crate::{DirectionReport, DirectionStatistics, LinkReport};
 use link::{Capacity, LinkConfig};
 use std::fmt::Write;
@@ -49,12 +50,31 @@ pub fn live(now: &LinkReport, before: Option<&LinkReport>, colour: bool) -> Stri
     text
 }
 
-/// Formats all counters of a link, one column per direction.
+/// Formats the counters of a link, one column per direction. The first line says whether the
+/// figures hold. Counters of rare events have a row only if such an event occurred.
 pub fn table(report: &LinkReport) -> String {
     let mut text = String::new();
+    let late = &report.lateness;
+    let _ = match report.problems.split_first() {
+        None => writeln!(
+            text,
+            "{}, {}: valid, frames left at most {} late at p99 (bound {LATENESS_BOUND})",
+            report.name,
+            shown::seconds(report.running.secs_f64()),
+            micros(late.p99_us),
+        ),
+        Some((problem, _)) => writeln!(
+            text,
+            "{}, {}: NOT VALID: {problem}",
+            report.name,
+            shown::seconds(report.running.secs_f64()),
+        ),
+    };
+    for problem in report.problems.iter().skip(1) {
+        let _ = writeln!(text, "NOT VALID: {problem}");
+    }
     let heads = [format!("{} → {}", report.a, report.b), format!("{} → {}", report.b, report.a)];
     let ways = [&report.ab, &report.ba];
-    let _ = writeln!(text, "link {}, {}", report.name, shown::seconds(report.running.secs_f64()));
     let mut row = |what: &str, [ab, ba]: [String; 2]| {
         // Padding counts characters, and an arrow is one character.
         let _ = writeln!(text, "{what:<18}  {ab:<w$}  {ba}", w = heads[0].chars().count().max(24));
@@ -66,7 +86,7 @@ pub fn table(report: &LinkReport) -> String {
     row("loss", each(&|way| way.config.loss.to_string()));
     row("queue", each(&|way| way.config.queue.to_string()));
     row(
-        "arrived",
+        "arrived, frames",
         each(&|way| frames(way.statistics.arrived.frames, way.statistics.arrived.bytes)),
     );
     row(
@@ -82,20 +102,23 @@ pub fn table(report: &LinkReport) -> String {
     );
     row("dropped", each(&|way| way.statistics.dropped().to_string()));
     row("  queue full", each(&|way| way.statistics.dropped_overflow.frames.to_string()));
-    row("  queue early", each(&|way| way.statistics.dropped_early.frames.to_string()));
+    if let Some(early) = counts(ways, |seen| seen.dropped_early.frames) {
+        row("  queue early", early);
+    }
     row(
         "  lost",
         each(&|way| {
             let seen = &way.statistics;
             let departed = seen.dropped_loss.frames + seen.delivered.frames + seen.in_flight;
             let share = seen.dropped_loss.frames as f64 / (departed as f64).max(1.0) * 100.0;
-            format!("{} ({})", seen.dropped_loss.frames, shown::percent(share))
+            format!("{} ({} of departed)", seen.dropped_loss.frames, shown::percent(share))
         }),
     );
-    row("marked", each(&|way| way.statistics.marked.frames.to_string()));
-    row("duplicated", each(&|way| way.statistics.duplicated.frames.to_string()));
-    row("corrupted", each(&|way| way.statistics.corrupted.frames.to_string()));
-    row("reordered", each(&|way| way.statistics.reordered.frames.to_string()));
+    for (what, count) in RARE {
+        if let Some(counts) = counts(ways, count) {
+            row(what, counts);
+        }
+    }
     row(
         "still inside",
         each(&|way| (way.statistics.queued.frames + way.statistics.in_flight).to_string()),
@@ -105,28 +128,32 @@ pub fn table(report: &LinkReport) -> String {
     row("      p99", each(&|way| shown::bytes(way.statistics.queue_bytes.p99)));
     row("      max", each(&|way| shown::bytes(way.statistics.queue_bytes.max)));
     row("waited p99", each(&|way| micros(way.statistics.sojourn_us.p99)));
-    row("lost outside model", each(&|way| way.statistics.lost_outside_model.to_string()));
-    let late = &report.lateness;
     let _ = writeln!(
         text,
-        "lateness of the emulation: p50 {}, p99 {}, max {} over {} frames{}; {} of a core on frames, \
-         {} with the spinning before deadlines ({} of CPU time)",
+        "lateness of the emulation: p50 {}, p99 {}, max {} over {} frames{}",
         micros(late.p50_us),
         micros(late.p99_us),
         micros(late.max_us),
         late.frames,
         if report.real_time { "" } else { ", without real-time scheduling" },
-        shown::percent(report.busy_percent),
-        shown::percent(report.cpu_percent()),
+    );
+    let _ = writeln!(
+        text,
+        "CPU time of the emulation: {}, {} of a core: {} for frames, the rest spins before deadlines",
         shown::seconds(report.cpu_seconds),
+        shown::percent(report.cpu_percent()),
+        shown::percent(report.busy_percent),
     );
     for warning in &report.warnings {
         let _ = writeln!(text, "note: {warning}");
     }
-    for problem in &report.problems {
-        let _ = writeln!(text, "NOT VALID: {problem}");
-    }
     text
+}
+
+/// Returns the count of each direction; `None` if both are 0.
+fn counts(ways: [&DirectionReport; 2], count: Counter) -> Option<[String; 2]> {
+    let counts = ways.map(|way| count(&way.statistics));
+    (counts != [0, 0]).then(|| counts.map(|count| count.to_string()))
 }
 
 /// Describes the CPU time of a link that has ended, without a full stop.
@@ -164,5 +191,74 @@ fn micros(micros: f64) -> String {
     shown::seconds(micros * 1e-6)
 }
 
+type Counter = fn(&DirectionStatistics) -> u64;
+const RARE: [(&str, Counter); 5] = [
+    ("marked", |seen| seen.marked.frames),
+    ("duplicated", |seen| seen.duplicated.frames),
+    ("corrupted", |seen| seen.corrupted.frames),
+    ("reordered", |seen| seen.reordered.frames),
+    ("lost at the ports", |seen| seen.lost_outside_model),
+];
 const RED: &str = "\x1b[31m";
 const PLAIN: &str = "\x1b[0m";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LatenessSummary;
+    use crate::statistics::Frames;
+    use link::LinkStats;
+    use units::{Bytes, Span, Time};
+
+    fn report() -> LinkReport {
+        let way = || DirectionReport {
+            config: LinkConfig::default(),
+            statistics: DirectionStatistics::new(
+                &LinkStats::new(Time::ZERO),
+                (0, Bytes::ZERO),
+                0,
+                (0, 0),
+                None,
+            ),
+        };
+        LinkReport {
+            name: "link0".to_owned(),
+            pid: 1,
+            a: "left:eth0".to_owned(),
+            b: "right:eth0".to_owned(),
+            running: Span::from_secs(2),
+            valid: true,
+            problems: Vec::new(),
+            notes: Vec::new(),
+            warnings: Vec::new(),
+            real_time: true,
+            busy_percent: 0.1,
+            cpu_seconds: 0.02,
+            lateness: LatenessSummary { frames: 9, p99_us: 30.0, ..LatenessSummary::default() },
+            ab: way(),
+            ba: way(),
+        }
+    }
+
+    #[test]
+    fn the_first_line_of_a_table_says_whether_the_figures_hold() {
+        let mut link = report();
+        let text = table(&link);
+        let first = "link0, 2.00 s: valid, frames left at most 30.0 µs late at p99 (bound 1ms)\n";
+        assert!(text.starts_with(first), "{text}");
+        link.problems = vec!["frames left late".to_owned(), "2 frames were lost".to_owned()];
+        let text = table(&link);
+        let first = "link0, 2.00 s: NOT VALID: frames left late\nNOT VALID: 2 frames were lost\n";
+        assert!(text.starts_with(first), "{text}");
+    }
+
+    #[test]
+    fn a_table_has_rows_of_rare_events_only_if_they_occurred() {
+        let mut link = report();
+        assert!(!table(&link).contains("reordered"));
+        link.ba.statistics.reordered = Frames { frames: 3, bytes: 0 };
+        let text = table(&link);
+        let row = text.lines().find(|line| line.starts_with("reordered")).unwrap();
+        assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["reordered", "0", "3"]);
+    }
+}

@@ -113,7 +113,7 @@ fn problems(
     });
     let late = (lateness.p99_us > LATENESS_BOUND.micros_f64()).then(|| {
         format!(
-            "frames left {:.0} us late at p99, more than {LATENESS_BOUND}: was the machine busy with something else?",
+            "frames left {:.0} µs late at p99, more than {LATENESS_BOUND}: end other programs, or leave the link a CPU of its own",
             lateness.p99_us
         )
     });
@@ -121,4 +121,4 @@ fn problems(
 }
 
 /// Maximum lateness of a valid run. A sender notices more on a path of some milliseconds.
-const LATENESS_BOUND: Span = Span::from_millis(1);
+pub(crate) const LATENESS_BOUND: Span = Span::from_millis(1);

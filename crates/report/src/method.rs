@@ -111,7 +111,7 @@ pub(crate) fn marks(results: &Results) -> Vec<String> {
     if results.cells.iter().any(|cell| cell.above_link_mbit_s.is_some()) {
         marks.push(
             "^ above the link: the goodput exceeds the payload that the emulated link carries, because \
-             data of before the measured window arrived in it."
+             data sent before the measured window arrived in it; a longer `duration` dilutes that data."
                 .to_owned(),
         );
     }

@@ -260,7 +260,8 @@ fn the_named_pairs_decide_an_undecided_run() {
     assert!(count >= 13, "{count} of 20 with {needed} pairs");
 }
 
-/// The text "could have seen 0.8 %" names the change that is detected in about 80 of 100 runs.
+/// The text "smallest change that shows: 0.8 %" names the change that is detected in about 80 of
+/// 100 runs.
 #[test]
 fn the_detectable_change_is_detected_8_times_in_10() {
     let fixed = |seed| Plan {
@@ -409,12 +410,22 @@ fn an_interrupted_run_has_the_wider_interval_of_its_next_look() {
 fn a_printed_decision_has_its_numbers_in_percent() {
     let text = run(plan(1), Noise::Independent(0.02), 0.9).to_string();
     assert!(text.contains(&Verdict::Worse.to_string()) && text.contains("pairs"), "{text}");
-    let seen = text.split("could have seen ").nth(1).unwrap().split(' ').next().unwrap();
+    let seen =
+        text.split("smallest change that shows: ").nth(1).unwrap().split(' ').next().unwrap();
     let seen: f64 = seen.parse().unwrap();
     assert!((0.1..10.0).contains(&seen), "{text}");
     let effect = text.split(": ").nth(1).unwrap().split(' ').next().unwrap();
     let effect: f64 = effect.parse().unwrap();
     assert!((-12.0..-8.0).contains(&effect), "{text}");
+}
+
+#[test]
+fn a_printed_decision_names_no_number_of_pairs_that_no_run_can_have() {
+    let decision = run(plan(1), Noise::Independent(0.30), 1.0);
+    let few = Decision { pairs_needed: Some(8_000), ..decision }.to_string();
+    assert!(few.ends_with("; about 8000 pairs would decide"), "{few}");
+    let many = Decision { pairs_needed: Some(8_002), ..decision }.to_string();
+    assert!(many.ends_with("; more than 8000 pairs would decide: make each turn longer"), "{many}");
 }
 
 #[test]

@@ -31,6 +31,73 @@ fn flowing(text: &str) -> String {
     joined
 }
 
+pub(crate) const FIRST_COMMANDS: &str = "\
+Examples:
+  weir perf server                            # on the far machine
+  weir perf client server.example             # how fast is the path, and why
+  weir doctor                                 # what limits the connections here
+  weir lab run quic-tun --quick               # compare on emulated paths
+  weir sim run tunnel-paths --quick           # the same in virtual time
+  weir link run --rate 100mbit --rtt 20ms -- COMMAND
+  weir accel enable bbr --port 443
+
+weir COMMAND --help explains a command and its options.";
+
+pub(crate) const ACCEL: &str = "\
+Examples:
+  weir accel enable bbr --port 443     # an algorithm of the kernel
+  weir accel enable tcpa --port 443    # an algorithm of Weir
+  weir accel status
+  weir accel disable";
+
+pub(crate) const LAB: &str = "\
+Examples:
+  weir lab list
+  weir lab run quic-tun --quick
+  weir lab show runs/quic-tun-quick-20260102-030405
+  weir lab show quic-tun > my-lab.toml    # a file to change
+  weir lab validate my-lab.toml
+  weir lab run ./my-lab.toml";
+
+pub(crate) const LINK: &str = "\
+Examples:
+  weir link run --rate 100mbit --rtt 20ms --loss 1% -- ping 10.0.0.2
+  weir link up --a left:eth0 --b right:eth0 --rate 100mbit --rtt 20ms
+  weir link list
+  weir link set link0 delay=20ms
+  weir link down link0";
+
+pub(crate) const PERF: &str = "\
+Examples:
+  weir perf server                                 # on the far machine
+  weir perf client server.example                  # this end sends
+  weir perf client server.example -R               # this end receives
+  weir perf rr server.example                      # requests a second, latency
+  weir perf web http://server.example/ --time 2    # a web server";
+
+pub(crate) const SIM: &str = "\
+Examples:
+  weir sim run tunnel-paths --quick
+  weir sim run ./my-lab.toml
+
+`weir lab list` names the labs that run in virtual time.";
+
+pub(crate) const SWITCH: &str = "\
+Examples:
+  weir switch run --bridge br0 --port br0:p0=packet:eth1 --pmd-cpus 1
+  weir switch add-flow br0 'in_port=p0,actions=drop'
+  weir switch dump-flows br0
+  weir switch show";
+
+pub(crate) const TUNNEL: &str = "\
+Examples:
+  weir tunnel keys server                 # on the server
+  weir tunnel keys client --name laptop   # on the client
+  weir tunnel server --peer laptop=sha256/… --allow tcp:10.0.0.5:22
+  weir tunnel client --server server.example:7500 --pin sha256/… \\
+    --forward tcp:127.0.0.1:2222=tcp:10.0.0.5:22
+  weir tunnel status";
+
 /// Widest help: longer lines are hard to read on any terminal.
 pub(crate) const WIDEST: usize = 100;
 
@@ -94,13 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn every_verb_shows_an_example() {
+    fn every_verb_and_every_first_command_shows_an_example() {
         let mut found = Vec::new();
         each(&mut |name, command| {
+            let is_first = name.split(' ').count() <= 2;
             let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let about = command.get_about().map(ToString::to_string).unwrap_or_default();
             let has_example = text.contains("Example") || about.contains(name);
-            if !command.has_subcommands() && !has_example {
+            if (is_first || !command.has_subcommands()) && !has_example {
                 found.push(name.to_owned());
             }
         });

@@ -23,6 +23,7 @@ use std::process::ExitCode;
 /// Measure, explain and accelerate transport on a Linux network.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version = VERSION, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = help::FIRST_COMMANDS)]
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,
@@ -31,7 +32,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Give selected TCP connections of this machine another congestion control
-    #[command(subcommand, arg_required_else_help = true)]
+    #[command(subcommand, arg_required_else_help = true, after_help = help::ACCEL)]
     Accel(verbs::accel::Verb),
     /// Work on a host for `weir lab run` on another machine
     #[command(hide = true)]
@@ -50,10 +51,10 @@ enum Verb {
     /// Send traffic by TRex's profiles; find the highest lossless rate
     Gen(Box<verbs::r#gen::Gen>),
     /// Run, resume, compare, check and list experiments
-    #[command(subcommand)]
+    #[command(subcommand, after_help = help::LAB)]
     Lab(verbs::lab::Verb),
     /// Emulate a link between two interfaces or namespaces
-    #[command(subcommand)]
+    #[command(subcommand, after_help = help::LINK)]
     Link(verbs::link::Verb),
     /// Write the manual pages of all commands
     #[command(hide = true)]
@@ -62,16 +63,16 @@ enum Verb {
         directory: std::path::PathBuf,
     },
     /// Measure a path; compatible with iperf3
-    #[command(subcommand, arg_required_else_help = true)]
+    #[command(subcommand, arg_required_else_help = true, after_help = help::PERF)]
     Perf(verbs::perf::Verb),
     /// Run a lab in virtual time: thousands of cells, up to 400G
-    #[command(subcommand, arg_required_else_help = true)]
+    #[command(subcommand, arg_required_else_help = true, after_help = help::SIM)]
     Sim(verbs::sim::Verb),
     /// Run an OpenFlow switch that ovs-ofctl and ovs-appctl control
-    #[command(subcommand, arg_required_else_help = true)]
+    #[command(subcommand, arg_required_else_help = true, after_help = help::SWITCH)]
     Switch(verbs::switch::Verb),
     /// Carry TCP, UNIX and UDP over QUIC across lossy and long paths
-    #[command(subcommand, arg_required_else_help = true)]
+    #[command(subcommand, arg_required_else_help = true, after_help = help::TUNNEL)]
     Tunnel(verbs::tunnel::Verb),
 }
 

@@ -51,7 +51,8 @@ impl Brief {
     fn verdict(&mut self, diagnosis: &Diagnosis) {
         self.wrapped(FIRST, "", &diagnosis.verdict.sentence, MOST_OF_VERDICT);
         if let Some(note) = &diagnosis.note {
-            self.wrapped(OTHERS, "", &format!("Recording: {}", foreign(note)), 1);
+            let first = note.split_once(". ").map_or(note.as_str(), |(first, _)| first);
+            self.wrapped(OTHERS, "", &format!("Recording: {}", foreign(first)), MOST_OF_NOTE);
         }
     }
 
@@ -253,9 +254,8 @@ fn shown(evidence: &Evidence, room: usize) -> String {
 fn last_line(diagnosis: &Diagnosis, wide: usize) -> String {
     let observed = diagnosis.periods.iter().find_map(|period| {
         Some(format!(
-            "Observed {}, each {}, with {} of a core; {VERBOSE}",
+            "Observed for {} with {} of a core; {VERBOSE}",
             words::span(period.observed),
-            words::span(period.sampled_every),
             words::percent(period.observer_cpu?)
         ))
     });
@@ -280,6 +280,7 @@ const VERBOSE: &str = "--verbose shows all causes.";
 /// Maximum number of lines of the page.
 pub(super) const LINES: usize = 12;
 const MOST_OF_VERDICT: usize = 5;
+const MOST_OF_NOTE: usize = 2;
 const MOST_OTHERS: usize = 2;
 /// Ranks: a page without room leaves out the blocks of the highest ranks.
 const FIRST: u32 = 0;

@@ -224,6 +224,16 @@ To do: Let the receiver's kernel use larger buffers, and remove SO_RCVBUF from
     }
 
     #[test]
+    fn a_note_is_shown_up_to_the_end_of_its_first_sentence() {
+        let mut recording = Sketch::idle().recording().clone();
+        let first = "A board with one core of 1 GHz and a 1000 Mbit/s PHY receives from iperf3";
+        recording.note = Some(format!("{first}. {}", "Figures of its report. ".repeat(20)));
+        let page = text(&diagnose(&recording, Question::Machine), 80, false).replace('\n', " ");
+        assert!(page.contains(&format!("Recording: {first} ")), "{page}");
+        assert!(!page.contains('…') && !page.contains("Figures"), "{page}");
+    }
+
+    #[test]
     fn the_full_page_also_has_the_causes_that_are_ruled_out() {
         let page = page(100, true);
         assert!(page.starts_with("The receiver's window is the limit: "), "{page}");
@@ -253,7 +263,7 @@ To do: Let the receiver's kernel use larger buffers, and remove SO_RCVBUF from
         let line = "\nObserved for 3 s, a sample each 1 s, with 0.80 % of a core.\n";
         assert!(all.ends_with(line), "{all}");
         let brief = page(&recording, false);
-        let line = "\nObserved 3 s, each 1 s, with 0.80 % of a core; --verbose shows all causes.\n";
+        let line = "\nObserved for 3 s with 0.80 % of a core; --verbose shows all causes.\n";
         assert!(brief.ends_with(line), "{brief}");
     }
 

@@ -128,8 +128,13 @@ fn thread(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
         return Some(polls);
     }
     let share = (with_interrupts + waits - theirs).min(1.0);
+    // A share below the threshold alone would contradict the verdict.
+    let whole = match task.cpu < FULL {
+        true => format!(" ({} with its interrupts and waits)", percent(share)),
+        false => String::new(),
+    };
     let mut finding = Finding::new(format!(
-        "one CPU core is the limit: a thread of {}, the {side}, uses {} of a core at {}{}",
+        "one CPU core is the limit: a thread of {}, the {side}, uses {} of a core{whole} at {}{}",
         task.name,
         percent(task.cpu.min(1.0)),
         rate(flow.rate()),
@@ -383,6 +388,14 @@ mod tests {
     fn a_thread_that_fills_a_core_is_the_limit() {
         assert!(writing().task(7, 97).core(0, [10, 87, 2, 0]).holds(RULE) > 0.9);
         assert!(Sketch::new().task(7, 65).core(0, [5, 60, 33, 0]).holds(RULE) > 0.9);
+        let said = |sketch: Sketch| sketch.judge(RULE).finding().unwrap().sentence.clone();
+        let whole = said(writing().task(7, 97).core(0, [10, 87, 2, 0]));
+        assert!(whole.contains("uses 97 % of a core at "), "{whole}");
+        let shared = said(Sketch::new().task(7, 65).core(0, [5, 60, 33, 0]));
+        assert!(
+            shared.contains("65 % of a core (98 % with its interrupts and waits) at"),
+            "{shared}"
+        );
     }
 
     #[test]

@@ -39,14 +39,22 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     ))
     .limits_for(limited)
     .case_if(exact, EXACT)
-    .allows(allows)
-    .seen_from(
-        "time limited by the receiver's window, of the observation",
-        percent(limited),
-        percent(LIMITED),
-    )
-    .seen_if("window / round trip", allows.map(rate))
-    .seen_if("window", window.map(bytes));
+    .allows(allows);
+    // A sender that paces itself is limited by the window although the kernel counts little time.
+    finding = match allows.filter(|_| limited < LIMITED) {
+        Some(allows) => finding.seen(
+            "observed rate, of what the window allows",
+            percent(flow.rate().bits_per_second() as f64 / allows.bits_per_second().max(1) as f64),
+        ),
+        None => finding.seen_from(
+            "time limited by the receiver's window, of the observation",
+            percent(limited),
+            percent(LIMITED),
+        ),
+    };
+    finding = finding
+        .seen_if("window / round trip", allows.map(rate))
+        .seen_if("window", window.map(bytes));
     if let Some(receiver) = &flow.receiver {
         finding = finding.seen_if("receive buffer", receiver.last().receive_limit.map(bytes)).seen(
             "samples with an empty receive queue",
@@ -60,10 +68,9 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .zip(rtt)
         .map(|(rate, rtt)| rate.bytes_in(rtt).count().saturating_mul(2));
     let value = needed.unwrap_or(0).clamp(6 << 20, MOST_BUFFER).next_power_of_two();
+    let most = flow.receiver.as_ref().and_then(|_| most_of(view));
     finding = finding.advise(
-        Advice::new("Let the receiver's kernel use larger buffers, and remove SO_RCVBUF from the receiving program")
-            .run(format!("sysctl -w net.ipv4.tcp_rmem='4096 131072 {value}'{there}"))
-            .run(format!("sysctl -w net.ipv4.tcp_moderate_rcvbuf=1{there}"))
+        larger("the receiver's", value, most, there)
         .not("A program that sets SO_RCVBUF keeps its size (iperf3 -w is such a setting), whatever tcp_rmem is"),
     );
     finding.holds()
@@ -135,7 +142,7 @@ fn told_by_sender(flow: &Flow<'_>, receiver: &End<'_>, held: f64, view: &View<'_
 
 /// Builds the finding about the window of this machine.
 fn here(window: Bytes, rtt: Span, receiver: &End<'_>, view: &View<'_>) -> Finding {
-    let most = view.sysctl_number("net.ipv4.tcp_rmem", 2).map(Bytes::new);
+    let most = most_of(view);
     Finding::new(format!(
         "the window of this receiver is the limit: it offers {} for a round trip of {}",
         bytes(window),
@@ -144,11 +151,30 @@ fn here(window: Bytes, rtt: Span, receiver: &End<'_>, view: &View<'_>) -> Findin
     .seen_if("receive buffer", receiver.last().receive_limit.map(bytes))
     .seen_if("tcp_rmem at most", most.map(bytes))
     .advise(
-        Advice::new("Let this machine's kernel use larger buffers, and remove SO_RCVBUF from the receiving program")
-            .run("sysctl -w net.ipv4.tcp_rmem='4096 131072 8388608'")
-            .run("sysctl -w net.ipv4.tcp_moderate_rcvbuf=1")
+        larger("this machine's", 8 << 20, most, "")
             .not("A program that sets SO_RCVBUF keeps its size, whatever tcp_rmem is"),
     )
+}
+
+/// Returns the largest receive buffer that this machine's kernel makes by itself.
+fn most_of(view: &View<'_>) -> Option<Bytes> {
+    view.sysctl_number("net.ipv4.tcp_rmem", 2).map(Bytes::new)
+}
+
+/// Advises `value` as the largest buffer, unless the known setting `most` already allows that much:
+/// the command must not make buffers smaller.
+fn larger(whose: &str, value: u64, most: Option<Bytes>, there: &str) -> Advice {
+    let advice = match most.filter(|most| most.count() >= value) {
+        Some(most) => Advice::new(format!(
+            "Remove SO_RCVBUF from the receiving program: tcp_rmem already allows {}",
+            bytes(most)
+        )),
+        None => Advice::new(format!(
+            "Let {whose} kernel use larger buffers, and remove SO_RCVBUF from the receiving program"
+        ))
+        .run(format!("sysctl -w net.ipv4.tcp_rmem='4096 131072 {value}'{there}")),
+    };
+    advice.run(format!("sysctl -w net.ipv4.tcp_moderate_rcvbuf=1{there}"))
 }
 
 /// Utilisation at which a reader has no CPU time left.
@@ -269,6 +295,26 @@ mod tests {
         assert!(matches!(short.judge(RULE), Outcome::NotSeen(_)));
     }
 
+    #[test]
+    fn the_advice_never_lowers_a_setting_of_this_machine() {
+        let commands = |sketch: Sketch, most: &str| {
+            let setting = format!("4096 131072 {most}");
+            let sketch = sketch.machine(|machine| {
+                machine.sysctls.insert("net.ipv4.tcp_rmem".to_owned(), setting);
+            });
+            sketch.judge(RULE).finding().unwrap().advice[0].commands.join("; ")
+        };
+        let local = || limited(90, 32_768).with_receiver(|_, _| {});
+        for (sketch, small) in [(receiving(1_100_000), "6291456"), (local(), "6291456")] {
+            assert!(commands(sketch, small).contains("tcp_rmem='4096 131072 8388608'"));
+        }
+        for sketch in [receiving(1_100_000), local()] {
+            assert_eq!(commands(sketch, "33554432"), "sysctl -w net.ipv4.tcp_moderate_rcvbuf=1");
+        }
+        // The far machine's setting is unknown.
+        assert!(commands(limited(90, 32_768), "33554432").contains("131072 8388608'"));
+    }
+
     /// BBR with a window of 80 kB at 40 ms: 16 Mbit/s pass, and BBR paces at 1.25 times this rate.
     #[test]
     fn a_window_that_explains_the_rate_ranks_above_the_pace_of_bbr() {
@@ -289,6 +335,15 @@ mod tests {
             assert!(bbr(80_512, limited).holds(RULE) > 0.85, "{limited}");
             bbr(80_512, limited).holds_not(super::super::path::RULE);
         }
+        let first = |limited: u64| {
+            let outcome = bbr(80_512, limited).judge(RULE);
+            let evidence = &outcome.finding().unwrap().evidence[0];
+            (evidence.signal.clone(), evidence.value.clone())
+        };
+        let (signal, value) = first(0);
+        assert_eq!(signal, "observed rate");
+        assert!(value.ends_with(" % of what the window allows"), "{value}");
+        assert!(first(900).0.starts_with("time limited by"));
         // The path limits this flow.
         bbr(800_000, 0).holds_not(RULE);
         assert!(bbr(800_000, 0).holds(super::super::path::RULE) > 0.5);

@@ -65,7 +65,8 @@ pub(super) fn read(document: &Value) -> Result<Recording, String> {
     let attempt = attempt(document, &streams, is_weir);
     let label = "the saved test".to_owned();
     recording.periods.push(Period { label, samples, attempt: Some(attempt), ..Period::default() });
-    recording.unseen = NEVER.iter().map(|what| unseen(what, "a result does not have it")).collect();
+    recording.unseen =
+        NEVER.iter().map(|what| unseen(what, "a saved result has none of this")).collect();
     if !is_weir {
         let reason = "iperf3 does not save it; weir perf does";
         recording.unseen.push(unseen("limits of the sender, and the cores", reason));

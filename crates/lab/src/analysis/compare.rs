@@ -156,7 +156,7 @@ impl Compared {
         use std::fmt::Write;
         let [after, before] = [&self.after, &self.before].map(|runs| runs.join(", "));
         let [lab, after, before] = [&self.lab, &after, &before].map(foreign);
-        let mut text = format!("{lab}: {after} against {before}\n\n");
+        let mut text = format!("{}\n{lab}: {after} against {before}\n\n", self.answer());
         let titles = ["cell", "metric", "before", "after", "ratio", "95 % interval", "verdict"];
         let mut lines: Vec<[String; 7]> = vec![titles.map(str::to_owned)];
         for row in &self.rows {
@@ -194,7 +194,7 @@ impl Compared {
         {
             let _ = writeln!(text, "\ngeometric mean of the ratios: {mean:.3}");
         }
-        let _ = writeln!(text, "the same: the whole interval lies within {}", self.threshold);
+        let _ = writeln!(text, "the same: the whole interval lies within {}", self.within());
         if self.rows.iter().any(|row| row.ci95.is_some()) {
             text.push_str(
                 "a run counts as one sample; intervals count the variance between runs, and hold \
@@ -205,6 +205,27 @@ impl Compared {
             let _ = writeln!(text, "note: {}", foreign(note).up_to(LONGEST_NOTE));
         }
         text
+    }
+
+    /// Counts the rows of each verdict.
+    fn answer(&self) -> String {
+        let all = [
+            (Verdict::Better, "better".to_owned()),
+            (Verdict::Worse, "worse".to_owned()),
+            (Verdict::Same, format!("the same within {}", self.within())),
+            (Verdict::Undecided, "undecided".to_owned()),
+        ];
+        let counts = all.into_iter().filter_map(|(verdict, words)| {
+            let count = self.rows.iter().filter(|row| row.verdict == verdict).count();
+            (count > 0).then(|| format!("{count} {words}"))
+        });
+        let rows = self.rows.len();
+        let noun = if rows == 1 { "comparison" } else { "comparisons" };
+        format!("{rows} {noun}: {}", counts.collect::<Vec<_>>().join(", "))
+    }
+
+    fn within(&self) -> String {
+        self.threshold.to_string().replace('%', " %")
     }
 }
 
@@ -309,9 +330,12 @@ mod tests {
         let before = of([100.0, 100.6, 99.5]);
         let compared = runs(&before, &of([80.0, 80.4, 79.7]), &[], threshold()).unwrap();
         assert_eq!(compared.rows[0].verdict, Verdict::Worse);
+        assert!(compared.render().starts_with("1 comparison: 1 worse\n"), "{}", compared.render());
         assert!(compared.render().contains("tcp-bbr [loss=1%]"), "{}", compared.render());
         let same = runs(&before, &before, &[], threshold()).unwrap();
         assert_eq!(same.rows[0].verdict, Verdict::Same);
+        let answer = "1 comparison: 1 the same within 3 %\n";
+        assert!(same.render().starts_with(answer), "{}", same.render());
     }
 
     #[test]

@@ -13,9 +13,9 @@ pub enum LabError {
     #[error(transparent)]
     File(#[from] FileError),
     #[error(
-        "there is no lab `{name}`{hint}; built-in labs: {known}. Name a file of your own by its path, as in ./{name}.toml"
+        "there is no lab `{name}`{hint}: `weir lab list` has the built-in labs; name a file of your own by its path, as in ./{name}.toml"
     )]
-    NoSuchLab { name: String, hint: String, known: String },
+    NoSuchLab { name: String, hint: String },
     #[error(
         "none of the lab's systems can run here; install what is missing, or name others with --systems: {reasons}"
     )]

@@ -72,13 +72,16 @@ pub(super) fn warning(full: &CoreUse, cpu: &CpuUse) -> String {
     let ours = cpu.user + cpu.system;
     // Some kernels charge softirqs to the process that they interrupt, so this is a lower bound.
     let others: f64 = cpu.cores.iter().map(|core| core.busy - core.softirq).sum::<f64>() - ours;
-    let others = match others > NOTABLE {
-        true => format!(", other processes {others:.0} % of a core on this machine"),
-        false => String::new(),
+    let (others, advice) = match others > NOTABLE {
+        true => (
+            format!(", other processes {others:.0} % of a core on this machine"),
+            "end the other programs and measure again",
+        ),
+        false => (String::new(), "more streams (-P) may use more cores"),
     };
     format!(
         "this end had less than {:.0} % idle CPU on core {} (softirqs used {:.0} %{others}): the figure is \
-         the machine's, not the path's",
+         the machine's, not the path's; {advice}",
         100.0 - FULL,
         full.core,
         full.softirq,
@@ -196,8 +199,10 @@ mod tests {
         let warned = |cpu: CpuUse| warning(full_core(&cpu, &[]).unwrap(), &cpu);
         let told = warned(used(90.0));
         assert!(told.contains("less than 5 % idle CPU on core 1 (softirqs used 3 %)"), "{told}");
+        assert!(told.ends_with("; more streams (-P) may use more cores"), "{told}");
         let told = warned(used(25.0));
         assert!(told.contains("3 %, other processes 80 % of a core on this machine)"), "{told}");
+        assert!(told.ends_with("; end the other programs and measure again"), "{told}");
         assert_eq!(full_core(&used(90.0), &[0]), None);
         assert_eq!(full_core(&used(1.0), &[]), None);
     }

@@ -40,12 +40,12 @@ fn warning(outcome: &RoundsOutcome, confidence: &ConfidenceOutcome, unicode: boo
     let sign = if unicode { "±" } else { "+-" };
     let reached = match outcome.rate.relative_half_width() {
         Some(half) => format!("{sign}{} %", figure(half * 100.0)),
-        None => "nothing at all".to_owned(),
+        None => "no accuracy".to_owned(),
     };
     let asked = confidence.asked;
     format!(
-        "!!! NOT SURE: {} came to {reached} at {} % after {} repeats, and {sign}{} % was asked: something \
-         disturbs the measurement; measure longer (--time) or more often (--repeats)",
+        "!!! NOT SURE: the rate at size {} is known to {reached} at {} % after {} repeats, and {sign}{} % was \
+         asked: something disturbs the measurement; measure longer (--time) or more often (--repeats)",
         outcome.size,
         asked.level.percent(),
         outcome.rate.count,
@@ -169,7 +169,9 @@ mod tests {
         assert!(text.contains("+-2.5 % at 99 %") && !text.contains('±'), "{text}");
         let unsure = outcome(&[10_000.0, 20_000.0, 15_000.0]);
         let text = table(&options, &[sure.clone(), unsure.clone()], &format);
-        assert!(text.contains("\x1b[1;31m!!! NOT SURE: 1/128 came to +-191 % at 99 %"), "{text}");
+        assert!(
+            text.contains("\x1b[1;31m!!! NOT SURE: the rate at size 1/128 is known to +-191 %")
+        );
 
         let json = document(&options, &[sure, unsure], None);
         let results = json["results"].as_array().unwrap();

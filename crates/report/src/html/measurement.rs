@@ -17,9 +17,9 @@ pub(crate) fn render(measurement: &Measurement) -> String {
     let body = html! {
         (masthead(measurement, &title))
         main {
-            (warnings(measurement))
             (section("outcome", "What both ends counted", &outcome(measurement)))
             (over_time(&drawn))
+            (warnings(measurement))
             (section("latency", "Latency", &latency(measurement)))
             (section("limits", "What limited the sender", &limits(measurement)))
             (section("cpu", "CPU", &cpu(measurement)))

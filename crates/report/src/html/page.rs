@@ -61,7 +61,13 @@ fn section(section: &Section) -> Markup {
             div class="scroll" tabindex="0" role="group" aria-label=(section.heading) {
                 table class=(if section.heads.is_empty() { "wrap pairs" } else { "wrap" }) {
                     @if !section.heads.is_empty() {
-                        thead { tr { @for head in &section.heads { th scope="col" { (head) } } } }
+                        thead {
+                            tr {
+                                @for (place, head) in section.heads.iter().enumerate() {
+                                    th scope="col" class=[(place == 0).then_some("text")] { (head) }
+                                }
+                            }
+                        }
                     }
                     tbody {
                         @for row in &section.rows {

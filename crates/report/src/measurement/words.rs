@@ -31,9 +31,13 @@ pub(crate) fn title(started: &Started) -> String {
 pub(crate) fn answer(measurement: &Measurement) -> Vec<String> {
     let Measurement { started, ended, .. } = measurement;
     let mut sentences = Vec::new();
+    let mut limiting_core = ended.observed.as_ref().and_then(|observed| observed.limiting_core);
     for direction in directions(started.role, &ended.streams) {
         let outcome = Outcome::of(&direction.streams);
         sentences.push(arrived(measurement, &direction, &outcome));
+        if let Some(core) = limiting_core.take() {
+            sentences.push(format!("This machine's CPU was the limit: core {core} was busy."));
+        }
         if let Some(limited_by) = &outcome.limited_by {
             let whose = if direction.sends { "this end" } else { "the far end" };
             sentences.push(format!(

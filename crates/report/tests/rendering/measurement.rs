@@ -22,6 +22,22 @@ fn markdown_of_udp_both_ways() {
 }
 
 #[test]
+fn the_answer_names_a_cpu_that_was_the_limit() {
+    let mut measurement = measurement(Protocol::Tcp, Direction::Both, 1);
+    measurement.ended.observed.as_mut().unwrap().limiting_core = Some(3);
+    let text = measurement.markdown();
+    assert_eq!(text.matches("This machine's CPU was the limit: core 3 was busy.").count(), 1);
+}
+
+#[test]
+fn the_charts_of_a_page_stand_above_its_warnings() {
+    let page = measurement(Protocol::Tcp, Direction::Forward, 1).html();
+    let place = |id: &str| page.find(&format!("id=\"{id}\"")).unwrap();
+    assert!(place("outcome") < place("charts") && place("charts") < place("warnings"));
+    assert!(page.contains("href=\"#warnings\""), "the first screen has the number of warnings");
+}
+
+#[test]
 fn pages_are_well_formed_and_load_nothing() {
     for measurement in [
         measurement(Protocol::Tcp, Direction::Forward, 1),

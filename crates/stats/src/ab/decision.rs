@@ -3,6 +3,7 @@ use units::Share;
 
 use super::Plan;
 use super::decider::Kept;
+use super::plan::MOST;
 use crate::outliers::outliers;
 use crate::quantile::median;
 use crate::signed_rank::hodges_lehmann;
@@ -27,8 +28,8 @@ pub struct Decision {
     pub planned_pairs: usize,
     /// Whether the run ended before the plan did.
     pub early: bool,
-    /// The smallest change that this many pairs at this noise detect in 80 % of runs ("could have
-    /// seen 0.8 %"). `None` for too few fours.
+    /// The smallest change that this many pairs at this noise detect in 80 % of runs. `None` for
+    /// too few fours.
     pub detectable: Option<f64>,
     /// For an undecided run: the number of pairs that would decide in 80 % of runs if the change
     /// had no effect.
@@ -106,10 +107,14 @@ impl std::fmt::Display for Decision {
         }
         write!(f, " over {} pairs", self.pairs)?;
         if let Some(seen) = self.detectable {
-            write!(f, "; could have seen {:.2} %", seen * 100.0)?;
+            write!(f, "; smallest change that shows: {:.2} %", seen * 100.0)?;
         }
-        if let Some(needed) = self.pairs_needed {
-            write!(f, "; about {needed} pairs would decide")?;
+        match self.pairs_needed {
+            Some(needed) if needed > MOST => {
+                write!(f, "; more than {MOST} pairs would decide: make each turn longer")?;
+            }
+            Some(needed) => write!(f, "; about {needed} pairs would decide")?,
+            None => {}
         }
         Ok(())
     }

@@ -136,7 +136,7 @@ const SPENDING: [f64; 4] = [0.02, 0.08, 0.20, 0.70];
 /// reach the last look's 99.3 %.
 const FEWEST: usize = 20;
 /// Maximum number of pairs: the Hodges-Lehmann estimate takes no more fours.
-const MOST: usize = 8000;
+pub(super) const MOST: usize = 8000;
 
 #[cfg(test)]
 mod tests {

@@ -171,7 +171,7 @@ impl Judge<'_> {
                 return Err(error.into());
             }
         };
-        let text = rendered(&answer, &figure);
+        let text = rendered(&answer, &medians_of(contest), &figure);
         match json {
             true => output::print(serde_json::to_string_pretty(&answer)? + "\n")?,
             false => output::print(&text)?,
@@ -230,7 +230,15 @@ fn contest(arguments: &Ab) -> anyhow::Result<Contest> {
     })))
 }
 
-fn rendered(answer: &Answer, shown: impl Fn(f64) -> String) -> String {
+/// Returns the label of the medians, which names the metric of a lab.
+fn medians_of(contest: &Contest) -> String {
+    match contest {
+        Contest::Systems(systems) => format!("medians of {}", systems.metric),
+        Contest::Commands { .. } | Contest::Durations { .. } => "medians".to_owned(),
+    }
+}
+
+fn rendered(answer: &Answer, medians: &str, shown: impl Fn(f64) -> String) -> String {
     let again = match answer.repeated {
         Repeated { base: 0, change: 0 } => String::new(),
         Repeated { base, change } => format!(
@@ -241,7 +249,7 @@ fn rendered(answer: &Answer, shown: impl Fn(f64) -> String) -> String {
     };
     let (base, change) = (answer.decision.base_median, answer.decision.change_median);
     format!(
-        "{} against {}\n{}\nmedians: {} without, {} with the change\n{again}",
+        "{} against {}\n{}\n{medians}: {} without, {} with the change\n{again}",
         answer.change,
         answer.base,
         answer.decision,
@@ -279,3 +287,26 @@ The shell runs both commands in alternation, in an order drawn from --seed, and 
 is measured, with everything that it does. The answer is better (the second command is faster),
 worse, the same within the threshold, or undecided. `weir lab ab --base-command` compares commands
 that print a number.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_medians_of_a_lab_name_their_metric() {
+        let systems = Systems {
+            lab: builtin::open("quic-tun").unwrap(),
+            base: "tcp-cubic".to_owned(),
+            change: "tcp-bbr".to_owned(),
+            at: Axes::new(),
+            slice: units::Span::from_millis(400),
+            metric: "goodput_mbit_s".to_owned(),
+            weir: std::path::PathBuf::new(),
+        };
+        let contest = Contest::Systems(Box::new(systems));
+        assert_eq!(medians_of(&contest), "medians of goodput_mbit_s");
+        let (base, change, patience) =
+            ("true".to_owned(), "true".to_owned(), units::Span::from_secs(1));
+        assert_eq!(medians_of(&Contest::Commands { base, change, patience }), "medians");
+    }
+}

@@ -83,6 +83,9 @@ pub(crate) enum Verb {
         /// Repeat every second, until Ctrl-C
         #[arg(long)]
         watch: bool,
+        /// Also show the nine modules of tcpa: counters and switches. The JSON always has them
+        #[arg(long)]
+        modules: bool,
     },
     /// Show the path records of ended connections, from which new ones start
     #[command(after_help = MEMORY_EXAMPLES)]
@@ -266,8 +269,10 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Memory { json: true, .. } => print_json(&memory::to_json(&memory::read()?))?,
         Verb::Memory { .. } => print(memory::to_text(&memory::read()?))?,
         Verb::Unit { file } => print(unit::unit(&file)?)?,
-        Verb::Status { json, watch: false } => print(status(json, false)?)?,
-        Verb::Status { json, watch: true } => watch::every_second(json, || status(json, true))?,
+        Verb::Status { json, watch: false, modules } => print(status(json, false, modules)?)?,
+        Verb::Status { json, watch: true, modules } => {
+            watch::every_second(json, || status(json, true, modules))?;
+        }
     }
     Ok(Ending::Fine)
 }
@@ -275,14 +280,15 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
 impl StatusAfterwards {
     fn print(self) -> anyhow::Result<()> {
         if self.json {
-            print(status(true, false)?)?;
+            print(status(true, false, false)?)?;
         }
         Ok(())
     }
 }
 
-/// Reads the status as text or JSON. `compact`: a JSON document takes one line.
-fn status(json: bool, compact: bool) -> anyhow::Result<String> {
+/// Reads the status as text or JSON. `compact`: a JSON document takes one line. `modules`: the text
+/// has the table of the modules.
+fn status(json: bool, compact: bool, modules: bool) -> anyhow::Result<String> {
     let (tcpa, caqm) = (Status::read()?, CaqmStatus::read()?);
     if json {
         let mut document = tcpa.to_json();
@@ -290,7 +296,10 @@ fn status(json: bool, compact: bool) -> anyhow::Result<String> {
         return watch::document(&document, compact);
     }
     let width = terminal::columns().unwrap_or(usize::MAX);
-    let (tcpa_text, caqm_text) = (tcpa.to_text(width), caqm.to_text(width));
+    let (mut tcpa_text, caqm_text) = (tcpa.to_text(width), caqm.to_text(width));
+    if modules {
+        tcpa_text += &tcpa.modules_to_text(width);
+    }
     Ok(match (tcpa.presence, caqm.is_off()) {
         (_, true) => tcpa_text,
         // Begin with the algorithm that is on.
@@ -525,4 +534,5 @@ const STATUS_EXAMPLES: &str = "\
 Examples:
   weir accel status
   weir accel status --watch
+  weir accel status --modules
   weir accel status --json | jq '.flows[] | {remote, rate_mbit_s, limited_by}'";

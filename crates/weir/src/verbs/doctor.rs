@@ -295,7 +295,7 @@ causes a number rules out. Then it lists what is out of order on interfaces, que
 With a HOST it sends to that host's `weir perf server` or iperf3 for some seconds, receives from it
 as long, and judges both directions. It says before how long and how much at most.
 
-Root sees the processes of all users. Another user sees only the own, and the output names the
+Root sees the processes of all users. Another user sees only the own processes; --verbose names the
 signals that were not seen.
 
 Examples:

@@ -78,7 +78,7 @@ pub(crate) enum Verb {
     #[command(after_help = lab::record::EXAMPLES)]
     Record(Record),
     /// Alternate two states hundreds of times and test whether they differ
-    #[command(after_help = lab::ab::EXAMPLES)]
+    #[command(after_help = lab::ab::EXAMPLES, arg_required_else_help = true)]
     Ab(super::ab::Ab),
     /// Compare the time that two commands take
     #[command(after_help = super::ab::COMMANDS_EXAMPLES)]

@@ -55,6 +55,8 @@ fn status_lists_the_nine_modules_with_increasing_counters() {
     goes_on(&machine);
     let text = machine.weir(&["accel", "status"]).stdout;
     assert!(text.starts_with("tcpa is on: 4 connections use it at "), "{text}");
+    assert!(!text.contains("packet construction"), "{text}");
+    let text = machine.weir(&["accel", "status", "--modules"]).stdout;
     let status = machine.status();
     assert!(
         status["answer"].as_str().unwrap().starts_with("tcpa is on: 4 connections"),

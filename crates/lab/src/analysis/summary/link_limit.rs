@@ -17,8 +17,8 @@ pub(super) fn mark(lab: &LabFile, cell: &mut Cell) {
     let Some(payload) = payload.filter(|most| goodput > most * (1.0 + SLACK)) else { return };
     cell.above_link_mbit_s = Some(payload);
     cell.warnings.push(format!(
-        "Goodput {} Mbit/s is above the {} Mbit/s of payload that the link carries: data of before \
-         the measured window arrived in it; a longer window dilutes that data",
+        "Goodput {} Mbit/s is above the {} Mbit/s of payload that the link carries: data sent before \
+         the measured window arrived in it; a longer `duration` dilutes that data",
         significant(goodput),
         significant(payload),
     ));

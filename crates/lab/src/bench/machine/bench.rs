@@ -55,8 +55,8 @@ impl Bench for Machine<'_> {
     }
 
     fn notes(&self) -> Vec<String> {
-        let shared = "both ends share one CPU, because this machine has no other for them; the lab asks for \
-                      one each, and their softirqs are not told apart";
+        let shared = "both ends share one CPU, and their softirqs count together: the lab asks for a CPU for \
+                      each end, and this machine has too few";
         let pin = self.lab.workload.get_ref().pin;
         let shares = pin != Pinning::Free && !self.cpus.is_apart();
         shares.then(|| shared.to_owned()).into_iter().collect()

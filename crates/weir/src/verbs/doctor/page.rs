@@ -6,6 +6,7 @@ use anyhow::Context;
 use doctor::{Diagnosis, Found, Recording};
 use report::page::{Page, Section};
 use std::path::Path;
+use units::Span;
 
 /// Writes `report.html` and the recording, which `weir doctor DIR` can judge again.
 pub(super) fn write(
@@ -40,6 +41,7 @@ fn page(recording: &Recording, diagnosis: &Diagnosis) -> Page {
         verb: "weir doctor".to_owned(),
         title: "Why is it not faster?".to_owned(),
         answer: std::iter::once(diagnosis.verdict.sentence.clone())
+            .chain(to_do(diagnosis))
             .chain(diagnosis.note.clone())
             .collect(),
         facts,
@@ -49,6 +51,21 @@ fn page(recording: &Recording, diagnosis: &Diagnosis) -> Page {
     }
 }
 
+/// Returns the advice on the cause of the verdict.
+fn to_do(diagnosis: &Diagnosis) -> Option<String> {
+    let cause = diagnosis.verdict.cause?;
+    let flows = diagnosis.periods.iter().flat_map(|period| &period.flows);
+    let of_flows = flows.flat_map(|flow| &flow.causes);
+    let of_machine = diagnosis.periods.iter().flat_map(|period| &period.machine);
+    let found = of_flows.chain(of_machine).find(|found| found.cause == cause)?;
+    let advice = found.finding.advice.first()?;
+    Some(format!("To do: {}.", advice.action))
+}
+
+fn in_words(cause: &'static str) -> &'static str {
+    doctor::rules::words_of(cause).unwrap_or(cause)
+}
+
 fn connections(diagnosis: &Diagnosis) -> Section {
     let flows = diagnosis.periods.iter().flat_map(|period| {
         period.flows.iter().map(|flow| {
@@ -56,10 +73,9 @@ fn connections(diagnosis: &Diagnosis) -> Section {
             vec![
                 format!("{} → {}", flow.from, flow.to),
                 flow.processes.clone(),
-                flow.rate.to_string(),
-                flow.rtt.map_or_else(String::new, |rtt| rtt.to_string()),
-                first
-                    .map_or_else(|| "nothing that was seen".to_owned(), |one| one.cause.to_owned()),
+                flow.rate.shown(),
+                flow.rtt.map_or_else(String::new, Span::shown),
+                first.map_or("nothing that was seen", |one| in_words(one.cause)).to_owned(),
             ]
         })
     });
@@ -83,9 +99,7 @@ fn cause(found: &Found) -> Section {
         })
         .collect();
     rows.extend(
-        finding
-            .allows
-            .map(|rate| vec!["allows at most".to_owned(), rate.to_string(), String::new()]),
+        finding.allows.map(|rate| vec!["allows at most".to_owned(), rate.shown(), String::new()]),
     );
     let against = finding.against.iter().map(|text| format!("Against it: {text}."));
     let advice = finding.advice.iter().map(|advice| match &advice.limits {
@@ -95,7 +109,11 @@ fn cause(found: &Found) -> Section {
     Section {
         heading: match finding.explains {
             Some(share) => {
-                format!("{}: {} ({:.0} % of it)", found.cause, finding.sentence, share * 100.0)
+                let percent = share * 100.0;
+                format!(
+                    "{}: {} ({percent:.0} % of the missing speed)",
+                    found.cause, finding.sentence
+                )
             }
             None => format!("{}: {} (not limiting)", found.cause, finding.sentence),
         },
@@ -122,4 +140,20 @@ fn lists(diagnosis: &Diagnosis, heading: &str, unseen: bool) -> Section {
         rows.extend(signals.map(|one| vec![one.what.clone(), one.reason.clone()]));
     }
     Section { heading: heading.to_owned(), rows, ..Section::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use doctor::Question;
+
+    #[test]
+    fn a_page_begins_with_the_advice_and_has_figures_with_units_and_causes_in_words() {
+        let recording = doctor::examples::open("slow-nic").unwrap();
+        let diagnosis = doctor::diagnose(&recording, Question::of(&recording));
+        let page = page(&recording, &diagnosis);
+        assert_eq!(page.answer[1], "To do: Give the machine a faster core, or a second one.");
+        let row = &page.sections[0].rows[0];
+        assert_eq!((row[2].as_str(), row[4].as_str()), ("439 Mbit/s", "the CPU"));
+    }
 }

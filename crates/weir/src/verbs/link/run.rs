@@ -130,7 +130,8 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
     }
     let report = link.finish()?;
     if !report.valid {
-        note("note: the link was late, so that figures of this run do not hold");
+        let why = report.problems.join("; ");
+        note(format_args!("note: figures of this run do not hold: {why}"));
     }
     note(format_args!("note: {}", emu::cost(&report)));
     Ok(if status.success() && far_failed.is_none() { Ending::Fine } else { Ending::Failed })
