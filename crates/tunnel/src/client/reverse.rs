@@ -127,7 +127,12 @@ async fn handle_stream(
             let server = session.connection.remote().ip();
             if let Some(Line { omitted }) = shared.line(server, Kind::Connection) {
                 let why = foreign(&answer.message);
-                tracing::info!(%why, omitted, "refused a tunnel from the server");
+                let target = match opening.request {
+                    Request::Arrived(number) => shared.reverses.target(number),
+                    _ => None,
+                };
+                let target = target.map(tracing::field::display);
+                tracing::info!(target, %why, omitted, "refused a tunnel from the server");
             }
             (answer, None)
         }
