@@ -19,6 +19,12 @@ pub enum Lost {
     /// This end closed the connection because of the violation.
     #[error("the peer broke the protocol: {0}")]
     Violation(&'static str),
+    /// This end does not accept the peer's certificate.
+    #[error("the handshake failed: {}", foreign(.0))]
+    Untrusted(String),
+    /// The peer does not accept this end's certificate; the peer chose the text.
+    #[error("the peer refused the handshake: {}", foreign(.0))]
+    Refused(String),
     /// The engine failed the connection; the peer may have chosen the text.
     #[error("{}", foreign(.0))]
     Failed(String),
@@ -33,16 +39,55 @@ impl From<ConnectionError> for Lost {
             ConnectionError::ApplicationClosed(close) => {
                 Self::ByPeer(String::from_utf8_lossy(&close.reason).into_owned())
             }
-            other => Self::Failed(without_wrapping(other.to_string())),
+            ConnectionError::TransportError(error) => match reason_of_verifier(&error.reason) {
+                Some(reason) => Self::Untrusted(reason),
+                None => Self::Failed(error.to_string()),
+            },
+            ConnectionError::ConnectionClosed(close) => {
+                match reason_of_verifier(&String::from_utf8_lossy(&close.reason)) {
+                    Some(reason) => Self::Refused(reason),
+                    None => Self::Failed(ConnectionError::ConnectionClosed(close).to_string()),
+                }
+            }
+            other => Self::Failed(other.to_string()),
         }
     }
 }
 
-/// Strips rustls's `Debug` form around the reason of this project's verifiers.
-fn without_wrapping(text: String) -> String {
-    let wrapped = text.split_once("invalid peer certificate: Other(OtherError(");
-    match wrapped.and_then(|(before, reason)| Some((before, reason.strip_suffix("))")?))) {
-        Some((before, reason)) => format!("{before}{reason}"),
-        None => text,
+/// Returns the reason of a verifier of this project without rustls's `Debug` form around it.
+fn reason_of_verifier(text: &str) -> Option<String> {
+    let (_, reason) = text.split_once("invalid peer certificate: Other(OtherError(")?;
+    Some(reason.strip_suffix("))")?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quinn_proto::{ConnectionClose, TransportError, TransportErrorCode};
+
+    #[test]
+    fn a_refused_certificate_is_told_apart_by_the_end_that_refused_the_certificate() {
+        let wrapped = "invalid peer certificate: Other(OtherError(nobody knows this key))";
+        let by_this_end = |reason: &str| {
+            let (code, reason) = (TransportErrorCode::crypto(46), reason.to_owned());
+            let error = TransportError { code, frame: None, reason };
+            Lost::from(ConnectionError::TransportError(error))
+        };
+        let by_the_peer = |reason: &str| {
+            let (error_code, reason) =
+                (TransportErrorCode::crypto(46), reason.as_bytes().to_vec().into());
+            let close = ConnectionClose { error_code, frame_type: None, reason };
+            Lost::from(ConnectionError::ConnectionClosed(close))
+        };
+        assert_eq!(by_this_end(wrapped).to_string(), "the handshake failed: nobody knows this key");
+        assert_eq!(
+            by_the_peer(wrapped).to_string(),
+            "the peer refused the handshake: nobody knows this key"
+        );
+        let other = "peer doesn't support any known protocol";
+        for lost in [by_this_end(other), by_the_peer(other)] {
+            assert!(matches!(lost, Lost::Failed(_)), "{lost:?}");
+            assert!(lost.to_string().contains(other), "{lost}");
+        }
     }
 }

@@ -74,7 +74,9 @@ pub enum Destination {
 pub enum Refusal {
     #[error("{peer} is not a configured peer")]
     UnknownPeer { peer: PeerName },
-    #[error("no rule of {peer} allows {target}")]
+    #[error(
+        "no rule of {peer} allows {target}: add the target at the server (--allow, or `allow` of {peer})"
+    )]
     NotListed { peer: PeerName, target: Target },
     #[error(
         "no rule of {peer} lists the name in {target}, and prefixes cover addresses alone: ask for an address, \
@@ -83,7 +85,10 @@ pub enum Refusal {
     NameNotListed { peer: PeerName, target: Target },
     #[error("{target} is {address}, {special}: a rule of {peer} must list that address itself")]
     Special { peer: PeerName, target: Target, address: IpAddr, special: Special },
-    #[error("no rule of {peer} lets it listen on {target}")]
+    #[error(
+        "no rule of {peer} lets it listen on {target}: add the listener at the server (--allow-reverse, or \
+         `reverse` of {peer})"
+    )]
     ListenNotListed { peer: PeerName, target: Target },
     #[error("{target} cannot be listened on: an address is needed, not a name")]
     ListenByName { target: Target },

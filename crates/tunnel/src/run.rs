@@ -63,13 +63,20 @@ pub enum RunError {
     Failed,
     #[error("the process cannot be prepared: {0}")]
     Process(#[source] io::Error),
-    #[error("{0} ends run here: name the end that is meant by --status-socket")]
-    SeveralEnds(usize),
+    #[error("{} ends run here: name one by --status-socket: {}", .0.len(), .0.join(", "))]
+    SeveralEnds(Vec<String>),
     #[error(transparent)]
     TakeOver(#[from] TakeOverError),
 }
 
 impl RunError {
+    /// Returns the error for a request that needs one of these ends of this user.
+    pub fn several<'a>(ends: impl IntoIterator<Item = &'a Status>) -> Self {
+        let directory = Directory::of_user();
+        let path = |end: &Status| directory.path().join(end.socket_name()).display().to_string();
+        Self::SeveralEnds(ends.into_iter().map(path).collect())
+    }
+
     /// Whether the user can mend the error by another command line or file.
     pub fn is_misuse(&self) -> bool {
         match self {

@@ -34,8 +34,9 @@ use crate::transport::Statistics;
 use rustls::pki_types::UnixTime;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use units::{Bytes, Share};
+use units::{Bytes, Share, foreign};
 
 /// The status document. All units are bytes, bits per second and seconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -224,6 +225,11 @@ impl Status {
         serde_json::from_slice(document)
     }
 
+    /// Returns the name of this end's socket in the directory of its user.
+    pub(crate) fn socket_name(&self) -> String {
+        directory::socket_name(&foreign(&self.role).to_string(), self.pid)
+    }
+
     pub fn of_server(server: &Server, access: &Access, facts: &Facts) -> Self {
         let refused = access.refused().map(|(reason, count)| (reason.to_owned(), count)).collect();
         Self {
@@ -321,6 +327,11 @@ impl From<AccountFigures> for AccountStatus {
     }
 }
 
+/// A server that listens on `[::]` gets IPv4 addresses inside IPv6 addresses.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
 impl From<KeyUse> for PeerKeyStatus {
     fn from(KeyUse { peer, pin, connections }: KeyUse) -> Self {
         Self { peer, key: pin.to_string(), connections: connections as u64 }
@@ -329,7 +340,7 @@ impl From<KeyUse> for PeerKeyStatus {
 
 impl ConnectionStatus {
     fn of_peer(status: &PeerStatus) -> Self {
-        let (peer, remote) = (status.peer.to_string(), status.remote.to_string());
+        let (peer, remote) = (status.peer.to_string(), canonical(status.remote).to_string());
         let (number, tunnels) = (status.number as u64, status.tunnels as u64);
         let carrier = if status.is_over_tcp { "tcp" } else { "udp" }.to_owned();
         Self { peer, remote, number, tunnels, carrier, ..Self::of(&status.statistics) }
@@ -471,6 +482,26 @@ mod tests {
             services: BTreeMap::new(),
             servers: Vec::new(),
         }
+    }
+
+    #[test]
+    fn an_ipv4_address_inside_an_ipv6_address_is_shown_as_ipv4() {
+        for (address, text) in [
+            ("[::ffff:192.0.2.7]:5555", "192.0.2.7:5555"),
+            ("192.0.2.7:5555", "192.0.2.7:5555"),
+            ("[2001:db8::1]:5555", "[2001:db8::1]:5555"),
+        ] {
+            assert_eq!(canonical(address.parse().unwrap()).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn an_error_about_several_ends_lists_their_sockets() {
+        let mut other = status();
+        (other.role, other.pid) = ("client".to_owned(), 17);
+        let said = crate::run::RunError::several(&[status(), other]).to_string();
+        assert!(said.starts_with("2 ends run here: name one by --status-socket: "), "{said}");
+        assert!(said.contains("/server-1.sock, ") && said.ends_with("/client-17.sock"), "{said}");
     }
 
     #[tokio::test]

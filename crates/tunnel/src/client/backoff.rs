@@ -21,12 +21,7 @@ impl Backoff {
             self.next = FIRST_PAUSE;
             return Duration::ZERO;
         }
-        let refused = match why {
-            Lost::Restarted | Lost::Silent => false,
-            Lost::ByPeer(reason) => reason != SERVER_SHUTS_DOWN && reason != SERVER_HAS_ENDED,
-            Lost::Here | Lost::Violation(_) | Lost::Failed(_) => true,
-        };
-        if !refused {
+        if !is_refusal(why) {
             self.next = FIRST_PAUSE;
         }
         self.pause(LONGEST_PAUSE)
@@ -44,6 +39,16 @@ impl Backoff {
         self.next = (pause * 2).min(LONGEST_PAUSE);
         // Randomise the pause, so that not all clients of a restarted server return at once.
         pause.mul_f64(rand::random_range(0.5..1.0))
+    }
+}
+
+/// Whether an early end for this reason may be a refusal of this client.
+pub(super) fn is_refusal(why: &Lost) -> bool {
+    match why {
+        Lost::Restarted | Lost::Silent => false,
+        Lost::ByPeer(reason) => reason != SERVER_SHUTS_DOWN && reason != SERVER_HAS_ENDED,
+        Lost::Here | Lost::Violation(_) => true,
+        Lost::Untrusted(_) | Lost::Refused(_) | Lost::Failed(_) => true,
     }
 }
 
@@ -78,6 +83,7 @@ mod tests {
     fn refusals_after_the_handshake_lengthen_the_pause() {
         let ends = [
             Lost::ByPeer("this identity is not let in".to_owned()),
+            Lost::Refused("the server knows no such client".to_owned()),
             Lost::Failed("the cryptographic handshake failed: error 116".to_owned()),
         ];
         for why in ends {

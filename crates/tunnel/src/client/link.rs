@@ -1,7 +1,7 @@
 //! Keeps connections established: reconnects after a loss, and uses the next server if one does not
 //! answer.
 
-use super::backoff::Backoff;
+use super::backoff::{self, Backoff};
 use super::{Remote, Shared, reverse};
 use crate::account::SessionMeter;
 use crate::revocation;
@@ -164,8 +164,12 @@ impl Link {
         mut session: ActiveSession,
     ) -> Lost {
         loop {
-            let address = &shared.servers[index].address;
-            tracing::info!(server = %address, "connected");
+            let Remote { address, failures, .. } = &*shared.servers[index];
+            // Log no connection that the server will refuse again.
+            let mut is_refused = failures.forget_unless_refused();
+            if !is_refused {
+                tracing::info!(server = %address, "connected");
+            }
             tokio::spawn(Arc::clone(&session).deliver_datagrams());
             tokio::spawn(Arc::clone(&session).end_if_silent(shared.tuning.keepalive));
             let (connection, trust) =
@@ -186,6 +190,11 @@ impl Link {
                             self.renewal.notify_one();
                             tokio::time::sleep(RENEW_AGAIN).await;
                         }
+                        () = tokio::time::sleep_until(since + KEPT), if is_refused => {
+                            is_refused = false;
+                            failures.forget();
+                            tracing::info!(server = %address, "connected");
+                        }
                         () = tokio::time::sleep(RETURN), if index > 0 => {
                             if let Ok(found) = self.first_of(shared, index).await {
                                 return found;
@@ -199,6 +208,10 @@ impl Link {
                     let why = session.reason(why);
                     if why == Lost::Here && shared.draining.is_cancelled() {
                         tracing::info!(server = %address, "connection closed");
+                    } else if backoff::is_refusal(&why) && since.elapsed() < KEPT {
+                        if let Some(omitted) = failures.refusal(Instant::now(), &why.to_string()) {
+                            tracing::warn!(server = %address, error = %why, omitted, "{TRYING_AGAIN}");
+                        }
                     } else {
                         tracing::warn!(server = %address, %why, "connection lost");
                     }
@@ -225,7 +238,6 @@ impl Link {
         for (index, remote) in shared.servers.iter().enumerate().take(count) {
             match connect(shared, remote, self.slot).await {
                 Ok(session) => {
-                    remote.failures.forget();
                     shared.counters.connections_made.increment();
                     return Ok((index, session));
                 }
@@ -234,7 +246,7 @@ impl Link {
                     if let Some(omitted) = remote.failures.line(Instant::now(), &error.to_string())
                     {
                         let server = &remote.address;
-                        tracing::warn!(%server, %error, omitted, "no connection; trying again");
+                        tracing::warn!(%server, %error, omitted, "{TRYING_AGAIN}");
                     }
                     last = error;
                 }
@@ -401,6 +413,9 @@ async fn first_to_answer(
     }
 }
 
+const TRYING_AGAIN: &str = "no connection; trying again";
+/// Minimum lifetime at which a connection counts as admitted by the server.
+const KEPT: Duration = Duration::from_secs(1);
 /// The interval at which a client retries preferred servers while it uses a later one.
 const RETURN: Duration = Duration::from_secs(30);
 /// Minimum time between two renewals that a server asks for.

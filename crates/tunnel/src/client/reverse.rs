@@ -1,6 +1,7 @@
 //! Listeners at the server whose connections reach targets on this side, as with `ssh -R`.
 
 use super::Shared;
+use super::failures::Failures;
 use crate::access::{Admitted, Destination};
 use crate::datagrams::{self, Flow};
 use crate::dial::dial;
@@ -31,17 +32,24 @@ pub struct Reverse {
 pub(super) async fn keep_registered(shared: Arc<Shared>, number: u32, at: Target) {
     let mut pause = FIRST_PAUSE;
     let mut former = None;
+    let failures = Failures::default();
     while !shared.draining.is_cancelled() {
         if let Some((_, session)) = shared.links.pick_within(LONGEST_PAUSE).await {
             match listen(&session, number, &at, former.take(), &shared.draining).await {
                 Ok(Some(moved)) => {
                     former = Some(moved);
+                    failures.forget();
                     pause = FIRST_PAUSE;
                     continue;
                 }
-                Ok(None) => pause = FIRST_PAUSE,
+                Ok(None) => {
+                    failures.forget();
+                    pause = FIRST_PAUSE;
+                }
                 Err(why) => {
-                    tracing::warn!(listen = %at, %why, "the server does not listen")
+                    if let Some(omitted) = failures.line(std::time::Instant::now(), &why) {
+                        tracing::warn!(listen = %at, %why, omitted, "the server does not listen");
+                    }
                 }
             }
         }
@@ -127,7 +135,12 @@ async fn handle_stream(
             let server = session.connection.remote().ip();
             if let Some(Line { omitted }) = shared.line(server, Kind::Connection) {
                 let why = foreign(&answer.message);
-                tracing::info!(%why, omitted, "refused a tunnel from the server");
+                let target = match opening.request {
+                    Request::Arrived(number) => shared.reverses.target(number),
+                    _ => None,
+                };
+                let target = target.map(tracing::field::display);
+                tracing::info!(target, %why, omitted, "refused a tunnel from the server");
             }
             (answer, None)
         }

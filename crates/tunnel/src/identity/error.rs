@@ -39,8 +39,13 @@ pub enum IdentityError {
     Expired { until: Duration },
     #[error("the certificate cannot be read: {}", foreign(.0))]
     Certificate(String),
-    #[error("its key ({0}) is not pinned here")]
-    UnknownKey(super::Pin),
+    #[error(
+        "the server's key is {0}, and the client has another pin: if `weir tunnel keys server` prints \
+         that key at the server, give the client --pin {0}"
+    )]
+    UnknownServer(super::Pin),
+    #[error("the server knows no client with the key {0}: add the client there by --peer NAME={0}")]
+    UnknownClient(super::Pin),
     #[error("not signed by an authority trusted here: {}", foreign(.0))]
     Untrusted(String),
     #[error("its authority has revoked the certificate: its owner needs a new one")]

@@ -81,7 +81,7 @@ impl ServerTrust {
             return if pins.contains(&pin) {
                 Ok(None)
             } else {
-                Err(IdentityError::UnknownKey(pin))
+                Err(IdentityError::UnknownServer(pin))
             };
         }
         self.check(first, chain, now)?;
@@ -102,7 +102,7 @@ impl ServerTrust {
         match self {
             Self::Anyone => Ok(()),
             Self::Pins(pins) if pins.contains(&certificate.pin) => Ok(()),
-            Self::Pins(_) => Err(IdentityError::UnknownKey(certificate.pin)),
+            Self::Pins(_) => Err(IdentityError::UnknownServer(certificate.pin)),
             Self::Certified { authorities, name } => {
                 authorities.vouch_for_server(shown, chain, name, now)
             }
@@ -151,7 +151,7 @@ pub fn peer_name(
     let (first, chain) = shown.split_first().ok_or(IdentityError::Nothing)?;
     let certificate = Certificate::parse(first)?;
     certificate.check_time(now)?;
-    let mut doubt = IdentityError::UnknownKey(certificate.pin);
+    let mut doubt = IdentityError::UnknownClient(certificate.pin);
     if let Some(peer) = pinned(&certificate, trusted) {
         return Ok(peer.name.clone());
     }

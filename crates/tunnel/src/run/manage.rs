@@ -43,9 +43,9 @@ pub fn kick(socket: Option<&Path>, session: &str) -> Result<Vec<(Status, Reply)>
 /// Asks the end behind `socket`, or the only end of this user, to drain within this time. Returns
 /// nothing if no end runs.
 pub fn drain(socket: Option<&Path>, within: Duration) -> Result<Option<(Status, Reply)>, RunError> {
-    let ends = statuses(socket)?.len();
-    if ends > 1 {
-        return Err(RunError::SeveralEnds(ends));
+    let ends = statuses(socket)?;
+    if ends.len() > 1 {
+        return Err(RunError::several(&ends));
     }
     let request = Request::Drain { timeout_seconds: within.as_secs_f64() };
     Ok(asked(socket, &request, |_| true)?.into_iter().next())

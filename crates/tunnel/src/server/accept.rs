@@ -117,9 +117,16 @@ async fn shaken(
     connected
         .inspect_err(|error| {
             shared.counters.connections_failed.increment();
-            if let Some(line) = shared.line(remote, Kind::Handshake) {
-                let (address, port) = (remote.ip().to_canonical(), remote.port());
-                let omitted = line.omitted;
+            // The peer has sent its certificate under the keys of the handshake: its address is not
+            // forged.
+            let is_stranger = matches!(error, Lost::Untrusted(_));
+            let kind = if is_stranger { Kind::Stranger } else { Kind::Handshake };
+            let Some(line) = shared.line(remote, kind) else { return };
+            let (address, port, omitted) =
+                (remote.ip().to_canonical(), remote.port(), line.omitted);
+            if is_stranger {
+                tracing::warn!(%address, port, reason = %error, omitted, "connection refused");
+            } else {
                 tracing::info!(%address, port, reason = %error, omitted, "handshake failed");
             }
         })

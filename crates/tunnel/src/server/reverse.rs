@@ -315,7 +315,8 @@ impl<C: Connection> ListenerConnection<C> {
         let Err(error) = relayed else { return };
         error.count(counters);
         if let RelayError::Refused(status, why) = error {
-            tracing::info!(?status, %why, "the client refused");
+            let (peer, listen) = (&self.peer, &self.listener);
+            tracing::info!(%peer, %listen, ?status, %why, "the client refused");
         }
     }
 }

@@ -104,7 +104,7 @@ impl Directory {
     fn try_to_listen(&self, role: &str) -> Result<StatusListener, StatusError> {
         PrivateDirectory::make(self.parent())?;
         let directory = PrivateDirectory::make(&self.0)?;
-        let listener = bound(directory.socket(format!("{role}-{}.sock", std::process::id())))?;
+        let listener = bound(directory.socket(socket_name(role, std::process::id())))?;
         Ok(StatusListener { directory: Some(directory.removed_when_empty()), ..listener })
     }
 
@@ -121,6 +121,11 @@ impl Directory {
     fn parent(&self) -> &Path {
         self.0.parent().unwrap_or(&self.0)
     }
+}
+
+/// Returns the name of the status socket of a process that has no `--status-socket`.
+pub(super) fn socket_name(role: &str, pid: u32) -> String {
+    format!("{role}-{pid}.sock")
 }
 
 /// Listens on a socket that only its owner can open. Replaces the socket of a dead process, but no

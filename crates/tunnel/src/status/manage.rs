@@ -43,7 +43,7 @@ pub struct KickedSession {
 
 impl From<Kicked> for KickedSession {
     fn from(Kicked { peer, session, remote, tunnels }: Kicked) -> Self {
-        let (session, remote) = (format!("{peer}/{session}"), remote.to_string());
+        let (session, remote) = (format!("{peer}/{session}"), super::canonical(remote).to_string());
         Self { session, remote, tunnels: tunnels as u64 }
     }
 }

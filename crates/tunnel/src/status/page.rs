@@ -3,6 +3,7 @@
 //! seconds.
 
 use super::sessions::rate;
+use super::text::memory;
 use super::{AccountStatus, ConnectionStatus, Status};
 use std::fmt::{Display, Write};
 use units::{Bytes, Rate, Span, foreign, shown};
@@ -59,11 +60,7 @@ fn tiles(html: &mut String, status: &Status, sessions: &[&ConnectionStatus]) {
     let sum =
         |read: fn(&ConnectionStatus) -> u64| sessions.iter().map(|one| read(one)).sum::<u64>();
     let count = |name: &str| status.counters.get(name).copied().unwrap_or_default();
-    let memory = format!(
-        "{} of {}",
-        Bytes::new(status.memory_held).shown(),
-        Bytes::new(status.memory_limit).shown()
-    );
+    let memory = format!("{} of {}", memory(status.memory_held), memory(status.memory_limit));
     let carried = format!(
         "{} in, {} out",
         Bytes::new(count("bytes_in")).shown(),

@@ -12,7 +12,10 @@ impl Display for Status {
         let (role, congestion) = (foreign(role), foreign(congestion));
         let up = Span::from_secs(self.up_seconds as u64).shown();
         writeln!(f, "{role} (pid {pid}), up {up}, congestion control {congestion}")?;
-        writeln!(f, "  listens on {}", foreign(self.listens_on.join(", ")).up_to(LONGEST))?;
+        match &self.listens_on[..] {
+            [] => writeln!(f, "  listens on no address: the other end opens the tunnels")?,
+            all => writeln!(f, "  listens on {}", foreign(all.join(", ")).up_to(LONGEST))?,
+        }
         let count = |name: &str| self.counters.get(name).copied().unwrap_or(0);
         writeln!(
             f,
@@ -70,8 +73,9 @@ impl Display for Status {
                 many => writeln!(f, "  key of {peer}: {key} on {many} connections")?,
             }
         }
-        if self.servers.len() > 1 {
-            for ServerStatus { endpoint, connections, failure } in &self.servers {
+        let is_only = self.servers.len() == 1;
+        for ServerStatus { endpoint, connections, failure } in &self.servers {
+            if !is_only || (*connections == 0 && !failure.is_empty()) {
                 let endpoint = foreign(endpoint);
                 match (*connections, failure.as_str()) {
                     (0, "") => writeln!(f, "  server {endpoint}: in reserve")?,
@@ -192,7 +196,7 @@ impl Display for ConnectionStatus {
 }
 
 /// Formats bytes in MiB, the unit of `--memory`.
-fn memory(bytes: u64) -> String {
+pub(super) fn memory(bytes: u64) -> String {
     match bytes {
         bytes if bytes % MEBIBYTE == 0 => format!("{} MiB", bytes / MEBIBYTE),
         bytes if bytes < MEBIBYTE / 100 => "<0.01 MiB".to_owned(),
@@ -208,6 +212,7 @@ const LONGEST: usize = 4096;
 #[cfg(test)]
 mod tests {
     use super::super::tests::status;
+    use super::ServerStatus;
 
     #[test]
     fn the_status_text_calls_a_connection_without_a_round_trip_sample_unused() {
@@ -254,6 +259,27 @@ mod tests {
             status.memory_held = bytes;
             assert!(status.to_string().contains(&memory(text)), "{status}");
         }
+    }
+
+    #[test]
+    fn the_status_text_names_the_reason_why_the_only_server_has_no_connection() {
+        let mut status = status();
+        let failure = "the peer refused the handshake: unknown key".to_owned();
+        let endpoint = "tokyo.example:7500".to_owned();
+        status.servers = vec![ServerStatus { endpoint, connections: 0, failure }];
+        let line =
+            "  server tokyo.example:7500: failed: the peer refused the handshake: unknown key\n";
+        assert!(status.to_string().contains(line), "{status}");
+        status.servers[0].connections = 1;
+        assert!(!status.to_string().contains("tokyo.example"), "{status}");
+    }
+
+    #[test]
+    fn a_client_without_listeners_says_that_the_other_end_opens_its_tunnels() {
+        let mut status = status();
+        status.listens_on.clear();
+        let line = "  listens on no address: the other end opens the tunnels\n";
+        assert!(status.to_string().contains(line), "{status}");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The view of `weir tunnel top`: the sessions of all ends, with the limit of each session's rate.
 
 use super::sessions::{aligned, rate};
+use super::text::memory;
 use super::{AccountStatus, ConnectionStatus, Status};
 use std::collections::HashMap;
-use units::{Bytes, Span, foreign, shown};
+use units::{Span, foreign, shown};
 
 /// The packets that each session of each process had sent and lost at one refresh of the view.
 #[derive(Debug, Default)]
@@ -78,8 +79,8 @@ fn head(end: &Status) -> String {
         alive.iter().map(|one| one.tunnels).sum::<u64>(),
         sum(|one| one.rate_in),
         sum(|one| one.rate_out),
-        Bytes::new(end.memory_held).shown(),
-        Bytes::new(end.memory_limit).shown(),
+        memory(end.memory_held),
+        memory(end.memory_limit),
     )
 }
 
@@ -132,6 +133,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("server (pid 1), up "), "{text}");
         assert!(lines[0].contains("out 12"), "{text}");
+        assert!(lines[0].ends_with(" MiB"), "{text}");
         assert!(lines[1].starts_with("  session "), "{text}");
         let row = lines[2];
         for part in ["laptop/7", "udp", "20.0 ms", "1.00 %", "50.0 Mbit/s, 25.0 % of quota"] {

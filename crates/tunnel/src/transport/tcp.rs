@@ -754,13 +754,21 @@ fn failed(error: impl fmt::Display) -> Lost {
 /// Converts rustls's error for the log: rustls prints an error of this crate's verifier in its
 /// `Debug` form.
 fn refused(error: &rustls::Error) -> Lost {
-    Lost::Failed(match error {
-        rustls::Error::AlertReceived(alert) => format!("the peer refused the handshake: {alert:?}"),
-        rustls::Error::InvalidCertificate(rustls::CertificateError::Other(reason)) => {
-            format!("{:?}", reason.0)
+    use rustls::{AlertDescription as Alert, CertificateError, Error};
+    match error {
+        Error::AlertReceived(
+            alert @ (Alert::CertificateUnknown
+            | Alert::CertificateExpired
+            | Alert::CertificateRevoked
+            | Alert::BadCertificate
+            | Alert::UnknownCA),
+        ) => Lost::Refused(format!("{alert:?}; the log of the peer has the reason")),
+        Error::AlertReceived(alert) => Lost::Refused(format!("{alert:?}")),
+        Error::InvalidCertificate(CertificateError::Other(reason)) => {
+            Lost::Untrusted(format!("{:?}", reason.0))
         }
-        error => error.to_string(),
-    })
+        error => Lost::Failed(error.to_string()),
+    }
 }
 
 /// The kernel reports a pacing rate above this value for a socket that does not pace.

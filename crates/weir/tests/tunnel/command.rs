@@ -121,7 +121,7 @@ fn an_unknown_client_is_refused() {
     let Some(sandbox) = Sandbox::new() else { return };
     let (ends, others) = (Ends::new(&sandbox), Ends::below(&sandbox, "others"));
     let target = sandbox.inside(echo);
-    let _server = ends.server(&[&format!("tcp:127.0.0.1:{target}")]);
+    let server = ends.server(&[&format!("tcp:127.0.0.1:{target}")]);
     let forward = format!("tcp:127.0.0.1:6000=tcp:127.0.0.1:{target}");
     let check = |pin: &str, own: &[String]| {
         let mut words = vec!["tunnel", "check", "client", "--server", "127.0.0.1:7500"];
@@ -133,11 +133,18 @@ fn an_unknown_client_is_refused() {
     assert_eq!(good.status.code(), Some(0), "{good:?}");
     let wrong_pin = check(&others.pin, &ends.own("client"));
     assert_eq!(wrong_pin.status.code(), Some(1), "{wrong_pin:?}");
-    let reason = format!("error 46: its key ({}) is not pinned here\n", ends.pin);
-    assert!(wrong_pin.stdout.ends_with(&reason), "{wrong_pin:?}");
+    let advice = format!("give the client --pin {}\n", ends.pin);
+    assert!(wrong_pin.stdout.ends_with(&advice), "{wrong_pin:?}");
+    assert!(!wrong_pin.stdout.contains("error 46"), "{wrong_pin:?}");
     let stranger = check(&ends.pin, &others.own("client"));
     assert_eq!(stranger.status.code(), Some(1), "{stranger:?}");
     assert!(stranger.stdout.contains("does not let this client in"), "{stranger:?}");
+    let advice =
+        format!("add the client there by --peer NAME={}\n", others.peer.split_once('=').unwrap().1);
+    assert!(stranger.stdout.ends_with(&advice), "{stranger:?}");
+    await_some("the server's line about the stranger", || {
+        server.output_so_far().1.contains("connection refused address=127.0.0.1 ").then_some(())
+    });
 }
 
 #[test]

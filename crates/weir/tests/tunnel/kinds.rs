@@ -98,6 +98,13 @@ fn a_server_listens_for_a_client_only_on_listed_addresses() {
         client.output_so_far().1.contains("no rule of laptop lets it listen on").then_some(())
     });
     assert!(sandbox.inside(|| TcpStream::connect("127.0.0.1:8081")).is_err());
+    // The client asks again, and logs an unchanged refusal once.
+    await_some("further refusals", || {
+        let refused =
+            self::status(&sandbox, "server.sock")["refused"]["listen-not-listed"].as_u64();
+        (refused > Some(2)).then_some(())
+    });
+    assert_eq!(client.output_so_far().1.matches("the server does not listen").count(), 1);
     // The listener closes when the client disconnects.
     client.signal("TERM");
     await_some("a clean end", || client.has_ended().then_some(()));

@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &Upgrade) -> anyhow::Result<Ending> {
             return Ok(Ending::Failed);
         }
         [end] => end,
-        several => return Err(RunError::SeveralEnds(several.len()).into()),
+        several => return Err(RunError::several(several).into()),
     };
     let (role, pid) = (foreign(&end.role), end.pid);
     let former = Former::of(pid)?;
