@@ -8,6 +8,7 @@
 use super::local::{LocalHost, LocalTask};
 use super::message::{self, Answer, Ask, Facts, Hello, MAGIC, PROTOCOL, Wanted};
 use super::seam::{Captured, LabHost, Stream, Task};
+use super::session;
 use crate::bench::programs;
 use crate::model::Failure;
 use host::Sysctl;
@@ -22,8 +23,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, SystemTime};
 
 /// Serves one controller until `input` ends. `folder` is for the files of this session.
+/// `controller`: the controller's name for its connection to this host.
 pub fn serve(
     folder: &Path,
+    controller: &str,
     input: impl Read + Send + 'static,
     output: &mut impl Write,
 ) -> Result<(), Failure> {
@@ -36,9 +39,12 @@ pub fn serve(
         std::env::current_exe().map_err(|error| Failure::io("finding this program", &error))?;
     let gone = Arc::new(AtomicBool::new(false));
     let asks = reader(input, Arc::clone(&gone))?;
-    let host = LocalHost::new("this host", None, &weir, folder)?;
+    let host = LocalHost::of_agent(&weir, folder, controller)?;
+    let (folder, controller) = (folder.to_owned(), controller.to_owned());
     let mut agent = Agent {
         host,
+        folder,
+        controller,
         unconfined,
         tasks: HashMap::new(),
         next: 0,
@@ -74,6 +80,9 @@ struct Agent {
     /// Dropped first: programs end before changes are taken back.
     tasks: HashMap<u32, LocalTask>,
     host: LocalHost,
+    /// The folder of the sessions of this build.
+    folder: PathBuf,
+    controller: String,
     unconfined: Option<String>,
     next: u32,
     /// The controller's stream has ended.
@@ -231,6 +240,7 @@ impl Agent {
                 .filter(|name| !host::is_installed(name))
                 .cloned()
                 .collect(),
+            others: session::others(&self.folder, &self.controller),
             port_taken: self.host.listens(wanted.port)?,
             free_mib: free.map_or(0, |free| free.f_bavail.saturating_mul(free.f_frsize) >> 20),
             sysctls,

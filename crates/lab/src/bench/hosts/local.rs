@@ -29,9 +29,19 @@ impl LocalHost {
         weir: &Path,
         folder: &Path,
     ) -> Result<Self, Failure> {
-        let session = Mutex::new(Session::new(folder, weir)?);
-        let weir = weir.display().to_string();
-        Ok(Self { name: name.to_owned(), namespace, weir, session })
+        let session = Session::new(folder, weir, None)?;
+        Ok(Self::of(name, namespace, weir, session))
+    }
+
+    /// Prepares the machine of an agent, for the controller of this name.
+    pub(super) fn of_agent(weir: &Path, folder: &Path, controller: &str) -> Result<Self, Failure> {
+        let session = Session::new(folder, weir, Some(controller))?;
+        Ok(Self::of("this host", None, weir, session))
+    }
+
+    fn of(name: &str, namespace: Option<Namespace>, weir: &Path, session: Session) -> Self {
+        let (weir, session) = (weir.display().to_string(), Mutex::new(session));
+        Self { name: name.to_owned(), namespace, weir, session }
     }
 
     pub(crate) fn run(&self, order: &Order) -> Result<LocalTask, Failure> {
