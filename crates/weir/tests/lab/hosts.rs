@@ -350,10 +350,12 @@ fn benchmarks_and_downloads_run_between_two_machines() {
         text.replace("duration = \"1s\"", "duration = \"100ms\"")
     };
     let benchmark = short(lab("test = \"{test}\"", 1)).replace("\"command\"", "\"benchmark\"");
-    let tests = ["UDP_STREAM", "TCP_CRR", "lat_pipe", "http_long"];
+    let tests = ["UDP_STREAM", "TCP_CRR", "lat_pipe", "http_long", "https_short"];
     let benchmark = format!("{benchmark}[axes]\ntest = {tests:?}\n");
     let download = short(lab("size = \"64KiB\"", 1)).replace("\"command\"", "\"download\"");
-    for (text, cells) in [(benchmark, tests.len() * 2), (download, 2)] {
+    let nginx = "scheme = \"https\"\nserver = \"nginx\"\nconnection = \"short\"";
+    let nginx = short(lab(nginx, 1)).replace("\"command\"", "\"web\"");
+    for (text, cells) in [(benchmark, tests.len() * 2), (download, 2), (nginx, 2)] {
         hosts.sandbox.write("lab.toml", text);
         let (output, results) = hosts.sandbox.measure(&["lab.toml", "--trust"], &[]);
         output.assert_measured(&results);

@@ -156,17 +156,12 @@ impl Agent {
                 Answer::Done
             }
             Ask::Put { name, text, append } => {
-                let path = self.room_file(&name)?;
-                let mut options = File::options();
-                options.create(true).write(true).append(append).truncate(!append);
-                options
-                    .open(&path)
-                    .and_then(|mut file| file.write_all(text.as_bytes()))
-                    .map_err(|error| Failure::io(&format!("writing {name}"), &error))?;
+                let path = self.host.room_file(&name)?;
+                self.host.write(&path, &text, append)?;
                 Answer::Placed { path: path.display().to_string() }
             }
             Ask::Read { name, from } => {
-                let path = self.room_file(&name)?;
+                let path = self.host.room_file(&name)?;
                 let wrong = |error: io::Error| Failure::io(&format!("reading {name}"), &error);
                 match File::open(&path) {
                     Ok(file) => Answer::Read { text: piece(file, from).map_err(wrong)? },
@@ -177,19 +172,6 @@ impl Agent {
                 }
             }
         })
-    }
-
-    /// Returns the path of a file in the session's room.
-    fn room_file(&self, name: &str) -> Result<PathBuf, Failure> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-        let is_inside = !name.starts_with('/') && !name.contains("..") && name.chars().all(plain);
-        match is_inside {
-            true => Ok(self.host.room().join(name)),
-            false => {
-                let name = units::foreign(name);
-                Err(Failure::Workload(format!("`{name}` is outside the folder of the agent")))
-            }
-        }
     }
 
     fn task(&mut self, task: u32) -> Result<&mut LocalTask, Failure> {
