@@ -1,5 +1,5 @@
-//! A hostile host: an agent that sends what it likes. Its texts are escaped, their sizes are bounded,
-//! and its answers write no file outside the directory of the run.
+//! A hostile host, whose agent sends any answer. The lab escapes its texts and bounds their sizes,
+//! and writes no file outside the directory of the run.
 
 use super::*;
 use std::collections::BTreeSet;
