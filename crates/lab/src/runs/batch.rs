@@ -243,7 +243,11 @@ const LONGEST_NAME: usize = 50;
 pub const NAME_OF_CLAIM: &str = "weir-results";
 
 #[cfg(test)]
+mod schema;
+
+#[cfg(test)]
 mod tests {
+    use super::schema::mistakes;
     use super::*;
     use crate::workloads::builtin;
     use saphyr_parser::{Event, Parser};
@@ -304,6 +308,55 @@ mod tests {
         assert!(script.contains("--shard $((JOB_COMPLETION_INDEX + 1))/16"), "{script}");
         let built_in = batch("cc-grid", None, Some(1)).kubernetes("weir", "results");
         assert!(!built_in.contains("ConfigMap"), "{built_in}");
+    }
+
+    #[test]
+    fn an_exported_manifest_has_only_known_fields_of_a_job_with_valid_values() {
+        for name in ["cc-grid", "incast", "validate"] {
+            for (file, shards) in [(None, 1), (Some("/grid.toml"), 10_000)] {
+                let text = batch(name, file, Some(shards)).kubernetes("weir:1", "results");
+                assert_eq!(mistakes(&text), [""; 0], "{text}");
+            }
+        }
+        let right = batch("cc-grid", Some("/grid.toml"), Some(16)).kubernetes("weir:1", "results");
+        for (from, to, mistake) in [
+            ("kind: Job", "kind: Jobs", "kind: Some(\"Jobs\")"),
+            ("batch/v1", "batch/v1beta1", "Job.apiVersion has the wrong value"),
+            ("completions: 16", "completions: \"16\"", "Job.spec.completions has the wrong value"),
+            ("completions: 16", "complete: 16", "Job.spec.complete is no field"),
+            ("restartPolicy: Never", "restartPolicy: Always", "restartPolicy has the wrong value"),
+            (
+                "name: weir-cc-grid\nspec",
+                "name: weir_cc\nspec",
+                "metadata.name has the wrong value",
+            ),
+            ("image: \"weir:1\"", "image: 1", "containers.image has the wrong value"),
+            ("memory: 256Mi", "memory: 256MiB", "requests.memory has the wrong value"),
+            ("mountPath: /lab", "mountPath: lab", "volumeMounts.mountPath has the wrong value"),
+            (
+                "- name: results\n              mount",
+                "- name: other\n              mount",
+                "no volume `other`",
+            ),
+            ("claimName: \"results\"", "claimName: \"Results\"", "claimName has the wrong value"),
+            ("  lab.toml: |2", "  lab toml: |2", "ConfigMap.data has the wrong value"),
+        ] {
+            let wrong = right.replace(from, to);
+            assert_ne!(wrong, right, "{from}");
+            let found = mistakes(&wrong).join("\n");
+            assert!(found.contains(mistake), "{to}: {found}");
+        }
+    }
+
+    #[test]
+    fn the_longest_name_of_a_job_leaves_room_for_the_index_in_a_host_name() {
+        let right = batch("cc-grid", None, Some(16)).kubernetes("weir:1", "results");
+        let named = |letters: usize| {
+            let to = format!("name: {}\nspec", "a".repeat(letters));
+            mistakes(&right.replace("name: weir-cc-grid\nspec", &to))
+        };
+        assert_eq!(named(60), [""; 0]);
+        assert_eq!(named(61), [format!("`{}-15` is no host name", "a".repeat(61))]);
     }
 
     #[test]

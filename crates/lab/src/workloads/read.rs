@@ -140,9 +140,7 @@ mod tests {
             ("\"messages\"", "use `benchmark`"),
             ("\"crowd\"\nidle = 10", "use `command`"),
             ("\"flows\"", "use `bulk` with `streams`"),
-            ("\"web\"\nscheme = \"https\"", "measure http"),
-            ("\"benchmark\"\ntest = \"https_long\"", "measure http"),
-            ("\"web\"\nserver = \"nginx\"", "write `server = \"weir\"`"),
+            ("\"web\"\nserver = \"nginx\"\nsize = \"2MiB\"", "or `server = \"weir\"`"),
             ("\"web\"\npinned = \"yes\"", "leave out `pinned`"),
             ("\"download\"\nsize = \"65MiB\"", "choose a smaller `size`"),
         ] {

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub(crate) struct Agent {
     /// Do what a controller asks over standard input, and end with it
-    #[arg(long, requires = "folder", conflicts_with_all = ["guard", "tidy"])]
+    #[arg(long, requires_all = ["folder", "controller"], conflicts_with_all = ["guard", "tidy"])]
     stdio: bool,
     /// Wait for the end of the agent whose session is at DIR, and take its changes back if it was
     /// killed
@@ -19,6 +19,10 @@ pub(crate) struct Agent {
     /// Folder for the files of this session
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
+    /// The controller's name for its connection to this host: a new agent ends the former agent of
+    /// the same name
+    #[arg(long, value_name = "NAME")]
+    controller: Option<String>,
 }
 
 pub(crate) fn run(agent: &Agent) -> anyhow::Result<Ending> {
@@ -31,7 +35,8 @@ pub(crate) fn run(agent: &Agent) -> anyhow::Result<Ending> {
         lab::hosts::tidy(folder);
     } else {
         anyhow::ensure!(agent.stdio, "name what to do: --stdio, --guard or --tidy");
-        lab::hosts::serve(folder, std::io::stdin(), &mut std::io::stdout().lock())?;
+        let controller = agent.controller.as_deref().context("--controller is missing")?;
+        lab::hosts::serve(folder, controller, std::io::stdin(), &mut std::io::stdout().lock())?;
     }
     Ok(Ending::Fine)
 }

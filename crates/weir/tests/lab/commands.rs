@@ -73,6 +73,10 @@ fn a_command_that_fails_or_hangs_is_a_failed_repeat_with_its_last_lines() {
         "client = \"true\"\nserver = \"sh -c 'sleep 1000 & exit 0'\"\nready = \"log ready\"",
     );
     assert!(said.contains("ended with exit status 0 (a server stays in the foreground"), "{said}");
+    // A daemon ends with the command that started the daemon.
+    let (_, cell) = run(&sandbox, "client = \"sh -c 'setsid sleep 1000 & exit 0'\"");
+    assert_eq!(cell["failed"], Value::Null, "{cell}");
+    assert_eq!(sandbox.leftovers(), [""; 0]);
     let said = reason(&sandbox, "client = \"sh -c 'printf \\\"\\\\033[2Jred\\\" >&2; exit 3'\"");
     assert!(said.contains(r"exit status 3: \x1b[2Jred"), "{said}");
 }

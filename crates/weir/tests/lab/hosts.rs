@@ -1,6 +1,9 @@
 //! Labs between two machines over ssh. The machines are two namespaces, each with an sshd and keys
 //! made for the test.
 
+mod faults;
+mod hostile;
+
 use crate::support::{CommandOutput, Sandbox, await_some};
 use host::{Address, Namespace};
 use std::fs;
@@ -13,6 +16,8 @@ use std::time::{Duration, Instant};
 struct Hosts {
     sandbox: Sandbox,
     hosts: Vec<Machine>,
+    /// The default congestion control of the hosts before any lab.
+    congestion: String,
 }
 
 struct Machine {
@@ -20,6 +25,12 @@ struct Machine {
     number: u8,
     inside: Namespace,
     sshd: Option<Child>,
+    /// The user of the logins.
+    user: &'static str,
+    /// A script in sshd's own mount namespace, before sshd starts.
+    prepare: String,
+    /// The folder for copies of weir, as the logins see it.
+    cache: PathBuf,
 }
 
 impl Hosts {
@@ -31,7 +42,7 @@ impl Hosts {
             testing::skip(testing::Need::Root);
             return None;
         }
-        for program in ["/usr/sbin/sshd", "ssh", "ssh-keygen"] {
+        for program in ["/usr/sbin/sshd", "ssh", "ssh-keygen", "unshare"] {
             if !testing::is_installed(program) {
                 testing::skip(testing::Need::Program(program));
                 return None;
@@ -50,13 +61,15 @@ impl Hosts {
             host::connect((&outer, &control), (&inside, "control"), 1500).unwrap();
             add(&outer, &control, [10, 9, number, 1]);
             add(&inside, "control", [10, 9, number, 2]);
-            hosts.push(Machine { name, number, inside, sshd: None });
+            let (user, prepare, cache) = ("root", String::new(), sandbox.path("cache"));
+            hosts.push(Machine { name, number, inside, sshd: None, user, prepare, cache });
         }
         host::connect((&hosts[0].inside, "path"), (&hosts[1].inside, "path"), 1500).unwrap();
         for (number, machine) in hosts.iter().enumerate() {
             add(&machine.inside, "path", [10, 9, 3, number as u8 + 1]);
         }
-        let mut all = Self { sandbox, hosts };
+        let congestion = hosts[0].inside.run(|| Ok(host::read_sysctl(CONGESTION))).unwrap();
+        let mut all = Self { sandbox, hosts, congestion: congestion.unwrap() };
         all.write_client_configuration("host", "user");
         (0..2).for_each(|number| all.start(number));
         // Link to the program: most tests need no copy of it.
@@ -71,9 +84,10 @@ impl Hosts {
             let number = machine.number;
             known += &format!("10.9.{number}.2 {key}");
             config += &format!(
-                "Host {}\n HostName 10.9.{number}.2\n User root\n IdentityFile {}\n IdentitiesOnly yes\n \
+                "Host {}\n HostName 10.9.{number}.2\n User {}\n IdentityFile {}\n IdentitiesOnly yes\n \
                  UserKnownHostsFile {}\n StrictHostKeyChecking yes\n",
                 machine.name,
+                machine.user,
                 self.sandbox.path(user_key).display(),
                 self.sandbox.path("known").display(),
             );
@@ -86,18 +100,19 @@ impl Hosts {
         let machine = &self.hosts[number];
         let at = |name: &str| self.sandbox.path(name).display().to_string();
         let text = format!(
-            "HostKey {}\nAuthorizedKeysFile {}\nListenAddress 10.9.{}.2\nPidFile none\nUsePAM no\nStrictModes no\n\
+            "HostKey {}\nAuthorizedKeysFile {} /mnt/authorized\nListenAddress 10.9.{}.2\nPidFile none\nUsePAM no\nStrictModes no\n\
              PermitRootLogin yes\nPasswordAuthentication yes\nSetEnv XDG_CACHE_HOME={}\nPrintMotd no\n",
             at("host"),
             at("authorized"),
             machine.number,
-            self.cache().display(),
+            machine.cache.display(),
         );
         let config = self.sandbox.path(&format!("sshd-{}", machine.name));
         fs::write(&config, text).unwrap();
         let log = fs::File::create(self.sandbox.path(&format!("log-{}", machine.name))).unwrap();
-        let mut sshd = Command::new("/usr/sbin/sshd");
-        sshd.args(["-D", "-e", "-f"]).arg(&config).stdin(Stdio::null()).stdout(Stdio::null());
+        let run = format!("{}\nexec /usr/sbin/sshd -D -e -f {}", machine.prepare, config.display());
+        let mut sshd = Command::new("unshare");
+        sshd.args(["--mount", "sh", "-euc", &run]).stdin(Stdio::null()).stdout(Stdio::null());
         sshd.stderr(log);
         let sshd = machine.inside.run(|| Ok(sshd.spawn())).unwrap().unwrap();
         let filter = probe::tcp::Filter::listening().local_port(22);
@@ -123,12 +138,39 @@ impl Hosts {
         self.cache().join("weir/agents")
     }
 
+    /// Gives a host a small disk at /mnt, which has the program of the agent, and restarts its
+    /// sshd.
+    fn give_disk(&mut self, number: usize, user: &'static str) {
+        self.stop(number);
+        let weir = Path::new(env!("CARGO_BIN_EXE_weir"));
+        let machine = &mut self.hosts[number];
+        machine.user = user;
+        machine.cache = "/mnt/cache".into();
+        machine.prepare = format!(
+            "mount -t tmpfs -o size=4m,mode=755 none /mnt\n\
+             {{ cat /etc/passwd; echo \"tester:*:4711:4711::/mnt:/bin/sh\"; }} > /mnt/passwd\n\
+             mount --bind /mnt/passwd /etc/passwd\n\
+             at=/mnt/cache/weir/agents/{}\nmkdir -p $at\ntouch $at/weir\nmount --bind {} $at/weir\n\
+             cp {} /mnt/authorized\n\
+             chown {user} /mnt /mnt/cache /mnt/cache/weir /mnt/cache/weir/agents $at /mnt/authorized",
+            sha256(weir),
+            weir.display(),
+            self.sandbox.path("authorized").display(),
+        );
+        self.write_client_configuration("host", "user");
+        self.start(number);
+    }
+
+    /// Returns the folder of a host's agents, as this process sees it.
+    fn agents_of(&self, machine: &Machine) -> Option<PathBuf> {
+        let root = format!("/proc/{}/root", machine.sshd.as_ref()?.id());
+        Some(PathBuf::from(root + machine.cache.to_str()?).join("weir/agents"))
+    }
+
     /// Replaces the file of the agent's program.
     fn place(&self, put: impl Fn(&Path, &Path)) -> PathBuf {
         let weir = Path::new(env!("CARGO_BIN_EXE_weir"));
-        let sum = Command::new("sha256sum").arg(weir).output().unwrap().stdout;
-        let sum = String::from_utf8(sum).unwrap();
-        let folder = self.agents().join(sum.split(' ').next().unwrap());
+        let folder = self.agents().join(sha256(weir));
         fs::create_dir_all(&folder).unwrap();
         let at = folder.join("weir");
         let _ = fs::remove_file(&at);
@@ -140,15 +182,19 @@ impl Hosts {
         self.sandbox.weir(&[&["lab", "run", "lab.toml", "--trust"], more].concat())
     }
 
-    fn setting(&self, number: usize) -> String {
-        self.hosts[number].inside.run(|| Ok(host::read_sysctl(SACK))).unwrap().unwrap()
+    fn setting(&self, number: usize, name: &str) -> String {
+        self.hosts[number].inside.run(|| Ok(host::read_sysctl(name))).unwrap().unwrap()
     }
 
     /// Lists the agents and the programs of labs that run on the hosts, by their command lines.
     fn programs(&self) -> Vec<(u32, String)> {
+        self.programs_of(&self.hosts)
+    }
+
+    fn programs_of(&self, hosts: &[Machine]) -> Vec<(u32, String)> {
         let space = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
         let of_host = |machine: &Machine| machine.inside.run(|| Ok(space("thread-self"))).unwrap();
-        let spaces: Vec<Option<PathBuf>> = self.hosts.iter().map(of_host).collect();
+        let spaces: Vec<Option<PathBuf>> = hosts.iter().map(of_host).collect();
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").unwrap().flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok())
@@ -170,13 +216,22 @@ impl Hosts {
     /// Waits until no program, session, setting or connection of a lab is left.
     fn assert_nothing_is_left(&self) {
         let sessions = || {
-            let builds = fs::read_dir(self.agents()).into_iter().flatten().flatten();
+            let own = self.hosts.iter().filter_map(|machine| self.agents_of(machine));
+            let agents = own.chain([self.agents()]);
+            let builds =
+                agents.flat_map(|agents| fs::read_dir(agents).into_iter().flatten().flatten());
             let entries = builds.flat_map(|build| fs::read_dir(build.path()).into_iter().flatten());
             let names =
                 entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
             names.filter(|name| name != "weir").collect::<Vec<_>>()
         };
-        let settings = || (0..2).map(|number| self.setting(number)).filter(|value| value != "1");
+        let settings = || {
+            let usual = |(name, value): (&'static str, &str)| {
+                let values = (0..2).map(move |number| self.setting(number, name));
+                values.filter(|found| found != value).collect::<Vec<_>>()
+            };
+            [(SACK, "1"), (CONGESTION, self.congestion.as_str())].into_iter().flat_map(usual)
+        };
         let mut left = String::new();
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
@@ -295,10 +350,12 @@ fn benchmarks_and_downloads_run_between_two_machines() {
         text.replace("duration = \"1s\"", "duration = \"100ms\"")
     };
     let benchmark = short(lab("test = \"{test}\"", 1)).replace("\"command\"", "\"benchmark\"");
-    let tests = ["UDP_STREAM", "TCP_CRR", "lat_pipe", "http_long"];
+    let tests = ["UDP_STREAM", "TCP_CRR", "lat_pipe", "http_long", "https_short"];
     let benchmark = format!("{benchmark}[axes]\ntest = {tests:?}\n");
     let download = short(lab("size = \"64KiB\"", 1)).replace("\"command\"", "\"download\"");
-    for (text, cells) in [(benchmark, tests.len() * 2), (download, 2)] {
+    let nginx = "scheme = \"https\"\nserver = \"nginx\"\nconnection = \"short\"";
+    let nginx = short(lab(nginx, 1)).replace("\"command\"", "\"web\"");
+    for (text, cells) in [(benchmark, tests.len() * 2), (download, 2), (nginx, 2)] {
         hosts.sandbox.write("lab.toml", text);
         let (output, results) = hosts.sandbox.measure(&["lab.toml", "--trust"], &[]);
         output.assert_measured(&results);
@@ -357,7 +414,7 @@ fn hosts_that_cannot_be_used_are_named_together_before_anything_is_measured() {
 #[test]
 fn a_cut_connection_fails_a_single_turn() {
     let Some(hosts) = Hosts::new() else { return };
-    hosts.sandbox.write("lab.toml", lab(&slow(&hosts), 1));
+    hosts.sandbox.write("lab.toml", changing(lab(&slow(&hosts), 1)));
     for agent_is_killed in [false, true] {
         let _ = fs::remove_file(hosts.sandbox.path("gate"));
         let _ = fs::remove_dir_all(hosts.sandbox.path("run"));
@@ -379,6 +436,7 @@ fn a_cut_connection_fails_a_single_turn() {
         let output = running.end();
         let results = hosts.sandbox.results("run");
         output.assert_measured(&results);
+        assert_undisturbed(&results, 1);
         let notes = results["notes"].to_string();
         assert!(notes.contains("the connection to a host was lost"), "{notes}");
         hosts.assert_nothing_is_left();
@@ -388,7 +446,7 @@ fn a_cut_connection_fails_a_single_turn() {
 #[test]
 fn a_run_whose_host_is_gone_is_resumed_when_the_host_is_back() {
     let Some(mut hosts) = Hosts::new() else { return };
-    hosts.sandbox.write("lab.toml", lab(&(slow(&hosts) + "\ntimeout = \"2s\""), 3));
+    hosts.sandbox.write("lab.toml", changing(lab(&(slow(&hosts) + "\ntimeout = \"2s\""), 3)));
     hosts.sandbox.write("gate", "");
     let running = hosts.sandbox.start(&["lab", "run", "lab.toml", "--trust", "--out", "run"]);
     await_some("a turn", || (!hosts.sandbox.journal("run").is_empty()).then_some(()));
@@ -408,15 +466,17 @@ fn a_run_whose_host_is_gone_is_resumed_when_the_host_is_back() {
     hosts.assert_nothing_is_left();
     let output = hosts.sandbox.weir(&["lab", "run", "--resume", "run", "--trust"]);
     output.assert_measured(&hosts.sandbox.results("run"));
+    assert_undisturbed(&hosts.sandbox.results("run"), 3);
     assert_eq!(hosts.sandbox.journal("run").len(), 6);
     hosts.assert_nothing_is_left();
 }
 
 #[test]
-fn a_controller_that_is_killed_leaves_nothing_on_the_hosts() {
+fn a_controller_that_is_killed_leaves_nothing_on_the_hosts_and_its_run_is_resumed() {
     let Some(hosts) = Hosts::new() else { return };
-    hosts.sandbox.write("lab.toml", lab(&slow(&hosts), 1));
+    hosts.sandbox.write("lab.toml", changing(lab(&slow(&hosts), 1)));
     for signal in ["KILL", "INT"] {
+        let _ = fs::remove_file(hosts.sandbox.path("gate"));
         let running = hosts.sandbox.start(&["lab", "run", "lab.toml", "--trust", "--out", signal]);
         await_some("a turn", || {
             let sleeps = hosts.programs().iter().any(|(_, line)| line.starts_with("sleep"));
@@ -426,7 +486,13 @@ fn a_controller_that_is_killed_leaves_nothing_on_the_hosts() {
         let output = running.end();
         assert!(!output.status.success(), "{output:?}");
         hosts.assert_nothing_is_left();
+        hosts.sandbox.write("gate", "");
+        let output = hosts.sandbox.weir(&["lab", "run", "--resume", signal, "--trust"]);
+        let results = hosts.sandbox.results(signal);
+        output.assert_measured(&results);
+        assert_undisturbed(&results, 1);
     }
+    hosts.assert_nothing_is_left();
 }
 
 #[test]
@@ -520,10 +586,38 @@ fn an_emulated_link_is_refused_between_machines() {
     assert!(output.stderr.contains("`server` is a namespace"), "{output:?}");
 }
 
+/// Checks that the run has the table of an undisturbed run: each system's setting was in force in
+/// all its repeats, and no other setting was.
+fn assert_undisturbed(results: &serde_json::Value, repeats: u32) {
+    for (system, sack) in [("with", 1.0), ("without", 0.0)] {
+        let cells = results["cells"].as_array().unwrap();
+        let cell = cells.iter().find(|cell| cell["system"] == system).unwrap();
+        let figure = &cell["metrics"]["own.sack"];
+        assert_eq!(figure["median"], sack, "{cell}");
+        for spread in [&figure["ci95"], &figure["range"]] {
+            assert!(spread.is_null() || *spread == serde_json::json!([sack, sack]), "{cell}");
+        }
+        assert_eq!(figure["n"], repeats, "{cell}");
+    }
+}
+
 /// Returns the line of a lab file with a client that sleeps unless the file `gate` exists.
 fn slow(hosts: &Hosts) -> String {
     let gate = hosts.sandbox.path("gate");
-    format!("client = \"sh -c 'test -e {} || sleep 4242'\"", gate.display())
+    let sack = "metrics.sack = { pattern = \"(number)\" }";
+    let show = "cat /proc/sys/net/ipv4/tcp_sack";
+    format!("client = \"sh -c 'test -e {} || sleep 4242; {show}'\"\n{sack}", gate.display())
+}
+
+/// Lets the second system change the congestion control of both hosts, too. Every namespace may
+/// choose Reno.
+fn changing(lab: String) -> String {
+    lab.replace("sysctl = {", "congestion = \"reno\"\nsysctl = {")
+}
+
+fn sha256(path: &Path) -> String {
+    let sum = Command::new("sha256sum").arg(path).output().unwrap().stdout;
+    String::from_utf8(sum).unwrap().split(' ').next().unwrap().to_owned()
 }
 
 fn keygen(path: &Path) {
@@ -564,11 +658,12 @@ fn parent(pid: u32) -> u32 {
 /// Timeout. A shared connection ends ten seconds after its controller was killed.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SACK: &str = "net.ipv4.tcp_sack";
+const CONGESTION: &str = "net.ipv4.tcp_congestion_control";
 const QUICK: &str = "client = \"cat /proc/sys/net/ipv4/tcp_sack\"\nserver = \"sh -c 'echo up; exec sleep 4242'\"\n\
                      ready = \"log up\"\nmetrics.sack = { pattern = \"(number)\" }";
 const OTHER_VERSION: &str = r#"#!/usr/bin/env python3
 import json, struct, sys
-answer = json.dumps({"hello": {"protocol": 2, "version": "9.9.9", "sha256": "0", "weir": "/weir"}}).encode()
+answer = json.dumps({"hello": {"protocol": 3, "version": "9.9.9", "sha256": "0", "weir": "/weir"}}).encode()
 sys.stdout.buffer.write(b"weir-agent\n" + struct.pack(">I", len(answer)) + answer)
 sys.stdout.buffer.flush()
 sys.stdin.read()

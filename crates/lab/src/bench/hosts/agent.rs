@@ -8,6 +8,7 @@
 use super::local::{LocalHost, LocalTask};
 use super::message::{self, Answer, Ask, Facts, Hello, MAGIC, PROTOCOL, Wanted};
 use super::seam::{Captured, LabHost, Stream, Task};
+use super::session;
 use crate::bench::programs;
 use crate::model::Failure;
 use host::Sysctl;
@@ -22,8 +23,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, SystemTime};
 
 /// Serves one controller until `input` ends. `folder` is for the files of this session.
+/// `controller`: the controller's name for its connection to this host.
 pub fn serve(
     folder: &Path,
+    controller: &str,
     input: impl Read + Send + 'static,
     output: &mut impl Write,
 ) -> Result<(), Failure> {
@@ -36,9 +39,12 @@ pub fn serve(
         std::env::current_exe().map_err(|error| Failure::io("finding this program", &error))?;
     let gone = Arc::new(AtomicBool::new(false));
     let asks = reader(input, Arc::clone(&gone))?;
-    let host = LocalHost::new("this host", None, &weir, folder)?;
+    let host = LocalHost::of_agent(&weir, folder, controller)?;
+    let (folder, controller) = (folder.to_owned(), controller.to_owned());
     let mut agent = Agent {
         host,
+        folder,
+        controller,
         unconfined,
         tasks: HashMap::new(),
         next: 0,
@@ -74,6 +80,9 @@ struct Agent {
     /// Dropped first: programs end before changes are taken back.
     tasks: HashMap<u32, LocalTask>,
     host: LocalHost,
+    /// The folder of the sessions of this build.
+    folder: PathBuf,
+    controller: String,
     unconfined: Option<String>,
     next: u32,
     /// The controller's stream has ended.
@@ -147,17 +156,12 @@ impl Agent {
                 Answer::Done
             }
             Ask::Put { name, text, append } => {
-                let path = self.room_file(&name)?;
-                let mut options = File::options();
-                options.create(true).write(true).append(append).truncate(!append);
-                options
-                    .open(&path)
-                    .and_then(|mut file| file.write_all(text.as_bytes()))
-                    .map_err(|error| Failure::io(&format!("writing {name}"), &error))?;
+                let path = self.host.room_file(&name)?;
+                self.host.write(&path, &text, append)?;
                 Answer::Placed { path: path.display().to_string() }
             }
             Ask::Read { name, from } => {
-                let path = self.room_file(&name)?;
+                let path = self.host.room_file(&name)?;
                 let wrong = |error: io::Error| Failure::io(&format!("reading {name}"), &error);
                 match File::open(&path) {
                     Ok(file) => Answer::Read { text: piece(file, from).map_err(wrong)? },
@@ -168,19 +172,6 @@ impl Agent {
                 }
             }
         })
-    }
-
-    /// Returns the path of a file in the session's room.
-    fn room_file(&self, name: &str) -> Result<PathBuf, Failure> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-        let is_inside = !name.starts_with('/') && !name.contains("..") && name.chars().all(plain);
-        match is_inside {
-            true => Ok(self.host.room().join(name)),
-            false => {
-                let name = units::foreign(name);
-                Err(Failure::Workload(format!("`{name}` is outside the folder of the agent")))
-            }
-        }
     }
 
     fn task(&mut self, task: u32) -> Result<&mut LocalTask, Failure> {
@@ -231,6 +222,7 @@ impl Agent {
                 .filter(|name| !host::is_installed(name))
                 .cloned()
                 .collect(),
+            others: session::others(&self.folder, &self.controller),
             port_taken: self.host.listens(wanted.port)?,
             free_mib: free.map_or(0, |free| free.f_bavail.saturating_mul(free.f_frsize) >> 20),
             sysctls,

@@ -4,6 +4,7 @@
 use super::message::{Facts, Wanted};
 use super::remote::RemoteHost;
 use super::seam::LabHost;
+use super::session::controller_of;
 use super::ssh::Ssh;
 use crate::bench::LabFile;
 use crate::bench::machine::PORT;
@@ -92,7 +93,7 @@ impl Inventory {
         let spec = lab.real_host(name).cloned().unwrap_or_default();
         let number = lab.hosts.iter().position(|host| host.get_ref() == name).unwrap_or_default();
         let ssh = Ssh::of(name, &spec, number, self.folder.path(), &self.cancel);
-        let connected = self.connected_by(lab, name, &spec, ssh.as_ref());
+        let connected = self.connected_by(lab, (name, number), &spec, ssh.as_ref());
         if connected.is_err() {
             ssh.iter().for_each(Ssh::close);
         }
@@ -102,7 +103,7 @@ impl Inventory {
     fn connected_by(
         &self,
         lab: &LabFile,
-        name: &str,
+        (name, number): (&str, usize),
         spec: &HostSpec,
         ssh: Option<&Ssh>,
     ) -> Result<Connected, Failure> {
@@ -114,6 +115,8 @@ impl Inventory {
             None => {
                 let mut agent = Command::new(&self.weir);
                 agent.args(["agent", "--stdio", "--folder"]).arg(self.folder.path());
+                let control = self.folder.path().join(number.to_string());
+                agent.args(["--controller", &controller_of(&control)]);
                 agent
             }
         };
@@ -157,6 +160,13 @@ impl Inventory {
             }
             if !facts.missing_programs.is_empty() {
                 add(format!("{} not installed there", are(&facts.missing_programs)));
+            }
+            if let Some(other) = facts.others.first() {
+                add(format!(
+                    "another lab runs there (its agent is process {other}): wait for its end; if the other lab is \
+                     gone, its agent ends by itself some minutes after the longest time of a turn, or at once by \
+                     kill {other} there"
+                ));
             }
             if facts.port_taken {
                 add(format!("another program listens on port {PORT} there: end that program"));

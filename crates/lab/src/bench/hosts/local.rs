@@ -6,6 +6,9 @@ use super::session::{Session, inside};
 use crate::model::{Cancel, Failure};
 use host::{Confined, Namespace, Program, Sysctl};
 use probe::process::{CpuTime, Processes};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,9 +32,19 @@ impl LocalHost {
         weir: &Path,
         folder: &Path,
     ) -> Result<Self, Failure> {
-        let session = Mutex::new(Session::new(folder, weir)?);
-        let weir = weir.display().to_string();
-        Ok(Self { name: name.to_owned(), namespace, weir, session })
+        let session = Session::new(folder, weir, None)?;
+        Ok(Self::of(name, namespace, weir, session))
+    }
+
+    /// Prepares the machine of an agent, for the controller of this name.
+    pub(super) fn of_agent(weir: &Path, folder: &Path, controller: &str) -> Result<Self, Failure> {
+        let session = Session::new(folder, weir, Some(controller))?;
+        Ok(Self::of("this host", None, weir, session))
+    }
+
+    fn of(name: &str, namespace: Option<Namespace>, weir: &Path, session: Session) -> Self {
+        let (weir, session) = (weir.display().to_string(), Mutex::new(session));
+        Self { name: name.to_owned(), namespace, weir, session }
     }
 
     pub(crate) fn run(&self, order: &Order) -> Result<LocalTask, Failure> {
@@ -53,6 +66,30 @@ impl LocalHost {
         self.session().room()
     }
 
+    /// Returns the path of a file in the session's room.
+    pub(super) fn room_file(&self, name: &str) -> Result<PathBuf, Failure> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+        let is_inside = !name.starts_with('/') && !name.contains("..") && name.chars().all(plain);
+        match is_inside {
+            true => Ok(self.room().join(name)),
+            false => {
+                let name = units::foreign(name);
+                Err(Failure::Workload(format!("`{name}` is outside the folder of the agent")))
+            }
+        }
+    }
+
+    /// Writes a file of the session's room, or appends to the file.
+    pub(super) fn write(&self, path: &Path, text: &str, append: bool) -> Result<(), Failure> {
+        let write = || {
+            path.parent().map_or(Ok(()), fs::create_dir_all)?;
+            let mut options = File::options();
+            options.create(true).write(true).append(append).truncate(!append).mode(0o600);
+            options.open(path)?.write_all(text.as_bytes())
+        };
+        write().map_err(|error| Failure::io(&format!("writing {}", path.display()), &error))
+    }
+
     fn session(&self) -> MutexGuard<'_, Session> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -65,6 +102,12 @@ impl LabHost for LocalHost {
 
     fn weir(&self) -> &str {
         &self.weir
+    }
+
+    fn place(&self, name: &str, text: &str) -> Result<String, Failure> {
+        let path = self.room_file(name)?;
+        self.write(&path, text, false)?;
+        Ok(path.display().to_string())
     }
 
     fn start(&self, order: &Order) -> Result<Box<dyn Task>, Failure> {

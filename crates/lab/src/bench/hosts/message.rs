@@ -131,6 +131,8 @@ pub(crate) struct Facts {
     pub(crate) algorithms: Vec<String>,
     pub(crate) missing_algorithms: Vec<String>,
     pub(crate) missing_programs: Vec<String>,
+    /// The agents of other labs that run there.
+    pub(crate) others: Vec<u32>,
     /// Whether another program listens at the workload's port.
     pub(crate) port_taken: bool,
     pub(crate) free_mib: u64,
@@ -161,6 +163,7 @@ impl Facts {
             list.truncate(LONGEST_LIST);
             list.iter_mut().for_each(|text| *text = shown(text));
         }
+        self.others.truncate(LONGEST_LIST);
         self.unconfined = self.unconfined.map(|reason| shown(&reason));
         self.sysctls.truncate(LONGEST_LIST);
         let each = std::mem::take(&mut self.sysctls).into_iter();
@@ -236,7 +239,7 @@ fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Er
 
 /// The version of the protocol. The controller and the agent must be the same build of weir, and
 /// another version is another build.
-pub(crate) const PROTOCOL: u32 = 2;
+pub(crate) const PROTOCOL: u32 = 3;
 /// The line before the first frame. It marks the agent's start, because a login shell may print
 /// text earlier.
 pub(crate) const MAGIC: &[u8] = b"weir-agent\n";

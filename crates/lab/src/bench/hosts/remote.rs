@@ -140,6 +140,10 @@ impl LabHost for RemoteHost {
         &self.weir
     }
 
+    fn place(&self, name: &str, text: &str) -> Result<String, Failure> {
+        self.put(name, text)
+    }
+
     fn start(&self, order: &Order) -> Result<Box<dyn Task>, Failure> {
         match self.ask(&Ask::Start(order.clone()), PATIENCE)? {
             Answer::Started { task } => {

@@ -14,6 +14,10 @@ pub(crate) trait LabHost: fmt::Debug {
     /// Returns the path of `weir` on this host.
     fn weir(&self) -> &str;
 
+    /// Writes a file for programs of the turn, and returns its path on this host. Only the user of
+    /// the programs can read the file, which is removed with the session. `name` may have folders.
+    fn place(&self, name: &str, text: &str) -> Result<String, Failure>;
+
     fn start(&self, order: &Order) -> Result<Box<dyn Task>, Failure>;
 
     /// Whether a program listens at this TCP port.

@@ -4,11 +4,15 @@
 //! programs. The list is written before each change. A second process, the guardian, waits for the
 //! lock: when the first process ends without an orderly end, the guardian takes the changes back
 //! and removes the folder. If both are killed, the next session on this host takes the changes
-//! back.
+//! back. An agent has a guardian from its start, a lab in namespaces since its first change.
+//!
+//! A controller that lost its connection connects again. Its former agent may still run, with the
+//! changes of a turn in force, so the new session ends the former agent first.
 
 use super::seam::Change;
 use crate::model::Failure;
 use host::{Confined, HostError, Namespace, Program, Sysctl};
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io;
@@ -38,15 +42,33 @@ enum Entry {
     Command(Vec<String>),
 }
 
+/// The process of a session, as the session's folder describes it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Holder {
+    pid: u32,
+    /// The start of the machine (its boot ID). Several machines may share a home directory.
+    boot: String,
+    /// The network namespace, whose settings the session changes.
+    network: PathBuf,
+    /// The controller's name for its connection to this host.
+    controller: Option<String>,
+}
+
 impl Session {
-    /// Starts a session below `parent`. Ends the sessions below `parent` whose processes are gone.
-    pub(super) fn new(parent: &Path, weir: &Path) -> Result<Self, Failure> {
+    /// Starts a session below `parent`. Ends the sessions below `parent` whose processes are gone,
+    /// and the former sessions of this `controller`.
+    pub(super) fn new(
+        parent: &Path,
+        weir: &Path,
+        controller: Option<&str>,
+    ) -> Result<Self, Failure> {
         let wrong = |doing: &str, error: &io::Error| {
             Failure::io(&format!("{doing} in {}", parent.display()), error)
         };
-        end_abandoned(parent);
-        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent);
-        let folder = folder.map_err(|error| wrong("making a folder", &error))?.keep();
+        end_abandoned(parent, controller);
+        let made = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent);
+        let made = made.map_err(|error| wrong("making a folder", &error))?;
+        let folder = made.path().to_owned();
         // Another session would take an unlocked file with the name of the lock for an abandoned
         // session, and would end this one.
         let unnamed = folder.join("lock.new");
@@ -56,11 +78,23 @@ impl Session {
             Ok(lock)
         });
         let lock = lock.map_err(|error| wrong("locking a folder", &error))?;
-        let own = std::process::id().to_string();
-        fs::write(folder.join(PROCESS), own).map_err(|error| wrong("writing a file", &error))?;
+        let holder = Holder {
+            pid: std::process::id(),
+            boot: boot(),
+            network: fs::read_link(NETWORK).unwrap_or_default(),
+            controller: controller.map(str::to_owned),
+        };
+        let write = || fs::write(folder.join(PROCESS), serde_json::to_vec(&holder)?);
+        write().map_err(|error| wrong("writing a file", &error))?;
         fs::create_dir(folder.join(ROOM)).map_err(|error| wrong("making a folder", &error))?;
         let (changes, weir) = (Vec::new(), weir.to_owned());
-        Ok(Self { folder, weir, changes, guardian: None, _lock: lock })
+        let mut session = Self { folder, weir, changes, guardian: None, _lock: lock };
+        if controller.is_some() {
+            session.start_guardian()?;
+        }
+        // The session removes the folder from here on.
+        let _ = made.keep();
+        Ok(session)
     }
 
     /// Returns the folder for temporary files of programs.
@@ -109,7 +143,15 @@ impl Session {
             fs::write(&next, serde_json::to_vec(&self.changes)?)?;
             fs::rename(&next, self.folder.join(LIST))
         };
-        write().map_err(|error| Failure::io("writing down a change before it is made", &error))?;
+        if let Err(error) = write() {
+            // The change is not made.
+            self.changes.pop();
+            return Err(Failure::io("writing down a change before it is made", &error));
+        }
+        self.start_guardian()
+    }
+
+    fn start_guardian(&mut self) -> Result<(), Failure> {
         if self.guardian.is_none() {
             let mut guardian = Command::new(&self.weir);
             guardian.args(["agent", "--guard"]).arg(&self.folder);
@@ -156,16 +198,65 @@ pub fn guard(folder: &Path) -> io::Result<()> {
 
 /// Ends the sessions below `parent` whose processes were killed.
 pub fn tidy(parent: &Path) {
-    end_abandoned(parent);
+    end_abandoned(parent, None);
 }
 
-fn end_abandoned(parent: &Path) {
+/// Names a controller's connection to a host: the temporary folder of the run, and the number of
+/// the host. `control`: a path in that folder whose name is the number.
+pub(super) fn controller_of(control: &Path) -> String {
+    let part = |part: Option<&std::ffi::OsStr>| {
+        let text = part.unwrap_or_default().to_string_lossy();
+        text.chars().filter(char::is_ascii_alphanumeric).collect::<String>()
+    };
+    format!("{}-{}", part(control.parent().and_then(Path::file_name)), part(control.file_name()))
+}
+
+/// Returns the processes of other controllers that change the settings of this network namespace
+/// now. `folder` holds the sessions of one build; other builds have folders beside it. Waits for a
+/// moment: an agent whose controller has just been killed is about to end.
+pub(super) fn others(folder: &Path, controller: &str) -> Vec<u32> {
+    let deadline = Instant::now() + OTHERS_WITHIN;
+    loop {
+        let others = others_now(folder, controller);
+        if others.is_empty() || Instant::now() > deadline {
+            return others;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn others_now(folder: &Path, controller: &str) -> Vec<u32> {
+    let own = fs::read_link(NETWORK).unwrap_or_default();
+    let run = |controller: &str| controller.rsplit_once('-').map(|(run, _)| run.to_owned());
+    let builds = folder.parent().and_then(|all| fs::read_dir(all).ok()).into_iter().flatten();
+    let entries = builds.flatten().flat_map(|build| fs::read_dir(build.path())).flatten();
+    let is_session = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with(PREFIX);
+    let sessions = entries.flatten().filter(|entry| is_session(&entry.file_name()));
+    let holders = sessions.filter_map(|session| Holder::of(&session.path()));
+    let is_other = |holder: &Holder| {
+        let named = holder.controller.as_deref();
+        holder.network == own
+            && holder.boot == boot()
+            && named.is_some_and(|name| run(name) != run(controller))
+    };
+    let others = holders.filter(|holder| is_other(holder) && holder.is_alive());
+    others.map(|holder| holder.pid).collect()
+}
+
+fn end_abandoned(parent: &Path, controller: Option<&str>) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_session = entry.file_name().to_string_lossy().starts_with(PREFIX);
         // A session without a lock has just begun, or is about to be removed.
         let Ok(lock) = File::open(entry.path().join(LOCK)) else { continue };
         if !is_session {
             continue;
+        }
+        let holder = Holder::of(&entry.path());
+        if let Some(holder) = &holder
+            && controller.is_some()
+            && holder.controller.as_deref() == controller
+        {
+            holder.kill();
         }
         let deadline = Instant::now() + GUARDIAN_WITHIN;
         loop {
@@ -175,7 +266,8 @@ fn end_abandoned(parent: &Path) {
             }
             // The guardian of a dead process may hold the lock. Until the guardian has ended, the
             // host still has the changed settings.
-            if is_alive(&entry.path()) || !entry.path().exists() || Instant::now() > deadline {
+            let is_alive = holder.as_ref().is_none_or(Holder::is_alive);
+            if is_alive || !entry.path().exists() || Instant::now() > deadline {
                 break;
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -183,10 +275,36 @@ fn end_abandoned(parent: &Path) {
     }
 }
 
-/// Whether the process of the session exists.
-fn is_alive(folder: &Path) -> bool {
-    let pid = fs::read_to_string(folder.join(PROCESS)).unwrap_or_default();
-    pid.is_empty() || Path::new("/proc").join(pid).exists()
+impl Holder {
+    fn of(session: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(session.join(PROCESS)).ok()?).ok()
+    }
+
+    /// Whether the process runs. A process that has ended but is not reaped yet does not run. A
+    /// process of another machine counts as running.
+    fn is_alive(&self) -> bool {
+        if self.boot != boot() {
+            return true;
+        }
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        state.is_some_and(|state| !"ZX".contains(state))
+    }
+
+    /// Kills the process, unless the kernel has given its number to another program.
+    fn kill(&self) {
+        let program = |process: &str| fs::read_link(format!("/proc/{process}/exe")).ok();
+        let is_same = program(&self.pid.to_string()).is_some_and(|at| program("self") == Some(at));
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        let is_here = self.boot == boot() && self.pid != std::process::id();
+        if let Some(pid) = pid.filter(|_| is_same && is_here) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
 fn end(folder: &Path) {
@@ -254,6 +372,9 @@ const LOCK: &str = "lock";
 const LIST: &str = "changes.json";
 const ROOM: &str = "room";
 const PROCESS: &str = "process";
+/// The network namespace of the calling thread.
+const NETWORK: &str = "/proc/thread-self/ns/net";
+const OTHERS_WITHIN: Duration = Duration::from_secs(5);
 const GUARDIAN_WITHIN: Duration = Duration::from_secs(60);
 const LONGEST_CHANGE: Duration = Duration::from_secs(30);
 
@@ -288,7 +409,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
         let say = |text: &str| words(&format!("echo {text} >> {}", log.display()));
-        let mut session = Session::new(folder.path(), Path::new("true")).unwrap();
+        let mut session = Session::new(folder.path(), Path::new("true"), None).unwrap();
         for name in ["a", "b"] {
             let change = Change { apply: say(name), undo: say(&format!("no-{name}")) };
             session.change(&change).unwrap();
@@ -313,10 +434,52 @@ mod tests {
         let mark = folder.path().join("undone");
         let undo = vec!["touch".to_owned(), mark.display().to_string()];
         fs::write(left.join(LIST), serde_json::to_vec(&[Entry::Command(undo)]).unwrap()).unwrap();
-        let own = Session::new(folder.path(), Path::new("true")).unwrap();
+        let own = Session::new(folder.path(), Path::new("true"), None).unwrap();
         assert!(mark.exists() && !left.exists());
-        // A new session leaves a running session alone.
-        let second = Session::new(folder.path(), Path::new("true")).unwrap();
+        // A session leaves a running session of another controller alone.
+        let second = Session::new(folder.path(), Path::new("true"), None).unwrap();
         assert!(own.room().exists() && second.room().exists());
+    }
+
+    #[test]
+    fn a_controller_that_connects_again_ends_its_former_agent_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let build = folder.path().join("build");
+        fs::create_dir(&build).unwrap();
+        // Another program has the number of the former agent, and stays alive.
+        let mut other = Command::new("sleep").arg("4242").spawn().unwrap();
+        let mark = folder.path().join("undone");
+        let leave = |name: &str, controller: &str| {
+            let left = build.join(format!("{PREFIX}{name}"));
+            fs::create_dir(&left).unwrap();
+            let holder = Holder {
+                pid: other.id(),
+                boot: boot(),
+                network: fs::read_link(NETWORK).unwrap(),
+                controller: Some(controller.to_owned()),
+            };
+            fs::write(left.join(PROCESS), serde_json::to_vec(&holder).unwrap()).unwrap();
+            let lock = File::create(left.join(LOCK)).unwrap();
+            lock.lock().unwrap();
+            let undo = vec!["touch".to_owned(), mark.display().to_string()];
+            fs::write(left.join(LIST), serde_json::to_vec(&[Entry::Command(undo)]).unwrap())
+                .unwrap();
+            (left, lock)
+        };
+        let (first, _lock) = leave("first", "weir-a-0");
+        let own = Session::new(&build, Path::new("true"), Some("weir-a-0")).unwrap();
+        assert!(other.try_wait().unwrap().is_none());
+        assert!(first.exists() && !mark.exists());
+        // Two hosts of one lab may be one machine.
+        assert_eq!(others_now(&build, "weir-a-1"), [0_u32; 0]);
+        let mut others = others_now(&build, "weir-b-0");
+        others.sort_unstable();
+        let mut both = [other.id(), std::process::id()];
+        both.sort_unstable();
+        assert_eq!(others, both);
+        drop(own);
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert_eq!(others_now(&build, "weir-b-0"), [0_u32; 0]);
     }
 }

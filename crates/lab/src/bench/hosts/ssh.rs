@@ -4,6 +4,7 @@
 //! (`ControlMaster`).
 
 use super::capture::Capture;
+use super::session::controller_of;
 use crate::model::file::HostSpec;
 use crate::model::{Cancel, Failure};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -69,7 +70,7 @@ impl Ssh {
 
     /// Builds the command that starts the agent and has the agent's standard streams.
     pub(super) fn agent(&self, sha256: &str) -> Command {
-        self.command(&script(sha256, RUN))
+        self.command(&script(sha256, &RUN.replace("CONTROLLER", &controller_of(&self.control))))
     }
 
     /// Removes every agent's program from the host.
@@ -232,7 +233,7 @@ const PROBE: &str =
     "echo; uname -sm; if [ -x \"$d/weir\" ]; then echo present; else echo absent; fi";
 const COPY: &str = "mkdir -p \"$d\" && p=\"$d/part-$$\" && cat > \"$p\" && [ $(wc -c < \"$p\") -eq SIZE ] && \
                     chmod 700 \"$p\" && mv -f \"$p\" \"$d/weir\" && echo copied || { rm -f \"$p\"; exit 1; }";
-const RUN: &str = "exec \"$d/weir\" agent --stdio --folder \"$d\"";
+const RUN: &str = "exec \"$d/weir\" agent --stdio --folder \"$d\" --controller CONTROLLER";
 const CLEAN: &str = "for w in \"$all\"/*/weir; do [ -x \"$w\" ] && \"$w\" agent --tidy --folder \"${w%/weir}\"; done; \
                      if ls -d \"$all\"/*/session-* >/dev/null 2>&1; then echo busy; \
                      elif [ -d \"$all\" ]; then rm -rf \"$all\" || exit 1; rmdir \"${all%/agents}\" 2>/dev/null; echo removed; \

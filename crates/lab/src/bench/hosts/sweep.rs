@@ -164,15 +164,21 @@ pub fn sweep(
     let left: Vec<_> = plan.steps.iter().take(plan.steps.len() - finished).collect();
     progress.begin(plan.steps.len(), finished, bench.estimate(&plan, &left));
     let sockets = temporary_folder()?;
-    let queue = Mutex::new(Queue { waiting: waiting.into(), running: 0 });
+    let waiting = longest_first(waiting, |shard| {
+        let steps = plan.steps.iter().zip(&numbers);
+        let own = steps.filter(|(_, number)| **number == shard.number()).map(|(step, _)| step);
+        bench.estimate(&plan, &own.collect::<Vec<_>>())
+    });
+    let queue = Mutex::new(Queue { waiting, running: 0 });
     let (sender, events) = channel();
     let mut lost: Vec<String> = Vec::new();
     std::thread::scope(|scope| {
         for host in 0..sweep.machines.len() {
             let (sender, queue, sockets, sha256) =
                 (sender.clone(), &queue, sockets.path(), &sha256);
+            let turns_of = &turns_of;
             scope.spawn(move || {
-                let worker = Worker { sweep, host, queue, events: &sender, cancel };
+                let worker = Worker { sweep, turns_of, host, queue, events: &sender, cancel };
                 if let Err(failure) = worker.work(sockets, sha256) {
                     let _ = sender.send(Event::Lost { host, failure });
                 }
@@ -324,6 +330,8 @@ impl Sweep<'_> {
 /// The worker of one host.
 struct Worker<'a> {
     sweep: &'a Sweep<'a>,
+    /// Counts the turns of a shard.
+    turns_of: &'a (dyn Fn(Shard) -> usize + Sync),
     host: usize,
     queue: &'a Mutex<Queue>,
     events: &'a Sender<Event>,
@@ -368,7 +376,8 @@ impl Worker<'_> {
         host.lease(LEASE)?;
         let lab = host.put("lab.toml", &self.sweep.lab.text())?;
         while let Some(mut taken) = self.take(&host)? {
-            self.run(&host, &lab, taken.shard, threads)?;
+            let turns = (self.turns_of)(taken.shard);
+            self.run(&host, &lab, (taken.shard, turns), threads)?;
             taken.is_finished = true;
             let _ = self.events.send(Event::Finished { host: self.host, shard: taken.shard });
         }
@@ -398,7 +407,13 @@ impl Worker<'_> {
         }
     }
 
-    fn run(&self, host: &RemoteHost, lab: &str, shard: Shard, threads: u32) -> Result<(), Failure> {
+    fn run(
+        &self,
+        host: &RemoteHost,
+        lab: &str,
+        (shard, turns): (Shard, usize),
+        threads: u32,
+    ) -> Result<(), Failure> {
         let room = Path::new(lab).parent().unwrap_or(Path::new("/"));
         let name = format!("shard-{}", shard.number());
         let out = room.join(&name).display().to_string();
@@ -406,11 +421,12 @@ impl Worker<'_> {
         let mut task = host.start(&Order { argv, cpus: Vec::new() })?;
         let mut journal = String::new();
         let file = format!("{name}/journal.jsonl");
+        let longest = LONGEST_TURN.saturating_mul(turns);
         loop {
             let end = task.wait(LOOK, self.cancel)?;
-            self.read_on(host, &file, &mut journal)?;
-            let turns = journal.lines().count();
-            let _ = self.events.send(Event::Turns { host: self.host, shard, turns });
+            self.read_on(host, &file, &mut journal, longest)?;
+            let done = journal.lines().count();
+            let _ = self.events.send(Event::Turns { host: self.host, shard, turns: done });
             match end.map(|end| end.code) {
                 None => {}
                 // Status 1 means that a turn failed.
@@ -423,24 +439,40 @@ impl Worker<'_> {
             }
         }
         let mut described = String::new();
-        self.read_on(host, &format!("{name}/run.toml"), &mut described)?;
+        let file = format!("{name}/run.toml");
+        self.read_on(host, &file, &mut described, LONGEST_DESCRIPTION)?;
         if described.is_empty() {
             let words = last_words(task.as_mut());
             let text = format!("{}: part {shard} has no result: {words}", host.name());
             return Err(Failure::Workload(text));
         }
+        // A program that could not write its journal ends as a program whose turn failed.
+        let found = journal.lines().count();
+        if found != turns {
+            let words = last_words(task.as_mut());
+            let text =
+                format!("{}: part {shard} has {found} of {turns} turns: {words}", host.name());
+            return Err(Failure::Workload(text));
+        }
         self.keep(shard, &described, &journal)
     }
 
-    /// Appends the rest of a host's file to `text`, from the position where `text` ends.
-    fn read_on(&self, host: &RemoteHost, file: &str, text: &mut String) -> Result<(), Failure> {
+    /// Appends the rest of a host's file to `text`, from the position where `text` ends. The file
+    /// has at most `longest` bytes.
+    fn read_on(
+        &self,
+        host: &RemoteHost,
+        file: &str,
+        text: &mut String,
+        longest: usize,
+    ) -> Result<(), Failure> {
         loop {
             let piece = host.read(file, text.len() as u64)?;
             if piece.is_empty() {
                 return Ok(());
             }
             text.push_str(&piece);
-            if text.len() > LONGEST_FILE {
+            if text.len() > longest {
                 let reason = format!("{}: a file of a part is too long", host.name());
                 return Err(Failure::Workload(reason));
             }
@@ -469,6 +501,13 @@ impl Worker<'_> {
     }
 }
 
+/// Orders the shards by their estimated time. A long shard that begins last would keep one host
+/// busy while the others wait.
+fn longest_first(mut shards: Vec<Shard>, estimate: impl Fn(Shard) -> Duration) -> VecDeque<Shard> {
+    shards.sort_by_cached_key(|shard| std::cmp::Reverse(estimate(*shard)));
+    shards.into()
+}
+
 fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -484,7 +523,9 @@ const MOST_THREADS: u32 = 1024;
 const LOOK: Duration = Duration::from_millis(200);
 /// An agent ends after this time without a request from its controller.
 const LEASE: Duration = Duration::from_secs(300);
-const LONGEST_FILE: usize = 512 << 20;
+/// Maximum size of a turn in a journal. Its series are the longest part.
+const LONGEST_TURN: usize = 16 << 20;
+const LONGEST_DESCRIPTION: usize = 4 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -558,6 +599,16 @@ mod tests {
         );
         let error = machines(&names(&["gird"]), Some(file.path()), None).unwrap_err().to_string();
         assert!(error.contains("did you mean `grid`?"), "{error}");
+    }
+
+    #[test]
+    fn long_shards_begin_before_short_shards() {
+        let shards: Vec<Shard> = (1..=3).map(|n| format!("{n}/3").parse().unwrap()).collect();
+        let seconds = [5, 1, 9];
+        let estimate = |shard: Shard| Duration::from_secs(seconds[shard.number() as usize - 1]);
+        let order: Vec<u32> =
+            longest_first(shards, estimate).iter().map(|shard| shard.number()).collect();
+        assert_eq!(order, [3, 1, 2]);
     }
 
     #[test]

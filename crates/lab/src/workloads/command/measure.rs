@@ -101,9 +101,10 @@ impl<'a> Running<'a> {
             }
             let is_ready = match ready {
                 Ready::Port(port) => turn.far.listens(*port)?,
-                Ready::Log(text) => [Stream::Out, Stream::Err].into_iter().any(|stream| {
-                    server.output(stream).is_ok_and(|output| output.text.contains(text))
-                }),
+                Ready::Log(text) => {
+                    server.output(Stream::Out)?.text.contains(text)
+                        || server.output(Stream::Err)?.text.contains(text)
+                }
                 Ready::Command(_) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     let mut probing = start(turn.near, probe.clone(), turn.near_cpus)?;

@@ -13,6 +13,7 @@ use perf::web::Fault;
 use results::Axes;
 use serde_json::Value;
 use server::{Program, Server};
+use std::net::{IpAddr, SocketAddr};
 use units::{Bytes, Span};
 
 #[derive(Debug)]
@@ -124,7 +125,7 @@ impl CellWorkload for WebSettings {
         let address = testbed.address(to, from)?;
         let mut server = Server::start(self, step, &far, address, &server_cpus)?;
         let weir = step.weir.display().to_string();
-        let mut argv = self.client(&weir, &server.url, step.duration, step.omit);
+        let mut argv = self.client(&weir, &self.url(address), step.duration, step.omit);
         if let Some(certificate) = server.certificate() {
             argv.extend(["--ca".to_owned(), certificate.display().to_string()]);
         }
@@ -140,12 +141,9 @@ impl CellWorkload for WebSettings {
     fn between_machines(&self) -> Result<(), &'static str> {
         match self {
             Self { pinned: true, .. } => Err(NOT_PINNED),
-            Self { is_tls: true, .. } => Err(
-                "https needs a certificate on the server, which the lab makes on this machine only; measure http",
+            Self { program: Program::Nginx, size, .. } if *size > LARGEST_PLACED => Err(
+                "the lab sends nginx its file through ssh; choose a `size` of at most 1MiB, or `server = \"weir\"`",
             ),
-            Self { program: Program::Nginx, .. } => {
-                Err("the lab configures nginx on this machine only; write `server = \"weir\"`")
-            }
             _ => Ok(()),
         }
     }
@@ -153,19 +151,26 @@ impl CellWorkload for WebSettings {
     fn measure_between(&self, turn: &Turn<'_>) -> Result<Measurement, Failure> {
         let address = turn.addresses[1];
         let mut exchange = Exchange::new(turn);
-        exchange.serve(turn.far, server::built_in(turn.far.weir(), self, address), server::PORT)?;
-        let url = server::url("http", address);
-        let client = Client {
-            name: "weir perf web",
-            host: turn.near,
-            argv: self.client(turn.near.weir(), &url, turn.duration, turn.omit),
-            lasting: turn.omit + turn.duration,
-        };
+        let mut argv = self.client(turn.near.weir(), &self.url(address), turn.duration, turn.omit);
+        let (served, certificate) = server::on_host(self, turn.far, address)?;
+        if let Some(certificate) = &certificate {
+            let certificate = turn.near.place(server::CERTIFICATE, certificate)?;
+            argv.extend(["--ca".to_owned(), certificate]);
+        }
+        exchange.serve(turn.far, served, server::PORT)?;
+        let lasting = turn.omit + turn.duration;
+        let client = Client { name: "weir perf web", host: turn.near, argv, lasting };
         exchange.run(client, account)
     }
 }
 
 impl WebSettings {
+    /// Returns the URL of the file, for the client.
+    fn url(&self, address: IpAddr) -> String {
+        let scheme = if self.is_tls { "https" } else { "http" };
+        format!("{scheme}://{}/file", SocketAddr::new(address, server::PORT))
+    }
+
     /// Returns the command line of the client.
     fn client(&self, weir: &str, url: &str, duration: Span, omit: Span) -> Vec<String> {
         let seconds = |span: Span| format!("{}s", span.secs_f64());
@@ -226,6 +231,8 @@ const RATE: Key = Key::count("rate");
 const TIMEOUT: Key = Key::text("timeout");
 const SERVER: Key = Key::text("server");
 const LARGEST: Bytes = Bytes::new(64 << 20);
+/// Maximum size of a file that the lab writes to a host for each turn.
+const LARGEST_PLACED: Bytes = Bytes::new(1 << 20);
 
 pub(super) const METHOD: &[(&str, &str)] = &[
     (

@@ -1,13 +1,14 @@
 //! The web server of a cell: nginx, or `weir perf web-server`.
 
 use super::WebSettings;
+use crate::bench::hosts::LabHost;
 use crate::bench::machine::{MachineStep, Started, await_listener};
 use crate::model::Failure;
 use crate::workloads::download::{NGINX_MISSING, find_nginx};
 use host::Namespace;
 use std::fs;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tempfile::TempDir;
@@ -26,7 +27,6 @@ pub(super) enum Program {
 pub(super) struct Server {
     pub(super) program: Started,
     pub(super) program_name: &'static str,
-    pub(super) url: String,
     is_tls: bool,
     /// Holds the file, the certificate and everything that the server writes.
     folder: TempDir,
@@ -68,32 +68,29 @@ impl Server {
         let at = folder.path();
         let wrong = |error: io::Error| Failure::io("writing the web server's files", &error);
         if settings.is_tls {
-            certify(at, address)?;
+            let [certificate, key] = certify(address)?;
+            fs::write(at.join(CERTIFICATE), certificate)
+                .and_then(|()| fs::write(at.join(KEY), key))
+                .map_err(|error| Failure::io("writing a certificate", &error))?;
         }
         let argv = match &nginx {
             Some(nginx) => {
                 furnish(at, settings, cpus.len()).map_err(wrong)?;
-                let prefix = format!("{}/", at.display());
-                let words = ["-e", "stderr", "-p", &prefix, "-c", "nginx.conf"];
-                let nginx = nginx.display().to_string();
-                [nginx.as_str()].into_iter().chain(words).map(str::to_owned).collect()
+                nginx_line(&nginx.display().to_string(), at)
             }
             None => {
                 let mut argv = built_in(&step.weir.display().to_string(), settings, address);
                 if settings.is_tls {
                     let file = |name: &str| at.join(name).display().to_string();
-                    argv.extend(["--certificate".to_owned(), file(CERTIFICATE)]);
-                    argv.extend(["--key".to_owned(), file(KEY)]);
+                    argv.extend(tls_of_built_in([file(CERTIFICATE), file(KEY)]));
                 }
                 argv
             }
         };
         let mut program = Started::new(inside, argv, cpus, step)?;
         await_listener(inside, PORT, &mut program, step)?;
-        let scheme = if settings.is_tls { "https" } else { "http" };
-        let url = url(scheme, address);
         let program_name = if nginx.is_some() { "nginx" } else { "weir perf web-server" };
-        Ok(Self { program, program_name, url, is_tls: settings.is_tls, folder })
+        Ok(Self { program, program_name, is_tls: settings.is_tls, folder })
     }
 
     /// Returns the certificate that the client has to trust.
@@ -102,9 +99,37 @@ impl Server {
     }
 }
 
-/// Returns the URL of the file, for the client.
-pub(super) fn url(scheme: &str, address: IpAddr) -> String {
-    format!("{scheme}://{}/file", SocketAddr::new(address, PORT))
+/// Writes the files of the server on a real host. Returns the server's command line, and the
+/// certificate for https.
+pub(super) fn on_host(
+    settings: &WebSettings,
+    host: &dyn LabHost,
+    address: IpAddr,
+) -> Result<(Vec<String>, Option<String>), Failure> {
+    let place = |name: &str, text: &str| host.place(&format!("{FOLDER}/{name}"), text);
+    let is_nginx = settings.program == Program::Nginx;
+    let mut argv = match is_nginx {
+        true => {
+            let size = usize::try_from(settings.size.count()).unwrap_or(usize::MAX);
+            place("www/file", &"w".repeat(size))?;
+            let file = place("nginx.conf", &configuration(settings, "auto"))?;
+            // The path of a user other than root may lack the folder of nginx.
+            let found = "PATH=$PATH:/usr/sbin:/sbin; exec \"$0\" \"$@\"";
+            let folder = Path::new(&file).parent().unwrap_or(Path::new("/"));
+            let shell = ["sh", "-c", found].map(str::to_owned).into_iter();
+            shell.chain(nginx_line("nginx", folder)).collect()
+        }
+        false => built_in(host.weir(), settings, address),
+    };
+    if !settings.is_tls {
+        return Ok((argv, None));
+    }
+    let [certificate, key] = certify(address)?;
+    let files = [place(CERTIFICATE, &certificate)?, place(KEY, &key)?];
+    if !is_nginx {
+        argv.extend(tls_of_built_in(files));
+    }
+    Ok((argv, Some(certificate)))
 }
 
 /// Returns the command line of Weir's own server.
@@ -119,16 +144,26 @@ pub(super) fn built_in(weir: &str, settings: &WebSettings, address: IpAddr) -> V
     argv
 }
 
-/// Makes a certificate for the server's address.
-fn certify(folder: &Path, address: IpAddr) -> Result<(), Failure> {
-    let made = rcgen::generate_simple_self_signed(vec![address.to_string()])
-        .map_err(|error| Failure::Workload(format!("making a certificate: {error}")))?;
-    fs::write(folder.join(CERTIFICATE), made.cert.pem())
-        .and_then(|()| fs::write(folder.join(KEY), made.signing_key.serialize_pem()))
-        .map_err(|error| Failure::io("writing a certificate", &error))
+/// Returns the options of Weir's own server for https.
+fn tls_of_built_in([certificate, key]: [String; 2]) -> [String; 4] {
+    ["--certificate".to_owned(), certificate, "--key".to_owned(), key]
 }
 
-fn furnish(folder: &Path, settings: &WebSettings, workers: usize) -> io::Result<()> {
+/// Returns the command line of nginx, whose files are in `folder`.
+fn nginx_line(nginx: &str, folder: &Path) -> Vec<String> {
+    let prefix = format!("{}/", folder.display());
+    [nginx, "-e", "stderr", "-p", &prefix, "-c", "nginx.conf"].map(str::to_owned).into()
+}
+
+/// Makes a certificate for the server's address, and its key.
+fn certify(address: IpAddr) -> Result<[String; 2], Failure> {
+    let made = rcgen::generate_simple_self_signed(vec![address.to_string()])
+        .map_err(|error| Failure::Workload(format!("making a certificate: {error}")))?;
+    Ok([made.cert.pem(), made.signing_key.serialize_pem()])
+}
+
+/// Returns nginx's configuration. `workers`: the number of worker processes, or `auto`.
+fn configuration(settings: &WebSettings, workers: &str) -> String {
     let tls = match settings.is_tls {
         true => format!(
             "ssl_certificate {CERTIFICATE};\n        ssl_certificate_key {KEY};\n        ssl_protocols TLSv1.3;"
@@ -136,10 +171,11 @@ fn furnish(folder: &Path, settings: &WebSettings, workers: usize) -> io::Result<
         false => String::new(),
     };
     let listen = if settings.is_tls { format!("{PORT} ssl") } else { PORT.to_string() };
-    let text = CONFIGURATION
-        .replace("WORKERS", &workers.max(1).to_string())
-        .replace("LISTEN", &listen)
-        .replace("TLS", &tls);
+    CONFIGURATION.replace("WORKERS", workers).replace("LISTEN", &listen).replace("TLS", &tls)
+}
+
+fn furnish(folder: &Path, settings: &WebSettings, workers: usize) -> io::Result<()> {
+    let text = configuration(settings, &workers.max(1).to_string());
     fs::write(folder.join("nginx.conf"), text)?;
     fs::create_dir(folder.join("www"))?;
     let size = usize::try_from(settings.size.count()).unwrap_or(usize::MAX);
@@ -147,7 +183,9 @@ fn furnish(folder: &Path, settings: &WebSettings, workers: usize) -> io::Result<
 }
 
 pub(super) const PORT: u16 = 8080;
-const CERTIFICATE: &str = "server.pem";
+pub(super) const CERTIFICATE: &str = "server.pem";
+/// The folder of the server's files on a real host.
+const FOLDER: &str = "web";
 const KEY: &str = "server.key";
 /// nginx's configuration. `user root`: a user namespace may have no other user.
 /// `keepalive_requests`: the client decides how many requests a connection carries.
