@@ -8,7 +8,7 @@ import re
 import threading
 import time
 
-QUANTITIES = {"rss": "kB", "pss": "kB", "anonymous": "kB", "descriptors": "", "threads": "", "log": "B"}
+QUANTITIES = {"rss": "kB", "anonymous": "kB", "file": "kB", "descriptors": "", "threads": "", "log": "B"}
 WORLD = "all processes"
 
 
@@ -65,7 +65,7 @@ class Sampler:
 
 
 def quantities(pid):
-    """None if the process has ended. PSS also depends on how many processes run the same program."""
+    """None if the process has ended. PSS is left out: it changes when another process of the same program ends."""
     folder = pathlib.Path("/proc", str(pid))
     try:
         status = fields(folder / "status")
@@ -73,8 +73,8 @@ def quantities(pid):
             return None
         return {
             "rss": status["VmRSS"],
-            "pss": fields(folder / "smaps_rollup")["Pss"],
             "anonymous": status["RssAnon"],
+            "file": status["RssFile"],
             "descriptors": len(os.listdir(folder / "fd")),
             "threads": status["Threads"],
         }

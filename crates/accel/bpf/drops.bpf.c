@@ -6,9 +6,8 @@
  * interface, function and connection.
  *
  */
-#include "net.h"
+#include "uapi.h"
 #include <bpf/bpf_helpers.h>
-#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 
 #define REASONS 512	  /* more than any kernel has; the last one counts all others */
@@ -21,27 +20,6 @@
 #define TCP 6
 #define UDP 17
 #define OFFSET 0x1fff /* mask of a fragment's offset */
-
-#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-struct sock_common {
-	possible_net_t skc_net;
-};
-
-struct sock {
-	struct sock_common __sk_common;
-};
-
-struct sk_buff {
-	struct net_device *dev;
-	struct sock *sk;
-	int skb_iif;
-	__be16 protocol;
-	u16 network_header;
-	unsigned char *head;
-};
-
-#pragma clang attribute pop
 
 /* accel/src/drops.rs reads this layout. Addresses and ports are in network byte order. */
 struct place {
@@ -59,9 +37,25 @@ struct place {
 
 _Static_assert(sizeof(struct place) == 56, "without padding");
 
+/*
+ * accel/src/drops.rs finds the offsets. libbpf could find them (CO-RE), but libbpf checks and
+ * indexes all types of the kernel first, which takes more CPU time than the rest of the start.
+ */
 struct settings {
 	u32 namespace; /* its inode */
 	u32 is_first;  /* 1: packets of an unknown namespace count here, too */
+	/* Offsets in bytes. */
+	u32 skb_dev;
+	u32 skb_sk;
+	u32 skb_iif;
+	u32 skb_protocol;
+	u32 skb_network_header;
+	u32 skb_head;
+	u32 sock_net;
+	u32 device_index;
+	u32 device_net;
+	u32 net_inode;
+	u64 net; /* the namespace's address, once a packet of the namespace was dropped */
 };
 
 struct {
@@ -115,13 +109,40 @@ struct ipv6_head {
 	u32 to[4];
 };
 
-static __always_inline void add_connection(struct place *place, struct sk_buff *skb)
+/* Each of these three returns 0 if the address is wrong. */
+static __always_inline u64 pointer_at(u64 address, u32 offset)
 {
-	unsigned char *head = skb->head + skb->network_header;
+	u64 value = 0;
+
+	bpf_probe_read_kernel(&value, sizeof(value), (void *)(address + offset));
+	return value;
+}
+
+static __always_inline u32 word_at(u64 address, u32 offset)
+{
+	u32 value = 0;
+
+	bpf_probe_read_kernel(&value, sizeof(value), (void *)(address + offset));
+	return value;
+}
+
+static __always_inline u16 half_at(u64 address, u32 offset)
+{
+	u16 value = 0;
+
+	bpf_probe_read_kernel(&value, sizeof(value), (void *)(address + offset));
+	return value;
+}
+
+static __always_inline void add_connection(struct place *place, u64 skb, struct settings *here)
+{
+	u64 network = pointer_at(skb, here->skb_head) + half_at(skb, here->skb_network_header);
+	unsigned char *head = (unsigned char *)network;
+	u16 protocol = half_at(skb, here->skb_protocol);
 	u16 ports[2];
 	u32 length;
 
-	if (skb->protocol == __builtin_bswap16(PROTOCOL_IP)) {
+	if (protocol == __builtin_bswap16(PROTOCOL_IP)) {
 		struct ipv4_head ip;
 
 		if (bpf_probe_read_kernel(&ip, sizeof(ip), head))
@@ -135,7 +156,7 @@ static __always_inline void add_connection(struct place *place, struct sk_buff *
 		if (ip.fragment & __builtin_bswap16(OFFSET))
 			return;
 		length = (ip.version_and_length & 15) * 4;
-	} else if (skb->protocol == __builtin_bswap16(PROTOCOL_IPV6)) {
+	} else if (protocol == __builtin_bswap16(PROTOCOL_IPV6)) {
 		struct ipv6_head ip;
 
 		if (bpf_probe_read_kernel(&ip, sizeof(ip), head))
@@ -190,37 +211,41 @@ static __always_inline void add_to(struct place *place, u64 packets)
 	add_in(&bare, place, packets);
 }
 
-static __always_inline u32 namespace_of(struct sock *sk)
+/* Whether `net` is the namespace to count in. Its address stays the same while a process is in the
+ * namespace, and a comparison of addresses needs no further read. */
+static __always_inline int is_own(u64 net, struct settings *here)
 {
-	return sk->__sk_common.skc_net.net->ns.inum;
+	if (here->net)
+		return net == here->net;
+	if (word_at(net, here->net_inode) != here->namespace)
+		return 0;
+	here->net = net;
+	return 1;
 }
 
-static __always_inline int count(struct sk_buff *skb, u64 location, u32 reason, struct sock *sk)
+static __always_inline int count(u64 skb, u64 location, u32 reason, u64 sk)
 {
 	struct place place = {};
 	struct settings *here;
-	struct net_device *dev;
 	u32 zero = 0, slot = reason < REASONS ? reason : REASONS - 1;
-	u32 namespace = 0, interface;
-	u64 *counted, packets = 1;
+	u64 *counted, packets = 1, dev, net = 0;
 
 	here = bpf_map_lookup_elem(&settings, &zero);
 	if (!here)
 		return 0;
 	/* A UDP socket keeps other data in `dev`; a read of a wrong address gives 0. */
-	dev = skb->dev;
-	interface = dev ? dev->ifindex : 0;
-	if (interface)
-		namespace = dev->nd_net.net->ns.inum;
-	if (!namespace) {
-		interface = skb->skb_iif;
-		namespace = sk ? namespace_of(sk) : 0;
+	dev = pointer_at(skb, here->skb_dev);
+	if (dev)
+		net = pointer_at(dev, here->device_net);
+	if (!net) {
+		dev = 0;
+		net = sk ? pointer_at(sk, here->sock_net) : 0;
 	}
-	if (!namespace) {
-		sk = skb->sk;
-		namespace = sk ? namespace_of(sk) : 0;
+	if (!net) {
+		sk = pointer_at(skb, here->skb_sk);
+		net = sk ? pointer_at(sk, here->sock_net) : 0;
 	}
-	if (namespace ? namespace != here->namespace : !here->is_first)
+	if (net ? !is_own(net, here) : !here->is_first)
 		return 0;
 	counted = bpf_map_lookup_elem(&reasons, &slot);
 	if (!counted)
@@ -233,23 +258,23 @@ static __always_inline int count(struct sk_buff *skb, u64 location, u32 reason, 
 	}
 	place.location = location;
 	place.reason = reason;
-	place.interface = interface;
-	add_connection(&place, skb);
+	place.interface = dev ? word_at(dev, here->device_index) : word_at(skb, here->skb_iif);
+	add_connection(&place, skb, here);
 	add_to(&place, packets);
 	return 0;
 }
 
-SEC("tp_btf/kfree_skb")
-int BPF_PROG(drops, struct sk_buff *skb, void *location, u32 reason)
+SEC("raw_tp/kfree_skb")
+int BPF_PROG(drops, u64 skb, u64 location, u32 reason)
 {
-	return count(skb, (u64)location, reason, 0);
+	return count(skb, location, reason, 0);
 }
 
 /* Linux 6.11 and later name the receiving socket as well. */
-SEC("tp_btf/kfree_skb")
-int BPF_PROG(drops_of_sockets, struct sk_buff *skb, void *location, u32 reason, struct sock *sk)
+SEC("raw_tp/kfree_skb")
+int BPF_PROG(drops_of_sockets, u64 skb, u64 location, u32 reason, u64 sk)
 {
-	return count(skb, (u64)location, reason, sk);
+	return count(skb, location, reason, sk);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

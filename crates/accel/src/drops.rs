@@ -2,15 +2,15 @@
 //! reasons, and by interface, function and connection.
 
 use crate::AccelError;
-use crate::kernel::{VMLINUX, arguments_of};
+use crate::kernel::VMLINUX;
 use crate::object::{Loaded, Spec, with_libbpf_log};
-use libbpf_rs::btf::types::{Enum, Typedef};
-use libbpf_rs::btf::{Btf, ReferencesType};
+use crate::types::{Kind, Types};
 use libbpf_rs::{Link, MapCore, MapFlags};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 /// A BPF program that counts dropped packets. Dropping this value unloads the program.
@@ -50,38 +50,26 @@ impl DropCounter {
             doing: DOING,
             advice: "use a kernel of Linux 5.17 or later with CONFIG_DEBUG_INFO_BTF",
         };
-        if !std::path::Path::new(VMLINUX).exists() {
-            return Err(missing("description of its types (BTF)"));
-        }
-        let refused = |source| AccelError::Refused { what: DOING, log: String::new(), source };
-        let btf = Btf::from_path(VMLINUX).map_err(refused)?;
-        let names = btf.type_by_name::<Enum<'_>>("skb_drop_reason");
-        let names = names.ok_or_else(|| missing("reasons of dropped packets"))?;
-        let names = names.iter().filter_map(|member| {
-            let name = member.name?.to_str()?;
-            let name = name.strip_prefix("SKB_DROP_REASON_").unwrap_or(name);
-            Some((u32::try_from(member.value).ok()?, name.to_owned()))
-        });
-        let call = btf.type_by_name::<Typedef<'_>>("btf_trace_kfree_skb");
-        let call = call.and_then(|call| arguments_of(&btf, call.referenced_type().type_id()));
-        // The first argument is the tracepoint's own.
-        let (wanted, other) = match call.unwrap_or(0) {
-            0..4 => return Err(missing("reasons of dropped packets")),
-            4 => (WITHOUT_SOCKETS, WITH_SOCKETS),
-            _ => (WITH_SOCKETS, WITHOUT_SOCKETS),
+        let types = Types::read(Path::new(VMLINUX));
+        let types = types.ok_or_else(|| missing("description of its types (BTF)"))?;
+        let kernel = Kernel::of(&types).ok_or_else(|| missing("reasons of dropped packets"))?;
+        let (wanted, other) = match kernel.names_sockets {
+            false => (WITHOUT_SOCKETS, WITH_SOCKETS),
+            true => (WITH_SOCKETS, WITHOUT_SOCKETS),
         };
-        let names = names.collect();
         let elf = include_bytes!(concat!(env!("OUT_DIR"), "/drops.bpf.o"));
         let mut spec = Spec::open(DOING, elf)?;
         spec.leave_out(other)?;
         let loaded = spec.load()?;
         let settings = [own_namespace()?, u32::from(is_first_namespace())];
-        let settings: Vec<u8> = settings.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        // The program finds the namespace's address itself, in the last two words.
+        let settings = settings.iter().chain(&kernel.offsets).chain(&[0; 2]);
+        let settings: Vec<u8> = settings.flat_map(|word| word.to_ne_bytes()).collect();
         let map = loaded.map("settings")?;
         with_libbpf_log(DOING, || map.update(&0_u32.to_ne_bytes(), &settings, MapFlags::ANY))?;
         let program = loaded.program(wanted)?;
         let link = with_libbpf_log(DOING, || program.attach())?;
-        Ok(Self { loaded, names, functions: Mutex::default(), _link: link })
+        Ok(Self { loaded, names: kernel.reasons, functions: Mutex::default(), _link: link })
     }
 
     /// Reads the exact counts by reason, without drop locations. The kernel's list bounds the
@@ -89,7 +77,8 @@ impl DropCounter {
     pub fn reasons(&self) -> Result<BTreeMap<String, u64>, AccelError> {
         let mut found = BTreeMap::new();
         let reasons = self.loaded.map("reasons")?;
-        for slot in 0..REASONS {
+        let known = self.names.keys().copied().filter(|reason| *reason < REASONS - 1);
+        for slot in known.chain([REASONS - 1]) {
             let key = slot.to_ne_bytes();
             let cpus = with_libbpf_log(DOING, || reasons.lookup_percpu(&key, MapFlags::ANY))?;
             let count: u64 = cpus.unwrap_or_default().iter().map(|bytes| word(bytes)).sum();
@@ -151,6 +140,52 @@ impl DropCounter {
             function: functions.get(&word(key)).cloned().flatten(),
             connection: (family != 0).then(ends).flatten(),
         })
+    }
+}
+
+/// The facts about the running kernel that the program needs.
+struct Kernel {
+    /// The kernel's names of its reasons.
+    reasons: BTreeMap<u32, String>,
+    /// Whether the tracepoint has the receiving socket as an argument.
+    names_sockets: bool,
+    /// The offsets of `struct settings` in bpf/drops.bpf.c.
+    offsets: [u32; 10],
+}
+
+impl Kernel {
+    /// Returns `None` if the kernel has no reasons, or lacks one of the members.
+    fn of(types: &Types) -> Option<Self> {
+        let [reasons, call, skb, sock, device, net] = types.named([
+            (Kind::Enum, "skb_drop_reason"),
+            (Kind::Typedef, "btf_trace_kfree_skb"),
+            (Kind::Struct, "sk_buff"),
+            (Kind::Struct, "sock"),
+            (Kind::Struct, "net_device"),
+            (Kind::Struct, "net"),
+        ]);
+        let reasons = reasons?.constants().map(|(name, value)| {
+            (value, name.strip_prefix("SKB_DROP_REASON_").unwrap_or(name).to_owned())
+        });
+        // The first argument is the tracepoint's own.
+        let names_sockets = match call?.arguments(None)? {
+            0..4 => return None,
+            arguments => arguments > 4,
+        };
+        let (skb, sock, device, net) = (skb?, sock?, device?, net?);
+        let offsets = [
+            skb.offset_of("dev")?,
+            skb.offset_of("sk")?,
+            skb.offset_of("skb_iif")?,
+            skb.offset_of("protocol")?,
+            skb.offset_of("network_header")?,
+            skb.offset_of("head")?,
+            sock.offset_of("__sk_common.skc_net.net")?,
+            device.offset_of("ifindex")?,
+            device.offset_of("nd_net.net")?,
+            net.offset_of("ns.inum")?,
+        ];
+        Some(Self { reasons: reasons.collect(), names_sockets, offsets })
     }
 }
 

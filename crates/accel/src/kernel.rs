@@ -1,9 +1,8 @@
 //! The abilities of the running kernel, checked before anything is changed.
 
 use crate::open::Reach;
+use crate::types::{Kind, Types};
 use crate::{AccelError, Policy};
-use libbpf_rs::btf::types::{Composite, FuncProto, Ptr, Struct};
-use libbpf_rs::btf::{Btf, ReferencesType, TypeId};
 use std::path::Path;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,54 +35,44 @@ pub fn interface() -> Result<Interface, AccelError> {
 /// Detects the interface as [`interface`] does, with the description of the kernel's types at
 /// another path.
 pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
-    if !types.exists() {
-        return Err(AccelError::NotSupported {
-            feature: "description of its types (BTF)",
-            doing: DOING,
-            advice: "use a kernel built with CONFIG_DEBUG_INFO_BTF, as those of Debian 12, Ubuntu \
-                     22.04 and later are",
-        });
-    }
+    let types = Types::read(types).ok_or(AccelError::NotSupported {
+        feature: "description of its types (BTF)",
+        doing: DOING,
+        advice: "use a kernel built with CONFIG_DEBUG_INFO_BTF, as those of Debian 12, Ubuntu \
+                 22.04 and later are",
+    })?;
     let too_old = || AccelError::NotSupported {
         feature: "congestion control in BPF (struct_ops for TCP)",
         doing: DOING,
         advice: "it is complete since Linux 6.1; check CONFIG_BPF_JIT and CONFIG_CGROUP_BPF too",
     };
-    let btf = Btf::from_path(types).map_err(|source| AccelError::Refused {
-        what: "the request for its types",
-        log: String::new(),
-        source,
-    })?;
-    let arguments = |callback: &str| {
-        let ops = btf.type_by_name::<Struct<'_>>("tcp_congestion_ops")?;
-        let member = ops.iter().find(|member| is(member.name, callback))?;
-        arguments_of(&btf, member.ty)
-    };
+    let [congestion, registered, cgroup, ops, iterator, connection, tcx, tcp] = types.named([
+        (Kind::Struct, "tcp_congestion_ops"),
+        (Kind::Struct, "bpf_struct_ops_tcp_congestion_ops"),
+        (Kind::Struct, "cgroup"),
+        (Kind::Struct, "bpf_struct_ops"),
+        (Kind::Struct, "bpf_iter__tcp"),
+        (Kind::Struct, "inet_connection_sock"),
+        (Kind::Struct, "tcx_link"),
+        (Kind::Struct, "tcp_sock"),
+    ]);
+    let arguments = |callback: &str| congestion?.arguments(Some(callback));
     let of_control = arguments("cong_control").ok_or_else(too_old)?;
     let whole_trains = arguments("tso_segs") == Some(2);
     let tx_start = arguments("cwnd_event_tx_start") == Some(1);
     // The kernel has this type only if BPF programs may implement congestion control.
-    btf.type_by_name::<Struct<'_>>("bpf_struct_ops_tcp_congestion_ops").ok_or_else(too_old)?;
+    registered.ok_or_else(too_old)?;
     // These fields identify a connection's control groups (Linux 6.1).
-    let ancestors = btf
-        .type_by_name::<Struct<'_>>("cgroup")
-        .is_some_and(|cgroup| has_member(&btf, cgroup.into(), "ancestors"));
-    if !ancestors {
+    if !cgroup.is_some_and(|cgroup| cgroup.has("ancestors")) {
         return Err(too_old());
     }
-    let links = btf
-        .type_by_name::<Struct<'_>>("bpf_struct_ops")
-        .is_some_and(|ops| ops.iter().any(|member| is(member.name, "update")));
-    let open_connections = btf.type_by_name::<Struct<'_>>("bpf_iter__tcp").is_some();
-    let rto_max = btf
-        .type_by_name::<Struct<'_>>("inet_connection_sock")
-        .is_some_and(|sock| sock.iter().any(|member| is(member.name, "icsk_rto_max")));
-    let interface_links = btf.type_by_name::<Struct<'_>>("tcx_link").is_some();
+    let links = ops.is_some_and(|ops| ops.has("update"));
+    let open_connections = iterator.is_some();
+    let rto_max = connection.is_some_and(|sock| sock.has("icsk_rto_max"));
+    let interface_links = tcx.is_some();
     // Only loss detection without RACK used this field, so newer kernels lack it
     // (include/linux/tcp.h).
-    let rack_is_optional = btf
-        .type_by_name::<Struct<'_>>("tcp_sock")
-        .is_some_and(|sock| sock.iter().any(|member| is(member.name, "lost_skb_hint")));
+    let rack_is_optional = tcp.is_some_and(|sock| sock.has("lost_skb_hint"));
     Ok(Interface {
         four_arguments: of_control == 4,
         whole_trains,
@@ -139,26 +128,6 @@ impl Interface {
             advice: "check CONFIG_BPF_SYSCALL and CONFIG_PROC_FS; without --open new connections are served",
         })
     }
-}
-
-pub(crate) fn arguments_of(btf: &Btf<'_>, pointer: TypeId) -> Option<usize> {
-    let function = btf.type_by_id::<Ptr<'_>>(pointer)?.referenced_type();
-    Some(FuncProto::try_from(function).ok()?.len())
-}
-
-/// Whether a struct or union has the member, itself or in an anonymous part: Linux 6.19 moved
-/// `ancestors` into a union.
-fn has_member(btf: &Btf<'_>, holder: Composite<'_>, wanted: &str) -> bool {
-    holder.iter().any(|member| match member.name {
-        Some(name) if !name.is_empty() => name == wanted,
-        _ => btf
-            .type_by_id::<Composite<'_>>(member.ty)
-            .is_some_and(|part| has_member(btf, part, wanted)),
-    })
-}
-
-fn is(name: Option<&std::ffi::OsStr>, wanted: &str) -> bool {
-    name.is_some_and(|name| name == wanted)
 }
 
 pub(crate) const VMLINUX: &str = "/sys/kernel/btf/vmlinux";

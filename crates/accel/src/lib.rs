@@ -42,6 +42,7 @@ pub mod status;
 pub mod switches;
 pub mod system;
 mod table;
+mod types;
 mod work;
 
 pub use error::AccelError;

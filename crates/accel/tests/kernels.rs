@@ -37,7 +37,12 @@ fn described(name: &str, types: &[&str]) -> Result<Interface, AccelError> {
     let mut compile = Command::new(clang);
     compile.args(["-target", "bpf", "-g", "-O2", "-c"]).arg(path("c")).arg("-o").arg(path("o"));
     assert!(compile.status().unwrap().success());
-    interface_of(&path("o"))
+    // The kernel's file has the types without an ELF around them.
+    let mut extract = Command::new("objcopy");
+    extract.args(["-I", "elf64-little", "--dump-section"]);
+    extract.arg(format!(".BTF={}", path("btf").display())).arg(path("o")).arg("/dev/null");
+    assert!(extract.status().unwrap().success());
+    interface_of(&path("btf"))
 }
 
 #[test]

@@ -126,11 +126,15 @@ impl Trace {
 
     /// Writes a pcap file with this link type, and `head` in front of each packet.
     fn file(&self, link: u32, head: &[u8]) -> Vec<u8> {
-        let mut packets = self.packets.clone();
-        packets.sort_by_key(|(at, ..)| *at);
+        let mut sorted = Self { packets: self.packets.clone(), ..*self };
+        sorted.packets.sort_by_key(|(at, ..)| *at);
+        sorted.unsorted_file(link, head)
+    }
+
+    fn unsorted_file(&self, link: u32, head: &[u8]) -> Vec<u8> {
         let mut file = file_header(65_535).to_vec();
         file[20..24].copy_from_slice(&link.to_le_bytes());
-        for (at, bytes, length) in packets {
+        for (at, bytes, length) in &self.packets {
             let (kept, length) = ((head.len() + bytes.len()) as u32, head.len() as u32 + length);
             file.extend(record_header_cut(1_700_000_000_000_000_000 + at, kept, length));
             file.extend(head);
@@ -253,6 +257,58 @@ fn a_lost_segment_is_counted_at_either_capture_point() {
         let diagnosis = diagnosis(&recording);
         assert_eq!(diagnosis.verdict.cause, Some("loss"), "{side:?}: {diagnosis:#?}");
     }
+}
+
+impl Trace {
+    /// Removes the handshake, as a capture does that begins later.
+    fn without_handshake(mut self) -> Self {
+        self.packets.drain(..3);
+        self
+    }
+}
+
+#[test]
+fn a_capture_at_the_receiver_without_the_handshake_shows_the_round_trip() {
+    let recording = read(&window_limited(Side::Receiver).without_handshake().file(101, &[]));
+    let last = recording.periods[0].samples.last().unwrap();
+    let tcp = &last.connections[0].tcp;
+    let (rtt, least) = (tcp.rtt.unwrap().secs_f64(), tcp.min_rtt.unwrap().secs_f64());
+    assert!((0.019..0.023).contains(&rtt) && (0.019..0.021).contains(&least), "{rtt} {least}");
+}
+
+/// The sender's kernel passes super-packets of ten segments to its interface.
+#[test]
+fn super_packets_without_the_handshake_are_whole_segments() {
+    let mut trace = Trace::new(Side::Sender);
+    trace.handshake();
+    for place in 0..600_u64 {
+        let at = 2 * ONE_WAY + place * 5 * MS;
+        trace.data(at, place * 10 * MSS, 10 * MSS);
+        trace.ack(at + ONE_WAY, (place + 1) * 10 * MSS, 900_000, None);
+    }
+    let recording = read(&trace.without_handshake().file(101, &[]));
+    for sample in &recording.periods[0].samples[1..] {
+        let tcp = &sample.connections[0].tcp;
+        assert_eq!(tcp.mss.map(|mss| mss.count()), Some(MSS));
+        assert_eq!(tcp.application_limited, Some(false));
+    }
+}
+
+/// The clock of the capture is set back by 10 s after half of the packets.
+#[test]
+fn times_of_a_capture_continue_if_the_clock_was_set_back() {
+    let mut trace = window_limited(Side::Sender);
+    trace.packets.sort_by_key(|(at, ..)| *at);
+    let half = trace.packets.len() / 2;
+    for (at, ..) in &mut trace.packets[..half] {
+        *at += 10_000 * MS;
+    }
+    let diagnosis = diagnosis(&read(&trace.unsorted_file(101, &[])));
+    assert_eq!(diagnosis.verdict.cause, Some("receiver-window"), "{diagnosis:#?}");
+    let flow = &diagnosis.periods[0].flows[0];
+    let rtt = flow.rtt.unwrap().secs_f64();
+    assert!((0.019..0.023).contains(&rtt), "{rtt}");
+    assert!((23e6..28e6).contains(&(flow.rate.bits_per_second() as f64)), "{:?}", flow.rate);
 }
 
 #[test]

@@ -80,7 +80,8 @@ struct Packet {
 struct Answer {
     stamp: u32,
     acked: u64,
-    edge: u64,
+    /// The end of the window; `None` if its scale is not known.
+    edge: Option<u64>,
     at: u64,
 }
 
@@ -142,7 +143,9 @@ impl Half {
     }
 
     fn mss(&self) -> u64 {
-        let seen = self.largest.min(MOST_SEGMENT);
+        // Timestamps take room in each segment.
+        let stamps = if self.latest_stamp.is_some() { STAMPS } else { 0 };
+        let seen = self.largest.min(MOST_SEGMENT - stamps);
         u64::from(self.agreed_mss.unwrap_or(seen).max(1))
     }
 
@@ -353,7 +356,7 @@ impl Half {
                 let arrived = now.saturating_sub(least);
                 let is_known = |one: &Answer| !is_after(one.stamp, echo) && one.at <= arrived;
                 let found = last_while(&self.answers, is_known);
-                found.map_or(near, |one| (one.acked, Some(one.edge)))
+                found.map_or(near, |one| (one.acked, one.edge))
             }
             _ => near,
         };
@@ -401,9 +404,9 @@ impl Half {
         if let Some((stamp, _)) = segment.options.timestamps {
             self.back.note(now, stamp);
         }
-        if let Some((stamp, _)) = segment.options.timestamps
-            && self.window.is_some()
-        {
+        // Without the handshake the windows are not known, and the round trips are.
+        if let Some((stamp, _)) = segment.options.timestamps {
+            let edge = self.window.map(|window| self.acked.saturating_add(window));
             if self.answers.len() >= MOST_ANSWERS {
                 self.answers.pop_front();
             }
@@ -567,6 +570,8 @@ fn is_after(one: u32, other: u32) -> bool {
 
 /// Maximum payload of a packet on the wire: longer packets are super-packets of TSO or GRO.
 const MOST_SEGMENT: u32 = 1460;
+/// The option of timestamps, with its padding (RFC 7323 appendix A).
+const STAMPS: u32 = 12;
 /// A burst of this size leaves without waiting for more data.
 const MOST_DEFERRED: u64 = 65_536;
 const MOST_HOLES: usize = 4096;
@@ -587,7 +592,7 @@ mod tests {
 
     #[test]
     fn the_last_known_acknowledgement_is_found_in_few_steps() {
-        let answer = |at: u64| Answer { stamp: (at / 40) as u32, acked: at, edge: at, at };
+        let answer = |at: u64| Answer { stamp: (at / 40) as u32, acked: at, edge: Some(at), at };
         let most = MOST_ANSWERS as u64;
         let answers: VecDeque<Answer> = (0..most).map(answer).collect();
         for (echo, arrived) in [(0, 10), (7, 300), (7, 285), (400, most), (0, 0), (9, 0)] {

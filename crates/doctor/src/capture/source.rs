@@ -24,12 +24,14 @@ pub(super) struct Packets<R> {
     source: R,
     reader: CaptureReader,
     times: Option<(u64, u64)>,
+    /// Nanoseconds by which the clock of the capture was set back so far.
+    set_back: u64,
     is_cut: bool,
 }
 
 impl<R: Read> Packets<R> {
     pub(super) fn new(source: R) -> Self {
-        Self { source, reader: CaptureReader::new(), times: None, is_cut: false }
+        Self { source, reader: CaptureReader::new(), times: None, set_back: 0, is_cut: false }
     }
 
     pub(super) fn count(&self) -> u64 {
@@ -46,8 +48,20 @@ impl<R: Read> Packets<R> {
         self.is_cut
     }
 
+    /// Returns the time of the next packet, which is at least the time of the packet before.
+    fn time(&mut self, told: Option<u64>) -> u64 {
+        let latest = self.times.map_or(0, |(_, latest)| latest);
+        let Some(told) = told else { return latest };
+        let now = told.saturating_add(self.set_back);
+        if latest.saturating_sub(now) >= CLOCK_STEP {
+            self.set_back = self.set_back.saturating_add(latest - now);
+        }
+        now.max(latest)
+    }
+
     /// Calls `take` with the time and the content of each segment. Times never decrease: a packet
-    /// that another interface recorded late gets the time of the packet before.
+    /// that another interface recorded late gets the time of the packet before. If the clock was
+    /// set back, the times continue at the time of the packet before.
     pub(super) fn each(&mut self, mut take: impl FnMut(u64, &Segment)) -> Result<(), SourceError> {
         let mut buffer = vec![0; PIECE];
         let (mut start, mut end) = (0, 0);
@@ -56,8 +70,7 @@ impl<R: Read> Packets<R> {
             match step {
                 Step::Skip { used } => start += used,
                 Step::Packet { used, packet } => {
-                    let latest = self.times.map(|(_, latest)| latest);
-                    let now = packet.time_ns.or(latest).unwrap_or(0).max(latest.unwrap_or(0));
+                    let now = self.time(packet.time_ns);
                     self.times = Some((self.times.map_or(now, |(first, _)| first), now));
                     if let Some(at) = packet.link.ip_offset(packet.bytes)
                         && let Some(segment) = Segment::of_ip(
@@ -104,5 +117,8 @@ impl<R: Read> Packets<R> {
 }
 
 const PIECE: usize = 256 << 10;
+/// A packet that is this much earlier than the packet before shows that the clock was set back, in
+/// nanoseconds. Interfaces record packets less late.
+const CLOCK_STEP: u64 = 1_000_000_000;
 /// Maximum number of packets read; later packets are ignored.
 const MOST_PACKETS: u64 = 200_000_000;

@@ -145,9 +145,8 @@ fn lacks_cpu(flow: &Flow<'_>, view: &View<'_>) -> bool {
 fn earlier(flow: &Flow<'_>, sender: &End<'_>) -> Option<Outcome> {
     let tcp = sender.tcp();
     let (again, sent) = (tcp.retransmitted?, tcp.data_segments_out?);
-    let spurious = tcp.spurious.unwrap_or(0);
-    let lost = again.saturating_sub(spurious);
-    let loss = f64::from(lost) / f64::from(sent.max(1));
+    let lost = sender.surely_lost(again.into(), tcp.spurious.unwrap_or(0).into());
+    let loss = lost as f64 / f64::from(sent.max(1));
     let (rtt, Recovery { threshold, window, full }) = (sender.rtt()?, recovery(sender)?);
     if lost == 0 || loss < LEAST {
         return None;

@@ -6,7 +6,7 @@ use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::signs::loss_model::{Recovery, allowed, paces_itself, recovery};
 use crate::view::{BURST, End, Flow, View};
 use crate::words::{percent, rate};
-use units::Rate;
+use units::{Rate, Span};
 
 pub(super) const RULE: Rule = Rule::new("reordering", "reordered packets").flow(judge);
 pub(super) const EARLIER: Case = Case::new("the reordering came before the observation");
@@ -42,10 +42,10 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         NEAR.contains(&ratio) || ratio >= NEAR.start && sender.tcp().sack == Some(false)
     };
     let near = allows.is_some_and(is_near);
-    let limits = near
-        && vain.count > 0
-        && vain.count.saturating_mul(PART) >= again
-        && is_held_by_window(sender);
+    let is_held = is_held_by_window(sender);
+    let limits = near && vain.count > 0 && vain.count.saturating_mul(PART) >= again && is_held;
+    let undone = is_held && vain.count * 2 >= again && in_each_trip(sender, vain.count);
+    let limits = limits || undone;
     let earlier = (vain.count == 0).then(|| before(sender)).flatten();
     // Losses teach the sender to wait for late packets, so that it sends few spurious
     // retransmissions later.
@@ -142,6 +142,17 @@ fn is_held_by_window(sender: &End<'_>) -> bool {
         && sender.fills_window(BURST).is_none_or(|share| share >= 0.5)
 }
 
+/// Whether at least one segment is retransmitted in vain in each round trip, on a long path without
+/// a queue. The kernel undoes each reduction of the window once it learns of the mistake, so that
+/// the rate exceeds what the formulas allow. The window grows only outside of recoveries, so it
+/// stays where it is.
+fn in_each_trip(sender: &End<'_>, vain: u64) -> bool {
+    let (Some(rtt), Some(least)) = (sender.rtt(), sender.tcp().min_rtt) else { return false };
+    let has_queue = (rtt - least).nanos() >= least.nanos() / 4;
+    let trips = sender.elapsed().secs_f64() / rtt.secs_f64().max(1e-9);
+    least >= LONG && !has_queue && vain as f64 >= trips
+}
+
 /// Returns the recovery of a window that grows back after spurious retransmissions before the
 /// observation.
 fn before(sender: &End<'_>) -> Option<Recovery> {
@@ -164,6 +175,8 @@ const NEAR: std::ops::Range<f64> = 0.4..2.5;
 /// Minimum share of spurious retransmissions that is worth naming: one in this number.
 const PART: u64 = 10;
 const FEW_IN_VAIN: u32 = 3;
+/// Shortest round trip of a long path.
+const LONG: Span = Span::from_millis(2);
 const UNDONE: [&str; 4] =
     ["TcpExtTCPDSACKUndo", "TcpExtTCPFullUndo", "TcpExtTCPLossUndo", "TcpExtTCPPartialUndo"];
 
@@ -171,6 +184,7 @@ const UNDONE: [&str; 4] =
 mod tests {
     use super::super::sketch::Sketch;
     use super::*;
+    use crate::{Question, diagnose};
     use units::Bytes;
 
     /// Builds a flow of 10,000 segments a second with `per_second` reordering events, `again`
@@ -257,6 +271,29 @@ mod tests {
         };
         assert!(recovers(500).holds(RULE) > 0.7);
         assert_eq!(recovers(u32::MAX).judge(RULE).finding().unwrap().explains, None);
+    }
+
+    /// 59 of 100 Mbit/s pass, with four retransmissions in vain in each round trip. The last of
+    /// them have no report yet.
+    #[test]
+    fn a_window_that_mistaken_recoveries_keep_from_growing_is_the_limit() {
+        let undone = |queue: u64, vain: u32| {
+            seen(240, 240, 240).tcp(move |at, tcp| {
+                tcp.data_segments_out = Some(at as u32 * 5_300);
+                tcp.bytes_acked = Some(Bytes::new(at * 59_000_000 / 8));
+                tcp.rtt = Some(Span::from_millis(20 + queue));
+                tcp.retransmitted = Some(at as u32 * 240);
+                tcp.spurious = Some((at as u32 * vain).saturating_sub(5 * (at as u32 / 3)));
+            })
+        };
+        assert!(undone(1, 240).holds(RULE) > 0.7);
+        undone(1, 240).holds_not(super::super::loss::RULE);
+        let verdict = diagnose(undone(1, 240).recording(), Question::Machine).verdict;
+        assert_eq!(verdict.cause, Some("reordering"));
+        // A queue shows that the path is full.
+        assert_eq!(undone(30, 240).judge(RULE).finding().unwrap().explains, None);
+        // Most retransmissions were needed.
+        assert!(undone(1, 60).holds(super::super::loss::RULE) > 0.5);
     }
 
     /// 48 of 50 Mbit/s pass: the formula gives a third of 48 Mbit/s.

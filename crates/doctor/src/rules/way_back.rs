@@ -3,6 +3,7 @@
 //! uploads beside downloads.
 
 use super::{Advice, Finding, Outcome, Rule};
+use crate::signs::loss_model::paces_itself;
 use crate::view::{End, Flow, View};
 use crate::words::{percent, rate, span};
 use units::{Rate, Span};
@@ -43,12 +44,17 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     let Some(Spacing { each, per_second }) = Spacing::of(sender) else {
         return Outcome::not_seen("the number of acknowledgements");
     };
+    let (usual, fastest) = match exceeds_own_queue(sender, queue, least) {
+        true => (SEGMENTS_AT_LEAST, SLOW),
+        false => (SEGMENTS, FASTEST),
+    };
     // A receiver that merges segments of a fast link also acknowledges many segments at a time.
-    if each < SEGMENTS || flow.rate() > FASTEST {
+    let is_thinned = |usual: f64, fastest: Rate| each >= usual && flow.rate() <= fastest;
+    if !is_thinned(usual, fastest) && !is_thinned(SEGMENTS, FASTEST) {
         return Outcome::ruled_out(format!("an acknowledgement comes for {each:.1} segments"));
     }
     finding(flow, queue)
-        .seen_from("segments of an acknowledgement", format!("{each:.1}"), format!("{SEGMENTS:.1}"))
+        .seen_from("segments of an acknowledgement", format!("{each:.1}"), format!("{usual:.1}"))
         .seen("acknowledgements that arrive", format!("{per_second:.0} a second"))
         .seen(
             "rate of the acknowledgements",
@@ -95,6 +101,14 @@ impl Spacing {
     }
 }
 
+/// Whether the queue is longer than the sender's own data explains. A sender that paces itself at
+/// the rate of the path has at most two round trips of data in flight, so that its queue takes at
+/// most one least round trip.
+fn exceeds_own_queue(sender: &End<'_>, queue: Span, least: Span) -> bool {
+    let paces = sender.last().congestion.as_deref().is_some_and(paces_itself);
+    paces && queue.nanos() / 3 * 2 >= least.nanos()
+}
+
 const SHORTEST: Span = Span::from_millis(1);
 const HELD: f64 = 0.5;
 /// Minimum share of the queueing delay on the return path.
@@ -102,6 +116,10 @@ const MOST_OF_QUEUE: f64 = 0.6;
 /// Maximum number of segments per acknowledgement without a queue: a receiver acknowledges each
 /// second segment (RFC 5681).
 const SEGMENTS: f64 = 2.4;
+/// The same if the sender paces itself: its rate falls until few acknowledgements are dropped.
+const SEGMENTS_AT_LEAST: f64 = 2.1;
+/// Segments of a slower flow arrive one by one, so that no receiver merges them.
+const SLOW: Rate = Rate::from_mbit(20);
 /// Segments of a faster flow arrive so close to one another that receivers merge them (GRO).
 const FASTEST: Rate = Rate::from_mbit(50);
 const FEWEST: u64 = 20;
@@ -136,6 +154,29 @@ mod tests {
         assert!(queued(2).holds(super::super::path::RULE) > 0.5);
         let short = queued(12).tcp(|_, tcp| tcp.rtt = tcp.min_rtt);
         short.holds_not(RULE);
+    }
+
+    /// 3.3 Mbit/s of BBR, with 119 acknowledgements a second over a way back of 64 kbit/s.
+    #[test]
+    fn a_queue_longer_than_bbr_makes_needs_fewer_dropped_acknowledgements() {
+        let slow = |congestion: &'static str, queue: u64, acks: u32| {
+            Sketch::new().sender(move |at, sender| {
+                sender.congestion = Some(congestion.to_owned());
+                sender.tcp.rtt = Some(Span::from_millis(20 + queue));
+                sender.tcp.bytes_acked = Some(Bytes::new(at * 412_000));
+                sender.tcp.delivery_rate = Some(Rate::from_bits_per_second(3_300_000));
+                sender.tcp.data_segments_out = Some(at as u32 * 285);
+                sender.tcp.data_segments_in = Some(0);
+                sender.tcp.segments_in = Some(at as u32 * acks);
+            })
+        };
+        assert!(slow("bbr", 80, 125).holds(RULE) > 0.8);
+        assert!(slow("weir_1", 80, 125).holds(RULE) > 0.8);
+        // The receiver acknowledges each second segment.
+        slow("bbr", 80, 143).holds_not(RULE);
+        // BBR's own data may make a queue of a round trip, and CUBIC's a longer one.
+        slow("bbr", 20, 125).holds_not(RULE);
+        slow("cubic", 80, 125).holds_not(RULE);
     }
 
     #[test]

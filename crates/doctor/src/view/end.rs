@@ -75,7 +75,22 @@ impl<'a> End<'a> {
         let sent = self.count(|tcp| tcp.data_segments_out)?;
         let again = self.count(|tcp| tcp.retransmitted)?;
         let spurious = self.count(|tcp| tcp.spurious).unwrap_or(0);
-        (sent > 0).then(|| (again.saturating_sub(spurious) as f64 / sent as f64).min(1.0))
+        let lost = self.surely_lost(again, spurious);
+        (sent > 0).then(|| (lost as f64 / sent as f64).min(1.0))
+    }
+
+    /// Returns the retransmissions that were needed, of `again` retransmissions. The peer reports a
+    /// spurious retransmission a round trip later. If most retransmissions are spurious, those of
+    /// two round trips may only wait for their reports.
+    pub fn surely_lost(&self, again: u64, spurious: u64) -> u64 {
+        let needed = again.saturating_sub(spurious);
+        if spurious <= needed {
+            return needed;
+        }
+        let counted = self.count(|tcp| tcp.retransmitted).unwrap_or(0) as f64;
+        let trips = self.elapsed().secs_f64() / self.rtt().unwrap_or_default().secs_f64().max(1e-9);
+        let unreported = (counted * 2.0 / trips.max(1.0)).ceil() as u64;
+        if needed <= unreported { 0 } else { needed }
     }
 
     /// Returns the share as [`Self::loss`] does, since the connection began.
