@@ -10,9 +10,12 @@
 //! is the process that listens at a socket, as the kernel reports it. Files that the user names are
 //! read and written by [`open_regular_file`] and [`open_output_file`]: another user cannot make a
 //! command wait, or write to another file.
+//!
+//! A program that listens to the network gives up the rights that it no longer needs: [`confine`].
 
 mod background;
 mod confined;
+mod confinement;
 mod cycles;
 mod error;
 mod freed_memory;
@@ -36,6 +39,9 @@ mod wiring;
 
 pub use background::prepare_background;
 pub use confined::{Confined, Ended, Program};
+pub use confinement::{
+    Calls, ConfinedPaths, Confinement, OtherThreads, Policy, User, UserError, become_user, confine,
+};
 pub use cycles::cycles;
 pub use error::HostError;
 pub use freed_memory::FreedMemory;

@@ -110,21 +110,29 @@ impl SocketFile {
         let kind = SocketFlags::CLOEXEC;
         let family = AddressFamily::UNIX;
         let socket = rustix::net::socket_with(family, SocketType::STREAM, kind, None)?;
-        if let Some(mode) = mode {
-            // Set before bind(2): unix_bind (net/unix/af_unix.c) gives the file the socket's own
-            // mode.
-            rustix::fs::fchmod(&socket, mode)?;
-        }
+        // Set before bind(2): unix_bind (net/unix/af_unix.c) gives the file the socket's own mode
+        // without the bits of the umask.
+        let is_refused = match mode.map(|mode| rustix::fs::fchmod(&socket, mode)) {
+            // A confined program may not change modes.
+            Some(Err(Errno::PERM)) => true,
+            Some(result) => result.map(|()| false)?,
+            None => false,
+        };
+        let mask = mode
+            .filter(|_| is_refused)
+            .map(|mode| rustix::process::umask((Mode::RWXU | Mode::RWXG | Mode::RWXO) - mode));
         // Use the path through the descriptor only if the path is too long, because ss(8) shows the
         // address.
         let short = self.path.as_os_str().len() > LONGEST_ADDRESS;
         let address = if short { self.address() } else { self.path.clone() };
-        rustix::net::bind(&socket, &SocketAddrUnix::new(address)?).map_err(
-            |error| match error {
-                Errno::ADDRINUSE => taken(),
-                error => error.into(),
-            },
-        )?;
+        let bound = SocketAddrUnix::new(address).and_then(|at| rustix::net::bind(&socket, &at));
+        if let Some(mask) = mask {
+            rustix::process::umask(mask);
+        }
+        bound.map_err(|error| match error {
+            Errno::ADDRINUSE => taken(),
+            error => io::Error::from(error),
+        })?;
         let seen = self.examine()?.filter(|seen| seen.is_socket).ok_or_else(taken)?;
         let bound = BoundFile { inode: seen.inode, file: self };
         rustix::net::listen(&socket, BACKLOG)?;

@@ -49,6 +49,11 @@ pub struct Accounts {
 }
 
 impl Accounts {
+    /// Returns the path of the file of users.
+    pub(crate) fn users(&self) -> &Path {
+        &self.users
+    }
+
     /// Refuses files that would admit nobody.
     pub fn open(
         users: &Path,

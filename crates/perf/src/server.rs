@@ -6,6 +6,7 @@
 
 mod admission;
 mod client_session;
+mod confinement;
 mod datagrams;
 mod limits;
 mod listener;
@@ -22,6 +23,7 @@ use crate::accounts::Authenticator;
 use crate::event::{Audience, Listening, Stop};
 use crate::options::ServerOptions;
 use client_session::{ClientSession, ServerContext};
+pub use confinement::ServeAs;
 use listener::Listener;
 use pending::Identified;
 use sessions::Sessions;

@@ -24,9 +24,11 @@
 //! ```
 
 mod disturbance;
+mod forbidden;
 mod measurement;
 mod need;
 
 pub use disturbance::{Disturbance, Watch};
+pub use forbidden::{forbidden_names, permitted};
 pub use measurement::{Attempt, judged, not_judged, undisturbed};
 pub use need::{Need, is_installed, skip, skip_because, skip_part};

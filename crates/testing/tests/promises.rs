@@ -43,6 +43,18 @@ fn an_algorithm_is_named_by_its_variant_its_type_or_its_text() {
 }
 
 #[test]
+fn security_md_lists_the_actions_that_tests_of_confined_programs_try() {
+    let text = fs::read_to_string(crates().join("../SECURITY.md")).unwrap();
+    let list = text.split_once("`weir perf server`. Refused:\n").unwrap().1;
+    let list = list.split_once("\n\n").unwrap().0.replace('\n', " ");
+    let mut listed: Vec<_> = list.trim_end_matches('.').split(", ").map(str::trim).collect();
+    // Other machines have no such calls.
+    listed.retain(|name| cfg!(target_arch = "x86_64") || !["`iopl`", "`ioperm`"].contains(name));
+    let tried: Vec<_> = testing::forbidden_names().map(|name| format!("`{name}`")).collect();
+    assert_eq!(listed, tried, "SECURITY.md and crates/testing/src/forbidden.rs differ");
+}
+
+#[test]
 fn only_the_units_crate_computes_spelling_suggestions() {
     let own = crates().join("units/src/spelling.rs");
     let mut files = sources(&crates());

@@ -17,6 +17,7 @@ pub mod special;
 mod properties;
 
 pub use lookups::{Bounded, LOOKUPS, LOOKUPS_EACH, Lookups};
+pub(crate) use resolve::look_up;
 pub use resolve::{BoxFuture, Resolve, SystemResolver};
 pub use rule::{Ports, Reach, Rule, RuleError};
 

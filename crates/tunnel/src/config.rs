@@ -12,8 +12,8 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-pub use crate::confinement::ConfinedPaths;
 pub(crate) use check::everywhere;
+pub use host::ConfinedPaths;
 pub use host::MetricsAddress;
 pub use located::Located;
 pub use proxies::{ListenOn, Proxy, ProxyKind};

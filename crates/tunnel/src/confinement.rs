@@ -1,260 +1,160 @@
-//! Confines the process of an end. Landlock denies access to files outside the end's directories.
-//! seccomp refuses system calls that start programs, mount file systems, load code into the kernel
-//! or inspect other processes. The systemd unit confines the process further; Landlock and seccomp
-//! also protect an end that no unit started.
+//! Confines the process of an end. The systemd unit confines the process further; this confinement
+//! also protects an end that no unit started.
+//!
+//! Name look-ups read the system's configuration, and /etc also has files that only root may read.
+//! So look-ups run on threads of their own, as the user `nobody`, and only these threads may open
+//! files in /etc. The other threads of an end that root started keep root's files, in the end's own
+//! directories.
 
-use landlock::{
-    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus,
-};
-use nix::libc;
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
-use std::collections::BTreeSet;
-use std::fmt::{Display, Formatter};
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use crate::access::{BoxFuture, Resolve, look_up};
+use host::{Calls, ConfinedPaths, Confinement, OtherThreads, Policy, User};
+use rustix::thread::CapabilitySet;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
 
-/// The directories that an end uses.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ConfinedPaths {
-    /// Directories in which the end reads files.
-    read: BTreeSet<PathBuf>,
-    /// Directories in which the end creates and removes UNIX sockets.
-    sockets: BTreeSet<PathBuf>,
-    /// Directories in which the end creates and writes files.
-    written: BTreeSet<PathBuf>,
-}
-
-/// The parts of the confinement that are in force on this kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Confined {
-    files: bool,
-    calls: bool,
-}
-
-impl ConfinedPaths {
-    /// Adds the directory of a file that the end reads. If the file is a symbolic link, adds the
-    /// directory of the link's target too.
-    pub(crate) fn reads(&mut self, file: &Path) {
-        self.read.insert(directory_of(file));
-        self.read.extend(file.canonicalize().ok().as_deref().map(directory_of));
-    }
-
-    /// Adds the directory of a file that the end writes.
-    pub(crate) fn writes(&mut self, file: &Path) {
-        self.written.insert(directory_of(file));
-    }
-
-    /// Adds the directory of a UNIX socket that the end creates.
-    pub(crate) fn binds(&mut self, socket: &Path) {
-        self.sockets.insert(directory_of(socket));
-    }
-
-    /// Adds a directory in which the end may create any socket.
-    pub(crate) fn binds_in(&mut self, directory: &Path) {
-        self.sockets.insert(resolved(directory.to_owned()));
-    }
-
-    /// Returns the first directory of `self` that a process confined to `own` cannot use.
-    fn outside<'a>(&'a self, own: &Self) -> Option<&'a Path> {
-        fn first<'a>(
-            mut all: impl Iterator<Item = &'a PathBuf>,
-            own: &[&PathBuf],
-        ) -> Option<&'a Path> {
-            all.find(|path| !own.iter().any(|own| path.starts_with(own))).map(PathBuf::as_path)
+/// Confines this thread, and threads that it starts later, permanently. Returns the resolver that
+/// the confined end uses. Call this function before other threads start.
+pub(crate) fn confine(paths: &ConfinedPaths) -> io::Result<Arc<dyn Resolve>> {
+    if rustix::process::geteuid().is_root() {
+        for directory in paths.too_wide() {
+            tracing::warn!(
+                "files of this end lie in {}, so the end may read all of root's files there: move \
+                 them to a directory of their own",
+                directory.display()
+            );
         }
-        let sockets: Vec<_> = own.sockets.iter().collect();
-        let read: Vec<_> = own.read.iter().chain(&own.sockets).collect();
-        let written: Vec<_> = own.written.iter().collect();
-        first(self.sockets.iter(), &sockets)
-            .or_else(|| first(self.written.iter(), &written))
-            .or_else(|| first(self.read.iter(), &read))
     }
-
-    /// Returns the first directory of `self` that this process's confinement excludes.
-    pub(crate) fn given_up(&self) -> Option<&Path> {
-        self.outside(IN_FORCE.get()?)
+    let (resolver, [end, lookups]) = enforce(paths)?;
+    if end.has_files() {
+        paths.remember();
     }
+    for warning in end.warnings() {
+        tracing::warn!("{warning}");
+    }
+    // The filter of a systemd unit refuses to drop the unit's two capabilities.
+    for warning in lookups.warnings() {
+        tracing::debug!("look-ups: {warning}");
+    }
+    tracing::debug!("{end}");
+    Ok(Arc::new(resolver))
 }
 
-impl Confined {
-    /// Confines this thread, and threads that it starts later, permanently. Call this function
-    /// before any thread starts. If the kernel lacks Landlock or seccomp, the process runs without
-    /// it.
-    pub(crate) fn to(confined_paths: &ConfinedPaths) -> Self {
-        let files = confine_files(confined_paths).unwrap_or_else(|error| {
-            tracing::warn!(%error, "this process can still open files outside its directories");
-            false
-        });
-        if files {
-            let _ = IN_FORCE.set(confined_paths.clone());
+/// Confines this thread, and starts the confined threads that look names up.
+fn enforce(paths: &ConfinedPaths) -> io::Result<(ConfinedResolver, [Confinement; 2])> {
+    let (threads, lookups) = OtherThreads::start("lookup", || {
+        if let Err(error) = host::become_user(&User::nobody()) {
+            tracing::debug!("name look-ups keep the user of this process: {error}");
         }
-        let calls = confine_calls().map(|()| true).unwrap_or_else(|error| {
-            tracing::warn!(%error, "this process can still make every system call");
-            false
-        });
-        Self { files, calls }
+        host::confine(&LOOKUPS, &ConfinedPaths::default())
+    })?;
+    let mut policy = END;
+    if paths.has_foreign() {
+        policy.capabilities |= CapabilitySet::DAC_OVERRIDE;
     }
+    let end = host::confine(&policy, paths);
+    Ok((ConfinedResolver(threads), [end, lookups]))
 }
 
-impl Display for Confined {
-    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match (self.files, self.calls) {
-            (true, true) => "confined by Landlock and seccomp",
-            (true, false) => "confined by Landlock; the kernel took no seccomp filter",
-            (false, true) => "confined by seccomp; the kernel has no Landlock",
-            (false, false) => "not confined: the kernel has neither Landlock nor seccomp",
+/// Looks names up like [`crate::access::SystemResolver`], on threads with rights of their own.
+#[derive(Debug)]
+struct ConfinedResolver(OtherThreads);
+
+impl Resolve for ConfinedResolver {
+    fn resolve<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>> {
+        Box::pin(async move {
+            if let Ok(address) = name.parse::<IpAddr>() {
+                return Ok(vec![address.to_canonical()]);
+            }
+            let (answer, found) = tokio::sync::oneshot::channel();
+            let name = name.to_owned();
+            self.0.run(move || {
+                let _ = answer.send(look_up(&name));
+            });
+            found
+                .await
+                .unwrap_or_else(|_| Err(io::Error::other("there is no thread for the look-up")))
         })
     }
 }
 
-fn directory_of(file: &Path) -> PathBuf {
-    let whole = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    resolved(whole.parent().unwrap_or(Path::new("/")).to_owned())
-}
+/// The rights of an end.
+const END: Policy = Policy {
+    // CAP_NET_BIND_SERVICE: a reload opens listeners at ports below 1024. CAP_NET_ADMIN: the
+    // receive buffer of a connection's UDP socket may exceed net.core.rmem_max, and a client opens
+    // such a socket for each connection.
+    capabilities: CapabilitySet::NET_BIND_SERVICE.union(CapabilitySet::NET_ADMIN),
+    // Libraries that a backtrace opens; the number of CPUs; the server's local ports.
+    system: &[
+        "/lib",
+        "/lib64",
+        "/usr/lib",
+        "/usr/lib64",
+        "/usr/share/zoneinfo",
+        "/sys/fs/cgroup",
+        "/proc/self",
+        "/proc/sys/net/ipv4/ip_local_port_range",
+        "/dev/null",
+    ],
+    // A reload reaches the former processes of a hand-over. Routes tell which addresses are this
+    // machine's own, sockets which user sends the datagrams of a SOCKS association.
+    calls: &[Calls::HangUp, Calls::Routes, Calls::Sockets],
+};
 
-/// Resolves links, because the kernel compares directories and not paths.
-fn resolved(directory: PathBuf) -> PathBuf {
-    directory.canonicalize().unwrap_or(directory)
-}
-
-fn confine_files(confined_paths: &ConfinedPaths) -> Result<bool, RulesetError> {
-    let read = AccessFs::ReadFile | AccessFs::ReadDir;
-    let bind = AccessFs::MakeSock | AccessFs::RemoveFile;
-    let mut rules = Ruleset::default()
-        .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(AccessFs::from_all(ABI::V5))?
-        .create()?;
-    for system in SYSTEM.map(PathBuf::from).into_iter().chain(std::env::current_exe()) {
-        rules = allow(rules, &system, read)?;
-    }
-    for directory in &confined_paths.read {
-        rules = allow(rules, directory, read)?;
-    }
-    for directory in &confined_paths.written {
-        rules = allow(rules, directory, AccessFs::WriteFile | AccessFs::MakeReg)?;
-    }
-    for directory in &confined_paths.sockets {
-        // Another service may create its directory later, so allow the nearest existing ancestor.
-        let exists = directory.ancestors().find(|path| path.is_dir());
-        rules = allow(rules, exists.unwrap_or(directory), read | bind)?;
-    }
-    Ok(rules.restrict_self()?.ruleset != RulesetStatus::NotEnforced)
-}
-
-fn allow(
-    rules: RulesetCreated,
-    path: &Path,
-    access: BitFlags<AccessFs>,
-) -> Result<RulesetCreated, RulesetError> {
-    match PathFd::new(path) {
-        Ok(opened) => rules.add_rule(PathBeneath::new(opened, access)),
-        // A path that does not exist needs no permission.
-        Err(_) => Ok(rules),
-    }
-}
-
-fn confine_calls() -> Result<(), seccompiler::Error> {
-    let refused = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
-    let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    let here = std::env::consts::ARCH.try_into()?;
-    let filter = SeccompFilter::new(refused, SeccompAction::Allow, refuse, here)?;
-    let program: BpfProgram = filter.try_into()?;
-    seccompiler::apply_filter(&program)
-}
-
-/// The directories to which this process is confined.
-static IN_FORCE: OnceLock<ConfinedPaths> = OnceLock::new();
-
-/// Directories that every end may read. The C library needs them for name look-ups, a reload for
-/// the number of CPUs, a server for its local ports, and a panic for its backtrace.
-const SYSTEM: [&str; 15] = [
-    "/etc",
-    "/lib",
-    "/lib64",
-    "/usr/lib",
-    "/usr/lib64",
-    "/usr/share/zoneinfo",
-    "/run/systemd/resolve",
-    "/run/resolvconf",
-    "/run/NetworkManager",
-    "/run/nscd",
-    "/var/lib/sss",
-    "/sys/fs/cgroup",
-    "/proc/self",
-    "/proc/sys/net/ipv4/ip_local_port_range",
-    "/dev/null",
-];
-
-/// System calls that seccomp refuses. An end, which carries bytes between sockets, needs none of
-/// them.
-const REFUSED: [i64; 41] = [
-    libc::SYS_execve,
-    libc::SYS_execveat,
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_kcmp,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_bpf,
-    libc::SYS_perf_event_open,
-    libc::SYS_userfaultfd,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
-    libc::SYS_reboot,
-    libc::SYS_swapon,
-    libc::SYS_swapoff,
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_move_mount,
-    libc::SYS_open_tree,
-    libc::SYS_fsopen,
-    libc::SYS_fsmount,
-    libc::SYS_mount_setattr,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
-    libc::SYS_unshare,
-    libc::SYS_setns,
-    libc::SYS_acct,
-    libc::SYS_quotactl,
-    libc::SYS_settimeofday,
-    libc::SYS_clock_settime,
-    libc::SYS_adjtimex,
-    libc::SYS_sethostname,
-    libc::SYS_setdomainname,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
-    libc::SYS_keyctl,
-    libc::SYS_io_uring_setup,
-    libc::SYS_name_to_handle_at,
-];
+/// The rights of the threads that look names up. A name server's answers are parsed there.
+const LOOKUPS: Policy = Policy {
+    capabilities: CapabilitySet::empty(),
+    system: &[
+        // resolv.conf and hosts are replaced by renaming, so a rule for each file would not last.
+        "/etc",
+        "/lib",
+        "/lib64",
+        "/usr/lib",
+        "/usr/lib64",
+        "/run/systemd/resolve",
+        "/run/resolvconf",
+        "/run/NetworkManager",
+        "/run/nscd",
+        "/var/lib/sss",
+        "/proc/self",
+        "/dev/null",
+    ],
+    calls: &[Calls::Routes],
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{self, ErrorKind, Write};
+    use host::SocketFile;
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
+    use rustix::fs::Mode;
+    use std::fs::{self, Permissions};
+    use std::io::{ErrorKind, Write};
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixListener;
+    use std::path::Path;
+    use std::sync::mpsc;
+    use testing::Need;
 
-    #[test]
-    fn the_first_directory_outside_the_confinement_is_reported() {
-        let mut own = ConfinedPaths::default();
-        own.reads(Path::new("/etc/weir/tunnel.toml"));
-        own.binds(Path::new("/run/weir/a.sock"));
-        let mut other = own.clone();
-        other.reads(Path::new("/etc/weir/tunnel/server.crt"));
-        other.reads(Path::new("/run/weir/ca.pem"));
-        assert_eq!(other.outside(&own), None);
-        other.reads(Path::new("/root/key"));
-        assert_eq!(other.outside(&own), Some(Path::new("/root")));
-        other.writes(Path::new("/run/weir/access.log"));
-        assert_eq!(other.outside(&own), Some(Path::new("/run/weir")));
-        own.writes(Path::new("/run/weir/access.log"));
-        assert_eq!(other.outside(&own), Some(Path::new("/root")));
-        other.binds_in(Path::new("/etc/weir"));
-        assert_eq!(other.outside(&own), Some(Path::new("/etc/weir")));
+    /// Runs `work` on a thread under the confinement of an end with these paths.
+    fn under<T: Send>(
+        paths: &ConfinedPaths,
+        prepare: impl FnOnce() + Send,
+        work: impl FnOnce(&ConfinedResolver) -> T + Send,
+    ) -> Option<T> {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                prepare();
+                let (resolver, confinements) = enforce(paths).unwrap();
+                match confinements.iter().all(Confinement::is_whole) {
+                    true => Some(work(&resolver)),
+                    false => None,
+                }
+            });
+            thread.join().unwrap()
+        })
     }
 
     #[test]
@@ -262,45 +162,145 @@ mod tests {
         let folder = || tempfile::tempdir().unwrap();
         let (own, other, logs) = (folder(), folder(), folder());
         for folder in [&own, &other] {
-            std::fs::write(folder.path().join("file"), "text").unwrap();
+            fs::write(folder.path().join("file"), "text").unwrap();
         }
-        let mut confined_paths = ConfinedPaths::default();
-        confined_paths.reads(&own.path().join("file"));
-        confined_paths.binds(&own.path().join("socket"));
-        confined_paths.writes(&logs.path().join("access.log"));
-        // Confines only this thread, which ends with the test.
-        let confined = std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                let files = confine_files(&confined_paths).unwrap_or(false);
-                let calls = confine_calls().is_ok();
-                if files {
-                    assert_eq!(std::fs::read(own.path().join("file")).unwrap(), b"text");
-                    UnixListener::bind(own.path().join("socket")).unwrap();
-                    std::fs::remove_file(own.path().join("socket")).unwrap();
-                    std::fs::read("/etc/passwd").unwrap();
-                    denied(std::fs::read(other.path().join("file")));
-                    denied(std::fs::write(other.path().join("new"), "x"));
-                    denied(std::fs::write(own.path().join("new"), "x"));
-                    let mut log = std::fs::File::options();
-                    let log = log.append(true).create(true).open(logs.path().join("access.log"));
-                    log.unwrap().write_all(b"line").unwrap();
-                    denied(std::fs::read(logs.path().join("access.log")));
-                    denied(std::fs::read("/proc/1/environ"));
-                }
-                if calls {
-                    denied(std::process::Command::new("/bin/true").status());
-                    denied(
-                        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS)
-                            .map_err(io::Error::from),
-                    );
-                }
-                Confined { files, calls }
+        let mut paths = ConfinedPaths::default();
+        paths.reads(&own.path().join("file"));
+        paths.binds(&own.path().join("socket"));
+        paths.writes(&logs.path().join("access.log"));
+        let done = under(
+            &paths,
+            || {},
+            |_| {
+                assert_eq!(fs::read(own.path().join("file")).unwrap(), b"text");
+                UnixListener::bind(own.path().join("socket")).unwrap();
+                fs::remove_file(own.path().join("socket")).unwrap();
+                // After a hand-over an end opens another status socket.
+                let private = Mode::RUSR | Mode::WUSR;
+                let path = own.path().join("socket");
+                let status = SocketFile::at(&path).unwrap().listen(Some(private)).unwrap();
+                assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+                drop(status);
+                assert!(!path.exists());
+                denied(fs::read("/etc/passwd"));
+                denied(fs::read(other.path().join("file")));
+                denied(fs::write(other.path().join("new"), "x"));
+                denied(fs::write(own.path().join("new"), "x"));
+                let mut log = fs::File::options();
+                let log = log.append(true).create(true).open(logs.path().join("access.log"));
+                log.unwrap().write_all(b"line").unwrap();
+                denied(fs::read(logs.path().join("access.log")));
+                denied(std::process::Command::new("/bin/true").status());
+                std::thread::spawn(|| denied(fs::read("/etc/passwd"))).join().unwrap();
+            },
+        );
+        if done.is_none() {
+            testing::skip_part(Need::Confinement);
+        }
+    }
+
+    /// The two kinds of threads of an end have different rights; neither may make a forbidden call.
+    #[test]
+    fn an_end_of_root_is_refused_every_forbidden_call_and_still_listens_at_low_ports() {
+        if !rustix::process::geteuid().is_root() {
+            return testing::skip(Need::Root);
+        }
+        let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(own.path().join("file"), "text").unwrap();
+        fs::write(other.path().join("file"), "text").unwrap();
+        let mut paths = ConfinedPaths::default();
+        paths.reads(&own.path().join("file"));
+        assert!(!paths.has_foreign());
+        let other = other.path().to_owned();
+        let done = under(
+            &paths,
+            || {},
+            |resolver| {
+                assert_eq!(testing::permitted(&other), Vec::<String>::new());
+                let elsewhere = other.clone();
+                let of_lookups = on_thread_of(&resolver.0, move || testing::permitted(&elsewhere));
+                assert_eq!(of_lookups, Vec::<String>::new());
+                assert_eq!(fs::read(own.path().join("file")).unwrap(), b"text");
+                let low = (1..1024).rev().find_map(|port| {
+                    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+                    match listener {
+                        Err(error) if error.kind() == ErrorKind::AddrInUse => None,
+                        other => Some(other),
+                    }
+                });
+                low.unwrap().unwrap();
+            },
+        );
+        match done {
+            Some(()) => eprintln!(
+                "ATTACK confined-calls: {} calls refused to both kinds of threads",
+                testing::forbidden_names().count(),
+            ),
+            None => testing::skip_part(Need::Confinement),
+        }
+    }
+
+    /// DHCP clients and configuration tools replace the files by renaming.
+    #[test]
+    fn name_look_ups_read_hosts_and_resolv_conf_again_after_they_are_replaced() {
+        if !rustix::process::geteuid().is_root() {
+            return testing::skip(Need::Root);
+        }
+        let etc = tempfile::tempdir().unwrap();
+        let mode = |name: &str, mode| {
+            fs::set_permissions(etc.path().join(name), Permissions::from_mode(mode)).unwrap();
+        };
+        // The confined thread cannot write, and asks a thread that keeps its rights.
+        let (free, ()) = OtherThreads::start("free", || ()).unwrap();
+        let replace = |name: &'static str, text: &'static str| {
+            let etc = etc.path().to_owned();
+            on_thread_of(&free, move || {
+                fs::write(etc.join("new"), text).unwrap();
+                fs::rename(etc.join("new"), etc.join(name)).unwrap();
             });
-            thread.join().unwrap()
+        };
+        mode("", 0o755);
+        replace("nsswitch.conf", "hosts: files\n");
+        replace("hosts", "192.0.2.1 changing.test\n");
+        replace("resolv.conf", "# first\n");
+        replace("shadow", "root:secret\n");
+        mode("shadow", 0o640);
+        let hide = || {
+            let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+            unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
+            mount(Some(etc.path()), "/etc", None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+        };
+        let done = under(&ConfinedPaths::default(), hide, |resolver| {
+            let look_up =
+                |name: &'static str| on_thread_of(&resolver.0, move || look_up(name).unwrap());
+            let read =
+                |path: &'static str| on_thread_of(&resolver.0, move || fs::read_to_string(path));
+            assert_eq!(look_up("changing.test"), [IpAddr::from([192, 0, 2, 1])]);
+            replace("hosts", "192.0.2.2 changing.test\n");
+            replace("resolv.conf", "# second\n");
+            assert_eq!(look_up("changing.test"), [IpAddr::from([192, 0, 2, 2])]);
+            assert_eq!(read("/etc/resolv.conf").unwrap(), "# second\n");
+            denied(read("/etc/shadow"));
+            // The end's own threads are still root, and have no right to /etc.
+            for name in ["hosts", "shadow"] {
+                denied(fs::read(Path::new("/etc").join(name)));
+            }
         });
-        if confined != (Confined { files: true, calls: true }) {
-            testing::skip_part(testing::Need::Confinement);
+        if done.is_none() {
+            testing::skip_part(Need::Confinement);
         }
+    }
+
+    fn on_thread_of<T: Send + 'static>(
+        threads: &OtherThreads,
+        task: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        let (sender, result) = mpsc::channel();
+        threads.run(move || {
+            let _ = sender.send(task());
+        });
+        result.recv().unwrap()
     }
 
     fn denied<T: std::fmt::Debug>(result: io::Result<T>) {

@@ -8,13 +8,13 @@ mod manage;
 
 pub use manage::{drain, drained, fetch_key, kick};
 
-use crate::access::SystemResolver;
+use crate::access::{Resolve, SystemResolver};
 use crate::client::{Client, ClientError};
 use crate::config::{
     ClientConfig, ConfigError, ConfinedPaths, FarServer, Forward, MetricsAddress, ServerConfig,
     Settings, TokenForward,
 };
-use crate::confinement::Confined;
+use crate::confinement;
 use crate::hand_over::TakeOverError;
 use crate::health::{Health, Supervisor};
 use crate::identity::{Certificate, ClientCredentials, Identity, IdentityError, handed};
@@ -115,9 +115,9 @@ pub fn server(
         let mut former = Former::find("server", &config.settings, take_over, &say).await?;
         let endpoints = StatusEndpoints::open("server", &config.settings, former.sockets()).await?;
         let api = open_api(config.tunnels_at.as_ref()).await?;
-        confine(&config.confined_paths, &config.settings);
+        let resolver = confine(&config.confined_paths, &config.settings)?;
         let credentials = config.credentials();
-        let parts = config.parts(&credentials, Arc::new(SystemResolver))?;
+        let parts = config.parts(&credentials, resolver)?;
         let tunnels = parts.tunnels.clone();
         let server = Arc::new(Server::take_over(parts, former.sockets())?);
         let facts = Arc::new(Mutex::new(facts(&config.identity, &config.settings)));
@@ -232,9 +232,9 @@ pub fn client(
         let endpoints =
             StatusEndpoints::open("client", &config.settings, former.sockets()).await?;
         let api = open_api(config.tunnels_at.as_ref()).await?;
-        confine(&config.confined_paths, &config.settings);
+        let resolver = confine(&config.confined_paths, &config.settings)?;
         let credentials = config.credentials();
-        let parts = config.parts(&credentials, Arc::new(SystemResolver))?;
+        let parts = config.parts(&credentials, resolver)?;
         let tunnels = parts.tunnels.clone();
         let client = Arc::new(Client::take_over(parts, former.sockets()).await?);
         let facts = Arc::new(Mutex::new(facts(&config.identity, &config.settings)));
@@ -428,17 +428,20 @@ fn open_many_files() {
     }
 }
 
-/// Confines the process. Must be called while the process has a single thread.
-fn confine(confined_paths: &ConfinedPaths, settings: &Settings) {
+/// Confines the process, and returns its resolver. Must be called while the process has a single
+/// thread.
+fn confine(
+    confined_paths: &ConfinedPaths,
+    settings: &Settings,
+) -> Result<Arc<dyn Resolve>, RunError> {
     if settings.unconfined {
-        return;
+        return Ok(Arc::new(SystemResolver));
     }
     let mut confined_paths = confined_paths.clone();
     if settings.status_socket.is_none() {
         confined_paths.binds_in(Directory::of_user().path());
     }
-    let confined = Confined::to(&confined_paths);
-    tracing::debug!("{confined}");
+    confinement::confine(&confined_paths).map_err(RunError::Process)
 }
 
 /// Returns the status of this user's ends, or of the end behind `socket`. Removes sockets of dead

@@ -3,11 +3,13 @@
 use crate::exit::{Ending, Unusable};
 use crate::output;
 use anyhow::Context;
-use host::{Earlier, open_output_file};
+use host::{ConfinedPaths, Earlier, OtherThreads, Policy, open_output_file};
+use rustix::thread::CapabilitySet;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
 
 /// Redirects standard output to this file, and appends to it.
 pub(crate) fn log_to(path: &Path) -> anyhow::Result<()> {
@@ -60,7 +62,11 @@ pub(crate) fn serving(log: Option<&Path>) -> anyhow::Result<()> {
 
 /// A file with this process's number, removed when the value is dropped.
 #[derive(Debug)]
-pub(crate) struct PidFile(PathBuf);
+pub(crate) struct PidFile {
+    path: PathBuf,
+    /// The thread that may remove the file after the process has given up this right.
+    remover: Option<OtherThreads>,
+}
 
 impl PidFile {
     pub(crate) fn write(path: &Path) -> anyhow::Result<Self> {
@@ -68,15 +74,39 @@ impl PidFile {
         open_output_file(path, Earlier::Replaced, READABLE)
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .map_err(|cause| Unusable::path("write", path, &cause, "--pidfile"))?;
-        Ok(Self(path.to_owned()))
+        Ok(Self { path: std::path::absolute(path)?, remover: None })
+    }
+
+    /// Starts a thread that keeps this user's right to remove files of the file's directory, and
+    /// gives up all other rights. Call this method before the process gives up its rights.
+    pub(crate) fn remove_on_own_thread(&mut self) -> anyhow::Result<()> {
+        let mut paths = ConfinedPaths::default();
+        paths.removes(&self.path);
+        let (threads, _) = OtherThreads::start("pidfile", move || host::confine(&REMOVER, &paths))
+            .context("starting the thread that removes the file of --pidfile")?;
+        self.remover = Some(threads);
+        Ok(())
     }
 }
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        let Some(remover) = &self.remover else {
+            let _ = std::fs::remove_file(&self.path);
+            return;
+        };
+        let (path, (removed, done)) = (self.path.clone(), mpsc::channel());
+        remover.run(move || {
+            let _ = removed.send(std::fs::remove_file(path));
+        });
+        let _ = done.recv();
     }
 }
+
+/// The rights of the thread that removes a file of `--pidfile`. CAP_DAC_OVERRIDE: another user may
+/// own the directory.
+const REMOVER: Policy =
+    Policy { capabilities: CapabilitySet::DAC_OVERRIDE, system: &[], calls: &[] };
 
 fn opened(path: &Path) -> anyhow::Result<File> {
     open_output_file(path, Earlier::Kept, READABLE)

@@ -1,6 +1,6 @@
 use std::future::Future;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, ToSocketAddrs};
 use std::pin::Pin;
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -17,14 +17,22 @@ pub struct SystemResolver;
 impl Resolve for SystemResolver {
     fn resolve<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>> {
         Box::pin(async move {
-            let found = tokio::net::lookup_host((name, 0)).await?;
-            let mut addresses: Vec<IpAddr> = Vec::new();
-            for address in found.map(|found| found.ip().to_canonical()) {
-                if !addresses.contains(&address) {
-                    addresses.push(address);
-                }
+            if let Ok(address) = name.parse::<IpAddr>() {
+                return Ok(vec![address.to_canonical()]);
             }
-            Ok(addresses)
+            let name = name.to_owned();
+            tokio::task::spawn_blocking(move || look_up(&name)).await?
         })
     }
+}
+
+/// Asks the system for the addresses of a name. Blocks until a name server answers.
+pub(crate) fn look_up(name: &str) -> io::Result<Vec<IpAddr>> {
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for address in (name, 0).to_socket_addrs()?.map(|found| found.ip().to_canonical()) {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    Ok(addresses)
 }

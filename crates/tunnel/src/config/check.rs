@@ -44,6 +44,11 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
             Rule::Tcp(..) | Rule::Udp(..) | Rule::Service(_) | Rule::Services(_) => {}
         }
     }
+    for rule in table.peer.iter().flat_map(|peer| &peer.value.allow) {
+        if let Rule::Path(socket) | Rule::Directory(socket) = rule {
+            confined_paths.connects(socket);
+        }
+    }
     let access_log = table.access_log.as_ref().map(|value| match value.value.as_os_str() == "-" {
         true => AccessLogAt::StandardOutput,
         false => AccessLogAt::File(path(file, value)),
@@ -154,6 +159,11 @@ pub(super) fn client(file: &File, table: &ClientTable) -> Result<ClientConfig, C
             confined_paths.binds(socket);
         }
         forward.value.users_file.iter().for_each(|value| confined_paths.reads(&path(file, value)));
+    }
+    for reverse in &table.reverse {
+        if let Target::Unix(socket) = &reverse.value.target {
+            confined_paths.connects(socket);
+        }
     }
     usable(&confined_paths)?;
     let authorities = authorities(file, &common)?;

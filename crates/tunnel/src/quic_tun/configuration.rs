@@ -54,6 +54,14 @@ pub fn server_config(settings: &Settings) -> Result<ServerConfig, ConfigError> {
         )));
     }
     let everything = dial.is_empty();
+    for rule in &dial {
+        if let Rule::Path(socket) | Rule::Directory(socket) = rule {
+            confined_paths.connects(socket);
+        }
+    }
+    if everything {
+        confined_paths.connects_anywhere();
+    }
     if peers.iter().any(|peer| matches!(peer.proof, Proof::Anyone)) {
         tracing::warn!(%listen_on, "no verification: anyone who reaches this address may use the tunnel");
     }

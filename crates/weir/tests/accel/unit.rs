@@ -45,9 +45,9 @@ fn the_systemd_unit_confines_the_service() {
     };
     let level: f64 = exposure.split(' ').nth(1).unwrap().parse().unwrap();
     eprintln!("ATTACK accel-unit: {exposure}");
-    // The rest of the exposure is CAP_SYS_ADMIN and the user root, without which BPF refuses the
-    // programs.
-    assert!(level <= 3.0, "{text}");
+    // The rest of the exposure is the user root and CAP_SYS_ADMIN, without which BPF refuses the
+    // programs, the machine's network, and CAP_SYS_PTRACE for other network namespaces.
+    assert!(level <= 2.5, "{text}");
     assert!(!String::from_utf8_lossy(&judged.stderr).contains("ignoring"), "{judged:?}");
 }
 
@@ -110,7 +110,8 @@ fn the_command_works_under_the_confinement_of_its_unit() {
     let before = wmem();
     // Mounts the paths as systemd does: each writable path is a separate mount, and all other paths
     // are read-only.
-    let script = "for place in $WRITABLE; do mount --rbind $place $place; done\n\
+    let script = "mount -t proc -o hidepid=invisible proc /proc\n\
+         for place in $WRITABLE; do mount --rbind $place $place; done\n\
          mount --rbind /proc/sys /proc/sys && mount --rbind /proc/sys/net /proc/sys/net\n\
          for place in / /proc/sys /sys /sys/fs/cgroup; do mount -o remount,bind,ro $place; done\n\
          cd / && ! touch /etc/weir-test 2>/dev/null && \

@@ -60,6 +60,61 @@ fn a_server_serves_concurrent_and_successive_clients_until_a_signal() {
 }
 
 #[test]
+fn a_server_of_root_serves_all_kinds_of_tests_as_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        return testing::skip(testing::Need::Root);
+    }
+    let Some(sandbox) = Sandbox::new() else { return };
+    for (user, uid) in [(&[][..], "65534"), (&["--user", "daemon"], "1")] {
+        let words = ["--pidfile", "server.pid", "--port", "900"];
+        let server = serve(&sandbox, &[&words[..], user].concat());
+        // The server prints its address before it gives up its rights.
+        await_some("a confined server", || {
+            let threads = statuses(server.pid());
+            threads.iter().all(|thread| thread.contains("Seccomp:\t2")).then_some(())
+        });
+        for kind in [
+            &["client", "127.0.0.1", "-n", "1M"][..],
+            &["client", "127.0.0.1", "-n", "1M", "-R", "-Z", "--get-server-output"],
+            &["client", "127.0.0.1", "-n", "1M", "--bidir", "-A", "0,0"],
+            &["client", "127.0.0.1", "-u", "-k", "20", "-R"],
+            &["client", "127.0.0.1", "-n", "1M", "-R", "-C", "reno"],
+            &["rr", "127.0.0.1", "-t", "0.3"],
+            &["crr", "127.0.0.1", "-t", "0.3"],
+            &["udp-rr", "127.0.0.1", "-t", "0.3"],
+            &["stream", "127.0.0.1", "-t", "0.3"],
+        ] {
+            let output = sandbox.weir(&[&["perf"], kind, &["--port", "900"]].concat());
+            assert!(output.status.success(), "{kind:?}: {output:?}");
+        }
+        let threads = statuses(server.pid());
+        let (own, other): (Vec<_>, Vec<_>) =
+            threads.iter().partition(|thread| !thread.contains("Name:\tpidfile"));
+        assert_eq!((own.is_empty(), other.len()), (false, 1), "{threads:?}");
+        for thread in own {
+            assert!(thread.contains(&format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}")), "{thread}");
+            // CAP_NET_BIND_SERVICE, CAP_NET_ADMIN and CAP_IPC_LOCK.
+            assert!(thread.contains("CapEff:\t0000000000005400"), "{thread}");
+            assert!(thread.contains("CapBnd:\t0000000000005400"), "{thread}");
+        }
+        assert!(sandbox.path("server.pid").exists());
+        server.signal("TERM");
+        let output = server.end();
+        assert_eq!((output.status.code(), output.stderr.as_str()), (Some(0), ""));
+        assert!(!sandbox.path("server.pid").exists());
+    }
+    let output = sandbox.weir(&["perf", "server", "--user", "no-such-user"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(output.stderr.contains("no user no-such-user"), "{output:?}");
+}
+
+/// Returns the rights of each thread, as /proc shows them.
+fn statuses(pid: u32) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    threads.filter_map(|it| std::fs::read_to_string(it.path().join("status")).ok()).collect()
+}
+
+#[test]
 fn an_idle_server_ends_at_a_signal_without_output() {
     let Some(sandbox) = Sandbox::new() else { return };
     for signal in ["INT", "TERM", "HUP"] {

@@ -18,6 +18,17 @@ fn every_thread_of_both_ends_is_confined_and_names_are_still_looked_up() {
         for thread in threads {
             assert!(thread.contains("NoNewPrivs:\t1"), "{thread}");
             assert!(thread.contains("Seccomp:\t2"), "{thread}");
+            // CAP_NET_BIND_SERVICE and CAP_NET_ADMIN.
+            let is_lookup = thread.contains("Name:\tlookup");
+            let kept = if is_lookup { 0 } else { 1 << 10 | 1 << 12 };
+            for set in ["CapEff", "CapPrm", "CapInh", "CapAmb"] {
+                assert_eq!(capabilities(&thread, set) & !kept, 0, "{set}: {thread}");
+            }
+            if rustix::process::geteuid().is_root() {
+                assert_eq!(thread.contains("Uid:\t65534\t65534\t65534\t65534"), is_lookup);
+                assert_eq!(capabilities(&thread, "CapEff"), kept, "{thread}");
+                assert_eq!(capabilities(&thread, "CapBnd"), kept, "{thread}");
+            }
         }
     }
     for end in [server, client] {
@@ -68,6 +79,11 @@ fn a_reload_that_needs_a_directory_unknown_at_the_start_asks_for_a_restart() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     free.signal("TERM");
     free.end();
+}
+
+fn capabilities(thread: &str, set: &str) -> u64 {
+    let line = thread.lines().find_map(|line| line.strip_prefix(set)?.strip_prefix(":\t"));
+    u64::from_str_radix(line.unwrap(), 16).unwrap()
 }
 
 /// Returns the confinement of each thread, as /proc shows it.

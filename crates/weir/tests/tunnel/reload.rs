@@ -193,15 +193,16 @@ fn a_client_moves_its_listeners_and_keeps_open_tunnels() {
     let _client = ends.started(&words, "connected to");
     let (mut first, mut second) = (open(&sandbox, 6000), open(&sandbox, 6001));
 
-    // The reload changes the target of one listener, removes one, and adds one.
-    sandbox.write("client.toml", forwards(&[(6000, other), (6002, one)]));
+    // The reload changes the target of one listener, removes one, and adds one at a port
+    // that needs a capability.
+    sandbox.write("client.toml", forwards(&[(6000, other), (602, one)]));
     let reload = || sandbox.weir(&["tunnel", "reload", "--status-socket", "client.sock"]);
     let output = reload();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     exchange(&mut first);
     exchange(&mut second);
     assert_eq!(sandbox.inside(|| through(6000, b"x")).unwrap(), b"X");
-    assert_eq!(sandbox.inside(|| through(6002, b"x")).unwrap(), b"x");
+    assert_eq!(sandbox.inside(|| through(602, b"x")).unwrap(), b"x");
     await_some("the listener's end", || {
         sandbox.inside(|| TcpStream::connect("127.0.0.1:6001")).is_err().then_some(())
     });
@@ -212,7 +213,7 @@ fn a_client_moves_its_listeners_and_keeps_open_tunnels() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stdout.contains("9150"), "{output:?}");
     assert_eq!(sandbox.inside(|| through(6000, b"x")).unwrap(), b"X");
-    assert_eq!(sandbox.inside(|| through(6002, b"x")).unwrap(), b"x");
+    assert_eq!(sandbox.inside(|| through(602, b"x")).unwrap(), b"x");
 }
 
 #[test]

@@ -54,13 +54,15 @@ fn device(interface: &InterfaceName) -> Option<String> {
 }
 
 /// The kernel accepts these programs only from root, so the command stays root with only the
-/// capabilities that it needs. CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN load and attach the programs.
-/// CAP_SYS_ADMIN opens objects by their number and enters other network namespaces; CAP_SYS_PTRACE
-/// finds these namespaces. The command writes pins, its lock and journal in /run, and settings of
-/// the network. It sends nothing. ProtectKernelTunables= would make the pins' file system
-/// read-only, whatever ReadWritePaths= says, so the unit lists the protected paths itself.
+/// capabilities that it needs. CAP_SYS_ADMIN and CAP_NET_ADMIN load and attach the programs, open
+/// objects by their number and enter other network namespaces; CAP_SYS_ADMIN includes CAP_BPF and
+/// CAP_PERFMON. CAP_SYS_PTRACE finds these namespaces: ProtectProc=invisible hides no process from
+/// root's group. A socket of AF_INET makes the kernel load the module of a congestion control. The
+/// command writes pins, its lock and journal in /run, and settings of the network. It sends
+/// nothing. ProtectKernelTunables= would make the pins' file system read-only, whatever
+/// ReadWritePaths= says, so the unit lists the protected paths itself.
 const CONFINEMENT: &str = "\
-CapabilityBoundingSet=CAP_BPF CAP_PERFMON CAP_NET_ADMIN CAP_SYS_ADMIN CAP_SYS_PTRACE
+CapabilityBoundingSet=CAP_NET_ADMIN CAP_SYS_ADMIN CAP_SYS_PTRACE
 NoNewPrivileges=yes
 UMask=0077
 ProtectSystem=strict
@@ -71,14 +73,16 @@ ProtectControlGroups=yes
 ProtectHostname=yes
 ProtectKernelLogs=yes
 ProtectKernelModules=yes
+ProtectProc=invisible
 PrivateTmp=yes
 PrivateDevices=yes
+PrivateMounts=yes
 DevicePolicy=closed
 IPAddressDeny=any
 KeyringMode=private
 LockPersonality=yes
 MemoryDenyWriteExecute=yes
-RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+RestrictAddressFamilies=AF_INET AF_NETLINK
 RestrictNamespaces=net
 RestrictRealtime=yes
 RestrictSUIDSGID=yes

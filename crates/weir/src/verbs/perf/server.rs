@@ -11,7 +11,7 @@ use perf::PerfError;
 use perf::event::{Audience, Event, Stop};
 use perf::options::{Family, LONGEST_TEST, Limits, PORT, ServerOptions};
 use perf::output::{Json, JsonStream, RateUnit, Text, TextFormat};
-use perf::server::{Client, OutputForm};
+use perf::server::{Client, OutputForm, ServeAs};
 use std::io::{self, Write};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -51,6 +51,10 @@ pub(crate) struct Server {
     /// Write the process's number to this file, and remove it at the end
     #[arg(short = 'I', long, value_name = "FILE")]
     pidfile: Option<PathBuf>,
+    /// Serve as this user, once the ports are open: a name or a number. Only root can choose
+    /// another user [default: nobody for root, otherwise the user who starts the server]
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
     /// Collect only iperf3's data: no TCP_INFO between the intervals
     #[arg(long)]
     no_probes: bool,
@@ -130,6 +134,7 @@ struct ClientLimits {
 
 pub(crate) fn run(arguments: &Server) -> anyhow::Result<Ending> {
     let options = arguments.options()?;
+    let serve_as = arguments.user.as_deref().map(ServeAs::named).transpose()?.unwrap_or_default();
     if arguments.daemon
         && let Some(ending) = background::detach()?
     {
@@ -141,11 +146,13 @@ pub(crate) fn run(arguments: &Server) -> anyhow::Result<Ending> {
     let server = perf::server::Server::bind(&options)?.output_form(form);
     let stop = Stop::on(cancel_on_signals()?.flag());
     let outputs = ClientOutputs::new(&arguments.output, stop.clone());
-    let pidfile = arguments.pidfile.as_deref().map(background::PidFile::write).transpose()?;
+    let mut pidfile = arguments.pidfile.as_deref().map(background::PidFile::write).transpose()?;
+    pidfile.as_mut().map_or(Ok(()), background::PidFile::remove_on_own_thread)?;
     outputs.of_server().event(&Event::Listening(&server.listening()));
     if arguments.daemon {
         background::serving(log)?;
     }
+    server.confine(&serve_as)?;
     let summary = server.run(&stop, |client| outputs.of(client))?;
     drop(pidfile);
     tracing::info!("{summary:?}");

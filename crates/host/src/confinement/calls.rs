@@ -1,0 +1,340 @@
+//! The system calls of a confined program, as an allow-list.
+//!
+//! Any other call returns EPERM, and the kernel logs the call (a record of type 1326 with the call's
+//! number). The list holds for glibc and musl, on x86_64 and aarch64.
+
+#![allow(unsafe_code)]
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule,
+};
+use std::collections::BTreeMap;
+use std::io;
+
+/// A group of system calls that not every program makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Calls {
+    /// Signals SIGHUP to processes whose descriptors the program already has.
+    HangUp,
+    /// Pins the program's own threads to CPUs.
+    Pin,
+    /// Asks the kernel for routes and for addresses of interfaces (NETLINK_ROUTE).
+    Routes,
+    /// Asks the kernel for the users of sockets (NETLINK_SOCK_DIAG).
+    Sockets,
+}
+
+/// Refuses all system calls of this thread, and of threads that it starts later, except the allowed
+/// ones.
+pub(super) fn allow_only(more: &[Calls]) -> io::Result<()> {
+    // A filter on the arguments of clone3(2) is impossible, because they are in memory. With ENOSYS
+    // the C library uses clone(2). The kernel takes the stricter answer of the two filters.
+    let unknown = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+    let absent = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    install(absent, SeccompAction::Allow, unknown, 0)?;
+    let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    install(rules(more).map_err(io::Error::other)?, refuse, SeccompAction::Allow, LOGGED)
+}
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+fn rules(more: &[Calls]) -> Result<Rules, seccompiler::BackendError> {
+    let mut rules: Rules =
+        ALWAYS.iter().chain(OF_MACHINE).map(|call| (*call, Vec::new())).collect();
+    let own = u64::from(std::process::id());
+    let thread = libc::CLONE_THREAD as u64;
+    // No new process, and no new namespace.
+    rules.insert(libc::SYS_clone, vec![all([masked(0, thread | NEW_NAMESPACES, thread)?])?]);
+    // Signals to this process alone. musl's abort(3) uses tkill(2).
+    for call in [libc::SYS_kill, libc::SYS_tkill, libc::SYS_tgkill] {
+        rules.insert(call, vec![all([equal(0, own)?])?]);
+    }
+    rules.insert(libc::SYS_prlimit64, vec![all([equal(0, 0)?])?]);
+    rules.insert(libc::SYS_prctl, any_of(0, &PRCTLS)?);
+    // A descriptor's owner gets a signal of the program's choice when data arrives.
+    let mut safe = Vec::new();
+    for command in [libc::F_SETOWN, F_SETSIG, F_SETOWN_EX] {
+        safe.push(differs(1, command.unsigned_abs())?);
+    }
+    rules.insert(libc::SYS_fcntl, vec![SeccompRule::new(safe)?]);
+    let mut sockets = any_of(0, &FAMILIES)?;
+    let netlink =
+        |protocol: i32| all([equal(0, AF_NETLINK)?, equal(2, u64::from(protocol.unsigned_abs()))?]);
+    for group in more {
+        match group {
+            Calls::HangUp => {
+                let hang_up = equal(1, u64::from(libc::SIGHUP.unsigned_abs()))?;
+                rules.insert(libc::SYS_pidfd_send_signal, vec![all([hang_up])?]);
+            }
+            Calls::Pin => {
+                rules.insert(libc::SYS_sched_setaffinity, vec![all([equal(0, 0)?])?]);
+            }
+            Calls::Routes => sockets.push(netlink(libc::NETLINK_ROUTE)?),
+            Calls::Sockets => sockets.push(netlink(libc::NETLINK_SOCK_DIAG)?),
+        }
+    }
+    rules.insert(libc::SYS_socket, sockets);
+    rules.insert(libc::SYS_ioctl, any_of(1, &IOCTLS)?);
+    Ok(rules)
+}
+
+fn all<const N: usize>(
+    conditions: [SeccompCondition; N],
+) -> Result<SeccompRule, seccompiler::BackendError> {
+    SeccompRule::new(conditions.to_vec())
+}
+
+fn any_of(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    values.iter().map(|value| all([equal(argument, *value)?])).collect()
+}
+
+fn equal(argument: u8, value: u64) -> Result<SeccompCondition, seccompiler::BackendError> {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
+}
+
+fn differs(argument: u8, value: u32) -> Result<SeccompCondition, seccompiler::BackendError> {
+    let operator = SeccompCmpOp::Ne;
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, u64::from(value))
+}
+
+fn masked(
+    argument: u8,
+    mask: u64,
+    value: u64,
+) -> Result<SeccompCondition, seccompiler::BackendError> {
+    let operator = SeccompCmpOp::MaskedEq(mask);
+    SeccompCondition::new(argument, SeccompCmpArgLen::Qword, operator, value)
+}
+
+fn install(
+    rules: Rules,
+    otherwise: SeccompAction,
+    matched: SeccompAction,
+    flags: libc::c_ulong,
+) -> io::Result<()> {
+    let here = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
+    let filter = SeccompFilter::new(rules, otherwise, matched, here).map_err(io::Error::other)?;
+    let program: BpfProgram = filter.try_into().map_err(io::Error::other)?;
+    let code = libc::sock_fprog {
+        len: u16::try_from(program.len()).map_err(io::Error::other)?,
+        filter: program.as_ptr().cast_mut().cast(),
+    };
+    // SAFETY: the kernel copies `len` instructions from `filter`, which outlives the call, and does
+    // not write to them. seccompiler's instructions have the layout of the kernel's sock_filter.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::c_ulong::from(libc::SECCOMP_SET_MODE_FILTER),
+            flags,
+            &raw const code,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The kernel logs the refused calls.
+const LOGGED: libc::c_ulong = libc::SECCOMP_FILTER_FLAG_LOG;
+
+const NEW_NAMESPACES: u64 = 0x7e02_0080;
+
+/// Options of prctl(2): names of threads, names of memory (glibc's malloc), timer slack, and the
+/// kernel's facts for this program (rustix reads the length of a tick there).
+const PRCTLS: [u64; 6] = [
+    libc::PR_SET_NAME as u64,
+    libc::PR_GET_NAME as u64,
+    libc::PR_SET_TIMERSLACK as u64,
+    libc::PR_GET_TIMERSLACK as u64,
+    0x5356_4d41, // PR_SET_VMA
+    0x4155_5856, // PR_GET_AUXV
+];
+
+const FAMILIES: [u64; 3] = [libc::AF_UNIX as u64, libc::AF_INET as u64, libc::AF_INET6 as u64];
+const AF_NETLINK: u64 = libc::AF_NETLINK as u64;
+/// include/uapi/asm-generic/fcntl.h
+const F_SETSIG: i32 = 10;
+const F_SETOWN_EX: i32 = 15;
+
+/// Commands of ioctl(2): non-blocking and inherited descriptors, unread and unsent bytes, whether a
+/// descriptor is a terminal and its size, names of interfaces. TIOCSTI, which types into a
+/// terminal, is not among them.
+#[allow(clippy::unnecessary_cast, reason = "musl has another type")]
+const IOCTLS: [u64; 11] = [
+    libc::FIONBIO as u64,
+    libc::FIOCLEX as u64,
+    libc::FIONCLEX as u64,
+    libc::FIONREAD as u64,
+    libc::TIOCOUTQ as u64,
+    0x894b, // SIOCOUTQNSD
+    libc::TCGETS as u64,
+    libc::TIOCGWINSZ as u64,
+    0x8910, // SIOCGIFNAME
+    0x8933, // SIOCGIFINDEX
+    0x8921, // SIOCGIFMTU
+];
+
+/// System calls that any program which carries bytes between sockets and files may make. Those with
+/// a condition on their arguments are in [`rules`].
+const ALWAYS: &[i64] = &[
+    // Bytes.
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_preadv,
+    libc::SYS_pwritev,
+    libc::SYS_preadv2,
+    libc::SYS_pwritev2,
+    libc::SYS_sendfile,
+    libc::SYS_splice,
+    libc::SYS_tee,
+    libc::SYS_vmsplice,
+    // Descriptors.
+    libc::SYS_close,
+    libc::SYS_close_range,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_pipe2,
+    libc::SYS_eventfd2,
+    libc::SYS_lseek,
+    libc::SYS_flock,
+    // Files, within the directories that Landlock leaves.
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_statfs,
+    libc::SYS_fstatfs,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_readlinkat,
+    libc::SYS_getdents64,
+    libc::SYS_getcwd,
+    libc::SYS_unlinkat,
+    libc::SYS_renameat2,
+    libc::SYS_ftruncate,
+    libc::SYS_fallocate,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_fadvise64,
+    libc::SYS_umask,
+    // Memory.
+    libc::SYS_brk,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_mincore,
+    libc::SYS_mlock,
+    libc::SYS_munlock,
+    libc::SYS_memfd_create,
+    // Sockets.
+    libc::SYS_socketpair,
+    libc::SYS_bind,
+    libc::SYS_listen,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_connect,
+    libc::SYS_shutdown,
+    libc::SYS_getsockname,
+    libc::SYS_getpeername,
+    libc::SYS_setsockopt,
+    libc::SYS_getsockopt,
+    libc::SYS_sendto,
+    libc::SYS_recvfrom,
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_recvmmsg,
+    // Waiting.
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_settime,
+    libc::SYS_timerfd_gettime,
+    libc::SYS_restart_syscall,
+    // Clocks.
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_getres,
+    libc::SYS_gettimeofday,
+    // Threads.
+    libc::SYS_clone3, // The other filter answers ENOSYS.
+    libc::SYS_futex,
+    libc::SYS_futex_waitv,
+    libc::SYS_set_robust_list,
+    libc::SYS_get_robust_list,
+    libc::SYS_set_tid_address,
+    libc::SYS_rseq,
+    libc::SYS_membarrier,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_getparam,
+    libc::SYS_sched_getscheduler,
+    libc::SYS_sched_get_priority_max,
+    libc::SYS_sched_get_priority_min,
+    libc::SYS_getcpu,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    // Signals.
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigpending,
+    libc::SYS_rt_sigsuspend,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_sigaltstack,
+    // Facts about this process and the machine.
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_getppid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_getresuid,
+    libc::SYS_getresgid,
+    libc::SYS_getgroups,
+    libc::SYS_getpgid,
+    libc::SYS_getsid,
+    libc::SYS_capget,
+    libc::SYS_getrusage,
+    libc::SYS_times,
+    libc::SYS_sysinfo,
+    libc::SYS_uname,
+    libc::SYS_getrandom,
+];
+
+/// Older forms of calls in [`ALWAYS`], which only this machine has.
+#[cfg(target_arch = "x86_64")]
+const OF_MACHINE: &[i64] = &[
+    libc::SYS_open,
+    libc::SYS_stat,
+    libc::SYS_lstat,
+    libc::SYS_access,
+    libc::SYS_readlink,
+    libc::SYS_unlink,
+    libc::SYS_rename,
+    libc::SYS_renameat,
+    libc::SYS_dup2,
+    libc::SYS_pipe,
+    libc::SYS_poll,
+    libc::SYS_select,
+    libc::SYS_epoll_create,
+    libc::SYS_epoll_wait,
+    libc::SYS_eventfd,
+    libc::SYS_time,
+    libc::SYS_getrlimit,
+    libc::SYS_arch_prctl,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OF_MACHINE: &[i64] = &[];
