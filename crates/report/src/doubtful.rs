@@ -106,7 +106,7 @@ pub(crate) fn place(cell: &Cell) -> String {
 }
 
 const MOST_USERS: usize = 4;
-/// A program that uses less of a CPU, in percent, disturbs a cell little.
+/// Minimum CPU use, in percent of one CPU, of a program that a report names as a disturbance.
 const MUCH_PERCENT: f64 = 20.0;
 
 #[cfg(test)]

@@ -371,8 +371,6 @@ const MOST_PEERS: usize = 8;
 /// Maximum size of a chart, in bytes.
 const LARGEST_CHART: usize = 200_000;
 
-/// Minimum CPU use of the busiest other program that the record names, in percent of one CPU.
-
 #[cfg(test)]
 mod tests {
     use super::*;
