@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use units::Time;
-use wire::caqm::{Info, Meaning};
+use wire::caqm::{Info, Meaning, offer};
 use wire::headers::{MAC_HEADER, TAG, word};
 use wire::pcap::{PcapError, Records};
 use wire::{Layout, Network, Transport};
@@ -70,9 +70,7 @@ pub fn line(when: Time, frame: &[u8], tpid: u16, units: (u64, u64)) -> Option<St
     let at = place(frame, tpid)?;
     let mut plain = frame.to_vec();
     plain.drain(at..at + TAG);
-    let mut text = String::new();
-    let nanos = when.nanos();
-    let _ = write!(text, "{}.{:06} ", nanos / 1_000_000_000, nanos % 1_000_000_000 / 1000);
+    let mut text = format!("{} ", seconds(when));
     text.push_str(&packet(&plain).unwrap_or_else(|| format!("{} bytes", plain.len())));
     let mut vlans = (MAC_HEADER - 2..at).step_by(TAG);
     while let Some((ether_type, tci)) =
@@ -82,6 +80,97 @@ pub fn line(when: Time, frame: &[u8], tpid: u16, units: (u64, u64)) -> Option<St
     }
     let _ = write!(text, ", tag {tpid:#06x} {}", describe(info, units));
     Some(text)
+}
+
+/// A SYN or SYN-ACK, with its reserved bits and its offer of CAQM.
+#[derive(Debug)]
+struct Handshake {
+    from: SocketAddr,
+    to: SocketAddr,
+    is_answer: bool,
+    /// The four reserved bits of the TCP header. Bit 0 is also a bit of accurate ECN.
+    reserved: u8,
+    has_ecn: bool,
+    option: Option<Info>,
+}
+
+impl Handshake {
+    /// Parses a frame; `None` if the frame is neither SYN nor SYN-ACK.
+    fn of(frame: &[u8], tpid: u16) -> Option<Self> {
+        let layout = Layout::parse(frame)?;
+        let Transport::Tcp { .. } = layout.transport else { return None };
+        let tcp = layout.transport_offset;
+        let (length, flags) = (*frame.get(tcp + 12)?, *frame.get(tcp + 13)?);
+        let (from, to) = ends(frame, &layout)?;
+        let of_syn = Self {
+            from,
+            to,
+            is_answer: flags & ACK != 0,
+            reserved: length & 0x0f,
+            has_ecn: flags & ECN != 0,
+            option: offer::read(frame, tpid),
+        };
+        (flags & (SYN | RST) == SYN).then_some(of_syn)
+    }
+
+    fn kind(&self) -> &'static str {
+        if self.is_answer { "SYN-ACK" } else { "SYN" }
+    }
+
+    fn meaning(&self) -> &'static str {
+        let bits = match self.is_answer {
+            true => self.reserved == SERVER_AGREES,
+            false => self.reserved == CLIENT_OFFERS && !self.has_ecn,
+        };
+        match (self.is_answer, self.option.is_some(), bits) {
+            (_, false, false) => "no CAQM",
+            (false, true, true) => "offers CAQM by option and bits",
+            (false, true, false) => "offers CAQM by option",
+            (false, false, true) => "offers CAQM by bits",
+            // An end that received both agrees by the option.
+            (true, true, _) => "agrees to CAQM by option",
+            (true, false, true) => "agrees to CAQM by bits",
+        }
+    }
+}
+
+/// Formats the line of a SYN or SYN-ACK; `None` for other frames.
+///
+/// ```text
+/// 0.000000 10.0.0.1:33740 > 10.0.0.2:5803 SYN, reserved bits 0001, no option: offers CAQM by bits
+/// ```
+pub fn handshake(when: Time, frame: &[u8], tpid: u16) -> Option<String> {
+    let shake = Handshake::of(frame, tpid)?;
+    let option = match shake.option {
+        Some(info) => format!("option {:#06x}", info.bits()),
+        None => "no option".to_owned(),
+    };
+    Some(format!(
+        "{} {} > {} {}, reserved bits {:04b}, {option}: {}",
+        seconds(when),
+        shake.from,
+        shake.to,
+        shake.kind(),
+        shake.reserved,
+        shake.meaning()
+    ))
+}
+
+/// Returns a SYN or SYN-ACK as JSON; `None` for other frames.
+pub fn handshake_document(when: Time, frame: &[u8], tpid: u16) -> Option<Value> {
+    let shake = Handshake::of(frame, tpid)?;
+    Some(json!({
+        "time_s": when.nanos() as f64 / 1e9,
+        "packet": format!("{} > {} {}", shake.from, shake.to, shake.kind()),
+        "reserved_bits": shake.reserved,
+        "option": shake.option.map(Info::bits),
+        "meaning": shake.meaning(),
+    }))
+}
+
+fn seconds(when: Time) -> String {
+    let nanos = when.nanos();
+    format!("{}.{:06}", nanos / 1_000_000_000, nanos % 1_000_000_000 / 1000)
 }
 
 /// Formats the bytes up to the end of the transport header as a hex dump.
@@ -161,25 +250,16 @@ fn place(frame: &[u8], tpid: u16) -> Option<usize> {
 
 fn packet(frame: &[u8]) -> Option<String> {
     let layout = Layout::parse(frame)?;
-    let ip = layout.network_offset;
-    let (from, to): (IpAddr, IpAddr) = match layout.network {
-        Network::Ipv4 => {
-            let of = |at: usize| Some(Ipv4Addr::from(*frame.get(at..)?.first_chunk::<4>()?));
-            (of(ip + 12)?.into(), of(ip + 16)?.into())
-        }
-        Network::Ipv6 => {
-            let of = |at: usize| Some(Ipv6Addr::from(*frame.get(at..)?.first_chunk::<16>()?));
-            (of(ip + 8)?.into(), of(ip + 24)?.into())
-        }
-        Network::Other(kind) => return Some(format!("EtherType {kind:#06x}")),
-    };
+    if let Network::Other(kind) = layout.network {
+        return Some(format!("EtherType {kind:#06x}"));
+    }
     let Transport::Tcp { header_len } = layout.transport else {
+        let (from, to) = hosts(frame, &layout)?;
         return Some(format!("{from} > {to} {:?}", layout.transport));
     };
     let tcp = layout.transport_offset;
     let long = |at: usize| Some(u32::from_be_bytes(*frame.get(at..)?.first_chunk()?));
-    let (from, to) =
-        (SocketAddr::new(from, word(frame, tcp)?), SocketAddr::new(to, word(frame, tcp + 2)?));
+    let (from, to) = ends(frame, &layout)?;
     let payload = layout.end.saturating_sub(tcp + header_len);
     let (seq, ack) = (long(tcp + 4)?, long(tcp + 8)?);
     Some(match payload {
@@ -188,7 +268,35 @@ fn packet(frame: &[u8]) -> Option<String> {
     })
 }
 
+/// Returns the IP addresses of source and destination.
+fn hosts(frame: &[u8], layout: &Layout) -> Option<(IpAddr, IpAddr)> {
+    let ip = layout.network_offset;
+    let four = |at: usize| Some(Ipv4Addr::from(*frame.get(at..)?.first_chunk::<4>()?).into());
+    let six = |at: usize| Some(Ipv6Addr::from(*frame.get(at..)?.first_chunk::<16>()?).into());
+    match layout.network {
+        Network::Ipv4 => Some((four(ip + 12)?, four(ip + 16)?)),
+        Network::Ipv6 => Some((six(ip + 8)?, six(ip + 24)?)),
+        Network::Other(_) => None,
+    }
+}
+
+/// Returns the addresses and TCP ports of source and destination.
+fn ends(frame: &[u8], layout: &Layout) -> Option<(SocketAddr, SocketAddr)> {
+    let ((from, to), tcp) = (hosts(frame, layout)?, layout.transport_offset);
+    let port = |at: usize| word(frame, tcp + at);
+    Some((SocketAddr::new(from, port(0)?), SocketAddr::new(to, port(2)?)))
+}
+
 const MOST_AT_ONCE: usize = 256;
+/// The reserved bits with which the client's SYN offers CAQM, and those with which the server's
+/// SYN-ACK agrees.
+const CLIENT_OFFERS: u8 = 1;
+const SERVER_AGREES: u8 = 2;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const ACK: u8 = 0x10;
+/// ECE and CWR: with them, reserved bit 0 belongs to accurate ECN (RFC 9768).
+const ECN: u8 = 0xc0;
 /// Maximum number of bytes shown: MAC, a tag, IPv6 and TCP with its options.
 const SHOWN: usize = 80;
 
@@ -238,6 +346,56 @@ mod tests {
         assert_eq!(document["packet"], "10.0.0.1:5801 > 10.0.0.2:80 data 1448 seq 1:1449");
         assert_eq!((&document["hint"], &document["i"]), (&json!(128), &json!(1)));
         assert_eq!(document["meaning"], "asks for 1024 bytes");
+    }
+
+    /// Changes a frame of [`frame`] without tags to a segment with these flags and reserved bits,
+    /// and appends these options.
+    fn syn(flags: u8, reserved: u8, options: &[u8]) -> Vec<u8> {
+        let mut frame = frame(&[], 0);
+        frame[17] += options.len() as u8;
+        frame[14 + 20 + 12] = (5 + options.len() as u8 / 4) << 4 | reserved;
+        frame[14 + 20 + 13] = flags;
+        frame.extend(options);
+        frame
+    }
+
+    #[test]
+    fn handshakes_show_their_reserved_bits_and_options() {
+        let option = [254, 10, b'C', b'A', b'Q', b'M', 0x88, 0xa8, 0x04, 0, 1, 1];
+        let told = |frame: &[u8]| handshake(Time::from_nanos(1_500_000), frame, 0x88a8);
+        assert_eq!(
+            told(&syn(SYN, 1, &[])).unwrap(),
+            "0.001500 10.0.0.1:5801 > 10.0.0.2:80 SYN, reserved bits 0001, no option: offers CAQM by bits"
+        );
+        for (frame, expected) in [
+            (syn(SYN, 0, &[]), "SYN, reserved bits 0000, no option: no CAQM"),
+            (syn(SYN | ECN, 1, &[]), "SYN, reserved bits 0001, no option: no CAQM"),
+            (syn(SYN, 0, &option), "SYN, reserved bits 0000, option 0x0400: offers CAQM by option"),
+            (syn(SYN, 1, &option), "option 0x0400: offers CAQM by option and bits"),
+            (
+                syn(SYN | ACK, 2, &[]),
+                "SYN-ACK, reserved bits 0010, no option: agrees to CAQM by bits",
+            ),
+            (syn(SYN | ACK, 1, &[]), "SYN-ACK, reserved bits 0001, no option: no CAQM"),
+            (syn(SYN | ACK, 0, &option), "agrees to CAQM by option"),
+        ] {
+            let told = told(&frame).unwrap();
+            assert!(told.ends_with(expected), "{told}");
+            for length in 0..frame.len() {
+                let _ = told_of_cut(&frame[..length]);
+            }
+        }
+        for flags in [ACK, RST, SYN | RST] {
+            assert_eq!(told(&syn(flags, 1, &[])), None);
+        }
+        let document = handshake_document(Time::from_nanos(0), &syn(SYN | ACK, 2, &[]), 0x88a8);
+        let document = document.unwrap();
+        assert_eq!((&document["reserved_bits"], &document["option"]), (&json!(2), &Value::Null));
+        assert_eq!(document["packet"], "10.0.0.1:5801 > 10.0.0.2:80 SYN-ACK");
+    }
+
+    fn told_of_cut(frame: &[u8]) -> Option<String> {
+        handshake(Time::from_nanos(0), frame, 0x88a8)
     }
 
     #[test]

@@ -67,11 +67,16 @@ pub(crate) fn key(axes: &Axes) -> String {
     parts.join("\u{1e}")
 }
 
-/// Formats axis values as `loss 1% · rtt 20ms`.
+/// Formats axis values as `loss 1% · rtt 20ms`. Leaves out axes that do not apply at the point.
 pub(crate) fn describe(axes: &Axes) -> String {
-    let parts: Vec<String> = axes.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    let applies = axes.iter().filter(|(_, value)| *value != DOES_NOT_APPLY);
+    let parts: Vec<String> = applies.map(|(name, value)| format!("{name} {value}")).collect();
     parts.join(" · ")
 }
+
+/// The value of an axis at a point where the axis means nothing: a size of messages where the test
+/// has no messages.
+const DOES_NOT_APPLY: &str = "-";
 
 #[cfg(test)]
 mod tests {
@@ -85,6 +90,13 @@ mod tests {
             results.cells.push(Cell::new("s", axes));
         }
         values(&results, "a")
+    }
+
+    #[test]
+    fn a_point_is_described_without_the_axes_that_do_not_apply() {
+        let axes = [("test", "TCP_RR"), ("size", "-"), ("pinned", "no")];
+        let axes = axes.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(describe(&Axes::from(axes)), "test TCP_RR · pinned no");
     }
 
     #[test]

@@ -74,6 +74,29 @@ fn sentence(limit: &CpuLimit, cells: &[&Cell]) -> String {
     )
 }
 
+/// Returns the program that used much CPU beside the cell.
+pub(crate) fn disturber(cell: &Cell) -> Option<&CpuLimit> {
+    let limit = cell.cpu_limit.iter().filter(|limit| cell.cpu_limited && limit.is_of_others());
+    let users = cell.beside.iter().chain(limit);
+    let user = users.max_by(|a, b| a.percent.total_cmp(&b.percent))?;
+    (user.percent >= MUCH_PERCENT).then_some(user)
+}
+
+/// Warns of the programs that used much CPU beside the cells.
+pub(crate) fn disturbed(results: &Results) -> Option<String> {
+    let measured = results.cells.iter().filter(|cell| cell.is_measured()).count();
+    let users: Vec<&CpuLimit> = results.cells.iter().filter_map(disturber).collect();
+    let most = users.iter().max_by(|a, b| a.percent.total_cmp(&b.percent))?;
+    Some(format!(
+        "other programs used much CPU in {} of {} (at most {}, {:.0} % of {}): end them, and run the lab again",
+        users.len(),
+        counted(measured, "cell"),
+        most.by,
+        most.percent,
+        most.place()
+    ))
+}
+
 /// Formats a cell as `tcp-cubic at loss 1%`.
 pub(crate) fn place(cell: &Cell) -> String {
     match axis::describe(&cell.axes) {
@@ -83,6 +106,8 @@ pub(crate) fn place(cell: &Cell) -> String {
 }
 
 const MOST_USERS: usize = 4;
+/// Minimum CPU use, in percent of one CPU, of a program that a report names as a disturbance.
+const MUCH_PERCENT: f64 = 20.0;
 
 #[cfg(test)]
 mod tests {
@@ -118,6 +143,27 @@ mod tests {
             ]
         );
         assert_eq!(mends(&results), ["If it was late: end other programs."]);
+    }
+
+    #[test]
+    fn the_largest_program_beside_a_run_is_named_with_the_number_of_disturbed_cells() {
+        let mut results = Results::new("x", Form::Quick);
+        for (loss, percent) in [("0%", 19.0), ("1%", 38.0), ("2%", 134.0)] {
+            let mut one = cell("bbr", loss);
+            let metric = results::Metric::single(1.0, "");
+            one.metrics.insert("goodput_mbit_s".to_owned(), metric);
+            one.beside = Some(CpuLimit { by: "rustc".to_owned(), cpus: vec![0, 1], percent });
+            results.cells.push(one);
+        }
+        assert_eq!(
+            crate::method::warnings_by_cause(&results),
+            [
+                "other programs used much CPU in 2 of 3 cells (at most rustc, 134 % of CPUs 0 and 1): end \
+              them, and run the lab again"
+            ]
+        );
+        results.cells.truncate(1);
+        assert_eq!(disturbed(&results), None);
     }
 
     #[test]

@@ -146,7 +146,11 @@ pub(crate) fn warnings_by_cause(results: &Results) -> Vec<String> {
         [(place, warning), ..] => format!("{} cells, for example {place}: {warning}", cells.len()),
         [] => String::new(),
     });
-    results.warnings.iter().cloned().chain(grouped).collect()
+    doubtful::disturbed(results)
+        .into_iter()
+        .chain(results.warnings.iter().cloned())
+        .chain(grouped)
+        .collect()
 }
 
 /// Returns the environment as pairs of name and text. Nested names are joined by dots. Leaves out

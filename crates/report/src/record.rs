@@ -244,11 +244,8 @@ fn check(results: &Results, is_disturbed: &dyn Fn(&Cell) -> bool) -> Result<(), 
 /// Names a program that used much CPU beside the cell: `rustfmt used 72 % of CPU 0 in tcpa at rate
 /// 500mbit`.
 fn others(cell: &Cell) -> Option<String> {
-    let limit = cell.cpu_limit.iter().filter(|limit| cell.cpu_limited && limit.is_of_others());
-    let users = cell.beside.iter().chain(limit);
-    let user = users.max_by(|a, b| a.percent.total_cmp(&b.percent))?;
-    let place = crate::doubtful::place(cell);
-    (user.percent >= MUCH_PERCENT).then(|| format!("{user} in {place}"))
+    let user = crate::doubtful::disturber(cell)?;
+    Some(format!("{user} in {}", crate::doubtful::place(cell)))
 }
 
 fn conditions(results: &Results, disturbed: usize) -> [(&'static str, String); 5] {
@@ -373,9 +370,6 @@ const MOST_ROWS: usize = 40;
 const MOST_PEERS: usize = 8;
 /// Maximum size of a chart, in bytes.
 const LARGEST_CHART: usize = 200_000;
-
-/// Minimum CPU use of the busiest other program that the record names, in percent of one CPU.
-const MUCH_PERCENT: f64 = 20.0;
 
 #[cfg(test)]
 mod tests {

@@ -1,11 +1,14 @@
 //! The table of a lab with two states. Each end that had the change has three columns, as in the
-//! report that the lab repeats: the values after and before, and the difference.
+//! report that the lab repeats: the values after and before, and the difference. On a terminal too
+//! narrow for all ends in one row, each end has a table.
 
 use crate::{missing, number, pivot};
 use results::{Axes, Cell, Comparison, Metric, Results, States, metrics};
 use stats::{Direction, Verdict};
 
 pub(crate) const TITLE: &str = "Before and after";
+/// A row with all ends has at least the columns up to this number of [`Head::drop`].
+pub(crate) const NEEDED: u8 = 3;
 
 /// A table: the heads, the number of leading columns with text, and the rows.
 #[derive(Debug)]
@@ -18,7 +21,7 @@ pub(crate) struct StatesTable {
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) text: String,
-    /// A narrow terminal leaves out columns with a larger number first.
+    /// A narrow terminal leaves out columns with a larger number first, and never those with 0.
     pub(crate) drop: u8,
 }
 
@@ -34,34 +37,55 @@ impl Entry {
     }
 }
 
-/// Builds the table; `None` if the lab has no states.
+/// Builds the table with all ends in one row; `None` if the lab has no states.
 pub(crate) fn table(results: &Results) -> Option<StatesTable> {
     let states = results.states.as_ref()?;
+    let ends = ends(results, states);
+    Some(table_of(results, states.end.as_deref(), &ends, true))
+}
+
+/// Builds a table for each end that had the change, with its title.
+pub(crate) fn tables_by_end(results: &Results) -> Vec<(String, StatesTable)> {
+    let Some(states) = &results.states else { return Vec::new() };
     let end = states.end.as_deref();
-    let axes: Vec<String> =
-        crate::axis::names(results).into_iter().filter(|name| Some(name.as_str()) != end).collect();
-    let ends = match end {
+    let of_end = |value: String| {
+        let title = end.map_or_else(|| TITLE.to_owned(), |end| format!("{TITLE}, {end} {value}"));
+        (title, table_of(results, end, &[value], false))
+    };
+    ends(results, states).into_iter().map(of_end).collect()
+}
+
+fn ends(results: &Results, states: &States) -> Vec<String> {
+    match &states.end {
         Some(end) => crate::axis::values(results, end),
         None => vec![String::new()],
-    };
-    let mut heads: Vec<Head> = axes
-        .iter()
-        .chain([&"unit".to_owned()])
-        .map(|text| Head { text: text.clone(), drop: 0 })
-        .collect();
+    }
+}
+
+/// Builds the table of these ends. `named`: the heads name the end.
+fn table_of(results: &Results, end: Option<&str>, ends: &[String], named: bool) -> StatesTable {
+    let axes: Vec<String> =
+        crate::axis::names(results).into_iter().filter(|name| Some(name.as_str()) != end).collect();
+    let mut heads: Vec<Head> =
+        axes.iter().map(|text| Head { text: text.clone(), drop: 0 }).collect();
+    heads.push(Head { text: "unit".to_owned(), drop: 3 });
     let names = heads.len();
     let has_reference = !results.reference.is_empty();
-    for value in &ends {
+    for value in ends {
+        let value = if named { value } else { "" };
         let of =
             |text: &str, drop| Head { text: format!("{text} {value}").trim_end().to_owned(), drop };
         heads.extend([of("after", 1), of("before", 1), of("diff. %", 0)]);
-        heads.extend([of("interval", 3), of("verdict", 5)]);
+        heads.extend([of("interval", 2), of("verdict", 5)]);
         if has_reference {
-            heads.extend([of("ref. after", 4), of("ref. before", 4), of("ref. %", 2)]);
+            heads.extend([of("ref. after", 6), of("ref. before", 6), of("ref. %", 4)]);
         }
     }
+    let is_of_end = |cell: &&Cell| {
+        end.and_then(|end| cell.axes.get(end)).is_none_or(|value| ends.contains(value))
+    };
     let mut places: Vec<Axes> = Vec::new();
-    for cell in &results.cells {
+    for cell in results.cells.iter().filter(is_of_end) {
         let place = without(&cell.axes, end);
         if !places.contains(&place) {
             places.push(place);
@@ -71,8 +95,11 @@ pub(crate) fn table(results: &Results) -> Option<StatesTable> {
         let values = axes.iter().map(|axis| place.get(axis).cloned().unwrap_or_default());
         let mut row: Vec<Entry> = values.map(Entry::new).collect();
         let metric = metric_of(results, place, end);
-        row.push(Entry::new(metric.map(|name| metrics::meaning(name).unit).unwrap_or_default()));
-        for value in &ends {
+        let unit = metric.map(|name| metrics::meaning(name).unit).unwrap_or_default();
+        // The table of one end is for narrow terminals.
+        let unit = if !named && unit == "requests/s" { "req/s" } else { unit };
+        row.push(Entry::new(unit));
+        for value in ends {
             let mut axes = place.clone();
             if let Some(end) = end {
                 axes.insert(end.to_owned(), value.clone());
@@ -81,7 +108,7 @@ pub(crate) fn table(results: &Results) -> Option<StatesTable> {
         }
         row
     });
-    Some(StatesTable { names, rows: rows.collect(), heads })
+    StatesTable { names, rows: rows.collect(), heads }
 }
 
 pub(crate) fn note(results: &Results) -> String {
@@ -154,7 +181,7 @@ fn difference(compared: Option<&Comparison>) -> [Entry; 3] {
     let of = |ratio: f64| turned(ratio, Some(&one.metric));
     let interval = one.ratio.ci95.map(|[low, high]| {
         let (low, high) = (of(low), of(high));
-        format!("[{}, {}]", signed(low.min(high)), signed(low.max(high)))
+        format!("[{}, {}]", roughly(low.min(high)), roughly(low.max(high)))
     });
     let words = match one.verdict {
         Verdict::Same => "the same".to_owned(),
@@ -178,6 +205,11 @@ fn turned(ratio: f64, metric: Option<&str>) -> f64 {
 /// Formats a share in percent, with its sign: `+1.25`.
 fn signed(share: f64) -> String {
     format!("{:+.2}", share * 100.0)
+}
+
+/// Formats the end of an interval: `+1.3`.
+fn roughly(share: f64) -> String {
+    format!("{:+.1}", share * 100.0)
 }
 
 fn metric_of<'a>(results: &'a Results, place: &Axes, end: Option<&str>) -> Option<&'a str> {
@@ -254,7 +286,7 @@ mod tests {
                 "90.0",
                 "100",
                 "▼ -10.00",
-                "[-20.00, +10.00]",
+                "[-20.0, +10.0]",
                 "worse",
                 "180",
                 "200",
@@ -262,7 +294,7 @@ mod tests {
                 "101",
                 "100",
                 "= +1.00",
-                "[-20.00, +10.00]",
+                "[-20.0, +10.0]",
                 "the same",
                 "202",
                 "200",
@@ -272,8 +304,48 @@ mod tests {
         let latency = texts(&table.rows[1]);
         assert_eq!(
             &latency[..7],
-            ["lat", "µs", "9.00", "10.0", "▲ +10.00", "[-10.00, +20.00]", "better"]
+            ["lat", "µs", "9.00", "10.0", "▲ +10.00", "[-10.0, +20.0]", "better"]
         );
         assert!(latency[10..].iter().all(String::is_empty), "{latency:?}");
+    }
+
+    #[test]
+    fn a_narrow_terminal_has_a_table_for_each_end_with_values_and_intervals() {
+        let results = results();
+        let wide = crate::terminal::render(&results, 200, false);
+        assert!(wide.contains("after client"), "{wide}");
+        let narrow = crate::terminal::render(&results, 80, false);
+        assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+        let (client, server) = narrow.split_once("Before and after, role server\n").unwrap();
+        assert!(client.contains("Before and after, role client\n"), "{narrow}");
+        let client: Vec<Vec<&str>> =
+            client.lines().map(|line| line.split_whitespace().collect()).collect();
+        let row = ["rr", "req/s", "90.0", "100", "▼", "-10.00", "[-20.0,", "+10.0]", "worse"];
+        assert!(client.iter().any(|line| line.starts_with(&row)), "{narrow}");
+        let latency = ["lat", "µs", "9.00", "10.0", "▲", "+10.00", "[-10.0,", "+20.0]", "better"];
+        assert!(client.iter().any(|line| line.starts_with(&latency)), "{narrow}");
+        // Latency has no figures of a changed server.
+        assert!(!server.contains("\nlat "), "{narrow}");
+    }
+
+    #[test]
+    fn a_terminal_of_80_columns_has_the_columns_of_a_real_lab() {
+        let mut results = results();
+        let texts = [("size", "65536"), ("pinned", "yes")];
+        let texts = texts.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let longer = |axes: &mut Axes| {
+            axes.insert("test".to_owned(), "https_short".to_owned());
+            axes.extend(texts.clone());
+        };
+        results.cells.truncate(2);
+        results.comparisons.truncate(1);
+        results.cells.iter_mut().for_each(|cell| {
+            cell.metrics.insert("requests_s".to_owned(), Metric::single(106_872.0, ""));
+            longer(&mut cell.axes);
+        });
+        results.comparisons.iter_mut().for_each(|one| longer(&mut one.axes));
+        let shown = crate::terminal::render(&results, 80, false);
+        let row = "https_short  65536  yes     req/s  106,872  106,872  ▼ -10.00  [-20.0, +10.0]\n";
+        assert!(shown.contains(row), "{shown}");
     }
 }

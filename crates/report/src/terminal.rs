@@ -69,13 +69,34 @@ fn verdicts(results: &Results, width: usize, colour: bool) -> String {
 }
 
 fn before_and_after(results: &Results, width: usize, colour: bool) -> String {
-    let Some(states) = states::table(results) else { return String::new() };
+    let Some(joined) = states::table(results) else { return String::new() };
+    let needed = states_table(&joined, states::NEEDED).width();
+    let tables = match needed <= width {
+        true => vec![(states::TITLE.to_owned(), states_table(&joined, states::NEEDED))],
+        false => {
+            let of_end = |(title, one): (String, _)| (title, states_table(&one, 0));
+            states::tables_by_end(results).into_iter().map(of_end).collect()
+        }
+    };
+    let mut text = String::new();
+    for (title, table) in &tables {
+        text += &paint(&plain(title), Style::Bold, colour);
+        text.push('\n');
+        text += &table.render(width, colour);
+        text.push('\n');
+    }
+    text + &wrapped(&states::note(results), width) + "\n"
+}
+
+/// `kept`: columns up to this number are never left out.
+fn states_table(states: &states::StatesTable, kept: u8) -> Table {
     let mut table = Table::default();
     for (place, head) in states.heads.iter().enumerate() {
+        let drop = head.drop.saturating_sub(kept);
         if place < states.names {
-            table.left(&head.text, head.drop)
+            table.left(&head.text, drop)
         } else {
-            table.right(&head.text, head.drop)
+            table.right(&head.text, drop)
         }
     }
     for row in &states.rows {
@@ -86,8 +107,7 @@ fn before_and_after(results: &Results, width: usize, colour: bool) -> String {
         };
         table.row(row.iter().map(|entry| Text::new(&entry.text, style(entry))).collect());
     }
-    let title = paint(states::TITLE, Style::Bold, colour);
-    format!("{title}\n{}{}\n", table.render(width, colour), wrapped(&states::note(results), width))
+    table
 }
 
 /// Renders the table that compares ratios with the reference and the ideals.
@@ -386,6 +406,10 @@ fn invalid_cells(results: &Results, width: usize) -> String {
 }
 
 fn legend(results: &Results) -> Vec<String> {
+    // The note of a table with two states explains its marks and its reference.
+    if results.states.is_some() {
+        return method::marks(results);
+    }
     let mut legend = Vec::new();
     if results.comparisons.iter().any(|one| Some(one.metric.as_str()) == pivot::headline(results)) {
         legend.push(summary::VERDICTS.to_owned());

@@ -34,7 +34,7 @@ impl Bar {
             let _ = out.write_str(&remaining.words(Instant::now()));
         };
         if let Ok(style) =
-            ProgressStyle::with_template("{bar:24} {pos}/{len} cells, {left}  {wide_msg}")
+            ProgressStyle::with_template("{bar:16} {pos}/{len} turns, {left}  {wide_msg}")
         {
             bar.set_style(style.with_key("left", left));
         }

@@ -106,8 +106,14 @@ fn each_direction_negotiates_separately() {
 
 /// Returns the lines that `weir link show-tags` prints at the far end during `work`.
 fn tags_during(machine: &TestMachine, work: impl FnOnce()) -> Vec<String> {
+    shown_during(machine, &[], work)
+}
+
+/// Returns the lines that `weir link show-tags` prints with these flags at the far end during
+/// `work`.
+fn shown_during(machine: &TestMachine, flags: &[&str], work: impl FnOnce()) -> Vec<String> {
     let weir = env!("CARGO_BIN_EXE_weir");
-    let mut look = machine.start(weir, &["link", "show-tags", "far:eth0"]);
+    let mut look = machine.start(weir, &[&["link", "show-tags", "far:eth0"][..], flags].concat());
     // A full pipe would stop `show-tags`.
     let mut printed = look.stdout.take().unwrap();
     let reader = std::thread::spawn(move || {
@@ -135,6 +141,32 @@ fn far_end_is_captured(machine: &TestMachine) -> bool {
         let words: Vec<_> = line.split_whitespace().collect();
         words.get(3) == Some(&"0003") && words.get(5) == Some(&"1")
     })
+}
+
+#[test]
+fn a_capture_shows_the_reserved_bits_of_both_ends_that_negotiate_by_bits() {
+    let Some(machine) = TestMachine::new() else { return };
+    let pair = Pair::lay(&machine);
+    accel(&machine, &[&ENABLE[..], &["--negotiation", "bits"]].concat());
+    let mut used = String::new();
+    let lines = shown_during(&machine, &["--handshakes"], || used = pair.transfer(5891, &[]));
+    assert_eq!(used, "caqm");
+    let of = |kind: &str| -> Vec<&str> {
+        let lines = lines.iter().filter(|line| line.contains(&format!(" {kind}, ")));
+        lines.filter_map(|line| line.split_once(&format!(" {kind}, "))).map(|two| two.1).collect()
+    };
+    for (kind, expected) in [
+        ("SYN", "reserved bits 0001, no option: offers CAQM by bits"),
+        ("SYN-ACK", "reserved bits 0010, no option: agrees to CAQM by bits"),
+    ] {
+        // The control connection and the transfer. A late end repeats a segment.
+        let told = of(kind);
+        assert!(told.len() >= 2 && told.iter().all(|told| *told == expected), "{told:?}");
+    }
+    assert!(lines.iter().any(|line| line.contains("asks for")), "no data with a tag");
+    accel(&machine, &["disable"]);
+    let plain = shown_during(&machine, &["--handshakes"], || used = pair.transfer(5892, &[]));
+    assert!(plain.len() >= 4 && plain.iter().all(|line| line.ends_with(": no CAQM")), "{plain:?}");
 }
 
 #[test]

@@ -94,7 +94,7 @@ pub(super) fn answer(results: &Results) -> Option<String> {
         found => found,
     };
     Some(format!(
-        "{found}: of {} comparisons {} are the same{}, {} better, {} worse and {} undecided{}.",
+        "{found}: of {} comparisons {} are the same{}, {} better, {} worse and {} undecided{}.{}",
         results.comparisons.len(),
         of(Verdict::Same),
         within.unwrap_or_default(),
@@ -102,8 +102,33 @@ pub(super) fn answer(results: &Results) -> Option<String> {
         of(Verdict::Worse),
         of(Verdict::Undecided),
         mean.unwrap_or_default(),
+        worst(&results.comparisons).unwrap_or_default(),
     ))
 }
+
+/// Names the worse rows, those with the largest differences first: ` Worse: TCP_RR, pinned no, role
+/// client (-4.1 %).`
+fn worst(comparisons: &[Comparison]) -> Option<String> {
+    let loss = |one: &Comparison| match metrics::direction(&one.metric) {
+        Some(Direction::LowerIsBetter) => one.ratio.median - 1.0,
+        _ => 1.0 - one.ratio.median,
+    };
+    let mut worse: Vec<&Comparison> =
+        comparisons.iter().filter(|one| one.verdict == Verdict::Worse).collect();
+    worse.sort_by(|a, b| loss(b).total_cmp(&loss(a)));
+    let more = worse.len().saturating_sub(MOST_NAMED);
+    let name = |one: &&Comparison| {
+        // A lab writes `-` where an axis does not apply.
+        let axes = one.axes.iter().filter(|(_, value)| *value != "-");
+        let axes: Vec<String> = axes.map(|(name, value)| format!("{name} {value}")).collect();
+        format!("{} ({:+.1} %)", axes.join(", "), -100.0 * loss(one))
+    };
+    let mut named: Vec<String> = worse.iter().take(MOST_NAMED).map(name).collect();
+    named.extend((more > 0).then(|| format!("{more} more")));
+    (!named.is_empty()).then(|| format!(" Worse: {}.", named.join("; ")))
+}
+
+const MOST_NAMED: usize = 3;
 
 #[cfg(test)]
 mod tests {
@@ -174,6 +199,12 @@ mod tests {
         let told = "The change costs something: of 2 comparisons 1 are the same within 3 %, 0 \
                     better, 1 worse and 0 undecided; geometric mean -29.29 %";
         assert!(answer(&worse).starts_with(told), "{}", answer(&worse));
+        let named = "]. Worse: test TCP_STREAM, size 64, pinned no, role client (-50.0 %).";
+        assert!(answer(&worse).ends_with(named), "{}", answer(&worse));
+        let both = run([0.5, 2.0], unchanged);
+        let named =
+            " Worse: test lat_unix, pinned no, role client (-100.0 %); test TCP_STREAM, size 64,";
+        assert!(answer(&both).contains(named), "{}", answer(&both));
     }
 
     #[test]

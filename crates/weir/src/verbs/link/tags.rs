@@ -23,6 +23,9 @@ pub(crate) struct ShowTags {
     /// End after this time, for example 5s
     #[arg(long, value_name = "TIME")]
     duration: Option<String>,
+    /// Also print each SYN and SYN-ACK with the reserved bits and the option that negotiate CAQM
+    #[arg(long)]
+    handshakes: bool,
     /// Also print the packets' first bytes
     #[arg(long)]
     hex: bool,
@@ -120,7 +123,16 @@ impl Seen {
             tags::line(since, frame, tpid, units)
         };
         match line {
-            None => self.plain += 1,
+            None => {
+                self.plain += 1;
+                let line = match (arguments.handshakes, arguments.json) {
+                    (false, _) => None,
+                    (true, false) => tags::handshake(since, frame, tpid),
+                    (true, true) => tags::handshake_document(since, frame, tpid)
+                        .map(|document| document.to_string()),
+                };
+                line.iter().for_each(|line| print(&format!("{line}\n")));
+            }
             Some(line) => {
                 self.tagged += 1;
                 print(&format!("{line}\n"));
@@ -139,5 +151,6 @@ impl Seen {
 pub(super) const EXAMPLES: &str = "\
 Examples:
   weir link show-tags eth0 --count 20
+  weir link show-tags eth0 --handshakes
   weir link show-tags left:eth0 --duration 5s --hex
   weir link show-tags capture.pcap";
