@@ -107,58 +107,35 @@ impl Symbols {
     }
 }
 
-/// Returns the path in a mangled name of C++ or of Rust's legacy scheme (`_ZN3cpu4read17h…E`),
-/// without the hash. Other names stay unchanged.
+/// Returns the path in a mangled name of Rust (`_ZN3cpu4read17h…E`, `_RNvNtCs…_3cpu4read`), without
+/// the hash, or the path in a simple mangled name of C++. Other names stay unchanged.
 fn readable(mangled: &str) -> String {
-    path_of(mangled).unwrap_or_else(|| mangled.to_owned())
+    match rustc_demangle::try_demangle(mangled) {
+        Ok(path) => cut(&format!("{path:#}")),
+        Err(_) => path_of_cpp(mangled).unwrap_or_else(|| mangled.to_owned()),
+    }
 }
 
-fn path_of(mangled: &str) -> Option<String> {
+/// Cuts a name that its mangled form abbreviates, because the full name may be very long.
+fn cut(name: &str) -> String {
+    match name.char_indices().nth(LONGEST_NAME) {
+        Some((end, _)) => name[..end].to_owned(),
+        None => name.to_owned(),
+    }
+}
+
+fn path_of_cpp(mangled: &str) -> Option<String> {
     let mut rest = mangled.strip_prefix("_ZN")?;
-    let mut parts: Vec<String> = Vec::new();
+    let mut parts: Vec<&str> = Vec::new();
     // Qualifiers of C++: const, volatile.
     rest = rest.trim_start_matches(['K', 'V', 'r']);
     while !rest.starts_with('E') {
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
         let length: usize = rest.get(..digits)?.parse().ok()?;
-        let part = rest.get(digits..digits.checked_add(length)?)?;
+        parts.push(rest.get(digits..digits.checked_add(length)?)?);
         rest = rest.get(digits + length..)?;
-        parts.push(without_escapes(part));
-    }
-    let is_hash = |part: &String| {
-        let hash = part.strip_prefix('h');
-        hash.is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()))
-    };
-    if parts.len() > 1 && parts.last().is_some_and(is_hash) {
-        parts.pop();
     }
     (!parts.is_empty()).then(|| parts.join("::"))
-}
-
-/// Decodes Rust's escapes of characters that a symbol cannot have: `$LT$`, `$u20$`, `..`.
-fn without_escapes(part: &str) -> String {
-    let part = match part.strip_prefix("_$") {
-        Some(rest) => format!("${rest}"),
-        None => part.to_owned(),
-    };
-    let mut text = String::new();
-    let mut words = part.split('$');
-    text.extend(words.next());
-    while let Some(word) = words.next() {
-        let known = ESCAPES.iter().find(|(escape, _)| *escape == word).map(|(_, sign)| *sign);
-        let code = || word.strip_prefix('u').and_then(|hex| u32::from_str_radix(hex, 16).ok());
-        match known.or_else(|| code().and_then(char::from_u32)) {
-            Some(sign) => text.push(sign),
-            // A dollar sign that begins no escape.
-            None => {
-                text.push('$');
-                text.push_str(word);
-                continue;
-            }
-        }
-        text.extend(words.next());
-    }
-    text.replace("..", "::")
 }
 
 fn half(bytes: &[u8], at: usize) -> Option<u16> {
@@ -173,16 +150,6 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-const ESCAPES: [(&str, char); 8] = [
-    ("SP", '@'),
-    ("BP", '*'),
-    ("RF", '&'),
-    ("LT", '<'),
-    ("GT", '>'),
-    ("LP", '('),
-    ("RP", ')'),
-    ("C", ','),
-];
 /// The magic number, 64 bits, little-endian.
 const ELF64_LITTLE: [u8; 6] = [0x7f, b'E', b'L', b'F', 2, 1];
 const HEADER: u64 = 64;
@@ -217,7 +184,11 @@ mod tests {
                 "_ZN47_$LT$perf..web..Tally$u20$as$u20$fmt..Debug$GT$3fmt17h0123456789abcdefE",
                 "<perf::web::Tally as fmt::Debug>::fmt",
             ),
+            ("_RNvMNtNtCs1234_4perf3web6engineNtB2_6Engine4turn", "<perf::web::engine::Engine>::turn"),
+            ("_RNvNtCs1234_7mycrate3foo3bar.llvm.123", "mycrate::foo::bar"),
+            ("_RNvNtCs1234_7mycrate3foo", "_RNvNtCs1234_7mycrate3foo"),
             ("_ZNK3foo3barEv", "foo::bar"),
+            ("_ZN3foo3barEPKcj", "foo::bar"),
             ("_ZN3cutE", "cut"),
             ("_ZN9cut", "_ZN9cut"),
             ("_ZN", "_ZN"),
