@@ -351,7 +351,7 @@ CC_INLINE void tcpa_on_ack(struct tcpa *t, const struct cc_ack *ack)
 		tcpa_begin_round(t, ack);
 	else if (t->resuming)
 		tcpa_watch_resumed(t, ack);
-	tcpa_schedule(t, ack);
+	tcpa_schedule(t, ack, round);
 	tcpa_set_pace(t);
 	tcpa_set_window(t, ack);
 	if (ack->acked)

@@ -122,7 +122,7 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 
 /* Begin and end pauses. All flows pause at the same instants, so that each measures the path
  * without these flows. Flows with longer round trips pause at a subset of these instants. */
-CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
+CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack, u8 round)
 {
 	u32 shift = TCPA_PAUSE_SHIFT;
 	u64 before = t->acked_us;
@@ -164,7 +164,11 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 	t->past_instant = 1;
 	t->pause_until = ack->now_us + tcpa_round_trip(t) / 4 * 5;
 	t->mode = TCPA_PAUSE;
-	tcpa_begin_round(t, ack);
+	/* A round that this ACK has begun is the pause's. */
+	if (round)
+		t->round_mode = TCPA_PAUSE;
+	else
+		tcpa_begin_round(t, ack);
 }
 
 #endif

@@ -1,0 +1,84 @@
+//! A tcpa flow beside another flow whose queue is many times as long as the path.
+
+use cc::{Ack, CongestionControl, Path, Tcpa};
+use units::{Bytes, Span, Time};
+
+const MSS: u64 = 1448;
+const PATH: Span = Span::from_millis(20);
+const QUEUE: Span = Span::from_millis(280);
+
+/// The flow reduces its window at this size, as if the queue overflowed.
+const MOST: u64 = 700 * MSS;
+
+/// A path on which one ACK acknowledges a whole window. Each ACK ends a round, so each pause begins
+/// with an ACK that ends a round. The other flow comes after two seconds.
+struct Shared {
+    tcpa: Tcpa,
+    now: Time,
+    delivered: u64,
+}
+
+impl Shared {
+    const BEGINS: Time = Time::from_nanos(1_000_000_000);
+
+    fn new() -> Self {
+        let tcpa = Tcpa::new(&Path {
+            mss: Bytes::new(MSS),
+            initial_window: Bytes::new(10 * MSS),
+            handshake_rtt: Some(PATH),
+            now: Self::BEGINS,
+            seed: 1,
+            memory: None,
+            caqm: None,
+        });
+        Self { tcpa, now: Self::BEGINS, delivered: 0 }
+    }
+
+    /// Sends a window, and returns the windows before and after its ACK.
+    fn send_window(&mut self) -> (u64, u64) {
+        let (before, window) = (self.delivered, self.tcpa.cwnd());
+        let is_shared = self.now.since(Self::BEGINS) > Span::from_secs(2);
+        // 100 Mbit/s
+        let own = Span::from_nanos(window.count() * 80);
+        let rtt = own.max(if is_shared { PATH + QUEUE } else { PATH });
+        let lost = if is_shared && window.count() > MOST { window.count() / 16 } else { 0 };
+        self.now += rtt;
+        self.delivered += window.count();
+        self.tcpa.on_ack(&Ack {
+            now: self.now,
+            rtt: Some(rtt),
+            min_rtt: Some(PATH),
+            acked: window,
+            lost: Bytes::new(lost),
+            marked: Bytes::new(0),
+            inflight: Bytes::new(0),
+            delivered: Bytes::new(self.delivered),
+            prior_delivered: Bytes::new(before),
+            sent_inflight: window,
+            lost_since: Bytes::new(lost),
+            interval: rtt,
+            app_limited: false,
+            window_limited: true,
+            in_recovery: false,
+        });
+        (window.count(), self.tcpa.cwnd().count())
+    }
+}
+
+/// In a pause the flow keeps half of its window, because the other flow takes the rest of the
+/// queue.
+#[test]
+fn a_pause_in_a_deep_queue_keeps_half_of_the_window() {
+    let mut path = Shared::new();
+    let mut pauses = 0;
+    while path.now.since(Shared::BEGINS) < Span::from_secs(60) {
+        let (before, after) = path.send_window();
+        // By then the flow knows of the other flow.
+        let is_known = path.now.since(Shared::BEGINS) > Span::from_secs(6);
+        if is_known && after < before * 6 / 10 {
+            pauses += 1;
+            assert!(after > before * 4 / 10, "{before} to {after} bytes at {:?}", path.now);
+        }
+    }
+    assert!(pauses >= 3, "{pauses} pauses");
+}
