@@ -133,6 +133,11 @@ pub struct Connection {
     /// Whether data has arrived since this end last sent a packet, so that an acknowledgement is
     /// due.
     owes: bool,
+    /// Whether the application, or a probe, has given the engine something to send since the engine
+    /// last had nothing to send.
+    is_eager: bool,
+    /// The time at which waiting acknowledgements are due.
+    acknowledge_at: Option<Instant>,
     /// The time at which the pacer releases the next packets.
     paced_until: Option<Instant>,
     tail: TailProbe,
@@ -184,6 +189,8 @@ impl Connection {
             one_by_one: 0,
             rtt_is_of_handshake: true,
             owes: false,
+            is_eager: true,
+            acknowledge_at: None,
             paced_until: None,
             tail: TailProbe::default(),
             readable: Vec::new(),
@@ -247,6 +254,7 @@ impl Connection {
     pub fn close(&mut self, now: Instant, why: &str) {
         let reason = Bytes::copy_from_slice(why.as_bytes());
         self.inner.close(now, CLOSED, reason);
+        self.is_eager = true;
         self.lose(Lost::Here);
     }
 
@@ -293,6 +301,7 @@ impl Connection {
             match self.inner.send_stream(id).write_chunks(&mut [part]) {
                 Ok(written) => {
                     let written = written.bytes;
+                    self.is_eager = true;
                     bytes::Buf::advance(bytes, written);
                     self.took(id, written as u64);
                 }
@@ -309,6 +318,7 @@ impl Connection {
 
     /// Ends the stream's sending half after the bytes written so far.
     pub fn finish(&mut self, id: StreamId) {
+        self.is_eager = true;
         match self.inner.send_stream(id).finish() {
             Ok(()) => self.end_sending(id),
             Err(FinishError::Stopped(code)) => self.reset(id, short(code)),
@@ -319,6 +329,7 @@ impl Connection {
 
     /// Resets the sending half and discards undelivered data.
     pub fn reset(&mut self, id: StreamId, code: u32) {
+        self.is_eager = true;
         if self.inner.send_stream(id).reset(code.into()).is_ok() {
             self.end_sending(id);
         }
@@ -370,6 +381,7 @@ impl Connection {
 
     /// Records that the application discards the rest of a stream, or has read all of it.
     pub fn stop(&mut self, id: StreamId, code: u32) {
+        self.is_eager = true;
         // A stream that has ended needs no frame.
         let _ = self.inner.recv_stream(id).stop(code.into());
         if let Some(stream) = self.streams.get_mut(&id) {
@@ -437,6 +449,7 @@ impl Connection {
     /// Queues a datagram, which the path may lose. A full queue drops its oldest datagram.
     pub fn send_datagram(&mut self, datagram: Bytes) -> Result<(), DatagramRefused> {
         self.alive().map_err(|_| DatagramRefused::Lost)?;
+        self.is_eager = true;
         self.inner.datagrams().send(datagram, true).map_err(|error| match error {
             SendDatagramError::TooLarge => DatagramRefused::TooLarge,
             _ => DatagramRefused::Unsupported,

@@ -18,6 +18,7 @@ use crate::pacer::Pacer;
 use crate::ranges::Ranges;
 use crate::reading::{Reading, Readings};
 use crate::reordering::Reordering;
+use crate::thinning::Thinning;
 use cc::{CongestionControl, Path, Reduction};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -48,6 +49,7 @@ pub(crate) struct Control {
     /// Whether the peer has sent a Handshake packet, which validates its address.
     peer_has_handshake_keys: bool,
     gate: Gate,
+    thinning: Thinning,
     readings: Readings,
 }
 
@@ -158,6 +160,7 @@ impl Shared {
             newest_number: None,
             peer_has_handshake_keys: false,
             gate: Gate { open: true, ..Gate::default() },
+            thinning: Thinning::default(),
             readings,
         };
         Self(Arc::new(Mutex::new(control)))
@@ -191,6 +194,7 @@ impl Control {
     ) {
         let now = self.now;
         self.newest_number = Some(number);
+        self.thinning.on_sent(now);
         // The engine sends size probes outside the window, and does not report their loss.
         if !is_ack_eliciting || bytes > self.path.mtu.into() && is_size_probe {
             return;
@@ -212,6 +216,18 @@ impl Control {
         path.newest_sent = path.newest_sent.max(number);
         path.lossy_until.get_or_insert(number + LOSSY_FOR);
         path.flight.on_sent(now, bytes, number);
+    }
+
+    /// Records a packet that has arrived.
+    pub(crate) fn on_arrival(&mut self, number: u64) {
+        self.thinning.on_arrival(self.now, number);
+    }
+
+    /// Returns until when acknowledgements may wait, if the engine had nothing else to send when it
+    /// was last asked.
+    pub(crate) fn may_wait(&self, now: Instant) -> Option<Instant> {
+        let rtt = self.path.min_rtt.filter(|_| self.path.app_limited)?;
+        self.thinning.until(now, rtt)
     }
 
     pub(crate) fn on_handshake_packet(&mut self) {

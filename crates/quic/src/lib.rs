@@ -8,6 +8,7 @@
 //! | `control` | congestion control, pacing, loss detection |
 //! | `session`, `ack` | information from packet keys and ACK frames |
 //! | `flight`, `reordering`, `pacer` | packets in flight, late packets, departures |
+//! | `thinning` | when a receiver acknowledges |
 //! | `window` | the receive and send windows that a path needs |
 //! | `reassembly` | chunks that arrived in any order |
 //! | `plain` | endpoints without encryption, for simulations |
@@ -38,6 +39,7 @@ mod reassembly;
 mod reordering;
 mod session;
 mod stream;
+mod thinning;
 mod window;
 
 pub use choice::{Congestion, CongestionError};

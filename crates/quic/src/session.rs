@@ -170,8 +170,10 @@ impl PacketKey for ObservedKey {
         payload: &mut BytesMut,
     ) -> Result<(), CryptoError> {
         self.inner.decrypt(packet, header, payload)?;
+        let mut control = self.control.lock();
+        control.on_arrival(packet);
         if let Some(frame) = AckFrame::find(payload)
-            && let Some(ranges) = self.control.lock().on_ack(&frame)
+            && let Some(ranges) = control.on_ack(&frame)
         {
             *payload = BytesMut::from(&frame.replaced(payload, &ranges)[..]);
         }

@@ -86,6 +86,20 @@ fn a_tunnel_fills_a_lossy_path_if_its_algorithm_does() {
     assert!(goodput("cubic") < Rate::from_mbit(10));
 }
 
+/// On the way back, 200 kbit/s carry some 300 acknowledgements a second. With more, the queue there
+/// grows until the tunnel sends no more than 6 Mbit/s.
+#[test]
+fn a_thin_way_back_carries_the_acknowledgements_of_a_tunnel() {
+    let there = link("100mbit", "20ms", "0%", "droptail:500KB");
+    let back = link("200kbit", "20ms", "0%", "droptail:100p");
+    for by in ["tcpa", "bbr"] {
+        let config = WorldConfig { measure_from: seconds(4), ..WorldConfig::default() };
+        let outcome = run(&hosts(&there, &back), &[Demand::Bulk], by, config);
+        let goodput = outcome.flows[0].goodput;
+        assert!(goodput > Rate::from_mbit(10), "{by}: {goodput}");
+    }
+}
+
 #[test]
 fn a_tunnel_shares_a_queue_with_flows_outside_it() {
     let link = link("50mbit", "10ms", "0%", "droptail:125KB");

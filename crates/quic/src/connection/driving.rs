@@ -26,6 +26,7 @@ impl Connection {
             self.inner.handle_timeout(now);
         }
         if self.tail.fire(now) && self.control.lock().outstanding().is_some() {
+            self.is_eager = true;
             self.inner.ping();
         }
     }
@@ -48,8 +49,9 @@ impl Connection {
     }
 
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
-        let all = [self.inner.poll_timeout(), self.paced_until, self.tail.due()];
-        all.into_iter().flatten().min()
+        let waiting = [self.paced_until, self.acknowledge_at, self.tail.due()];
+        let all = waiting.into_iter().chain([self.inner.poll_timeout()]);
+        all.flatten().min()
     }
 
     /// Processes the engine's events since the last call.
@@ -107,6 +109,16 @@ impl Connection {
         udp_tx.bytes + u64::from(path.current_mtu) > received * 3
     }
 
+    /// Returns until when this end waits, because it has only acknowledgements to send.
+    fn may_wait(&self, now: Instant) -> Option<Instant> {
+        let is_quiet = self.connected
+            && self.lost.is_none()
+            && !self.is_eager
+            && self.records_out.is_empty()
+            && self.record_rest.is_empty();
+        self.control.lock().may_wait(now).filter(|_| is_quiet)
+    }
+
     /// Writes the next packets of this connection, if the congestion control allows any now.
     pub(crate) fn transmit(
         &mut self,
@@ -115,6 +127,10 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> Option<Transmit> {
         if self.would_amplify() {
+            return None;
+        }
+        self.acknowledge_at = self.may_wait(now);
+        if self.acknowledge_at.is_some() {
             return None;
         }
         self.write_records();
@@ -133,7 +149,10 @@ impl Connection {
                 self.owes = false;
                 self.one_by_one = self.one_by_one.saturating_sub(1);
             }
-            None => self.one_by_one = 0,
+            None => {
+                self.is_eager = false;
+                self.one_by_one = 0;
+            }
         }
         let mut control = self.control.lock();
         let blocked = control.close_gate(now, transmit.is_some());
@@ -222,6 +241,7 @@ impl Connection {
         self.arrived = arrived;
         if let Err(why) = kept {
             tracing::warn!(remote = %self.remote(), "connection closed: {why}");
+            self.is_eager = true;
             self.inner.close(now, VIOLATION, Bytes::from_static(why.as_bytes()));
             self.lose(Lost::Violation(why));
         }

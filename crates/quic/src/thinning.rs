@@ -1,0 +1,118 @@
+//! Decides when an endpoint that only receives acknowledges.
+//!
+//! The engine acknowledges after a number of packets and after a time, which both are settings of
+//! the whole connection. On a thin way back, acknowledgements at that pace fill the queue, so that
+//! the round trip grows and the sender's rate falls. A sender needs a few acknowledgements in each
+//! round trip (draft-ietf-quic-ack-frequency, section 8): while packets arrive in order, an endpoint
+//! with nothing else to send waits for a part of the path's round trip between two
+//! acknowledgements. It acknowledges at once when a packet is missing or late, and soon after the
+//! packets stop, so that the sender's probe timeout sees no further delay.
+
+use std::time::{Duration, Instant};
+
+#[derive(Debug, Default)]
+pub(crate) struct Thinning {
+    /// The highest packet number that has arrived.
+    newest: Option<u64>,
+    /// When the newest packet arrived.
+    arrived_at: Option<Instant>,
+    /// When this end last sent a packet.
+    sent_at: Option<Instant>,
+    /// Whether a packet was missing or late since then.
+    is_out_of_order: bool,
+}
+
+impl Thinning {
+    pub(crate) fn on_arrival(&mut self, now: Instant, number: u64) {
+        let expected = self.newest.map_or(number, |newest| newest + 1);
+        self.is_out_of_order |= number != expected;
+        self.newest = self.newest.max(Some(number));
+        self.arrived_at = Some(now);
+    }
+
+    pub(crate) fn on_sent(&mut self, now: Instant) {
+        self.sent_at = Some(now);
+        self.is_out_of_order = false;
+    }
+
+    /// Returns until when acknowledgements may wait on a path with this round trip; `None` if they
+    /// are due.
+    pub(crate) fn until(&self, now: Instant, rtt: Duration) -> Option<Instant> {
+        if self.is_out_of_order {
+            return None;
+        }
+        let thin = self.sent_at? + (rtt / PER_ROUND_TRIP).min(LONGEST);
+        let silent = self.arrived_at? + SILENCE;
+        Some(thin.min(silent)).filter(|until| *until > now)
+    }
+}
+
+/// Acknowledgements per round trip, at least. The sender's window then grows in start-up almost as
+/// fast as with more, and tcpa does not take the acknowledgements for lumps.
+const PER_ROUND_TRIP: u32 = 8;
+/// Maximum time between two acknowledgements: the default of `max_ack_delay` (RFC 9000, section
+/// 18.2).
+const LONGEST: Duration = Duration::from_millis(25);
+/// Maximum time from the last packet to its acknowledgement, which the sender includes in its probe
+/// timeout.
+pub(crate) const SILENCE: Duration = Duration::from_millis(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(80);
+
+    fn millis(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    #[test]
+    fn acknowledgements_wait_for_an_eighth_of_the_round_trip_while_packets_arrive() {
+        let start = Instant::now();
+        let mut thinning = Thinning::default();
+        thinning.on_arrival(start, 7);
+        assert_eq!(thinning.until(start, RTT), None, "nothing was acknowledged before");
+        thinning.on_sent(start);
+        for count in 1..10 {
+            thinning.on_arrival(start + millis(count), 7 + count);
+            let wait = thinning.until(start + millis(count), RTT);
+            assert_eq!(wait, Some(start + millis((count + 2).min(10))));
+        }
+        thinning.on_arrival(start + millis(10), 17);
+        assert_eq!(thinning.until(start + millis(10), RTT), None);
+    }
+
+    #[test]
+    fn acknowledgements_do_not_wait_once_packets_stop() {
+        let start = Instant::now();
+        let mut thinning = Thinning::default();
+        thinning.on_sent(start);
+        thinning.on_arrival(start + millis(1), 0);
+        assert_eq!(thinning.until(start + millis(2), RTT), Some(start + millis(3)));
+        assert_eq!(thinning.until(start + millis(3), RTT), None);
+    }
+
+    #[test]
+    fn a_missing_or_late_packet_is_reported_at_once() {
+        let start = Instant::now();
+        let mut thinning = Thinning::default();
+        for numbers in [[0, 2], [3, 1]] {
+            thinning.on_sent(start);
+            thinning.on_arrival(start, numbers[0]);
+            assert!(thinning.until(start, RTT).is_some());
+            thinning.on_arrival(start, numbers[1]);
+            assert_eq!(thinning.until(start, RTT), None);
+        }
+    }
+
+    #[test]
+    fn the_longest_wait_is_the_default_of_max_ack_delay() {
+        let start = Instant::now();
+        let mut thinning = Thinning::default();
+        thinning.on_sent(start);
+        let now = start + millis(24);
+        thinning.on_arrival(now, 0);
+        assert_eq!(thinning.until(now, millis(900)), Some(start + LONGEST));
+    }
+}
