@@ -291,10 +291,14 @@ impl Holder {
         state.is_some_and(|state| !"ZX".contains(state))
     }
 
-    /// Kills the process, unless the kernel has given its number to another program.
+    /// Kills the process, unless the kernel has given its number to another program. The command
+    /// line decides, because the kernel hides the path of the program from another user namespace,
+    /// and each agent of an ordinary user has a user namespace of its own.
     fn kill(&self) {
-        let program = |process: &str| fs::read_link(format!("/proc/{process}/exe")).ok();
-        let is_same = program(&self.pid.to_string()).is_some_and(|at| program("self") == Some(at));
+        let line = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        let controller = self.controller.as_deref().unwrap_or_default().as_bytes();
+        let is_same = words.windows(2).any(|two| two[0] == b"--controller" && two[1] == controller);
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         let is_here = self.boot == boot() && self.pid != std::process::id();
         if let Some(pid) = pid.filter(|_| is_same && is_here) {
