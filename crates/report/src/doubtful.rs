@@ -84,13 +84,13 @@ pub(crate) fn disturber(cell: &Cell) -> Option<&CpuLimit> {
 
 /// Warns of the programs that used much CPU beside the cells.
 pub(crate) fn disturbed(results: &Results) -> Option<String> {
-    let measured = results.cells.iter().filter(|cell| cell.is_measured()).count();
-    let users: Vec<&CpuLimit> = results.cells.iter().filter_map(disturber).collect();
+    let measured: Vec<&Cell> = results.cells.iter().filter(|cell| cell.is_measured()).collect();
+    let users: Vec<&CpuLimit> = measured.iter().filter_map(|cell| disturber(cell)).collect();
     let most = users.iter().max_by(|a, b| a.percent.total_cmp(&b.percent))?;
     Some(format!(
         "other programs used much CPU in {} of {} (at most {}, {:.0} % of {}): end them, and run the lab again",
         users.len(),
-        counted(measured, "cell"),
+        counted(measured.len(), "cell"),
         most.by,
         most.percent,
         most.place()
