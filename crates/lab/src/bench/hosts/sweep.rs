@@ -7,10 +7,10 @@ use super::remote::RemoteHost;
 use super::seam::{LabHost, Order, last_words};
 use super::ssh::Ssh;
 use crate::bench::programs;
-use crate::bench::{Executor, LabFile};
+use crate::bench::{Bench, Executor, LabFile};
 use crate::model::checksum::sha256;
 use crate::model::file::ansible::Inventory as Ansible;
-use crate::model::file::{Document, HostSpec};
+use crate::model::file::{Document, HostSpec, SystemSpec};
 use crate::model::plan::form_of;
 use crate::model::{Cancel, Failure, LabError, Plan, Shard};
 use results::Form;
@@ -143,7 +143,7 @@ pub fn sweep(
     })?;
     let bench = Executor::Simulator { threads: sweep.machines.len() };
     let bench = bench.bench(sweep.lab)?;
-    let plan = sweep.plan();
+    let plan = sweep.plan(&*bench);
     let wanted = u32::try_from(sweep.machines.len()).unwrap_or(u32::MAX);
     let wanted = wanted.saturating_mul(SHARDS_OF_A_HOST).min(MOST_SHARDS);
     // Shards beyond the number of groups of turns would be empty.
@@ -230,14 +230,16 @@ pub fn sweep(
 }
 
 impl Sweep<'_> {
-    fn plan(&self) -> Plan {
+    /// Plans the turns of all shards. A host leaves out the same systems as this `bench`.
+    fn plan(&self, bench: &dyn Bench) -> Plan {
         let form = form_of(self.lab, self.form);
-        let names = self.lab.systems().map(|system| system.name().to_owned());
-        let is_chosen = |name: &String| match self.systems {
-            [] => form.measures(name),
-            asked => asked.contains(name),
+        let is_chosen = |system: &&SystemSpec| {
+            let is_asked = self.systems.iter().any(|name| name == system.name());
+            let is_wanted = is_asked || (self.systems.is_empty() && form.measures(system.name()));
+            is_wanted && bench.missing(system, is_asked).is_none()
         };
-        let names: Vec<String> = names.filter(is_chosen).collect();
+        let systems = self.lab.systems().filter(is_chosen);
+        let names: Vec<String> = systems.map(|system| system.name().to_owned()).collect();
         Plan::new(self.lab, self.form, &names, self.repeats)
     }
 
@@ -599,6 +601,32 @@ mod tests {
         );
         let error = machines(&names(&["gird"]), Some(file.path()), None).unwrap_err().to_string();
         assert!(error.contains("did you mean `grid`?"), "{error}");
+    }
+
+    #[test]
+    fn systems_that_do_not_run_in_virtual_time_have_no_turns() {
+        let text = "name = \"grid\"\nhosts = [\"a\", \"b\"]\n\
+            [[link]]\nbetween = [\"a\", \"b\"]\nrate = \"100mbit\"\nrtt = \"20ms\"\n\
+            [workload]\nkind = \"bulk\"\nfrom = \"a\"\nto = \"b\"\n\
+            [[system]]\nname = \"cubic\"\nkind = \"tcp\"\ncongestion = \"cubic\"\n\
+            [[system]]\nname = \"without\"\nkind = \"tcp\"\n\
+            sysctl = { \"net.ipv4.tcp_sack\" = \"0\" }\n\
+            [form.full]\nrepeats = 2\nduration = \"20s\"\n";
+        let lab = LabFile::parse("grid.toml", text).unwrap();
+        let sweep = Sweep {
+            lab: &lab,
+            form: Form::Full,
+            systems: &[],
+            repeats: None,
+            seed: None,
+            machines: &[],
+            weir: Path::new("weir"),
+            command: "",
+            folder: Path::new("parts"),
+        };
+        let executor = Executor::Simulator { threads: 1 };
+        let bench = executor.bench(&lab).unwrap();
+        assert_eq!(sweep.plan(&*bench).steps.len(), 2);
     }
 
     #[test]

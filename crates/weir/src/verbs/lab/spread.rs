@@ -17,7 +17,11 @@ impl Run {
 
     /// Runs the lab in virtual time on these hosts.
     pub(in crate::verbs) fn spread(&self, machines: &[Machine]) -> anyhow::Result<Ending> {
-        let (lab, form) = self.lab()?;
+        let (mut lab, form) = self.lab()?;
+        // The hosts share the turns by the same seed.
+        if let Some(seed) = self.seed {
+            lab.set_seed(seed)?;
+        }
         let out = match location(self, &lab, form)? {
             Location::At(out) => out,
             _ => runs::fresh(Path::new(RUNS), lab.name(), form),
