@@ -347,7 +347,8 @@ fn benchmarks_and_downloads_run_between_two_machines() {
     // Every namespace may choose Reno.
     let short = |text: String| {
         let text = text.replace("kind = \"tcp\"", "kind = \"tcp\"\ncongestion = \"reno\"");
-        text.replace("duration = \"1s\"", "duration = \"100ms\"")
+        // On a busy machine the first handshakes of https alone may take 100 ms.
+        text.replace("duration = \"1s\"", "duration = \"300ms\"")
     };
     let benchmark = short(lab("test = \"{test}\"", 1)).replace("\"command\"", "\"benchmark\"");
     let tests = ["UDP_STREAM", "TCP_CRR", "lat_pipe", "http_long", "https_short"];
@@ -355,7 +356,12 @@ fn benchmarks_and_downloads_run_between_two_machines() {
     let download = short(lab("size = \"64KiB\"", 1)).replace("\"command\"", "\"download\"");
     let nginx = "scheme = \"https\"\nserver = \"nginx\"\nconnection = \"short\"";
     let nginx = short(lab(nginx, 1)).replace("\"command\"", "\"web\"");
-    for (text, cells) in [(benchmark, tests.len() * 2), (download, 2), (nginx, 2)] {
+    let mut labs = vec![(benchmark, tests.len() * 2), (download, 2)];
+    match ["/usr/sbin/nginx", "/usr/bin/nginx"].iter().any(|place| Path::new(place).exists()) {
+        true => labs.push((nginx, 2)),
+        false => testing::skip_part(testing::Need::Program("/usr/sbin/nginx")),
+    }
+    for (text, cells) in labs {
         hosts.sandbox.write("lab.toml", text);
         let (output, results) = hosts.sandbox.measure(&["lab.toml", "--trust"], &[]);
         output.assert_measured(&results);
