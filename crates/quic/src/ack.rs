@@ -117,6 +117,43 @@ pub(crate) fn is_ack_eliciting(payload: &[u8]) -> bool {
     false
 }
 
+/// Whether the peer asks for an answer at once: PATH_CHALLENGE (RFC 9000, section 8.2.2) or
+/// IMMEDIATE_ACK, which a probe carries (draft-ietf-quic-ack-frequency). False for a malformed
+/// payload, which the engine handles.
+pub(crate) fn is_urgent(payload: &[u8]) -> bool {
+    let mut at = 0;
+    while at < payload.len() {
+        let skipped = match number(payload, &mut at) {
+            Some(PATH_CHALLENGE | IMMEDIATE_ACK) => return true,
+            Some(kind @ (ACK | ACK_ECN)) => skip_ack(payload, &mut at, kind == ACK_ECN),
+            Some(kind) => skip(payload, &mut at, kind),
+            None => None,
+        };
+        if skipped.is_none() {
+            return false;
+        }
+    }
+    false
+}
+
+/// Skips the body of an ACK frame.
+fn skip_ack(payload: &[u8], at: &mut usize, with_ecn: bool) -> Option<()> {
+    number(payload, at)?;
+    number(payload, at)?;
+    let more = number(payload, at)?;
+    number(payload, at)?;
+    for _ in 0..more {
+        number(payload, at)?;
+        number(payload, at)?;
+    }
+    if with_ecn {
+        for _ in 0..3 {
+            number(payload, at)?;
+        }
+    }
+    Some(())
+}
+
 /// Skips a frame's body (RFC 9000, section 19; RFC 9221, section 4).
 fn skip(payload: &[u8], at: &mut usize, kind: u64) -> Option<()> {
     let (numbers, bytes) = match kind {
@@ -317,6 +354,19 @@ mod tests {
         assert!(is_ack_eliciting(&[0, PING as u8]));
     }
 
+    #[test]
+    fn a_challenge_and_a_request_for_an_acknowledgement_are_urgent() {
+        let plain = [ACK_ECN as u8, 9, 0, 1, 2, 0, 3, 1, 2, 3, STREAM as u8, 0, 7, 7];
+        assert!(!is_urgent(&plain));
+        assert!(!is_urgent(&[PING as u8, 0, 0]));
+        assert!(!is_urgent(&[]));
+        assert!(is_urgent(&[PING as u8, IMMEDIATE_ACK_BYTE]));
+        let mut challenge = plain[..10].to_vec();
+        challenge.push(PATH_CHALLENGE as u8);
+        challenge.extend_from_slice(&[0; 8]);
+        assert!(is_urgent(&challenge));
+    }
+
     proptest! {
         #[test]
         fn an_encoded_ack_frame_decodes_to_the_same_ranges(
@@ -341,6 +391,7 @@ mod tests {
                 frame.replaced(&bytes, &frame.ranges.below(frame.largest));
             }
             is_ack_eliciting(&bytes);
+            is_urgent(&bytes);
         }
     }
 }

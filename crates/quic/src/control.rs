@@ -218,9 +218,12 @@ impl Control {
         path.flight.on_sent(now, bytes, number);
     }
 
-    /// Records a packet that has arrived.
-    pub(crate) fn on_arrival(&mut self, number: u64) {
+    /// Records a packet that has arrived. `is_urgent`: the peer asks for an answer at once.
+    pub(crate) fn on_arrival(&mut self, number: u64, is_urgent: bool) {
         self.thinning.on_arrival(self.now, number);
+        if is_urgent {
+            self.thinning.hurry();
+        }
     }
 
     /// Returns until when acknowledgements may wait, if the engine had nothing else to send when it
@@ -270,6 +273,8 @@ impl Control {
 
     /// Records that the engine counts this many of the oldest outstanding bytes as lost.
     pub(crate) fn on_lost(&mut self, bytes: u64, persistent: bool) {
+        // The engine retransmits.
+        self.thinning.hurry();
         let now = self.arrived;
         if self.path.pending.is_some_and(|pending| pending.arrived != now) {
             self.report_pending();
@@ -514,6 +519,7 @@ impl Control {
     /// flight on the new path. With a full window or a slow pacer, the engine could not challenge
     /// the path in time, and the peer would never acknowledge a packet.
     fn on_another_port(&mut self) {
+        self.thinning.hurry();
         self.path.flight.leave_path();
         let rate = self.pacing_rate();
         self.path.pacer = Pacer::default();
@@ -535,6 +541,8 @@ impl Control {
             None => PathControl::new(self.path.mtu),
         };
         self.former.push((before, std::mem::replace(&mut self.path, path)));
+        // The engine challenges the new path.
+        self.thinning.hurry();
     }
 }
 

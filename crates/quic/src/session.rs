@@ -4,7 +4,7 @@
 //! the keys. No other public interface shows a sender which packets an acknowledgement names, what
 //! delay the peer reports, and that a packet counted as lost has arrived.
 
-use crate::ack::{AckFrame, is_ack_eliciting, is_size_probe};
+use crate::ack::{AckFrame, is_ack_eliciting, is_size_probe, is_urgent};
 use crate::control::Shared;
 use bytes::BytesMut;
 use quinn_proto::crypto::{
@@ -171,7 +171,7 @@ impl PacketKey for ObservedKey {
     ) -> Result<(), CryptoError> {
         self.inner.decrypt(packet, header, payload)?;
         let mut control = self.control.lock();
-        control.on_arrival(packet);
+        control.on_arrival(packet, is_urgent(payload));
         if let Some(frame) = AckFrame::find(payload)
             && let Some(ranges) = control.on_ack(&frame)
         {

@@ -5,8 +5,9 @@
 //! the round trip grows and the sender's rate falls. A sender needs a few acknowledgements in each
 //! round trip (draft-ietf-quic-ack-frequency, section 8): while packets arrive in order, an endpoint
 //! with nothing else to send waits for a part of the path's round trip between two
-//! acknowledgements. It acknowledges at once when a packet is missing or late, and soon after the
-//! packets stop, so that the sender's probe timeout sees no further delay.
+//! acknowledgements. The endpoint acknowledges at once when a packet is missing or late, and when
+//! the peer asks for an answer. It acknowledges soon after the packets stop, so that the sender's
+//! probe timeout sees no further delay.
 
 use std::time::{Duration, Instant};
 
@@ -18,27 +19,32 @@ pub(crate) struct Thinning {
     arrived_at: Option<Instant>,
     /// When this end last sent a packet.
     sent_at: Option<Instant>,
-    /// Whether a packet was missing or late since then.
-    is_out_of_order: bool,
+    /// Whether a packet was missing or late since then, or a packet is due for another reason.
+    is_due: bool,
 }
 
 impl Thinning {
     pub(crate) fn on_arrival(&mut self, now: Instant, number: u64) {
         let expected = self.newest.map_or(number, |newest| newest + 1);
-        self.is_out_of_order |= number != expected;
+        self.is_due |= number != expected;
         self.newest = self.newest.max(Some(number));
         self.arrived_at = Some(now);
     }
 
     pub(crate) fn on_sent(&mut self, now: Instant) {
         self.sent_at = Some(now);
-        self.is_out_of_order = false;
+        self.is_due = false;
+    }
+
+    /// Records that the next packet must not wait.
+    pub(crate) fn hurry(&mut self) {
+        self.is_due = true;
     }
 
     /// Returns until when acknowledgements may wait on a path with this round trip; `None` if they
     /// are due.
     pub(crate) fn until(&self, now: Instant, rtt: Duration) -> Option<Instant> {
-        if self.is_out_of_order {
+        if self.is_due {
             return None;
         }
         let thin = self.sent_at? + (rtt / PER_ROUND_TRIP).min(LONGEST);
@@ -55,7 +61,7 @@ const PER_ROUND_TRIP: u32 = 8;
 const LONGEST: Duration = Duration::from_millis(25);
 /// Maximum time from the last packet to its acknowledgement, which the sender includes in its probe
 /// timeout.
-pub(crate) const SILENCE: Duration = Duration::from_millis(2);
+const SILENCE: Duration = Duration::from_millis(2);
 
 #[cfg(test)]
 mod tests {
@@ -104,6 +110,19 @@ mod tests {
             thinning.on_arrival(start, numbers[1]);
             assert_eq!(thinning.until(start, RTT), None);
         }
+    }
+
+    #[test]
+    fn a_packet_that_is_due_for_another_reason_leaves_at_once() {
+        let start = Instant::now();
+        let mut thinning = Thinning::default();
+        thinning.on_sent(start);
+        thinning.on_arrival(start, 0);
+        assert!(thinning.until(start, RTT).is_some());
+        thinning.hurry();
+        assert_eq!(thinning.until(start, RTT), None);
+        thinning.on_sent(start);
+        assert!(thinning.until(start, RTT).is_some());
     }
 
     #[test]

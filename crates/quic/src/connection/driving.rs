@@ -131,6 +131,8 @@ impl Connection {
         }
         self.acknowledge_at = self.may_wait(now);
         if self.acknowledge_at.is_some() {
+            // A time of the pacer belongs to a path that the engine has left.
+            self.paced_until = None;
             return None;
         }
         self.write_records();
@@ -279,6 +281,7 @@ impl Connection {
         let open = self.inner.streams().remote_open_streams(Dir::Bi);
         if open * 2 > u64::from(self.stream_limit) && self.stream_limit < self.most_streams {
             self.stream_limit = (self.stream_limit * 4).min(self.most_streams);
+            self.is_eager = true;
             self.inner.set_max_concurrent_streams(Dir::Bi, self.stream_limit.into());
         }
     }
