@@ -252,12 +252,10 @@ fn end_abandoned(parent: &Path, controller: Option<&str>) {
             continue;
         }
         let holder = Holder::of(&entry.path());
-        if let Some(holder) = &holder
-            && controller.is_some()
-            && holder.controller.as_deref() == controller
-        {
-            holder.kill();
-        }
+        let is_former =
+            |holder: &&Holder| controller.is_some() && holder.controller.as_deref() == controller;
+        // A killed process runs on for a moment.
+        let is_killed = holder.as_ref().filter(is_former).is_some_and(Holder::kill);
         let deadline = Instant::now() + GUARDIAN_WITHIN;
         loop {
             if lock.try_lock().is_ok() {
@@ -266,7 +264,7 @@ fn end_abandoned(parent: &Path, controller: Option<&str>) {
             }
             // The guardian of a dead process may hold the lock. Until the guardian has ended, the
             // host still has the changed settings.
-            let is_alive = holder.as_ref().is_none_or(Holder::is_alive);
+            let is_alive = !is_killed && holder.as_ref().is_none_or(Holder::is_alive);
             if is_alive || !entry.path().exists() || Instant::now() > deadline {
                 break;
             }
@@ -291,19 +289,19 @@ impl Holder {
         state.is_some_and(|state| !"ZX".contains(state))
     }
 
-    /// Kills the process, unless the kernel has given its number to another program. The command
-    /// line decides, because the kernel hides the path of the program from another user namespace,
-    /// and each agent of an ordinary user has a user namespace of its own.
-    fn kill(&self) {
+    /// Kills the process, unless the kernel has given its number to another program. Returns whether
+    /// the process was killed. The command line decides, because the kernel hides the path of the
+    /// program from another user namespace, and each agent of an ordinary user has a user namespace
+    /// of its own.
+    fn kill(&self) -> bool {
         let line = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
         let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
         let controller = self.controller.as_deref().unwrap_or_default().as_bytes();
         let is_same = words.windows(2).any(|two| two[0] == b"--controller" && two[1] == controller);
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         let is_here = self.boot == boot() && self.pid != std::process::id();
-        if let Some(pid) = pid.filter(|_| is_same && is_here) {
-            let _ = kill_process(pid, Signal::KILL);
-        }
+        pid.filter(|_| is_same && is_here)
+            .is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok())
     }
 }
 
