@@ -118,10 +118,11 @@ fn worst(comparisons: &[Comparison]) -> Option<String> {
     worse.sort_by(|a, b| loss(b).total_cmp(&loss(a)));
     let more = worse.len().saturating_sub(MOST_NAMED);
     let name = |one: &&Comparison| {
-        // A lab writes `-` where an axis does not apply.
+        // A lab writes `-` where an axis does not apply. A lab without axes has one row.
         let axes = one.axes.iter().filter(|(_, value)| *value != "-");
         let axes: Vec<String> = axes.map(|(name, value)| format!("{name} {value}")).collect();
-        format!("{} ({:+.1} %)", axes.join(", "), -100.0 * loss(one))
+        let row = if axes.is_empty() { one.metric.clone() } else { axes.join(", ") };
+        format!("{row} ({:+.1} %)", -100.0 * loss(one))
     };
     let mut named: Vec<String> = worse.iter().take(MOST_NAMED).map(name).collect();
     named.extend((more > 0).then(|| format!("{more} more")));
