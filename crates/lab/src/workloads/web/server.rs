@@ -75,7 +75,7 @@ impl Server {
         }
         let argv = match &nginx {
             Some(nginx) => {
-                furnish(at, settings, cpus.len()).map_err(wrong)?;
+                furnish(at, settings, address, cpus.len()).map_err(wrong)?;
                 nginx_line(&nginx.display().to_string(), at)
             }
             None => {
@@ -112,7 +112,7 @@ pub(super) fn on_host(
         true => {
             let size = usize::try_from(settings.size.count()).unwrap_or(usize::MAX);
             place("www/file", &"w".repeat(size))?;
-            let file = place("nginx.conf", &configuration(settings, "auto"))?;
+            let file = place("nginx.conf", &configuration(settings, address, "auto"))?;
             // The path of a user other than root may lack the folder of nginx.
             let found = "PATH=$PATH:/usr/sbin:/sbin; exec \"$0\" \"$@\"";
             let folder = Path::new(&file).parent().unwrap_or(Path::new("/"));
@@ -162,20 +162,27 @@ fn certify(address: IpAddr) -> Result<[String; 2], Failure> {
     Ok([made.cert.pem(), made.signing_key.serialize_pem()])
 }
 
-/// Returns nginx's configuration. `workers`: the number of worker processes, or `auto`.
-fn configuration(settings: &WebSettings, workers: &str) -> String {
+/// Returns nginx's configuration for a server at `address`. `workers`: the number of worker
+/// processes, or `auto`.
+fn configuration(settings: &WebSettings, address: IpAddr, workers: &str) -> String {
     let tls = match settings.is_tls {
         true => format!(
             "ssl_certificate {CERTIFICATE};\n        ssl_certificate_key {KEY};\n        ssl_protocols TLSv1.3;"
         ),
         false => String::new(),
     };
-    let listen = if settings.is_tls { format!("{PORT} ssl") } else { PORT.to_string() };
+    let port = if address.is_ipv6() { format!("[::]:{PORT}") } else { PORT.to_string() };
+    let listen = if settings.is_tls { format!("{port} ssl") } else { port };
     CONFIGURATION.replace("WORKERS", workers).replace("LISTEN", &listen).replace("TLS", &tls)
 }
 
-fn furnish(folder: &Path, settings: &WebSettings, workers: usize) -> io::Result<()> {
-    let text = configuration(settings, &workers.max(1).to_string());
+fn furnish(
+    folder: &Path,
+    settings: &WebSettings,
+    address: IpAddr,
+    workers: usize,
+) -> io::Result<()> {
+    let text = configuration(settings, address, &workers.max(1).to_string());
     fs::write(folder.join("nginx.conf"), text)?;
     fs::create_dir(folder.join("www"))?;
     let size = usize::try_from(settings.size.count()).unwrap_or(usize::MAX);
