@@ -289,10 +289,10 @@ impl Holder {
         state.is_some_and(|state| !"ZX".contains(state))
     }
 
-    /// Kills the process, unless the kernel has given its number to another program. Returns whether
-    /// the process was killed. The command line decides, because the kernel hides the path of the
-    /// program from another user namespace, and each agent of an ordinary user has a user namespace
-    /// of its own.
+    /// Kills the process, unless the kernel has given its number to another program. Returns
+    /// whether the process was killed. The command line decides, because the kernel hides the path
+    /// of the program from another user namespace, and each agent of an ordinary user has a user
+    /// namespace of its own.
     fn kill(&self) -> bool {
         let line = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
         let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
