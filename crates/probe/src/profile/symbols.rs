@@ -184,7 +184,10 @@ mod tests {
                 "_ZN47_$LT$perf..web..Tally$u20$as$u20$fmt..Debug$GT$3fmt17h0123456789abcdefE",
                 "<perf::web::Tally as fmt::Debug>::fmt",
             ),
-            ("_RNvMNtNtCs1234_4perf3web6engineNtB2_6Engine4turn", "<perf::web::engine::Engine>::turn"),
+            (
+                "_RNvMNtNtCs1234_4perf3web6engineNtB2_6Engine4turn",
+                "<perf::web::engine::Engine>::turn",
+            ),
             ("_RNvNtCs1234_7mycrate3foo3bar.llvm.123", "mycrate::foo::bar"),
             ("_RNvNtCs1234_7mycrate3foo", "_RNvNtCs1234_7mycrate3foo"),
             ("_ZNK3foo3barEv", "foo::bar"),
