@@ -46,7 +46,8 @@ fn rules(more: &[Calls]) -> Result<Rules, seccompiler::BackendError> {
     let thread = libc::CLONE_THREAD as u64;
     // No new process, and no new namespace.
     rules.insert(libc::SYS_clone, vec![all([masked(0, thread | NEW_NAMESPACES, thread)?])?]);
-    // Signals to this process alone. musl's abort(3) uses tkill(2).
+    // Signals to this process alone. musl's abort(3) gives tkill(2) the number of a thread, which is
+    // the process's number on the first thread alone. Elsewhere this abort(3) ends by SIGSEGV.
     for call in [libc::SYS_kill, libc::SYS_tkill, libc::SYS_tgkill] {
         rules.insert(call, vec![all([equal(0, own)?])?]);
     }
@@ -159,7 +160,7 @@ const F_SETOWN_EX: i32 = 15;
 /// descriptor is a terminal and its size, names of interfaces. TIOCSTI, which types into a
 /// terminal, is not among them.
 #[allow(clippy::unnecessary_cast, reason = "musl has another type")]
-const IOCTLS: [u64; 11] = [
+const IOCTLS: [u64; 12] = [
     libc::FIONBIO as u64,
     libc::FIOCLEX as u64,
     libc::FIONCLEX as u64,
@@ -167,6 +168,7 @@ const IOCTLS: [u64; 11] = [
     libc::TIOCOUTQ as u64,
     0x894b, // SIOCOUTQNSD
     libc::TCGETS as u64,
+    0x802c_542a, // TCGETS2, which newer C libraries use
     libc::TIOCGWINSZ as u64,
     0x8910, // SIOCGIFNAME
     0x8933, // SIOCGIFINDEX
@@ -336,5 +338,8 @@ const OF_MACHINE: &[i64] = &[
     libc::SYS_getrlimit,
     libc::SYS_arch_prctl,
 ];
-#[cfg(not(target_arch = "x86_64"))]
+/// The C library renames files by this call if the machine has no rename(2).
+#[cfg(target_arch = "aarch64")]
+const OF_MACHINE: &[i64] = &[libc::SYS_renameat];
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const OF_MACHINE: &[i64] = &[];
