@@ -61,6 +61,9 @@ pub fn become_user(user: &User) -> Result<(), UserError> {
     if rustix::process::geteuid().as_raw() == user.uid {
         return Ok(());
     }
+    // Before Linux 6.4, rustix reads the size of a page and the length of a tick once, from
+    // /proc/self/auxv, and panics if the file is closed. The file belongs to root after the change.
+    let _ = rustix::param::page_size();
     let change = || -> rustix::io::Result<()> {
         let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
         let groups: Vec<_> = user.groups.iter().map(|group| Gid::from_raw(*group)).collect();
