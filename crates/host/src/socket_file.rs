@@ -10,8 +10,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The path of a socket. An open descriptor keeps its folder, so that nobody can replace the folder
@@ -118,6 +118,8 @@ impl SocketFile {
             Some(result) => result.map(|()| false)?,
             None => false,
         };
+        // The umask belongs to the whole process, so another thread binds before or after.
+        let turn = UMASK.lock().unwrap_or_else(PoisonError::into_inner);
         let mask = mode
             .filter(|_| is_refused)
             .map(|mode| rustix::process::umask((Mode::RWXU | Mode::RWXG | Mode::RWXO) - mode));
@@ -129,6 +131,7 @@ impl SocketFile {
         if let Some(mask) = mask {
             rustix::process::umask(mask);
         }
+        drop(turn);
         bound.map_err(|error| match error {
             Errno::ADDRINUSE => taken(),
             error => io::Error::from(error),
@@ -245,6 +248,9 @@ fn taken() -> io::Error {
 
 const LONGEST_ADDRESS: usize = 107;
 const BACKLOG: i32 = 128;
+
+/// Held while the umask of this process may be a socket's.
+static UMASK: Mutex<()> = Mutex::new(());
 
 #[cfg(test)]
 mod tests {
