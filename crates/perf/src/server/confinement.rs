@@ -65,8 +65,9 @@ impl Server {
 
 const POLICY: Policy = Policy {
     // CAP_NET_BIND_SERVICE: each UDP stream has a socket at the server's port, which may be below
-    // 1024. CAP_NET_ADMIN: a client may ask for any congestion control. Without sockets of Netlink it changes nothing else of the network.
-    // CAP_IPC_LOCK: sending without copies pins pages beyond RLIMIT_MEMLOCK.
+    // 1024. CAP_NET_ADMIN: a client may ask for any congestion control. The server can open no
+    // Netlink socket, so the server changes neither routes nor interfaces. CAP_IPC_LOCK: sending
+    // without copies pins pages beyond RLIMIT_MEMLOCK.
     capabilities: CapabilitySet::NET_BIND_SERVICE
         .union(CapabilitySet::NET_ADMIN)
         .union(CapabilitySet::IPC_LOCK),
