@@ -243,8 +243,8 @@ pub(super) const METHOD: &[(&str, &str)] = &[
     ),
     (
         "the web server",
-        "nginx with a worker for each of its CPUs, or `weir perf web-server` where nginx is not installed; for \
-         https a key on the curve P-256",
+        "nginx with a worker for each of its CPUs, or `weir perf web-server` where nginx is not installed, and \
+         between real machines unless the lab names nginx; for https a key on the curve P-256",
     ),
     (
         "latency of requests",
