@@ -29,7 +29,7 @@ pub(crate) struct ShowTags {
     /// Also print the packets' first bytes
     #[arg(long)]
     hex: bool,
-    /// Print each tagged packet as a JSON document on its own line
+    /// Print each packet that is shown as a JSON document on its own line
     #[arg(long, conflicts_with = "hex")]
     json: bool,
     /// Bytes per unit of a hint on data
