@@ -47,7 +47,8 @@ impl Thinning {
         if self.is_due {
             return None;
         }
-        let thin = self.sent_at? + (rtt / PER_ROUND_TRIP).min(LONGEST);
+        let wait = Some(rtt / PER_ROUND_TRIP).filter(|wait| *wait >= SHORTEST)?;
+        let thin = self.sent_at? + wait.min(LONGEST);
         let silent = self.arrived_at? + SILENCE;
         Some(thin.min(silent)).filter(|until| *until > now)
     }
@@ -56,6 +57,8 @@ impl Thinning {
 /// Acknowledgements per round trip, at least. The sender's window then grows in start-up almost as
 /// fast as with more, and tcpa does not take the acknowledgements for lumps.
 const PER_ROUND_TRIP: u32 = 8;
+/// Minimum time worth a wait. Within less, few packets arrive, and each wait costs a timer.
+const SHORTEST: Duration = Duration::from_micros(250);
 /// Maximum time between two acknowledgements: the default of `max_ack_delay` (RFC 9000, section
 /// 18.2).
 const LONGEST: Duration = Duration::from_millis(25);
@@ -123,6 +126,16 @@ mod tests {
         assert_eq!(thinning.until(start, RTT), None);
         thinning.on_sent(start);
         assert!(thinning.until(start, RTT).is_some());
+    }
+
+    #[test]
+    fn acknowledgements_do_not_wait_on_a_short_path() {
+        let start = Instant::now();
+        let mut thinning = Thinning::default();
+        thinning.on_sent(start);
+        thinning.on_arrival(start, 0);
+        assert!(thinning.until(start, millis(2)).is_some());
+        assert_eq!(thinning.until(start, millis(1)), None);
     }
 
     #[test]
