@@ -1,7 +1,7 @@
 //! The system calls of a confined program, as an allow-list.
 //!
-//! Any other call returns EPERM, and the kernel logs the call (a record of type 1326 with the call's
-//! number). The list holds for glibc and musl, on x86_64 and aarch64.
+//! Any other call returns EPERM, and the kernel logs the call (a record of type 1326 with the
+//! call's number). The list holds for glibc and musl, on x86_64 and aarch64.
 
 #![allow(unsafe_code)]
 
@@ -46,8 +46,8 @@ fn rules(more: &[Calls]) -> Result<Rules, seccompiler::BackendError> {
     let thread = libc::CLONE_THREAD as u64;
     // No new process, and no new namespace.
     rules.insert(libc::SYS_clone, vec![all([masked(0, thread | NEW_NAMESPACES, thread)?])?]);
-    // Signals to this process alone. musl's abort(3) gives tkill(2) the number of a thread, which is
-    // the process's number on the first thread alone. Elsewhere this abort(3) ends by SIGSEGV.
+    // Signals to this process alone. musl's abort(3) gives tkill(2) the number of a thread, which
+    // is the process's number on the first thread alone. Elsewhere this abort(3) ends by SIGSEGV.
     for call in [libc::SYS_kill, libc::SYS_tkill, libc::SYS_tgkill] {
         rules.insert(call, vec![all([equal(0, own)?])?]);
     }

@@ -55,8 +55,8 @@ impl User {
 }
 
 /// Changes this thread, and threads that it starts later, to `user` for good. The thread can still
-/// get the capabilities that it had: call [`super::confine`] next, which drops them. Changes nothing
-/// if the thread already has this user.
+/// get the capabilities that it had: call [`super::confine`] next, which drops them. Changes
+/// nothing if the thread already has this user.
 pub fn become_user(user: &User) -> Result<(), UserError> {
     if rustix::process::geteuid().as_raw() == user.uid {
         return Ok(());
