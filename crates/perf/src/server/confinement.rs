@@ -18,6 +18,12 @@ pub enum ServeAs {
 impl ServeAs {
     pub fn named(name: &str) -> Result<Self, PerfError> {
         let user = User::named(name).map_err(|error| PerfError::Usage(error.to_string()))?;
+        let own = rustix::process::geteuid();
+        if !own.is_root() && own.as_raw() != user.uid() {
+            return Err(PerfError::Usage(format!(
+                "only root can serve as another user: start the server as root, or as {name}"
+            )));
+        }
         Ok(Self::User(user))
     }
 }
