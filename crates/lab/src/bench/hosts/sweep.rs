@@ -423,7 +423,7 @@ impl Worker<'_> {
         let mut task = host.start(&Order { argv, cpus: Vec::new() })?;
         let mut journal = String::new();
         let file = format!("{name}/journal.jsonl");
-        let longest = LONGEST_TURN.saturating_mul(turns);
+        let longest = LONGEST_TURN.saturating_mul(turns).min(LONGEST_JOURNAL);
         loop {
             let end = task.wait(LOOK, self.cancel)?;
             self.read_on(host, &file, &mut journal, longest)?;
@@ -527,6 +527,8 @@ const LOOK: Duration = Duration::from_millis(200);
 const LEASE: Duration = Duration::from_secs(300);
 /// Maximum size of a turn in a journal. Its series are the longest part.
 const LONGEST_TURN: usize = 16 << 20;
+/// Maximum size of the journal of a part, which is in memory as a whole.
+const LONGEST_JOURNAL: usize = 2 << 30;
 const LONGEST_DESCRIPTION: usize = 4 << 20;
 
 #[cfg(test)]
