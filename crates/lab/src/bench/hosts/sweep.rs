@@ -611,7 +611,7 @@ mod tests {
             [[link]]\nbetween = [\"a\", \"b\"]\nrate = \"100mbit\"\nrtt = \"20ms\"\n\
             [workload]\nkind = \"bulk\"\nfrom = \"a\"\nto = \"b\"\n\
             [[system]]\nname = \"cubic\"\nkind = \"tcp\"\ncongestion = \"cubic\"\n\
-            [[system]]\nname = \"without\"\nkind = \"tcp\"\n\
+            [[system]]\nname = \"without\"\nkind = \"tcp\"\ncongestion = \"reno\"\n\
             sysctl = { \"net.ipv4.tcp_sack\" = \"0\" }\n\
             [form.full]\nrepeats = 2\nduration = \"20s\"\n";
         let lab = LabFile::parse("grid.toml", text).unwrap();
