@@ -33,6 +33,11 @@ impl Server {
     /// Call this method before other threads start. All files of the server must be open.
     pub fn confine(&self, serve_as: &ServeAs) -> Result<(), PerfError> {
         let is_root = rustix::process::geteuid().is_root();
+        let (mut policy, mut paths) = (POLICY, ConfinedPaths::default());
+        if let Some(accounts) = &self.options.accounts {
+            // The new user may have no right to follow a symbolic link.
+            paths.reads(accounts.users());
+        }
         match serve_as {
             ServeAs::Usual if !is_root => {}
             ServeAs::Usual => {
@@ -45,7 +50,6 @@ impl Server {
                 host::become_user(user).map_err(|error| PerfError::Usage(error.to_string()))?;
             }
         }
-        let (mut policy, mut paths) = (POLICY, ConfinedPaths::default());
         if let Some(accounts) = &self.options.accounts {
             // The server reads the file for each client; the new user may have no right to it.
             paths.reads(accounts.users());
