@@ -25,8 +25,8 @@ pub struct ConfinedPaths {
 }
 
 impl ConfinedPaths {
-    /// Adds the directory of a file that the program reads. If the file is a symbolic link, adds the
-    /// directory of the link's target too.
+    /// Adds the directory of a file that the program reads. If the file is a symbolic link, adds
+    /// the directory of the link's target too.
     pub fn reads(&mut self, file: &Path) {
         self.note_owner(file);
         self.read.insert(directory_of(file));
