@@ -226,6 +226,11 @@ impl Control {
         }
     }
 
+    /// Records that the next acknowledgement must not wait.
+    pub(crate) fn hurry(&mut self) {
+        self.thinning.hurry();
+    }
+
     /// Returns until when acknowledgements may wait, if the engine had nothing else to send when it
     /// was last asked.
     pub(crate) fn may_wait(&self, now: Instant) -> Option<Instant> {

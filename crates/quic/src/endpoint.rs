@@ -222,6 +222,11 @@ impl Endpoint {
         let mut buffer = Vec::new();
         match self.inner.handle(arrived, remote, local, ecn, datagram, &mut buffer) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if ecn == Some(EcnCodepoint::Ce)
+                    && let Some(Some((_, connection))) = self.connections.get(handle.0)
+                {
+                    connection.on_marked();
+                }
                 self.handle_event(now, arrived, handle, event);
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.incoming.push_back(incoming),

@@ -19,6 +19,12 @@ impl Connection {
         self.control.lock().at(now, arrived);
     }
 
+    /// Records that a router has marked an arriving datagram (CE): the acknowledgement that tells
+    /// the peer must not wait (RFC 9000, section 13.2.1).
+    pub(crate) fn on_marked(&self) {
+        self.control.lock().hurry();
+    }
+
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         self.control.lock().at(now, now);
         if self.inner.poll_timeout().is_some_and(|due| due <= now) {
