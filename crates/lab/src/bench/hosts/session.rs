@@ -15,7 +15,8 @@ use host::{Confined, HostError, Namespace, Program, Sysctl};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -231,7 +232,13 @@ fn others_now(folder: &Path, controller: &str) -> Vec<u32> {
     let builds = folder.parent().and_then(|all| fs::read_dir(all).ok()).into_iter().flatten();
     let entries = builds.flatten().flat_map(|build| fs::read_dir(build.path())).flatten();
     let is_session = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with(PREFIX);
-    let sessions = entries.flatten().filter(|entry| is_session(&entry.file_name()));
+    // Without ssh the folder is in the folder for temporary files, where anybody may write.
+    let user = rustix::process::geteuid().as_raw();
+    let is_own = |entry: &fs::DirEntry| {
+        entry.metadata().is_ok_and(|session| session.is_dir() && session.uid() == user)
+    };
+    let is_wanted = |entry: &fs::DirEntry| is_session(&entry.file_name()) && is_own(entry);
+    let sessions = entries.flatten().filter(is_wanted);
     let holders = sessions.filter_map(|session| Holder::of(&session.path()));
     let is_other = |holder: &Holder| {
         let named = holder.controller.as_deref();
@@ -275,7 +282,10 @@ fn end_abandoned(parent: &Path, controller: Option<&str>) {
 
 impl Holder {
     fn of(session: &Path) -> Option<Self> {
-        serde_json::from_slice(&fs::read(session.join(PROCESS)).ok()?).ok()
+        let file = host::open_regular_file(&session.join(PROCESS)).ok()?;
+        let mut bytes = Vec::new();
+        file.take(LONGEST_PROCESS).read_to_end(&mut bytes).ok()?;
+        serde_json::from_slice(&bytes).ok()
     }
 
     /// Whether the process runs. A process that has ended but is not reaped yet does not run. A
@@ -374,6 +384,7 @@ const LOCK: &str = "lock";
 const LIST: &str = "changes.json";
 const ROOM: &str = "room";
 const PROCESS: &str = "process";
+const LONGEST_PROCESS: u64 = 4096;
 /// The network namespace of the calling thread.
 const NETWORK: &str = "/proc/thread-self/ns/net";
 const OTHERS_WITHIN: Duration = Duration::from_secs(5);
