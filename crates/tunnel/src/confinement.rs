@@ -36,7 +36,12 @@ pub(crate) fn confine(paths: &ConfinedPaths) -> io::Result<Arc<dyn Resolve>> {
     for warning in lookups.warnings() {
         tracing::debug!("look-ups: {warning}");
     }
-    tracing::debug!("{end}");
+    // A kernel without Landlock causes no error.
+    if end.has_files() || !end.warnings().is_empty() {
+        tracing::debug!("{end}");
+    } else {
+        tracing::warn!("{end}");
+    }
     Ok(Arc::new(resolver))
 }
 
