@@ -11,6 +11,7 @@ use host::{Calls, ConfinedPaths, Confinement, OtherThreads, Policy, User};
 use rustix::thread::CapabilitySet;
 use std::io;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Confines this thread, and threads that it starts later, permanently. Returns the resolver that
@@ -47,11 +48,16 @@ pub(crate) fn confine(paths: &ConfinedPaths) -> io::Result<Arc<dyn Resolve>> {
 
 /// Confines this thread, and starts the confined threads that look names up.
 fn enforce(paths: &ConfinedPaths) -> io::Result<(ConfinedResolver, [Confinement; 2])> {
-    let (threads, lookups) = OtherThreads::start("lookup", || {
+    let mut files = ConfinedPaths::default();
+    // Some distributions link these files to other directories, such as /run/netconfig.
+    for file in ["/etc/hosts", "/etc/nsswitch.conf", "/etc/resolv.conf"] {
+        files.reads(Path::new(file));
+    }
+    let (threads, lookups) = OtherThreads::start("lookup", move || {
         if let Err(error) = host::become_user(&User::nobody()) {
             tracing::debug!("name look-ups keep the user of this process: {error}");
         }
-        host::confine(&LOOKUPS, &ConfinedPaths::default())
+        host::confine(&LOOKUPS, &files)
     })?;
     let mut policy = END;
     if paths.has_foreign() {
@@ -139,7 +145,6 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener};
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixListener;
-    use std::path::Path;
     use std::sync::mpsc;
     use testing::Need;
 
