@@ -19,6 +19,7 @@ fn usage_errors_of_the_tunnel_are_refused_with_advice_and_nothing_starts() {
         (&client, vec!["client"], "--server HOST:PORT"),
         (&server, vec!["server", "--config", "wrong.toml"], "wrong.toml:2: unknown key"),
         (&server, vec!["server", "--peer", "a=b"], "is not a pin"),
+        (&server, vec!["server", "--listen-on", "7500"], "as in [::]:7500"),
         (
             &server,
             vec!["server", "--peer", &ends.peer, "--allow", "tcp:10.0.0.1"],

@@ -13,10 +13,10 @@ use tunnel::identity::{PeerName, Pin};
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Server {
     /// The UDP address to serve [default: port 7500, over IPv6 and IPv4]
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     listen_on: Option<SocketAddr>,
     /// The TCP address for clients whose network blocks UDP [default: the address of --listen-on]
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     tcp_listen_on: Option<SocketAddr>,
     /// A client that may connect, as `weir tunnel keys client` prints it there; commas separate
     /// several pins of one client; may be repeated
@@ -47,6 +47,11 @@ pub(crate) fn run(arguments: Server) -> anyhow::Result<Ending> {
     let config = arguments.clone().config()?;
     tunnel::run::server(&config, take_over, || arguments.clone().config(), note)?;
     Ok(Ending::Fine)
+}
+
+fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse()
+        .map_err(|_| "write an address of this host and a port, as in [::]:7500 or 10.0.0.1:7500")
 }
 
 impl Server {
