@@ -117,6 +117,12 @@ const CALLS: &[OfCalls] = &[
     }),
     ("fcntl F_SETSIG", |_| unsafe { libc::syscall(libc::SYS_fcntl, 0, 10, 0) }),
     ("ioctl TIOCSTI", |_| unsafe { libc::syscall(libc::SYS_ioctl, -1, libc::TIOCSTI, NONE) }),
+    ("setsockopt IPT_SO_SET_REPLACE", |_| unsafe {
+        libc::syscall(libc::SYS_setsockopt, -1, libc::SOL_IP, 64, NONE, 0)
+    }),
+    ("setsockopt IP6T_SO_SET_REPLACE", |_| unsafe {
+        libc::syscall(libc::SYS_setsockopt, -1, libc::SOL_IPV6, 64, NONE, 0)
+    }),
     ("socket AF_PACKET", |_| unsafe {
         libc::syscall(libc::SYS_socket, libc::AF_PACKET, libc::SOCK_RAW, 0)
     }),

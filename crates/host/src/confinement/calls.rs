@@ -32,9 +32,9 @@ pub(super) fn allow_only(more: &[Calls]) -> io::Result<()> {
     // the C library uses clone(2). The kernel takes the stricter answer of the two filters.
     let unknown = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
     let absent = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-    install(absent, SeccompAction::Allow, unknown, 0)?;
+    install(absent, SeccompAction::Allow, unknown, AS_FAST)?;
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    install(rules(more).map_err(io::Error::other)?, refuse, SeccompAction::Allow, LOGGED)
+    install(rules(more).map_err(io::Error::other)?, refuse, SeccompAction::Allow, AS_FAST | LOGGED)
 }
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
@@ -59,6 +59,7 @@ fn rules(more: &[Calls]) -> Result<Rules, seccompiler::BackendError> {
         safe.push(differs(1, command.unsigned_abs())?);
     }
     rules.insert(libc::SYS_fcntl, vec![SeccompRule::new(safe)?]);
+    rules.insert(libc::SYS_setsockopt, options()?);
     let mut sockets = any_of(0, &FAMILIES)?;
     let netlink =
         |protocol: i32| all([equal(0, AF_NETLINK)?, equal(2, u64::from(protocol.unsigned_abs()))?]);
@@ -78,6 +79,19 @@ fn rules(more: &[Calls]) -> Result<Rules, seccompiler::BackendError> {
     rules.insert(libc::SYS_socket, sockets);
     rules.insert(libc::SYS_ioctl, any_of(1, &IOCTLS)?);
     Ok(rules)
+}
+
+/// Options of sockets, except those that change the rules of iptables, arptables and ebtables.
+fn options() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let (ip, ipv6) = (libc::SOL_IP.unsigned_abs(), libc::SOL_IPV6.unsigned_abs());
+    let below = SeccompCmpOp::Lt;
+    let below = SeccompCondition::new(2, SeccompCmpArgLen::Dword, below, FIRST_OF_TABLES.into())?;
+    let (replace, counters) = (differs(2, FIRST_OF_TABLES)?, differs(2, FIRST_OF_TABLES + 1)?);
+    Ok(vec![
+        all([differs(1, ip)?, differs(1, ipv6)?])?,
+        all([equal(1, ip.into())?, below])?,
+        all([equal(1, ipv6.into())?, replace, counters])?,
+    ])
 }
 
 fn all<const N: usize>(
@@ -134,6 +148,9 @@ fn install(
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Before Linux 5.16 a filter also turned on protections against speculation, which slow the
+/// program down. They protect programs that run foreign code.
+const AS_FAST: libc::c_ulong = libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
 /// The kernel logs the refused calls.
 const LOGGED: libc::c_ulong = libc::SECCOMP_FILTER_FLAG_LOG;
 
@@ -155,6 +172,10 @@ const AF_NETLINK: u64 = libc::AF_NETLINK as u64;
 /// include/uapi/asm-generic/fcntl.h
 const F_SETSIG: i32 = 10;
 const F_SETOWN_EX: i32 = 15;
+
+/// The first option of iptables at SOL_IP and at SOL_IPV6: replace the rules. The second option
+/// adds counters. At SOL_IP, arptables and ebtables have higher options, and IP has none.
+const FIRST_OF_TABLES: u32 = 64;
 
 /// Commands of ioctl(2): non-blocking and inherited descriptors, unread and unsent bytes, whether a
 /// descriptor is a terminal and its size, names of interfaces. TIOCSTI, which types into a
@@ -244,7 +265,6 @@ const ALWAYS: &[i64] = &[
     libc::SYS_shutdown,
     libc::SYS_getsockname,
     libc::SYS_getpeername,
-    libc::SYS_setsockopt,
     libc::SYS_getsockopt,
     libc::SYS_sendto,
     libc::SYS_recvfrom,
