@@ -1,7 +1,10 @@
 //! The user and the capabilities of a thread.
 
 use nix::unistd;
-use rustix::process::{Gid, Uid};
+use rustix::process::{
+    Gid, Uid, getpid, getppid, kill_process, parent_process_death_signal,
+    set_parent_process_death_signal,
+};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
     remove_capability_from_bounding_set, set_capabilities, set_keep_capabilities, set_no_new_privs,
@@ -64,6 +67,7 @@ pub fn become_user(user: &User) -> Result<(), UserError> {
     // Before Linux 6.4, rustix reads the size of a page and the length of a tick once, from
     // /proc/self/auxv, and panics if the file is closed. The file belongs to root after the change.
     let _ = rustix::param::page_size();
+    let (parent, death) = (getppid(), parent_process_death_signal());
     let change = || -> rustix::io::Result<()> {
         let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
         let groups: Vec<_> = user.groups.iter().map(|group| Gid::from_raw(*group)).collect();
@@ -71,7 +75,12 @@ pub fn become_user(user: &User) -> Result<(), UserError> {
         set_thread_res_gid(gid, gid, gid)?;
         set_keep_capabilities(true)?;
         set_thread_res_uid(uid, uid, uid)?;
-        set_keep_capabilities(false)
+        set_keep_capabilities(false)?;
+        // The kernel forgets this signal when a thread changes its user.
+        let Some(death) = death? else { return Ok(()) };
+        set_parent_process_death_signal(Some(death))?;
+        // The parent may have ended meanwhile.
+        if getppid() == parent { Ok(()) } else { kill_process(getpid(), death) }
     };
     change().map_err(|error| UserError::Refused(user.uid, error.into()))
 }
