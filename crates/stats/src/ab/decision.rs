@@ -196,8 +196,8 @@ mod tests {
         let same = Decision { detectable: Some(0.008), ..decision(Verdict::Same, 1.002) };
         assert_eq!(
             same.to_string(),
-            "= the same within 1 %: +0.20 % (95 % interval -0.80 to +1.20 %) over 74 pairs; could \
-             have seen 0.80 %"
+            "= the same within 1 %: +0.20 % (95 % interval -0.80 to +1.20 %) over 74 pairs; \
+             smallest change that shows: 0.80 %"
         );
         let open =
             Decision { ci95: None, pairs_needed: Some(640), ..decision(Verdict::Undecided, 1.5) };
