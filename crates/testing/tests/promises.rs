@@ -48,7 +48,7 @@ fn security_md_lists_the_actions_that_tests_of_confined_programs_try() {
     let list = text.split_once("`weir perf server`. Refused:\n").unwrap().1;
     let list = list.split_once("\n\n").unwrap().0.replace('\n', " ");
     let mut listed: Vec<_> = list.trim_end_matches('.').split(", ").map(str::trim).collect();
-    // Other machines have no such calls.
+    // Only x86_64 has iopl(2) and ioperm(2).
     listed.retain(|name| cfg!(target_arch = "x86_64") || !["`iopl`", "`ioperm`"].contains(name));
     let tried: Vec<_> = testing::forbidden_names().map(|name| format!("`{name}`")).collect();
     assert_eq!(listed, tried, "SECURITY.md and crates/testing/src/forbidden.rs differ");

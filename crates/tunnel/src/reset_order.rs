@@ -25,7 +25,7 @@ pub(crate) enum Reason {
     Blocked,
 }
 
-/// The place of one waiting tunnel. Dropping the place gives up the place.
+/// The place of one waiting tunnel. Dropping this value removes the tunnel from the order.
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
     order: &'a ResetOrder,

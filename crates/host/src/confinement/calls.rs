@@ -44,7 +44,7 @@ fn rules(more: &[Calls]) -> Result<Rules, seccompiler::BackendError> {
         ALWAYS.iter().chain(OF_MACHINE).map(|call| (*call, Vec::new())).collect();
     let own = u64::from(std::process::id());
     let thread = libc::CLONE_THREAD as u64;
-    // No new process, and no new namespace.
+    // A confined program starts threads, but no process and no namespace.
     rules.insert(libc::SYS_clone, vec![all([masked(0, thread | NEW_NAMESPACES, thread)?])?]);
     // Signals to this process alone. musl's abort(3) gives tkill(2) the number of a thread, which
     // is the process's number on the first thread alone. Elsewhere this abort(3) ends by SIGSEGV.

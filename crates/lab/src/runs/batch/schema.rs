@@ -35,7 +35,7 @@ type Field = (&'static str, Kind, bool);
 
 #[derive(Clone, Copy)]
 enum Kind {
-    /// One of these texts.
+    /// The value is a text of this list.
     Word(&'static [&'static str]),
     Text,
     Count,
