@@ -420,3 +420,6 @@ const FULL_GROWTH: u64 = ONE * 5 / 4;
 const FULL_ROUNDS: u32 = 3;
 /// 1.2 Mbit/s in bytes a second: below it a burst is one segment.
 const SLOW: u64 = 150_000;
+
+#[cfg(test)]
+mod tests;

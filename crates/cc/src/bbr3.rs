@@ -471,3 +471,6 @@ const AGGREGATION_ROUNDS: u64 = 10;
 /// Maximum number of rounds between probes: a Reno flow at 25 Mbit/s and 30 ms grows back to its
 /// share in as many rounds.
 const MOST_ROUNDS_BETWEEN_PROBES: u64 = 63;
+
+#[cfg(test)]
+mod tests;

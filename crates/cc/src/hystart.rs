@@ -203,4 +203,20 @@ mod tests {
         assert_eq!(ends, Some(21));
         assert_eq!(hystart.on_ack(&round(1, 59, rtt), 15), Growth::Full, "too small a window");
     }
+
+    /// The path's round trip is 40 ms, and an eighth more is 45 ms.
+    #[test]
+    fn a_ninth_sample_above_the_threshold_ends_classic_slow_start() {
+        let ends = |ms, window| {
+            let mut hystart = ClassicHyStart::default();
+            (0..20).find(|index| {
+                let ack = round(1, *index, Span::from_millis(ms));
+                hystart.on_ack(&ack, window) == Growth::Ends
+            })
+        };
+        assert_eq!(ends(45, 100), None);
+        assert_eq!(ends(46, 100), Some(8));
+        assert_eq!(ends(60, 100), Some(8));
+        assert_eq!((ends(60, 15), ends(60, 16)), (None, Some(8)), "the least window");
+    }
 }

@@ -25,6 +25,9 @@ mod round;
 mod tcpa;
 mod windowed_max;
 
+#[cfg(test)]
+mod tests;
+
 pub use algorithm::{Algorithm, UnknownAlgorithm};
 pub use bbr::Bbr;
 pub use bbr3::Bbr3;

@@ -1,7 +1,10 @@
 //! A tcpa flow beside another flow whose queue is many times as long as the path.
 
-use cc::{Ack, CongestionControl, Path, Tcpa};
-use units::{Bytes, Span, Time};
+mod pipe;
+
+use cc::{Ack, Algorithm, CongestionControl, Path, Tcpa};
+use pipe::Pipe;
+use units::{Bytes, Rate, Share, Span, Time};
 
 const MSS: u64 = 1448;
 const PATH: Span = Span::from_millis(20);
@@ -81,4 +84,30 @@ fn a_pause_in_a_deep_queue_keeps_half_of_the_window() {
         }
     }
     assert!(pauses >= 3, "{pauses} pauses");
+}
+
+/// The path carries 100 Mbit/s, and no other flow comes in the first two seconds.
+#[test]
+fn the_next_connection_learns_the_rate_and_the_round_trip_of_the_path() {
+    let mut path = Shared::new();
+    assert_eq!(path.tcpa.note(), None, "before the first round");
+    while path.now.since(Shared::BEGINS) < Span::from_millis(1900) {
+        path.send_window();
+    }
+    let noted = path.tcpa.note().expect("a full path");
+    assert_eq!((noted.min_rtt, noted.age), (PATH, Span::ZERO));
+    assert!((90.0..101.0).contains(&noted.rate.mbit_per_second()), "{}", noted.rate);
+}
+
+/// The path loses one packet in fifty, and has no queue to lose them from.
+#[test]
+fn the_loss_of_the_path_itself_is_reported() {
+    let mut pipe = Pipe::new(Algorithm::Tcpa, Rate::from_mbit(100), Span::from_millis(40));
+    assert_eq!(pipe.algorithm.path_loss(), Some(Share::ZERO));
+    pipe.lose_every = Some(50);
+    pipe.run(Span::from_secs(10), |_| {});
+    let loss = pipe.algorithm.path_loss().map_or(0.0, Share::fraction);
+    assert!((0.01..0.04).contains(&loss), "{loss}");
+    let rate = pipe.delivered() as f64 * 8.0 / 10.0 / 1e6;
+    assert!(rate > 60.0 && pipe.pacing() > 60.0, "{rate} Mbit/s");
 }

@@ -27,25 +27,37 @@ impl Feed {
         let begin = self.delivered;
         let segments = algorithm.cwnd().count() / MSS;
         for index in 0..segments {
-            self.delivered += MSS;
-            algorithm.on_ack(&Ack {
-                now: Time::from_nanos(self.delivered),
-                rtt: Some(Span::from_millis(100)),
-                min_rtt: Some(Span::from_millis(100)),
-                acked: Bytes::new(MSS),
-                lost: Bytes::new(0),
-                marked: Bytes::new(if index < marked { MSS } else { 0 }),
-                inflight: algorithm.cwnd(),
-                delivered: Bytes::new(self.delivered),
-                prior_delivered: Bytes::new(begin),
-                sent_inflight: algorithm.cwnd(),
-                lost_since: Bytes::new(0),
-                interval: Span::from_millis(100),
-                app_limited: false,
-                window_limited: true,
-                in_recovery: false,
-            });
+            let marked = if index < marked { MSS } else { 0 };
+            self.acknowledge(algorithm, begin, MSS, marked);
         }
+    }
+
+    /// Acknowledges `bytes` that left when `begin` bytes had been delivered.
+    fn acknowledge(
+        &mut self,
+        algorithm: &mut dyn CongestionControl,
+        begin: u64,
+        bytes: u64,
+        marked: u64,
+    ) {
+        self.delivered += bytes;
+        algorithm.on_ack(&Ack {
+            now: Time::from_nanos(self.delivered),
+            rtt: Some(Span::from_millis(100)),
+            min_rtt: Some(Span::from_millis(100)),
+            acked: Bytes::new(bytes),
+            lost: Bytes::new(0),
+            marked: Bytes::new(marked),
+            inflight: algorithm.cwnd(),
+            delivered: Bytes::new(self.delivered),
+            prior_delivered: Bytes::new(begin),
+            sent_inflight: algorithm.cwnd(),
+            lost_since: Bytes::new(0),
+            interval: Span::from_millis(100),
+            app_limited: false,
+            window_limited: true,
+            in_recovery: false,
+        });
     }
 }
 
@@ -98,6 +110,27 @@ fn reno_repeats_slow_start_up_to_half_the_window_after_a_timeout() {
         reno.on_recovered(Time::ZERO);
     }
     assert_eq!(reno.ssthresh().count(), 2 * MSS, "never below two segments");
+}
+
+/// An ACK of four segments crosses the threshold after the first; the three others count towards
+/// the segment that congestion avoidance adds.
+#[test]
+fn reno_counts_what_an_ack_acknowledges_beyond_the_threshold() {
+    let (mut reno, mut feed) = (Reno::new(&path()), Feed { delivered: 0 });
+    feed.round(&mut reno, 0);
+    reno.on_timeout(&loss(20 * MSS, false));
+    let mut window_after = |segments| {
+        feed.acknowledge(&mut reno, 0, segments * MSS, 0);
+        reno.cwnd().count() / MSS
+    };
+    assert_eq!(window_after(8), 9);
+    assert_eq!(window_after(4), 10);
+    assert_eq!(window_after(6), 10);
+    assert_eq!(window_after(1), 11);
+    // 16 segments are a window of 11 and 5 more, and 7 more fill the next window of 12.
+    assert_eq!(window_after(16), 12);
+    assert_eq!(window_after(6), 12);
+    assert_eq!(window_after(1), 13);
 }
 
 /// RFC 8257, 3.3: alpha = (1 - g) alpha + g F with g = 1/16.

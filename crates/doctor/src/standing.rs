@@ -240,6 +240,12 @@ mod tests {
         let text = standing.exposition(Span::from_secs(3), Span::ZERO);
         let drops = value(&text, "weir_doctor_kernel_drops_total{reason=\"NO_SOCKET\"}");
         assert_eq!(drops, Some(7.0), "{text}");
+        for line in text.lines().filter(|line| line.starts_with("# HELP ")) {
+            let help = line.splitn(4, ' ').nth(3).unwrap();
+            let verbs = ["has", "had", "ended", "judged", "are", "sent", "explained", "limited"];
+            let has_verb = help.split(' ').any(|word| verbs.contains(&word));
+            assert!(help.ends_with('.') && has_verb, "{line}");
+        }
         for line in text.lines().filter(|line| !line.starts_with("# ")) {
             let (name, value) = line.rsplit_once(' ').unwrap();
             assert!(name.starts_with("weir_doctor_"), "{line}");

@@ -174,16 +174,29 @@ mod tests {
     fn beyond_the_exact_limit_an_interval_leaves_out_no_more_averages_than_the_exact_test() {
         for n in EXACT_LIMIT + 1..EXACT_LIMIT + 60 {
             for tail in [0.025, 0.005] {
-                let mut up_to = 0.0;
-                let fits = |p: &f64| {
-                    up_to += p;
-                    up_to <= tail
-                };
-                let exact = distribution(n).into_iter().take_while(fits).count() - 1;
+                let exact = rejected_exactly(tail, n);
                 let found = largest_rejected(tail, n).unwrap();
                 assert!((exact - 6..=exact).contains(&found), "{n} {tail}: {found} of {exact}");
             }
         }
+    }
+
+    /// At the limit the approximation would leave out fewer averages.
+    #[test]
+    fn at_the_exact_limit_an_interval_leaves_out_as_many_averages_as_the_exact_test() {
+        for tail in [0.025, 0.005] {
+            let exact = rejected_exactly(tail, EXACT_LIMIT);
+            assert_eq!(largest_rejected(tail, EXACT_LIMIT), Some(exact));
+        }
+    }
+
+    fn rejected_exactly(tail: f64, n: usize) -> usize {
+        let mut up_to = 0.0;
+        let fits = |p: &f64| {
+            up_to += p;
+            up_to <= tail
+        };
+        distribution(n).into_iter().take_while(fits).count() - 1
     }
 
     #[test]

@@ -61,3 +61,53 @@ fn in_time(bandwidth: u64, time: Span) -> u64 {
 
 const ROUNDS: u32 = 5;
 const MOST_COUNTED: u64 = 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::ack;
+    use units::Bytes;
+
+    const BANDWIDTH: u64 = 1_000_000;
+
+    /// Acknowledges `acked` bytes at once, a second after the previous ACK of this test.
+    fn burst(aggregation: &mut Aggregation, acked: u64) {
+        let ack = ack(aggregation.since + Span::from_secs(1), Span::from_millis(40));
+        aggregation.on_ack(&Ack { acked: Bytes::new(acked), ..ack }, true, BANDWIDTH, 80_000);
+    }
+
+    #[test]
+    fn the_window_has_room_for_the_largest_burst_of_five_to_ten_rounds() {
+        let mut aggregation = Aggregation::new(Time::ZERO);
+        burst(&mut aggregation, 50_000);
+        for round in 2..10 {
+            burst(&mut aggregation, 1_000);
+            assert_eq!(aggregation.allowance(BANDWIDTH, true), 50_000, "round {round}");
+        }
+        burst(&mut aggregation, 1_000);
+        assert_eq!(aggregation.allowance(BANDWIDTH, true), 1_000);
+    }
+
+    #[test]
+    fn the_allowance_for_bursts_is_at_most_a_window_and_100_ms_of_data() {
+        let mut aggregation = Aggregation::new(Time::ZERO);
+        burst(&mut aggregation, 200_000);
+        assert_eq!(aggregation.allowance(BANDWIDTH, true), 80_000);
+        assert_eq!(aggregation.allowance(BANDWIDTH / 2, true), 50_000);
+        assert_eq!(aggregation.allowance(BANDWIDTH, false), 0);
+    }
+
+    /// The second ACK arrives 10 ms after the first, in which the model delivers 10,000 bytes.
+    #[test]
+    fn acks_faster_than_the_model_add_up_to_one_burst() {
+        let mut aggregation = Aggregation::new(Time::ZERO);
+        burst(&mut aggregation, 20_000);
+        let again = ack(aggregation.since + Span::from_millis(10), Span::from_millis(40));
+        let again = Ack { acked: Bytes::new(15_000), ..again };
+        aggregation.on_ack(&again, false, BANDWIDTH, 80_000);
+        assert_eq!(aggregation.allowance(BANDWIDTH, true), 25_000);
+        aggregation.on_ack(&Ack { acked: Bytes::ZERO, ..again }, false, BANDWIDTH, 80_000);
+        aggregation.on_ack(&Ack { interval: Span::ZERO, ..again }, false, BANDWIDTH, 80_000);
+        assert_eq!(aggregation.allowance(BANDWIDTH, true), 25_000);
+    }
+}

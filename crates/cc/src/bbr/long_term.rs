@@ -118,3 +118,66 @@ const MOST_USED: u32 = 48;
 const MUCH_LOSS: u64 = 50;
 /// 4 kbit/s
 const ALIKE_BYTES: u64 = 500;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::ack;
+    use units::Bytes;
+
+    /// Reports `rounds` rounds of 10 ms, each with `delivered` bytes that arrive and `lost` bytes
+    /// that do not.
+    fn rounds(detector: &mut LongTerm, rounds: u64, delivered: u64, lost: u64) -> Option<u64> {
+        let round = Span::from_millis(10);
+        for _ in 0..rounds {
+            let passed = u64::from(detector.rounds + 1) * round.nanos();
+            let since = detector.stretch.since.unwrap_or(Time::ZERO);
+            let mut ack = ack(since + Span::from_nanos(passed), round);
+            ack.delivered = Bytes::new(detector.delivered + delivered);
+            ack.lost = Bytes::new(lost);
+            detector.on_ack(&ack, true, false, true);
+        }
+        detector.bandwidth()
+    }
+
+    /// A sampling detector whose interval began with the last delivered byte.
+    fn sampling() -> LongTerm {
+        let mut detector = LongTerm { sampling: true, ..LongTerm::default() };
+        detector.begin(Some(Time::ZERO));
+        detector
+    }
+
+    #[test]
+    fn two_intervals_with_much_loss_and_the_same_rate_show_a_policer() {
+        let mut detector = sampling();
+        assert_eq!(rounds(&mut detector, 4, 10_000, 2_500), None);
+        assert_eq!(rounds(&mut detector, 3, 11_000, 2_500), None);
+        // 40,000 and 44,000 bytes in 40 ms each.
+        assert_eq!(rounds(&mut detector, 1, 11_000, 2_500), Some(1_050_000));
+        assert_eq!(rounds(&mut detector, 47, 10_000, 0), Some(1_050_000));
+        assert_eq!(rounds(&mut detector, 1, 10_000, 0), None, "after 48 rounds");
+    }
+
+    #[test]
+    fn intervals_with_little_loss_or_with_other_rates_show_no_policer() {
+        // 10 % are lost, and a fifth of the delivered bytes would be much.
+        assert_eq!(rounds(&mut sampling(), 16, 10_000, 1_000), None);
+        let mut detector = sampling();
+        for delivered in [10_000, 12_000, 10_000, 12_000] {
+            assert_eq!(rounds(&mut detector, 4, delivered, delivered / 4), None);
+        }
+        // Between slow intervals a difference of up to 500 bytes a second does not count.
+        let mut detector = sampling();
+        rounds(&mut detector, 4, 10, 3);
+        assert_eq!(rounds(&mut detector, 4, 15, 4), Some(1_250));
+    }
+
+    #[test]
+    fn an_interval_without_loss_for_seventeen_rounds_ends_the_sampling() {
+        let mut detector = sampling();
+        rounds(&mut detector, 16, 10_000, 0);
+        assert!(detector.sampling);
+        rounds(&mut detector, 1, 10_000, 0);
+        assert!(!detector.sampling);
+    }
+}

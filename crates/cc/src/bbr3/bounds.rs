@@ -135,3 +135,92 @@ impl LatestRound {
 
 const LOSS_THRESHOLD_PERCENT: u64 = 2;
 const MOST_DOUBLINGS: u32 = 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{MSS, ack};
+    use units::{Span, Time};
+
+    fn acked(segments: u64) -> Ack {
+        let ack = ack(Time::ZERO, Span::from_millis(40));
+        Ack { acked: Bytes::new(segments * MSS), ..ack }
+    }
+
+    /// The window is 100 segments, so the first round of a probe costs 100 segments for each.
+    #[test]
+    fn each_round_of_a_probe_raises_the_bound_twice_as_fast_and_a_new_probe_begins_slowly() {
+        let cwnd = 100 * MSS;
+        let mut bounds = Bounds { inflight_long: Some(cwnd), ..Bounds::default() };
+        for _ in 0..2 {
+            bounds.begin_probe();
+            bounds.steepen(cwnd, MSS);
+            let before = bounds.inflight_long.unwrap_or(0);
+            let mut raised = || {
+                bounds.inflight_long = Some(cwnd);
+                bounds.probe_upward(&acked(100), true, cwnd, MSS);
+                (bounds.inflight_long.unwrap_or(0) - cwnd) / MSS
+            };
+            assert_eq!([(); 3].map(|()| raised()), [1, 2, 4]);
+            bounds.inflight_long = Some(before);
+        }
+    }
+
+    #[test]
+    fn a_window_below_the_bound_raises_no_bound() {
+        let mut bounds = Bounds { inflight_long: Some(101 * MSS), ..Bounds::default() };
+        bounds.steepen(100 * MSS, MSS);
+        bounds.probe_upward(&acked(100), false, 100 * MSS, MSS);
+        assert_eq!(bounds.inflight_long, Some(101 * MSS));
+    }
+
+    #[test]
+    fn a_bound_leaves_15_percent_to_others_but_keeps_the_least_window() {
+        let of =
+            |long| Bounds { inflight_long: long, ..Bounds::default() }.with_headroom(MSS, 4000);
+        assert_eq!(of(None), u64::MAX);
+        // 15 % are 38/256.
+        assert_eq!(of(Some(256_000)), 218_000);
+        assert_eq!(of(Some(6_000)), 5_000, "at least a segment");
+        assert_eq!(of(Some(4_500)), 4_000);
+    }
+
+    #[test]
+    fn loss_lowers_the_short_term_bounds_by_three_tenths_at_most() {
+        let (mut bounds, latest) = (Bounds::default(), LatestRound::default());
+        bounds.lower(&latest, 2560, 256_000);
+        assert_eq!((bounds.bandwidth_short, bounds.inflight_short), (Some(1790), Some(179_000)));
+        let latest = LatestRound { bandwidth: 1700, inflight: 178_000, ..latest };
+        bounds.lower(&latest, 2560, 256_000);
+        assert_eq!((bounds.bandwidth_short, bounds.inflight_short), (Some(1700), Some(178_000)));
+    }
+
+    #[test]
+    fn a_round_ends_with_the_ack_of_a_packet_that_left_after_its_beginning() {
+        let mut round = LatestRound::default();
+        let mut of = |delivered, prior, lost| {
+            let (delivered, prior_delivered) = (Bytes::new(delivered), Bytes::new(prior));
+            let ack = Ack { delivered, prior_delivered, lost: Bytes::new(lost), ..acked(1) };
+            let ended = round.on_ack(&ack, 100);
+            if ended.is_some() {
+                round.begin(&ack, 100);
+            }
+            ended
+        };
+        assert_eq!(of(5_000, 0, 0), Some(false));
+        assert_eq!(of(6_000, 4_999, MSS), None);
+        assert_eq!(of(7_000, 5_000, 0), Some(true));
+        assert_eq!(of(8_000, 6_999, 0), None);
+        assert_eq!(of(9_000, 7_000, 0), Some(false));
+    }
+
+    #[test]
+    fn a_recovery_counts_its_own_losses() {
+        let mut round = LatestRound { recovery: true, loss_events: 7, ..LatestRound::default() };
+        round.enter_recovery();
+        let ack = Ack { lost: Bytes::new(MSS), in_recovery: true, ..acked(1) };
+        round.on_ack(&ack, 100);
+        assert_eq!(round.lossy_rounds_of_recovery(&ack), Some(1));
+        assert_eq!(round.lossy_rounds_of_recovery(&Ack { in_recovery: false, ..ack }), None);
+    }
+}

@@ -1,44 +1,11 @@
 use super::*;
-
-const MSS: u64 = 1000;
-
-fn path(rtt: Span) -> Path {
-    Path {
-        mss: Bytes::new(MSS),
-        initial_window: Bytes::new(10 * MSS),
-        handshake_rtt: Some(rtt),
-        now: Time::ZERO,
-        seed: 1,
-        memory: None,
-        caqm: None,
-    }
-}
+use crate::tests::{LOSS, MSS, ack, path};
 
 fn at_window(mut cubic: Cubic, window: f64) -> Cubic {
     cubic.cwnd = window;
     cubic.on_loss(&LOSS);
     cubic.on_recovered(Time::ZERO);
     cubic
-}
-
-fn ack(now: Time, rtt: Span) -> Ack {
-    Ack {
-        now,
-        rtt: Some(rtt),
-        min_rtt: Some(rtt),
-        acked: Bytes::new(MSS),
-        lost: Bytes::new(0),
-        marked: Bytes::new(0),
-        inflight: Bytes::new(MSS),
-        delivered: Bytes::new(now.nanos()),
-        prior_delivered: Bytes::new(now.nanos().saturating_sub(rtt.nanos())),
-        sent_inflight: Bytes::new(MSS),
-        lost_since: Bytes::new(0),
-        interval: rtt,
-        app_limited: false,
-        window_limited: true,
-        in_recovery: false,
-    }
 }
 
 /// Acknowledges a window each round trip, at even intervals, for `span`.
@@ -132,5 +99,23 @@ fn a_timeout_resets_cubic() {
     assert_eq!((cubic.cwnd, cubic.ssthresh, cubic.w_max), (70.0, 70.0, 0.0));
 }
 
-const LOSS: Loss =
-    Loss { now: Time::ZERO, lost: Bytes::new(MSS), inflight: Bytes::new(MSS), repeated: false };
+#[test]
+fn the_factor_of_a_reduction_can_be_chosen() {
+    let made = Cubic::new(&path(Span::from_millis(50)));
+    assert_eq!(at_window(made.clone(), 100.0).ssthresh(), Bytes::new(70 * MSS));
+    assert_eq!(at_window(made.with_beta(0.5), 100.0).ssthresh(), Bytes::new(50 * MSS));
+}
+
+/// The threshold is 10 segments.
+#[test]
+fn slow_start_ends_at_the_threshold_within_an_ack() {
+    let rtt = Span::from_millis(50);
+    let mut cubic = at_window(Cubic::new(&path(rtt)), 15.0);
+    assert_eq!(cubic.ssthresh, 10.0);
+    cubic.cwnd = 8.0;
+    let ack = |segments| Ack { acked: Bytes::new(segments * MSS), ..ack(Time::ZERO + rtt, rtt) };
+    cubic.on_ack(&ack(1));
+    assert_eq!(cubic.cwnd, 9.0);
+    cubic.on_ack(&ack(4));
+    assert!((10.0..=11.0).contains(&cubic.cwnd), "{}", cubic.cwnd);
+}

@@ -367,6 +367,17 @@ mod tests {
     }
 
     #[test]
+    fn a_core_with_a_fifth_of_softirq_gets_the_advice_to_take_fewer_interrupts() {
+        let advises = |core| {
+            let outcome = alone(core).judge(RULE);
+            let advice = &outcome.finding().unwrap().advice;
+            advice.iter().any(|advice| advice.action.starts_with("Take fewer interrupts"))
+        };
+        assert!(advises([1, 63, 36, 0]));
+        assert!(!advises([1, 89, 10, 0]));
+    }
+
+    #[test]
     fn the_only_allowed_core_of_several_is_the_limit_if_it_is_full() {
         let confined = Sketch::new().core(0, [1, 62, 36, 0]).task(7, 62).each(|_, sample| {
             sample.tasks[0].allowed = Some(vec![0]);

@@ -189,10 +189,12 @@ fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             .far
             .and_then(|far| far.congestion.as_deref())
             .is_none_or(|name| !name.starts_with("bbr"));
-        let finding =
-            Finding::new(format!("lost packets: the far end retransmitted {}", percent(loss)))
-                .allows(allows)
-                .seen("retransmissions of the far end", again.to_string());
+        let finding = Finding::new(format!(
+            "lost packets: the far end retransmitted {} of its segments",
+            percent(loss)
+        ))
+        .allows(allows)
+        .seen("retransmissions of the far end", again.to_string());
         let heavy = loss >= HEAVY && !lacks_cpu(flow, view);
         return match (near && slows, heavy && slows) {
             (true, _) => finding.limits().case(FAR),
@@ -356,6 +358,19 @@ mod tests {
         assert!(losing(100, 9, "cubic").holds(RULE) > 0.8);
     }
 
+    /// The path's own round trip is 20 ms.
+    #[test]
+    fn a_queue_longer_than_the_path_speaks_against_the_losses() {
+        let against = |millis| {
+            let queued = losing(100, 6, "reno").tcp(move |_, tcp| {
+                tcp.rtt = Some(Span::from_millis(millis));
+            });
+            queued.judge(RULE).finding().unwrap().against.join("; ")
+        };
+        assert!(against(41).contains("21 ms above its minimum"), "{}", against(41));
+        assert!(!against(40).contains("above its minimum"), "{}", against(40));
+    }
+
     #[test]
     fn losses_that_do_not_explain_the_rate_limit_nothing() {
         let bbr = losing(100, 300, "bbr").judge(RULE);
@@ -422,6 +437,30 @@ mod tests {
         };
         assert!(matches!(receiving(0).judge(RULE), Outcome::RuledOut(_)));
         assert!(matches!(receiving(9).judge(RULE), Outcome::NotSeen(_)));
+    }
+
+    /// The far end of a test reports 10,000 segments, and the sender's own retransmissions.
+    #[test]
+    fn the_far_ends_retransmissions_decide_for_a_receiver() {
+        let again = |retransmits| {
+            let far = crate::recording::FarEnd {
+                retransmits: Some(retransmits),
+                bytes: Some(Bytes::new(14_480_000)),
+                mean_rtt: Some(Span::from_millis(20)),
+                congestion: Some("reno".to_owned()),
+                ..Default::default()
+            };
+            let ends = ("10.0.0.1:5201".parse().unwrap(), "10.0.0.2:5000".parse().unwrap());
+            let attempt = crate::recording::Attempt {
+                connections: vec![ends],
+                far: Some(far),
+                ..Default::default()
+            };
+            behind_gaps(6, 0).attempt(attempt).judge(RULE)
+        };
+        let outcome = again(100);
+        assert!(outcome.finding().is_some_and(|finding| finding.explains.is_some()), "{outcome:?}");
+        assert!(matches!(again(0), Outcome::RuledOut(_)));
     }
 
     /// Builds a flow of 1448-byte segments at a round trip of 20 ms; `behind` segments a second

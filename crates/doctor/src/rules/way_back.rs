@@ -156,6 +156,14 @@ mod tests {
         short.holds_not(RULE);
     }
 
+    /// The receiver's window or the own send buffer holds the sender for 60 % of the time.
+    #[test]
+    fn a_sender_that_its_window_or_buffer_holds_does_not_wait_for_acknowledgements() {
+        let held = |at: u64| Some(Span::from_millis(600 * at));
+        queued(12).tcp(|at, tcp| tcp.window_limited = held(at)).holds_not(RULE);
+        queued(12).tcp(|at, tcp| tcp.buffer_limited = held(at)).holds_not(RULE);
+    }
+
     /// 3.3 Mbit/s of BBR, with 119 acknowledgements a second over a way back of 64 kbit/s.
     #[test]
     fn a_queue_longer_than_bbr_makes_needs_fewer_dropped_acknowledgements() {

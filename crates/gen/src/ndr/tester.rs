@@ -291,6 +291,12 @@ mod tests {
     }
 
     #[test]
+    fn packets_count_for_half_a_percent_of_the_trial_and_for_2_ms_at_least() {
+        assert_eq!(grace(Span::from_secs(2)), Span::from_millis(10));
+        assert_eq!(grace(Span::from_millis(100)), Span::from_millis(2));
+    }
+
+    #[test]
     fn a_trial_on_a_busy_machine_is_invalid_with_and_without_loss() {
         let is_busy = |received, gap, waited| {
             let outcome = outcome(100_000, received, gap);

@@ -312,6 +312,12 @@ mod tests {
     }
 
     #[test]
+    fn a_word_that_is_no_size_is_an_unknown_setting() {
+        let refused = CaqmConfig::parse("targt").unwrap_err().to_string();
+        assert!(refused.contains("targt") && refused.contains("target"), "{refused}");
+    }
+
+    #[test]
     fn a_printed_configuration_parses_to_itself() {
         let parse = |text: &str| {
             CaqmConfig::parse(text).and_then(|config| config.validate().map(|()| config))

@@ -397,3 +397,26 @@ fn a_port_without_a_peer_gives_advice_about_the_peer_and_not_about_cpus() {
     assert!(told.starts_with("12 trials in sequence say nothing"), "{told}");
     assert!(told.contains("Check the other ends") && !told.contains("CPUs"), "{told}");
 }
+
+/// A device that forwards 100,000 packets a second and holds 1,000 packets.
+struct Buffered;
+
+impl Tester for Buffered {
+    fn trial(&mut self, load: Frequency, duration: Span) -> Result<Trial, GenError> {
+        let trial = Machine { takes: f64::INFINITY, loses: false }.trial(load, duration)?;
+        let passes = (1e5 * duration.secs_f64()).floor() as u64 + 1_000;
+        Ok(Trial { received: trial.sent.min(passes), ..trial })
+    }
+}
+
+/// Half of a burst at twice the device's rate waits in the buffer, so 2,000 packets fill the
+/// buffer. The search is exact to one percent.
+#[test]
+fn the_longest_burst_without_loss_gives_the_buffer_of_a_device() {
+    let rate = Frequency::per_second;
+    let on = |of| back_to_back(&mut Buffered, rate(of), rate(1e5), &mut || false).unwrap();
+    let found = on(2e5).unwrap();
+    assert!((1_960.0..=2_000.0).contains(&found.frames), "{found:?}");
+    assert!(!found.at_maximum && (found.buffer.millis_f64() - 5.0).abs() < 0.1, "{found:?}");
+    assert_eq!(on(1.02e5), None);
+}

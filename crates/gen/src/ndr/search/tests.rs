@@ -247,3 +247,21 @@ fn a_search_ends_for_a_device_with_random_results() {
         assert_eq!(search.results().len(), 3);
     }
 }
+
+/// Twenty trials of a second, each with one percent more loss. Half of the time may be bad, so the
+/// tenth trial completes the good time.
+#[test]
+fn the_trial_that_completes_the_good_time_is_typical() {
+    let trials = (0..20).rev().map(|percent| Measured {
+        duration: 1.0,
+        offered: 1000.0,
+        loss: f64::from(percent) / 100.0,
+        forwarded: 0.0,
+    });
+    let per_second = Frequency::per_second;
+    let mut search = Search::new(&[goal(0.0)], per_second(100.0), per_second(1e6));
+    search.loads.push(Load { load: 1000.0, trials: trials.collect() });
+    let target = goal(0.0).targets().pop().unwrap();
+    let forwarded = search.forwarded(1000.0, &target);
+    assert!((forwarded - 910.0).abs() < 1e-6, "{forwarded}");
+}

@@ -313,6 +313,21 @@ mod tests {
         assert_eq!(credit.left, 7600);
     }
 
+    /// Four requests asked for 2000 bytes, and `beta` is 512 bytes.
+    #[test]
+    fn the_plan_of_a_period_follows_the_requests_of_the_last_one() {
+        let came =
+            PeriodTotals { asked: 2000, squares: 1_000_000, requests: 4, weights: 8.0, dealt: 100 };
+        let last = Plan { scale: 3.0, carry: 7, ..Plan::IN_FULL };
+        let plan = last.of_next(400, 512, came);
+        assert_eq!((plan.share, plan.enough, plan.carry), (0.0005, false, 7));
+        assert_eq!((plan.odds, plan.chance), (0.0, 1600.0 / 2048.0));
+        assert_eq!((plan.usual, plan.scale), (500.0, 1.5));
+        // A debt of a quarter of the bytes that four refusals take back.
+        assert_eq!(last.of_next(-512, 512, came).odds, 0.25);
+        assert!(last.of_next(1900, 512, came).enough);
+    }
+
     #[test]
     fn requests_of_one_period_get_equal_parts_of_too_little_credit() {
         let mut credit = Credit::new(Law { spread: true, ..law(0) }, 1);
