@@ -2,6 +2,7 @@
 
 mod associate;
 mod backoff;
+mod failover;
 mod failures;
 mod link;
 mod listener;

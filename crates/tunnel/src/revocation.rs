@@ -15,11 +15,15 @@ pub(crate) async fn watch_peer<C: Connection, L>(
     mut list: watch::Receiver<L>,
     trusted: impl Fn(&L) -> &[TrustedPeer],
 ) {
-    let shown = connection.certificates();
     loop {
+        // Copy the certificates at each check: an idle session then holds no copy.
+        let shown = connection.certificates();
         let good = good_until(&peer, &shown, trusted(&list.borrow_and_update()), UnixTime::now());
+        drop(shown);
         let Some(end) = end_of(good, &connection, &peer) else { return };
         tokio::select! {
+            // A connection that has ended has no certificates to check.
+            biased;
             _ = connection.closed() => return,
             changed = list.changed() => if changed.is_err() { return },
             () = past(end) => {}

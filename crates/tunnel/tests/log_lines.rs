@@ -12,7 +12,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
-use tunnel::client::Client;
+use tunnel::client::{Client, ListenAt, Listener};
 use tunnel::identity::ServerTrust;
 use tunnel::server::Server;
 use tunnel::transport::quic::QuicClient;
@@ -114,6 +114,23 @@ async fn an_end_logs_only_a_few_of_many_refusals() {
     // The client may count the last refusal after this check, because it resets the application
     // first.
     assert!(client.counted().tunnels_refused >= 299);
+    drop((client, server));
+}
+
+#[tokio::test]
+async fn the_log_names_the_target_of_refused_datagrams() {
+    let (keys, log) = (Keys::with_log(), log());
+    let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.1:*"], &[]))).unwrap();
+    let listener = Listener {
+        listen: ListenAt::Udp("127.0.0.1:0".parse().unwrap()),
+        route: "udp:203.0.113.7:53".parse().unwrap(),
+    };
+    let at = server.local_addr().unwrap();
+    let client = Client::start(keys.client_parts(&[at], vec![listener])).await.unwrap();
+    client.connected().await;
+    let application = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    application.send_to(b"x", ends::tcp_of(&client.bound()[0])).await.unwrap();
+    log.awaited(&["the other end refused", "target=udp:203.0.113.7:53"]).await;
     drop((client, server));
 }
 

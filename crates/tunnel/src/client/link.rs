@@ -2,7 +2,7 @@
 //! answer.
 
 use super::backoff::{self, Backoff};
-use super::{Remote, Shared, reverse};
+use super::{Remote, Shared, failover, reverse};
 use crate::account::SessionMeter;
 use crate::revocation;
 use crate::session::{CLIENTS, Session};
@@ -141,12 +141,14 @@ impl Link {
     /// preferred servers periodically for new tunnels. Existing tunnels stay on their connection.
     pub(super) async fn maintain(self: Arc<Self>, shared: Arc<Shared>) {
         let mut backoff = Backoff::new();
+        let mut silent = None;
         while !shared.draining.is_cancelled() {
-            let found = self.first_of(&shared, shared.servers.len()).await;
+            let found = self.first_of(&shared, shared.servers.len(), silent.take()).await;
             let pause = match found {
                 Ok((index, session)) => {
                     let began = Instant::now();
-                    let why = self.hold(&shared, index, session).await;
+                    let (index, why) = self.hold(&shared, index, session).await;
+                    silent = (why == Lost::Silent).then_some(index);
                     backoff.after_connection(began.elapsed(), &why)
                 }
                 Err(why) => backoff.after_failure(&why),
@@ -156,13 +158,13 @@ impl Link {
     }
 
     /// Holds a connection until it is lost, and replaces it by one to a preferred server or on a
-    /// renewal.
+    /// renewal. Returns the index of the last server, and why its connection was lost.
     async fn hold(
         &self,
         shared: &Arc<Shared>,
         mut index: usize,
         mut session: ActiveSession,
-    ) -> Lost {
+    ) -> (usize, Lost) {
         loop {
             let Remote { address, failures, .. } = &*shared.servers[index];
             // Log no connection that the server will refuse again.
@@ -184,7 +186,7 @@ impl Link {
                     tokio::select! {
                         () = self.renewal.notified() => {
                             tokio::time::sleep_until(since + RENEWALS_APART).await;
-                            if let Ok(found) = self.first_of(shared, index + 1).await {
+                            if let Ok(found) = self.first_of(shared, index + 1, None).await {
                                 return found;
                             }
                             self.renewal.notify_one();
@@ -196,7 +198,7 @@ impl Link {
                             tracing::info!(server = %address, "connected");
                         }
                         () = tokio::time::sleep(RETURN), if index > 0 => {
-                            if let Ok(found) = self.first_of(shared, index).await {
+                            if let Ok(found) = self.first_of(shared, index, None).await {
                                 return found;
                             }
                         }
@@ -217,7 +219,7 @@ impl Link {
                     }
                     shared.counters.lost(&why);
                     self.current.send_replace(None);
-                    return why;
+                    return (index, why);
                 }
                 found = better => {
                     shared.links.retire(index, session);
@@ -227,32 +229,31 @@ impl Link {
         }
     }
 
-    /// Connects to the first reachable server among the first `count` servers. The error is that of
-    /// the last server.
+    /// Connects to the first of the first `count` servers that answers. `silent` is the server that
+    /// has just stopped answering: the next server is then tried almost at once. The error is that
+    /// of the last attempt that failed.
     async fn first_of(
         &self,
         shared: &Arc<Shared>,
         count: usize,
+        silent: Option<usize>,
     ) -> Result<(usize, ActiveSession), Lost> {
-        let mut last = Lost::Silent;
-        for (index, remote) in shared.servers.iter().enumerate().take(count) {
-            match connect(shared, remote, self.slot).await {
-                Ok(session) => {
-                    shared.counters.connections_made.increment();
-                    return Ok((index, session));
-                }
-                Err(error) => {
-                    shared.counters.connections_failed.increment();
-                    if let Some(omitted) = remote.failures.line(Instant::now(), &error.to_string())
-                    {
-                        let server = &remote.address;
-                        tracing::warn!(%server, %error, omitted, "{TRYING_AGAIN}");
-                    }
-                    last = error;
-                }
+        let slot = self.slot;
+        let attempt = |index: usize| {
+            let shared = Arc::clone(shared);
+            async move { connect(&shared, &shared.servers[index], slot).await }
+        };
+        let failed = |index: usize, error: &Lost| {
+            let Remote { address: server, failures, .. } = &*shared.servers[index];
+            shared.counters.connections_failed.increment();
+            if let Some(omitted) = failures.line(Instant::now(), &error.to_string()) {
+                tracing::warn!(%server, %error, omitted, "{TRYING_AGAIN}");
             }
-        }
-        Err(last)
+        };
+        let lead = |index| if silent == Some(index) { LEAD_OF_SILENT } else { LEAD };
+        let count = count.min(shared.servers.len());
+        let found = failover::first_to_connect(count, lead, attempt, failed).await;
+        found.inspect(|_| shared.counters.connections_made.increment())
     }
 }
 
@@ -422,6 +423,10 @@ const RETURN: Duration = Duration::from_secs(30);
 const RENEWALS_APART: Duration = Duration::from_secs(1);
 /// The pause before another attempt to renew a connection.
 const RENEW_AGAIN: Duration = Duration::from_secs(5);
+/// How long a server may take to answer before the client also tries the next one.
+const LEAD: Duration = Duration::from_secs(1);
+/// The same for a server that has just stopped answering.
+const LEAD_OF_SILENT: Duration = Duration::from_millis(100);
 const MOST_ADDRESSES: usize = 4;
 /// Maximum number of handshakes with one silent address.
 const MOST_TURNS: usize = 20;

@@ -69,7 +69,11 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
         }
         let proof = proof(file, *origin, peer, authorities.as_ref())?;
         if peer.allow.is_empty() && peer.reverse.is_empty() {
-            tracing::warn!("peer {} has no rights: add `allow` or `reverse`", peer.name);
+            let name = &peer.name;
+            tracing::warn!(
+                "peer {name} has no rights: add --allow or --allow-reverse, or `allow` or \
+                 `reverse` in the file"
+            );
         }
         peers.push(TrustedPeer { name: peer.name.clone(), proof });
         quotas.push((peer.name.clone(), quota(file, peer)?));

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::net::UdpSocket;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
+use units::foreign;
 
 /// A socket to which applications send datagrams. Each source address is a flow.
 #[derive(Debug)]
@@ -289,7 +290,8 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
                     let line = self.journal.line(Instant::now(), path.application(), Kind::Denial);
                     if let Some(Line { omitted }) = line {
                         let (status, why) = (answer.status, answer.message);
-                        tracing::warn!(?status, %why, omitted, "the other end refused");
+                        let target = foreign(&opening.request);
+                        tracing::warn!(%target, ?status, %why, omitted, "the other end refused");
                     }
                     End::Refused
                 }

@@ -31,7 +31,7 @@ pub fn server_config(settings: &Settings) -> Result<ServerConfig, ConfigError> {
         Some(given) => udp_address(given)?,
         None => (Ipv4Addr::UNSPECIFIED, DEFAULT_PORT).into(),
     };
-    plugin(settings, "token-parser-plugin", &["cleartext"])?;
+    plugin(settings, "token-parser-plugin", &["Cleartext"])?;
     let tokens = match settings.given("token-parser-key") {
         Some(given) => given.text().parse().map_err(|message: String| given.error(message))?,
         None => Cleartext::Plain,
@@ -102,14 +102,14 @@ pub fn client_config(settings: &Settings) -> Result<ClientConfig, ConfigError> {
     }
     let endpoint = required(settings, "server-endpoint", "the server: example.org:7500")?;
     let endpoint: HostPort = parsed(endpoint)?;
-    let kind = plugin(settings, "token-source-plugin", &["fixed", "file", "http"])?;
+    let kind = plugin(settings, "token-source-plugin", &["Fixed", "File", "Http"])?;
     let given = required(settings, "token-source", "the target: tcp:10.0.0.5:22")?;
     let kind = match kind {
-        "file" => {
+        "File" => {
             confined_paths.reads(&given.path());
             SourceKind::File(given.path())
         }
-        "http" => SourceKind::Http(parsed(given)?),
+        "Http" => SourceKind::Http(parsed(given)?),
         _ => SourceKind::Fixed(given.text().to_owned()),
     };
     let source = TokenSource::new(kind).map_err(|error| given.error(error.to_string()))?;
@@ -490,7 +490,7 @@ mod tests {
     fn the_error_of_a_wrong_setting_names_the_accepted_values() {
         for (key, value, reported) in [
             ("listen-on", "host:7500", "an address, not a name"),
-            ("token-parser-plugin", "Aes", "choose cleartext"),
+            ("token-parser-plugin", "Aes", "choose Cleartext"),
             ("token-parser-key", "aes", "base64"),
             ("allow", "10.0.0.1:22", "tcp:HOST:PORTS"),
             ("peer", "a", "NAME=PIN"),
@@ -509,7 +509,7 @@ mod tests {
             ("listen-on", "127.0.0.1:6500", "tcp:ADDRESS:PORT"),
             ("listen-on", "udp:127.0.0.1:6500", "tcp:ADDRESS:PORT"),
             ("server-endpoint", "a", "HOST:PORT"),
-            ("token-source-plugin", "Vault", "choose fixed, file, http"),
+            ("token-source-plugin", "Vault", "choose Fixed, File, Http"),
             ("token-source", "a\nb", "printable"),
             ("pin", "x", "is not a pin"),
         ] {

@@ -36,10 +36,14 @@ pub enum SourceKind {
 pub enum SourceError {
     #[error("a token is 1 to 512 printable characters, for example tcp:10.0.0.5:22")]
     Unfit,
-    #[error("cannot read {0}: {1}")]
+    #[error("cannot read the token file {0}: {1}; check the path and the permissions")]
     File(PathBuf, #[source] io::Error),
     #[error("{file} has no token for {client}: add a line `{client} tcp:HOST:PORT`")]
-    NoLine { file: PathBuf, client: String },
+    NoLine { file: PathBuf, client: IpAddr },
+    #[error(
+        "{0} lists tokens by address, and an application at a UNIX socket has no address: listen on tcp:ADDRESS:PORT, or choose the plugin Fixed"
+    )]
+    NoAddress(PathBuf),
     #[error("the token source {0} cannot be reached: {1}")]
     Unreachable(SourceUrl, #[source] io::Error),
     #[error(
@@ -107,14 +111,10 @@ async fn of_file(path: &Path, client: Option<SocketAddr>) -> Result<String, Sour
         Ok(text)
     });
     let text = read.await.map_err(io::Error::other).and_then(|text| text).map_err(failed)?;
-    let found = client.and_then(|client| find_in_lines(&text, client.ip()));
-    found.map(str::to_owned).ok_or_else(|| {
-        let client = client.map_or_else(
-            || "a UNIX socket, which has no address".to_owned(),
-            |client| client.ip().to_canonical().to_string(),
-        );
-        SourceError::NoLine { file: path.to_owned(), client }
-    })
+    let client = client.ok_or_else(|| SourceError::NoAddress(path.to_owned()))?.ip();
+    let found = find_in_lines(&text, client).map(str::to_owned);
+    let client = client.to_canonical();
+    found.ok_or_else(|| SourceError::NoLine { file: path.to_owned(), client })
 }
 
 /// Queries an HTTP source. Dials the same address that it has checked.
@@ -268,12 +268,15 @@ mod tests {
         let path = folder.path().join("tokens");
         let source = TokenSource::new(SourceKind::File(path.clone())).unwrap();
         let client = Some(([10, 0, 0, 1], 5).into());
-        assert!(source.token(client, &SystemResolver).await.is_err());
+        let error = source.token(client, &SystemResolver).await.unwrap_err().shown();
+        assert!(error.contains("check the path and the permissions"), "{error}");
         std::fs::write(&path, "10.0.0.1 tcp:a:1\n").unwrap();
         assert_eq!(source.token(client, &SystemResolver).await.unwrap(), "tcp:a:1");
         std::fs::write(&path, "10.0.0.2 tcp:a:1\n").unwrap();
         let error = source.token(client, &SystemResolver).await.unwrap_err().shown();
         assert!(error.contains("add a line `10.0.0.1 tcp:HOST:PORT`"), "{error}");
+        let error = source.token(None, &SystemResolver).await.unwrap_err().shown();
+        assert!(error.contains("a UNIX socket has no address: listen on tcp:"), "{error}");
         std::fs::write(&path, vec![b'#'; (LONGEST_FILE + 1) as usize]).unwrap();
         let error = source.token(client, &SystemResolver).await.unwrap_err().shown();
         assert!(error.contains("longer than"), "{error}");

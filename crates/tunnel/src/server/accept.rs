@@ -1,10 +1,13 @@
 //! Handles new connections at a shard's socket until the peer is identified.
 
 use super::handshakes::{Handshake, Handshakes, Verdict};
+use super::limits::Usage;
+use super::places::Place;
 use super::{Shared, stream};
-use crate::account::SessionMeter;
+use crate::account::{CountedSession, SessionMeter};
 use crate::identity::{PeerName, peer_name};
 use crate::journal::Kind;
+use crate::revocation;
 use crate::session::{SERVERS, Session};
 use crate::transport::quic::IncomingConnection;
 use crate::transport::{Carried, Connection, Lost};
@@ -85,7 +88,7 @@ pub(super) async fn run_tcp(
             let Some(connected) = shaken(&shared, remote, connected, handshake).await else {
                 return;
             };
-            identify(shared, connected).await;
+            identify(shared, connected);
         });
     }
 }
@@ -94,7 +97,7 @@ async fn handle_handshake(shared: Arc<Shared>, incoming: IncomingConnection, han
     let remote = incoming.remote();
     let connected = async { incoming.accept().await.map(Carried::Udp) };
     if let Some(connection) = shaken(&shared, remote, connected, handshake).await {
-        identify(shared, connection).await;
+        identify(shared, connection);
     }
 }
 
@@ -133,7 +136,9 @@ async fn shaken(
         .ok()
 }
 
-async fn identify(shared: Arc<Shared>, connection: Carried) {
+/// Identifies the peer, and serves it in a task of its own. The task of the handshake ends, so that
+/// the session does not keep the larger memory of that task.
+fn identify(shared: Arc<Shared>, connection: Carried) {
     let remote = connection.remote();
     let peer = peer_name(&connection.certificates(), &shared.guard().trusted, UnixTime::now());
     let peer = match peer {
@@ -146,61 +151,84 @@ async fn identify(shared: Arc<Shared>, connection: Carried) {
                 let omitted = line.omitted;
                 tracing::warn!(%address, port, reason = %error, omitted, "connection refused");
             }
-            connection.close("this identity is not let in");
-            return;
+            return connection.close("this identity is not let in");
         }
     };
-    serve(shared, connection, peer).await;
+    if let Some(admitted) = admit(&shared, connection, peer) {
+        tokio::spawn(serve(shared, admitted));
+    }
 }
 
-async fn serve(shared: Arc<Shared>, connection: Carried, peer: PeerName) {
-    let usage = shared.usage(&peer);
+/// A session within the limits of its identity.
+struct Admitted {
+    session: Arc<Session<Carried>>,
+    peer: PeerName,
+    usage: Arc<Usage>,
+    remote: SocketAddr,
+    since: Instant,
+    _counted: CountedSession,
+    _place: Option<Place>,
+}
+
+/// Begins the session if the identity has not reached a limit. Closes the connection otherwise.
+fn admit(shared: &Arc<Shared>, connection: Carried, peer: PeerName) -> Option<Admitted> {
+    let remote = connection.remote();
+    let (address, port) = (remote.ip().to_canonical(), remote.port());
     let account = shared.accounts.of(&peer);
-    let _counted = match account.admit_session(shared.limits.connections_each) {
-        Ok(counted) => counted,
-        Err(limit) => {
-            let remote = connection.remote();
-            if let Some(line) = shared.line(remote, Kind::Denial) {
-                let (address, port) = (remote.ip().to_canonical(), remote.port());
-                let (reason, omitted) = ("too many connections of one identity", line.omitted);
-                tracing::warn!(%peer, %address, port, reason, limit, omitted, "connection refused");
-            }
-            connection.close("this identity has reached its limit of connections");
-            return;
+    let counted = account.admit_session(shared.limits.connections_each).inspect_err(|limit| {
+        if let Some(line) = shared.line(remote, Kind::Denial) {
+            let (reason, omitted) = ("too many connections of one identity", line.omitted);
+            tracing::warn!(%peer, %address, port, reason, limit, omitted, "connection refused");
         }
-    };
+        connection.close("this identity has reached its limit of connections");
+    });
+    let counted = counted.ok()?;
     // Over TCP a connection occupies a descriptor, as a tunnel does.
     let place = connection.over_tcp().map(|_| shared.place(&peer)).transpose();
-    let _place = match place {
-        Ok(place) => place,
-        Err(reason) => {
-            shared.counters.tunnels_over_limit.increment();
-            if let Some(line) = shared.line(connection.remote(), Kind::Denial) {
-                let remote = connection.remote();
-                let (address, port) = (remote.ip().to_canonical(), remote.port());
-                tracing::warn!(%peer, %address, port, reason, omitted = line.omitted, "connection refused");
-            }
-            connection.close("this identity has reached its limit of tunnels");
-            return;
+    let place = place.inspect_err(|reason| {
+        shared.counters.tunnels_over_limit.increment();
+        if let Some(line) = shared.line(remote, Kind::Denial) {
+            tracing::warn!(%peer, %address, port, reason, omitted = line.omitted, "connection refused");
         }
-    };
+        connection.close("this identity has reached its limit of tunnels");
+    });
+    let place = place.ok()?;
     let owner = Arc::from(peer.as_str());
     let (budget, counters) = (&shared.budget, &shared.counters);
     let meter = SessionMeter::new(account, Some((Arc::clone(&shared.log), peer.clone())));
-    let session = Session::new(connection.clone(), SERVERS, budget, &owner, counters, meter);
+    let session = Session::new(connection, SERVERS, budget, &owner, counters, meter);
     shared.counters.connections_made.increment();
-    let remote = connection.remote();
-    let (address, port) = (remote.ip().to_canonical(), remote.port());
     if let Some(line) = shared.line(remote, Kind::Connection) {
         tracing::info!(%peer, %address, port, omitted = line.omitted, "peer connected");
     }
-    let since = Instant::now();
     shared.add_session(&peer, &session);
-    tokio::spawn(Arc::clone(&session).deliver_datagrams());
-    tokio::spawn(Arc::clone(&session).end_if_silent(shared.tuning.keepalive));
-    let why = session.reason(stream::serve(&shared, &session, &peer, &usage).await);
+    let (usage, since) = (shared.usage(&peer), Instant::now());
+    Some(Admitted { session, peer, usage, remote, since, _counted: counted, _place: place })
+}
+
+async fn serve(shared: Arc<Shared>, admitted: Admitted) {
+    let Admitted { session, peer, usage, remote, since, .. } = &admitted;
+    let guard = shared.guard.subscribe();
+    let connection = session.connection.clone();
+    // One task does all of the session's own work: several tasks would take more memory.
+    let own = async {
+        tokio::join!(
+            Arc::clone(session).deliver_datagrams(),
+            Arc::clone(session).end_if_silent(shared.tuning.keepalive),
+            revocation::watch_peer(connection, peer.clone(), guard, |guard| &guard.trusted),
+        );
+        std::future::pending().await
+    };
+    let why = tokio::select! {
+        // Deliver the last datagrams before the session ends.
+        biased;
+        why = own => why,
+        why = stream::serve(&shared, session, peer, usage) => why,
+    };
+    let why = session.reason(why);
     shared.counters.lost(&why);
-    if shared.line(remote, Kind::Connection).is_some() {
+    if shared.line(*remote, Kind::Connection).is_some() {
+        let (address, port) = (remote.ip().to_canonical(), remote.port());
         let seconds = since.elapsed().as_secs();
         tracing::info!(%peer, %address, port, seconds, reason = %why, "peer disconnected");
     }

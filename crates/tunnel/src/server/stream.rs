@@ -16,7 +16,6 @@ use crate::inbound::{Inbound, OpeningError};
 use crate::journal::{Kind, Line};
 use crate::local::{Local, LocalPort};
 use crate::relay::{Tally, relay_while};
-use crate::revocation;
 use crate::session::Session;
 use crate::target::Target;
 use crate::transport::{Connection, Lost, Sending};
@@ -36,9 +35,6 @@ pub(super) async fn serve<C: Connection>(
     peer: &PeerName,
     usage: &Arc<Usage>,
 ) -> Lost {
-    let guard = shared.guard.subscribe();
-    let connection = session.connection.clone();
-    tokio::spawn(revocation::watch_peer(connection, peer.clone(), guard, |guard| &guard.trusted));
     let openings = Arc::new(Semaphore::new(OPENINGS));
     loop {
         // A stream that waits for a permit uses memory of its peer's share, but no task.

@@ -100,6 +100,44 @@ fn resident_memory_stays_near_the_memory_budget_under_each_attack() {
     });
 }
 
+#[test]
+fn an_idle_session_takes_a_few_tens_of_kilobytes() {
+    let clients: Vec<_> =
+        (0..FIRST + MORE).map(|number| own(&format!("client-{number}"))).map(Arc::new).collect();
+    let server = ServerProcess::start(Bytes::kib(256 * 1024), &clients);
+    let each = runtime().block_on(async {
+        let (at, key) = (server.at, Arc::new(server.identity.clone()));
+        let mut peers = JoinSet::new();
+        let (mut before, mut kept) = (Bytes::ZERO, Vec::new());
+        for (number, client) in clients.into_iter().enumerate() {
+            if number == FIRST {
+                kept.extend(peers.join_all().await);
+                before = server.resident("VmRSS");
+                peers = JoinSet::new();
+            } else if peers.len() == AT_ONCE {
+                kept.push(peers.join_next().await.unwrap().unwrap());
+            }
+            let key = Arc::clone(&key);
+            peers.spawn(async move {
+                RawPeer::new(LOCALHOST, &client, &key, at).await.connected().await
+            });
+        }
+        kept.extend(peers.join_all().await);
+        assert_eq!(kept.len(), FIRST + MORE);
+        (server.resident("VmRSS").count() - before.count()) / MORE as u64
+    });
+    println!("ATTACK idle-sessions: an idle session takes {each} bytes of the server");
+    assert!(each < MOST_EACH, "{each} bytes");
+}
+
+/// Number of sessions after which the buffers that all sessions share no longer grow.
+const FIRST: usize = 128;
+const MORE: usize = 384;
+const AT_ONCE: usize = 16;
+/// Maximum resident memory of an idle session, in bytes. If the session's task kept the state of
+/// the handshake, a session would take 39,400 bytes.
+const MOST_EACH: u64 = 37_500;
+
 /// Each client has its own identity, and the server has the default budget.
 #[test]
 #[ignore = "needs minutes and 20,000 open files"]
