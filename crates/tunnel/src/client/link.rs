@@ -184,21 +184,23 @@ impl Link {
             let better = async {
                 loop {
                     tokio::select! {
-                        () = self.renewal.notified() => {
+                        () = self.renewal.notified() => loop {
                             tokio::time::sleep_until(since + RENEWALS_APART).await;
-                            if let Ok(found) = self.first_of(shared, index + 1, None).await {
+                            if let Some(found) = self.replacement(shared, index + 1).await {
                                 return found;
                             }
-                            self.renewal.notify_one();
-                            tokio::time::sleep(RENEW_AGAIN).await;
-                        }
+                            tokio::select! {
+                                () = tokio::time::sleep(RENEW_AGAIN) => {}
+                                () = self.renewal.notified() => {}
+                            }
+                        },
                         () = tokio::time::sleep_until(since + KEPT), if is_refused => {
                             is_refused = false;
                             failures.forget();
                             tracing::info!(server = %address, "connected");
                         }
                         () = tokio::time::sleep(RETURN), if index > 0 => {
-                            if let Ok(found) = self.first_of(shared, index, None).await {
+                            if let Some(found) = self.replacement(shared, index).await {
                                 return found;
                             }
                         }
@@ -227,6 +229,26 @@ impl Link {
                 }
             }
         }
+    }
+
+    /// Makes a connection that is to replace the current one. Returns the new connection once its
+    /// server has kept it for a moment: in TLS 1.3 a client learns only after its handshake that
+    /// the server refuses its key, and the current connection may still be good.
+    async fn replacement(
+        &self,
+        shared: &Arc<Shared>,
+        count: usize,
+    ) -> Option<(usize, ActiveSession)> {
+        let (index, session) = self.first_of(shared, count, None).await.ok()?;
+        let Ok(why) = tokio::time::timeout(KEPT, session.connection.closed()).await else {
+            return Some((index, session));
+        };
+        let Remote { address: server, failures, .. } = &*shared.servers[index];
+        if let Some(omitted) = failures.line(Instant::now(), &why.to_string()) {
+            tracing::warn!(%server, error = %why, omitted, "no new connection; the current one stays");
+        }
+        shared.counters.lost(&why);
+        None
     }
 
     /// Connects to the first of the first `count` servers that answers. `silent` is the server that
@@ -422,7 +444,7 @@ const RETURN: Duration = Duration::from_secs(30);
 /// Minimum time between two renewals that a server asks for.
 const RENEWALS_APART: Duration = Duration::from_secs(1);
 /// The pause before another attempt to renew a connection.
-const RENEW_AGAIN: Duration = Duration::from_secs(5);
+const RENEW_AGAIN: Duration = Duration::from_secs(2);
 /// How long a server may take to answer before the client also tries the next one.
 const LEAD: Duration = Duration::from_secs(1);
 /// The same for a server that has just stopped answering.
