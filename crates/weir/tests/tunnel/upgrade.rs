@@ -161,6 +161,29 @@ fn a_failed_upgrade_leaves_the_running_process_unchanged() {
     assert_eq!((&now["pid"], &now["is_draining"]), (&server.pid().into(), &false.into()), "{now}");
 }
 
+/// Two ends of a user run here, so the command asks for the path of a socket, which contains the
+/// number of the former process.
+#[test]
+fn an_upgrade_finds_the_new_process_if_its_default_socket_has_another_path() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ends = Ends::new(&sandbox);
+    let own = ends.own("server");
+    let words = ["tunnel", "server", "--peer", &ends.peer, "--allow", "tcp:127.0.0.1:1"];
+    let words: Vec<_> = words.into_iter().chain(own.iter().map(String::as_str)).collect();
+    let on = |address| [&words[..], &["--listen-on", address]].concat();
+    let server = ends.started(&on("127.0.0.1:7500"), "listening on");
+    let _other = ends.started(&on("127.0.0.1:7501"), "listening on");
+    let several = sandbox.weir(&["tunnel", "upgrade"]);
+    let name = format!("server-{}.sock", server.pid());
+    let path = several.stderr.split([' ', ',', '\n']).find(|word| word.ends_with(&name)).unwrap();
+    let upgraded = sandbox.weir(&["tunnel", "upgrade", "--json", "--status-socket", path]);
+    assert_eq!(upgraded.status.code(), Some(0), "{upgraded:?}");
+    let upgraded: Value = serde_json::from_str(&upgraded.stdout).unwrap();
+    let successor = path.replace(&name, &format!("server-{}.sock", upgraded["successor"]));
+    let drained = sandbox.weir(&["tunnel", "drain", "--status-socket", &successor]);
+    assert_eq!(drained.status.code(), Some(0), "{drained:?}");
+}
+
 #[test]
 fn a_draining_process_keeps_no_copy_of_its_listener() {
     let Some(sandbox) = Sandbox::new() else { return };

@@ -208,9 +208,13 @@ fn await_serving(child: &mut Child, socket: Option<&Path>, former: u32) -> anyho
                  why"
             );
         }
-        // An error here may mean that the socket is being handed over.
-        let ends = tunnel::run::statuses(socket).unwrap_or_default();
-        if ends.iter().any(|end| end.pid == child.id()) {
+        // An error here may mean that the socket is being handed over. The default socket has the
+        // number of its process in its name, so the new process is not at the former one's path.
+        let serves = |socket| {
+            let ends = tunnel::run::statuses(socket).unwrap_or_default();
+            ends.iter().any(|end| end.pid == child.id())
+        };
+        if serves(socket) || (socket.is_some() && serves(None)) {
             return Ok(());
         }
         if is_last {
