@@ -86,8 +86,8 @@ const OF_RULES: [(&str, &str); 4] = [
     ("file_threshold", "bytes that a connection must deliver to leave a record of its path"),
 ];
 
-/// Converts `NAME=VALUE` to Weir's key and unit; also returns the report's name if the text uses
-/// one. Drops spaces around the sign, which `sysctl` prints.
+/// Converts `NAME=VALUE` to Weir's key and unit. The second value is the report's name, if the text
+/// uses a name of the report. Drops spaces around the sign, which `sysctl` prints.
 pub(crate) fn in_own_words(text: &str) -> (Cow<'_, str>, Option<&'static str>) {
     let Some((name, value)) = text.split_once('=') else { return (text.into(), None) };
     let (name, value) = (name.trim(), value.trim());

@@ -47,7 +47,7 @@ impl PolicyFile {
     pub fn parse(path: &Path, text: &str) -> Result<Self, AccelError> {
         let wrong = |at: usize, problem: String| AccelError::Policy {
             path: path.to_owned(),
-            line: 1 + text.as_bytes()[..at.min(text.len())].iter().filter(|b| **b == b'\n').count(),
+            line: settings::line(text, at),
             problem,
         };
         let file: File = settings::parse(text).map_err(|mistake| {

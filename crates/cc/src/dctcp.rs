@@ -6,7 +6,7 @@ use units::{Bytes, Rate, Span, Time};
 #[derive(Debug, Clone)]
 pub struct Dctcp {
     reno: Reno,
-    /// The moving share of marked bytes, in 1/2²⁰.
+    /// The moving average of the share of marked bytes, in 1/2²⁰.
     alpha: u64,
     rounds: Rounds,
     acked: u64,
@@ -30,7 +30,7 @@ impl Dctcp {
         }
     }
 
-    /// Returns the moving share of marked bytes.
+    /// Returns the moving average of the share of marked bytes.
     pub fn alpha(&self) -> f64 {
         self.alpha as f64 / ONE as f64
     }

@@ -29,7 +29,7 @@ fn a_full_port_leaves_the_cpu_to_other_threads() {
         let is_full = outcome.retries > 0 && outcome.sent() < outcome.packets_planned;
         // The thread sleeps once in 300 us of CPU time, of which a busy machine gives only a part.
         let has_slept = sleeps.load(Ordering::Relaxed) > 40;
-        // The last packet left when the run gave up.
+        // The last packet leaves only when the run gives up on the full port.
         let is_late = outcome.longest_lag > Span::from_millis(100);
         match is_full && has_slept && is_late {
             true => Attempt::Right(()),

@@ -141,8 +141,8 @@ fn the_key_limit_repeats_the_first_flows_at_the_same_rate_in_both_orders() {
     }
 }
 
-/// Counts the flows by the quarter of the 400 addresses in which their server lies; also returns
-/// each flow's client and port.
+/// Counts the flows by the quarter of the 400 addresses in which their server lies. The second
+/// value has each flow's client and port.
 fn quarters(distribution: &str) -> ([usize; 4], HashSet<(u32, u16)>) {
     let pools = pools("16.0.0.99", "48.0.1.143");
     let pools = pools.replacen("distribution : seq", &format!("distribution : {distribution}"), 1);

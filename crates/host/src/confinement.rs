@@ -23,11 +23,14 @@ use std::fmt::{Display, Formatter};
 pub struct Policy {
     /// Capabilities that later work needs; the process loses all others for good.
     pub capabilities: CapabilitySet,
-    /// Files and directories of the system that the program reads.
-    pub system: &'static [&'static str],
+    /// Files and directories of the system that the program reads, such as [`LIBRARIES`].
+    pub system: &'static [&'static [&'static str]],
     /// System calls beyond those of every program.
     pub calls: &'static [Calls],
 }
+
+/// Directories of the system's libraries.
+pub const LIBRARIES: &[&str] = &["/lib", "/lib64", "/usr/lib", "/usr/lib64"];
 
 /// The parts of the confinement that are in force on this kernel.
 #[derive(Debug)]

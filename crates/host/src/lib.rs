@@ -40,7 +40,8 @@ mod wiring;
 pub use background::prepare_background;
 pub use confined::{Confined, Ended, Program};
 pub use confinement::{
-    Calls, ConfinedPaths, Confinement, OtherThreads, Policy, User, UserError, become_user, confine,
+    Calls, ConfinedPaths, Confinement, LIBRARIES, OtherThreads, Policy, User, UserError,
+    become_user, confine,
 };
 pub use cycles::cycles;
 pub use error::HostError;

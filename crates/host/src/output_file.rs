@@ -61,7 +61,7 @@ fn open(path: &Path, earlier: Earlier, mode: u32) -> io::Result<File> {
     let mode = Mode::from_raw_mode(mode);
     let file = openat(&place.directory, &place.name, flags, mode);
     let file = file.map_err(|error| place.in_words(error))?;
-    // The opened file may be another file than the one checked before.
+    // Since the check, another file may have taken the place of the checked file.
     let found = fstat(&file)?;
     place.check_file(&found)?;
     if earlier == Earlier::Replaced && FileType::from_raw_mode(found.st_mode).is_file() {

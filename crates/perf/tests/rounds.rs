@@ -227,7 +227,7 @@ fn repeats_end_at_the_required_confidence_and_an_unmet_one_is_reported() {
 }
 
 #[test]
-fn a_test_runs_over_ipv6_pinned_and_from_requested_ports() {
+fn rounds_run_over_ipv6_on_a_requested_cpu_and_from_requested_ports() {
     let Ok(probe) = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) else {
         return testing::skip(testing::Need::Ipv6);
     };

@@ -35,8 +35,8 @@ pub(crate) fn explained(cell: &Cell) -> Option<String> {
     in_a_word(cell).zip(reason(cell)).map(|(word, reason)| format!("{word}: {reason}"))
 }
 
-/// Returns the metrics that a cell lacks; none for a cell that failed or was not run, which has a
-/// reason itself.
+/// Returns the metrics that a measured cell lacks. A cell that failed or was not run states its own
+/// reason, and the result is empty.
 pub(crate) fn of(cell: &Cell) -> impl Iterator<Item = &Missing> {
     cell.missing.iter().filter(move |_| cell.is_measured())
 }

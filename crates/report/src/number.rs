@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_has_its_medians_decimals() {
+    fn an_interval_has_as_many_decimals_as_its_median() {
         assert_eq!(interval(57.1, [9.951, 101.0]), "[10.0, 101.0]");
         assert_eq!(interval(f64::NAN, [1.0, f64::INFINITY]), "[1.00, ∞]");
         assert_eq!(ratio(f64::INFINITY), "∞×");

@@ -2,7 +2,7 @@ use crate::mistake::{Mistakes, What};
 use crate::setting::{LOST, Node, Setting, found};
 use serde::de::value::SeqDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, Error, IntoDeserializer, Visitor};
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::path::PathBuf;
 use toml::de::{DeInteger, DeValue};
 use units::{Bytes, Rate, Share, Span, Switch};
@@ -46,6 +46,14 @@ leaves! {
 /// A value that serde reads, of a type without [`Setting`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaf<T>(pub T);
+
+impl<T> Deref for Leaf<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
 
 impl<T: DeserializeOwned> Setting for Leaf<T> {
     fn read(node: Node<'_>, mistakes: &mut Mistakes) -> Option<Self> {

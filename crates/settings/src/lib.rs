@@ -82,6 +82,11 @@ pub fn read<T: Setting>(text: &str) -> (Option<T>, Mistakes) {
     (table.and_then(|table| read_root(table, &mut mistakes)), mistakes)
 }
 
+/// Returns the line of a position in a text, from 1 on.
+pub fn line(text: &str, place: usize) -> usize {
+    1 + text.as_bytes()[..place.min(text.len())].iter().filter(|byte| **byte == b'\n').count()
+}
+
 fn read_root<T: Setting>(table: Spanned<DeTable<'_>>, mistakes: &mut Mistakes) -> Option<T> {
     let place = table.span();
     let root = Spanned::new(place, DeValue::Table(table.into_inner()));

@@ -104,7 +104,7 @@ fn tcpa_follows_a_returning_rate() {
 
 /// The rate is low for several round trips each time.
 #[test]
-fn a_window_that_is_held_fills_the_path_when_the_rate_returns() {
+fn a_window_kept_through_a_slump_fills_the_path_when_the_rate_returns() {
     for path in [
         Varying::new(&[40.0, 1.0], 200, 30, 150_000),
         Varying::new(&[40.0, 20.0], 200, 30, 150_000),

@@ -68,6 +68,7 @@ pub use egress_queues::{EgressQueue, EgressQueues};
 pub use error::SwitchError;
 pub use policing::Policing;
 pub use ports::{OpenError, SwitchPort};
+pub use settings::Leaf;
 pub use start::{Process, run};
 pub use switch::Switch;
 pub use table_settings::{Overflow, TableSettings};

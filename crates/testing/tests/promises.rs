@@ -69,14 +69,27 @@ fn only_the_units_crate_computes_spelling_suggestions() {
     assert!(found.is_empty(), "{advice} instead of these lines:\n{}", found.join("\n"));
 }
 
+#[test]
+fn only_the_host_crate_lists_the_directories_of_libraries() {
+    let list = crates().join("host/src/confinement.rs");
+    let is_listed = |line: &str| line.contains("\"/usr/lib64\"");
+    assert_eq!(lines_with(std::slice::from_ref(&list), is_listed).len(), 1, "change this test");
+    let mut files = sources(&crates());
+    files.retain(|file| *file != list);
+    let found = lines_with(&files, is_listed);
+    assert!(found.is_empty(), "use host::LIBRARIES instead of these lines:\n{}", found.join("\n"));
+}
+
 /// Files and folders below `crates` that read TOML files through the settings crate.
-const READERS: [&str; 6] = [
+const READERS: [&str; 8] = [
     "settings/src",
     "lab/src/model/file",
     "lab/src/workloads/read.rs",
     "lab/src/workloads/check.rs",
     "accel/src/policy_file.rs",
+    "switch/src/run/config.rs",
     "tunnel/src/config",
+    "tunnel/src/quic_tun/settings.rs",
 ];
 
 #[test]

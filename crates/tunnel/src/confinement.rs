@@ -97,15 +97,14 @@ const END: Policy = Policy {
     capabilities: CapabilitySet::NET_BIND_SERVICE.union(CapabilitySet::NET_ADMIN),
     // Libraries that a backtrace opens; the number of CPUs; the server's local ports.
     system: &[
-        "/lib",
-        "/lib64",
-        "/usr/lib",
-        "/usr/lib64",
-        "/usr/share/zoneinfo",
-        "/sys/fs/cgroup",
-        "/proc/self",
-        "/proc/sys/net/ipv4/ip_local_port_range",
-        "/dev/null",
+        host::LIBRARIES,
+        &[
+            "/usr/share/zoneinfo",
+            "/sys/fs/cgroup",
+            "/proc/self",
+            "/proc/sys/net/ipv4/ip_local_port_range",
+            "/dev/null",
+        ],
     ],
     // A reload reaches the former processes of a hand-over. Routes tell which addresses are this
     // machine's own, sockets which user sends the datagrams of a SOCKS association.
@@ -116,19 +115,19 @@ const END: Policy = Policy {
 const LOOKUPS: Policy = Policy {
     capabilities: CapabilitySet::empty(),
     system: &[
-        // resolv.conf and hosts are replaced by renaming, so a rule for each file would not last.
-        "/etc",
-        "/lib",
-        "/lib64",
-        "/usr/lib",
-        "/usr/lib64",
-        "/run/systemd/resolve",
-        "/run/resolvconf",
-        "/run/NetworkManager",
-        "/run/nscd",
-        "/var/lib/sss",
-        "/proc/self",
-        "/dev/null",
+        host::LIBRARIES,
+        &[
+            // resolv.conf and hosts are replaced by renaming, so a rule for each file would not
+            // last.
+            "/etc",
+            "/run/systemd/resolve",
+            "/run/resolvconf",
+            "/run/NetworkManager",
+            "/run/nscd",
+            "/var/lib/sss",
+            "/proc/self",
+            "/dev/null",
+        ],
     ],
     calls: &[Calls::Routes],
 };

@@ -176,7 +176,7 @@ fn flows_are_distinguished_and_fragments_share_a_flow() {
 }
 
 #[test]
-fn the_flow_hash_depends_on_every_byte_of_addresses_and_ports_and_on_no_other() {
+fn the_flow_hash_depends_on_all_bytes_of_addresses_and_ports_and_on_no_other_byte() {
     let mut frame = Vec::new();
     let link = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([10; 4], [11; 4], 9);
     link.udp(1024, 53).write(&mut frame, &[0; 30]).unwrap();

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_of_start_and_end_costs_listings_and_no_samples() {
+    fn cpu_time_of_start_and_end_lowers_the_number_of_listings_but_not_of_samples() {
         let (listing, looking) = (Span::from_millis(7), Span::from_micros(1_500));
         let (start, more) = (Span::from_millis(6), Span::from_millis(4));
         let (share, samples, listings) = observed(3, listing, looking);

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn drop_reasons_have_location_and_advice_and_are_no_limit_alone() {
+    fn kernel_drops_have_location_and_advice_but_explain_no_limit() {
         let recording =
             sketch(&[("NETFILTER_DROP", 90), ("STRANGE_REASON", 30), ("OTHERHOST", 999)]);
         let diagnosis = diagnose(&recording, Question::Machine);

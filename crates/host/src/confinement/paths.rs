@@ -115,14 +115,15 @@ impl ConfinedPaths {
     }
 
     /// Denies this thread all other files. Returns false if the kernel has no Landlock.
-    pub(super) fn enforce(&self, system: &[&str]) -> Result<bool, RulesetError> {
+    pub(super) fn enforce(&self, system: &[&[&str]]) -> Result<bool, RulesetError> {
         let read = AccessFs::ReadFile | AccessFs::ReadDir;
         let bind = AccessFs::MakeSock | AccessFs::RemoveFile;
         let mut rules = Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)
             .handle_access(AccessFs::from_all(ABI::V5))?
             .create()?;
-        for path in system.iter().map(PathBuf::from).chain(std::env::current_exe()) {
+        let system = system.iter().copied().flatten().map(PathBuf::from);
+        for path in system.chain(std::env::current_exe()) {
             rules = allow(rules, &path, read)?;
         }
         for directory in &self.read {

@@ -2,7 +2,6 @@
 
 use crate::analysis::compare::{LONGEST_NOTE, cell_name};
 use crate::model::LabError;
-use crate::model::file::nearest;
 use results::{Axes, Cell, Results};
 use serde::Serialize;
 use units::foreign;
@@ -244,7 +243,7 @@ impl Bound {
         if candidates.clone().any(|candidate| candidate == word) {
             return Ok(());
         }
-        let hint = nearest(word, candidates);
+        let hint = units::did_you_mean(word, candidates);
         let text = format!("--bound `{}`: the run has no {what} `{word}`{hint}", self.text);
         Err(LabError::Usage(text))
     }

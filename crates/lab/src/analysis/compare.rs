@@ -83,7 +83,7 @@ pub fn runs(
     let known =
         || all.iter().flat_map(|run| &run.results.cells).flat_map(|cell| cell.metrics.keys());
     if let Some(foreign) = metrics.iter().find(|metric| known().all(|name| name != *metric)) {
-        let hint = crate::model::file::nearest(foreign, known().map(String::as_str));
+        let hint = units::did_you_mean(foreign, known().map(String::as_str));
         return Err(LabError::Usage(format!("--metrics: no run has a metric `{foreign}`{hint}")));
     }
     let mut notes = differences(&all);

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_system_has_no_means_and_shares_have_the_arithmetic_mean() {
+    fn means_need_two_systems_and_the_mean_of_shares_is_arithmetic() {
         let alone = [("a", "0%", "jain", 0.5), ("a", "1%", "jain", 1.0)];
         assert!(means(&results(&alone)).is_empty());
         let three = ["a", "b", "c"].map(|system| (system, "0%", "jain", 0.5));

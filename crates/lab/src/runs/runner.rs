@@ -503,7 +503,7 @@ fn runnable(
     let known: Vec<&str> = lab.systems().map(SystemSpec::name).collect();
     for wanted in &request.systems {
         if !known.contains(&wanted.as_str()) {
-            let hint = crate::model::file::nearest(wanted, known.iter().copied());
+            let hint = units::did_you_mean(wanted, known.iter().copied());
             let text = format!("no system `{wanted}`{hint}; the lab has {}", known.join(", "));
             return Err(LabError::Usage(text));
         }

@@ -3,7 +3,6 @@
 use crate::bench::LabFile;
 use crate::model::LabError;
 pub use crate::model::builtin::{BUILTIN, Builtin};
-use crate::model::file::nearest;
 use std::path::Path;
 
 /// Opens a built-in lab by its name, or a file by its path.
@@ -16,7 +15,7 @@ pub fn open(name: &str) -> Result<LabFile, LabError> {
         return Ok(LabFile::read(Path::new(name))?);
     }
     let names = BUILTIN.iter().map(|builtin| builtin.name);
-    Err(LabError::NoSuchLab { name: name.to_owned(), hint: nearest(name, names) })
+    Err(LabError::NoSuchLab { name: name.to_owned(), hint: units::did_you_mean(name, names) })
 }
 
 #[cfg(test)]

@@ -3,9 +3,7 @@
 use super::WORKLOADS;
 use crate::analysis::check::Bound;
 use crate::bench::workload::{SystemKey, Workload};
-use crate::model::file::{
-    Document, FileError, Key, SHARED_KEYS, SystemKind, SystemSpec, axes, nearest,
-};
+use crate::model::file::{Document, FileError, Key, SHARED_KEYS, SystemKind, SystemSpec, axes};
 use results::Axes;
 use toml::Spanned;
 
@@ -362,7 +360,7 @@ fn kinds_that(test: impl Fn(&dyn Workload) -> bool) -> String {
 }
 
 fn unknown(what: &str, word: &str, known: &[&str]) -> String {
-    match nearest(word, known.iter().copied()) {
+    match units::did_you_mean(word, known.iter().copied()) {
         hint if hint.is_empty() => {
             format!("unknown {what} `{word}`: one of {} is meant here", known.join(", "))
         }

@@ -83,15 +83,8 @@ const POLICY: Policy = Policy {
         .union(CapabilitySet::IPC_LOCK),
     // /proc has the CPU time of threads and cores, and the names of congestion controls.
     system: &[
-        "/lib",
-        "/lib64",
-        "/usr/lib",
-        "/usr/lib64",
-        "/usr/share/zoneinfo",
-        "/sys/devices/system/cpu",
-        "/sys/fs/cgroup",
-        "/proc",
-        "/dev/null",
+        host::LIBRARIES,
+        &["/usr/share/zoneinfo", "/sys/devices/system/cpu", "/sys/fs/cgroup", "/proc", "/dev/null"],
     ],
     calls: &[Calls::Pin],
 };

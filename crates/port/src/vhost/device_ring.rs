@@ -314,8 +314,8 @@ impl DeviceRing {
         Ok(head)
     }
 
-    /// Builds the frame in the buffers; also returns its header if that describes an offload.
-    /// `None` if the buffers hold no valid frame.
+    /// Builds the frame in the buffers, and returns the frame with its virtio header if that header
+    /// describes an offload. `None` if the buffers hold no valid frame.
     #[inline]
     fn gather(&self, arrival: Time) -> Option<(Frame, Option<VirtioHeader>)> {
         let total: u64 = self.pieces.iter().map(|piece| u64::from(piece.len)).sum();

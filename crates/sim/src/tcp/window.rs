@@ -119,8 +119,8 @@ impl Window {
             self.arrived += bytes;
             return;
         }
-        // Linux measures when the application reads the first segment. The rest, which a repair has
-        // released, is still unread then: it counts in the next round trip and not in this one.
+        // Linux ends the round trip when the application reads the first of these segments. The
+        // segments behind a repaired gap are still unread then, and count in the next round trip.
         let rest = bytes.saturating_sub(new);
         let copied = (self.arrived + bytes - rest).saturating_sub(rest);
         if copied > self.space {

@@ -77,7 +77,8 @@ fn commit(nat: Option<Nat>) -> Track {
     Track { commit: true, nat, ..Track::default() }
 }
 
-/// Makes UDP packets of 64 bytes for each connection in turn, in a scattered order.
+/// Makes UDP packets of 64 bytes. Each connection gets a packet in each round, in a scattered
+/// order.
 struct Source {
     batch: Batch,
     template: ([u8; LENGTH], Key),

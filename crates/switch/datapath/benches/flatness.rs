@@ -1,5 +1,5 @@
 //! Measures the growth of a packet's cost with rules and flows, for the four sets of rules of the
-//! reference report and a fifth set without connection tracking.
+//! reference report, a set without connection tracking, and a set with sixteen masks.
 //!
 //! `cargo bench -p weir-switch-datapath --bench flatness -- [SET…] [--rounds N] [--threads N]
 //! [--stages]`
@@ -59,6 +59,7 @@ const SETS: &[Set] = &[
     Set { name: "base", rules: base },
     Set { name: "mac", rules: mac },
     Set { name: "nat", rules: nat },
+    Set { name: "masks", rules: masks },
 ];
 
 fn raw(_: u32) -> Vec<String> {
@@ -98,6 +99,14 @@ fn nat(count: u32) -> Vec<String> {
     };
     let last = format!("table=1,ip,nw_src=48.128.0.0/14,nw_dst=48.0.0.0/8 actions={FORWARD}");
     (0..count).map(rule).chain([last]).collect()
+}
+
+/// The second table of each destination matches another length of the source's prefix.
+fn masks(count: u32) -> Vec<String> {
+    let first =
+        |n| format!("table=0,ip,nw_dst={} actions=goto_table:{}", address(48, n), 1 + n % MASKS);
+    let second = |n| format!("table={},ip,nw_src=16.0.0.0/{} actions={FORWARD}", 1 + n, 8 + n);
+    (0..count).map(first).chain((0..MASKS).map(second)).collect()
 }
 
 fn address(first: u8, number: u32) -> std::net::Ipv4Addr {
@@ -319,6 +328,7 @@ fn port(number: u16) -> BridgePort {
 }
 
 const FORWARD: &str = "mod_dl_src:02:ac:10:ff:01:01,mod_dl_dst:de:75:cc:e1:c6:85,output:2";
+const MASKS: u32 = 16;
 const SIZES: [u32; 4] = [1, 1024, 65_536, 262_144];
 const LENGTH: usize = 60;
 /// Packets per run. The kernel counts processor time in steps of 4 ms, which is 2 ns per packet of

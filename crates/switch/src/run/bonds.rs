@@ -3,29 +3,32 @@
 use indexmap::IndexMap;
 use pipeline::Balance;
 use serde::Deserialize;
+use settings::{leaves, table};
 
 use super::config::PortConfig;
 
-/// The settings of a bond.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct BondSettings {
-    /// Two ports of the bridge or more.
-    pub members: Vec<String>,
-    pub mode: BondMode,
-    /// The member of an active-backup bond that sends whenever its link is up.
-    pub primary: Option<String>,
-    /// The milliseconds that a link must be up before its member is enabled, and down before its
-    /// member is disabled.
-    pub updelay: u64,
-    pub downdelay: u64,
-    /// Seed of the hash that chooses a member for each packet.
-    pub hash_basis: u32,
-    /// Whether all members of a balance-slb bond receive multicast.
-    pub all_members_active: bool,
-    /// The address of the last active member if a database has stored it, otherwise zeros.
-    #[serde(skip)]
-    pub last_active: [u8; 6],
+table! {
+    /// The settings of a bond.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct BondSettings in kebab {
+        /// Two ports of the bridge or more.
+        pub members: Vec<String> = vec![],
+        pub mode: BondMode = BondMode::default(),
+        /// The member of an active-backup bond that sends whenever its link is up.
+        pub primary: Option<String>,
+        /// The milliseconds that a link must be up before its member is enabled, and down before
+        /// its member is disabled.
+        pub updelay: u64 = 0,
+        pub downdelay: u64 = 0,
+        /// Seed of the hash that chooses a member for each packet.
+        pub hash_basis: u32 = 0,
+        /// Whether all members of a balance-slb bond receive multicast.
+        pub all_members_active: bool = false,
+    }
+    beside {
+        /// The address of the last active member if a database has stored it, otherwise zeros.
+        pub last_active: [u8; 6],
+    }
 }
 
 /// How a bond chooses a member for a packet.
@@ -37,6 +40,8 @@ pub enum BondMode {
     BalanceSlb,
     BalanceTcp,
 }
+
+leaves! { BondMode }
 
 impl BondMode {
     pub(super) fn name(self) -> &'static str {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
+use std::ops::{Deref, RangeInclusive};
 use std::path::{Path, PathBuf};
 
 use flow::port_number::PortNumber;
@@ -10,8 +10,8 @@ use host::MetricsAddress;
 use indexmap::IndexMap;
 use link::{Capacity, LinkError, QueueConfig};
 use pipeline::Mirror;
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use settings::{Leaf, Mistake, leaves, table};
 use text::PortNames;
 use thiserror::Error;
 
@@ -40,65 +40,66 @@ const KINDS: [&str; 9] =
 pub enum ConfigError {
     #[error("cannot read {}: {error}; check the path and the permissions", path.display())]
     Read { path: PathBuf, error: std::io::Error },
-    #[error("{}: {error}", path.display())]
-    Syntax { path: PathBuf, error: toml::de::Error },
+    #[error("{}:{line}: {what}", path.display())]
+    At { path: PathBuf, line: usize, what: settings::What },
     #[error("{0}")]
     Value(String),
 }
 
-/// A switch's settings. An unknown key is an error.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct Config {
-    /// The folder of the control sockets.
-    pub rundir: Option<PathBuf>,
-    /// The CPUs of the packet threads, one thread each.
-    pub pmd_cpus: Option<Vec<usize>>,
-    /// Whether packet threads never sleep, even without frames.
-    pub busy_poll: bool,
-    /// The address that serves metrics to Prometheus: `127.0.0.1:9151` or `unix:/PATH`.
-    pub metrics_on: Option<MetricsAddress>,
-    /// The socket of an ovsdb-server whose database describes the bridges: `unix:/PATH`.
-    pub ovsdb: Option<OvsdbAddress>,
-    pub bridge: IndexMap<String, BridgeConfig>,
-    /// Whether the database's interfaces become dummy ports, for tests.
-    #[serde(skip)]
-    pub dummies: bool,
+table! {
+    /// A switch's settings. An unknown key is an error.
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct Config in kebab {
+        /// The folder of the control sockets.
+        pub rundir: Option<PathBuf>,
+        /// The CPUs of the packet threads, one thread each.
+        pub pmd_cpus: Option<Vec<usize>>,
+        /// Whether packet threads never sleep, even without frames.
+        pub busy_poll: bool = false,
+        /// The address that serves metrics to Prometheus: `127.0.0.1:9151` or `unix:/PATH`.
+        pub metrics_on: Option<Leaf<MetricsAddress>>,
+        /// The socket of an ovsdb-server whose database describes the bridges: `unix:/PATH`.
+        pub ovsdb: Option<OvsdbAddress>,
+        pub bridge: IndexMap<String, BridgeConfig> = IndexMap::new(),
+    }
+    beside {
+        /// Whether the database's interfaces become dummy ports, for tests.
+        pub dummies: bool,
+    }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct BridgeConfig {
-    /// The datapath ID: 16 hexadecimal digits, by default derived from the bridge's name.
-    pub datapath_id: Option<String>,
-    /// The address of the bridge's own port, by default derived from the bridge's name.
-    pub hardware_address: Option<HardwareAddress>,
-    /// Whether the bridge's own port is a TAP device with the bridge's name.
-    pub own_interface: bool,
-    /// The VLANs of the bridge's own port. Other ports have the same keys.
-    pub vlan_mode: Option<VlanModeSetting>,
-    pub tag: Option<u16>,
-    pub trunks: Vec<u16>,
-    /// TCP addresses at which the bridge accepts controllers and ovs-ofctl.
-    #[serde(deserialize_with = "addresses")]
-    pub listen: Vec<SocketAddr>,
-    /// Controllers to which the bridge connects.
-    #[serde(deserialize_with = "addresses")]
-    pub controller: Vec<SocketAddr>,
-    pub fail_mode: FailMode,
-    /// Seconds without a packet after which NORMAL forgets an address.
-    pub mac_aging_time: Option<u64>,
-    /// Maximum number of addresses that NORMAL remembers.
-    pub mac_table_size: Option<usize>,
-    /// A file of rules in ovs-ofctl's syntax that is loaded at the start.
-    pub flows: Option<PathBuf>,
-    /// Settings of tables, by table number.
-    pub table: IndexMap<String, TableSettings>,
-    /// Mirrors by name; a mirror copies packets.
-    pub mirror: IndexMap<String, MirrorSettings>,
-    /// Bonds by name: sets of ports that `NORMAL` uses as one.
-    pub bond: IndexMap<String, BondSettings>,
-    pub port: IndexMap<String, PortConfig>,
+table! {
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct BridgeConfig in kebab {
+        /// The datapath ID: 16 hexadecimal digits, by default derived from the bridge's name.
+        pub datapath_id: Option<String>,
+        /// The address of the bridge's own port, by default derived from the bridge's name.
+        pub hardware_address: Option<HardwareAddress>,
+        /// Whether the bridge's own port is a TAP device with the bridge's name.
+        pub own_interface: bool = false,
+        /// The VLANs of the bridge's own port. Other ports have the same keys.
+        pub vlan_mode: Option<VlanModeSetting>,
+        pub tag: Option<u16>,
+        pub trunks: Vec<u16> = vec![],
+        /// TCP addresses at which the bridge accepts controllers and ovs-ofctl.
+        pub listen: Addresses = Addresses::default(),
+        /// Controllers to which the bridge connects.
+        pub controller: Addresses = Addresses::default(),
+        pub fail_mode: FailMode = FailMode::default(),
+        /// Seconds without a packet after which NORMAL forgets an address.
+        pub mac_aging_time: Option<u64>,
+        /// Maximum number of addresses that NORMAL remembers.
+        pub mac_table_size: Option<usize>,
+        /// A file of rules in ovs-ofctl's syntax that is loaded at the start.
+        pub flows: Option<PathBuf>,
+        /// Settings of tables, by table number.
+        pub table: IndexMap<String, TableSettings> = IndexMap::new(),
+        /// Mirrors by name; a mirror copies packets.
+        pub mirror: IndexMap<String, MirrorSettings> = IndexMap::new(),
+        /// Bonds by name: sets of ports that `NORMAL` uses as one.
+        pub bond: IndexMap<String, BondSettings> = IndexMap::new(),
+        pub port: IndexMap<String, PortConfig> = IndexMap::new(),
+    }
 }
 
 impl BridgeConfig {
@@ -143,18 +144,31 @@ impl TryFrom<String> for OvsdbAddress {
     }
 }
 
-/// Reads addresses. Open vSwitch's prefix `tcp:` is optional.
-fn addresses<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<SocketAddr>, D::Error> {
-    let texts = Vec::<String>::deserialize(from)?;
-    let address = |text: &String| {
-        text.parse().map_err(|_| {
-            let text = units::foreign(text);
-            D::Error::custom(format!(
-                "`{text}` is no ADDRESS:PORT, such as 10.0.0.9:6653, without `tcp:`"
-            ))
-        })
-    };
-    texts.iter().map(address).collect()
+/// TCP addresses, without Open vSwitch's prefix `tcp:`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Vec<String>")]
+pub struct Addresses(pub Vec<SocketAddr>);
+
+impl Deref for Addresses {
+    type Target = [SocketAddr];
+
+    fn deref(&self) -> &[SocketAddr] {
+        &self.0
+    }
+}
+
+impl TryFrom<Vec<String>> for Addresses {
+    type Error = String;
+
+    fn try_from(texts: Vec<String>) -> Result<Self, String> {
+        let address = |text: &String| {
+            text.parse().map_err(|_| {
+                let text = units::foreign(text);
+                format!("`{text}` is no ADDRESS:PORT, such as 10.0.0.9:6653, without `tcp:`")
+            })
+        };
+        texts.iter().map(address).collect::<Result<_, _>>().map(Self)
+    }
 }
 
 /// The initial rules of a bridge.
@@ -170,61 +184,56 @@ pub enum FailMode {
     Standalone,
 }
 
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct PortConfig {
-    /// `pcap`, `null`, `dummy`, `packet`, `tap`, `ring`, `xdp`, `vhost-user` or `patch`.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// The capture that a pcap port plays.
-    pub file: Option<PathBuf>,
-    /// Whether the capture is repeated for ever.
-    #[serde(default, rename = "loop")]
-    pub repeats: bool,
-    /// The capture to which a pcap port writes the frames that it sends. A dummy port also writes
-    /// those that it receives.
-    pub write: Option<PathBuf>,
-    /// The network interface of a packet, tap or xdp port, by default the port's name.
-    pub interface: Option<String>,
-    /// The socket of a ring or vhost-user port; a ring also takes a name without a slash.
-    pub path: Option<PathBuf>,
-    /// The patch port of another bridge that is connected to this patch port.
-    pub peer: Option<String>,
-    /// Whether the switch listens at that socket (the default) or connects.
-    pub role: Option<Role>,
-    /// The receive queue of an xdp port's interface, by default the first.
-    pub receive_queue: Option<u32>,
-    /// How packets get into an xdp port's memory, by default the fastest way that works.
-    pub copy_mode: Option<CopyMode>,
-    /// Whether an xdp port runs the interface's driver in the packet thread.
-    #[serde(default)]
-    pub busy_poll: bool,
-    /// The address that OpenFlow shows, by default derived from the port's name.
-    pub hardware_address: Option<HardwareAddress>,
-    /// The OpenFlow port number, by default the first free one.
-    pub number: Option<u32>,
-    /// The number of receive queues of a pcap or vhost-user port.
-    pub queues: Option<usize>,
-    /// The rate at which frames leave: `100mbit`.
-    pub rate: Option<Capacity>,
-    /// The queue before the rate limit: `fq_codel`, `droptail:256KiB`.
-    pub queue: Option<QueueConfig>,
-    /// The queues that `set_queue` and `enqueue` choose, by number.
-    #[serde(default)]
-    pub egress_queue: EgressQueues,
-    /// The limits of the frames that the port receives.
-    #[serde(default)]
-    pub policing: Policing,
-    /// For each queue, the CPU of the packet thread that polls it: `0:1,1:2`.
-    pub rxq_affinity: Option<RxqAffinity>,
-    /// `trunk`, `access`, `native-tagged` or `native-untagged`, for NORMAL. The default is `access`
-    /// with a tag, and otherwise `trunk`.
-    pub vlan_mode: Option<VlanModeSetting>,
-    /// The VLAN of frames without a tag.
-    pub tag: Option<u16>,
-    /// The VLANs of a trunk; all VLANs if the list is empty.
-    #[serde(default)]
-    pub trunks: Vec<u16>,
+table! {
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct PortConfig in kebab {
+        /// `pcap`, `null`, `dummy`, `packet`, `tap`, `ring`, `xdp`, `vhost-user` or `patch`.
+        pub kind: String as "type",
+        /// The capture that a pcap port plays.
+        pub file: Option<PathBuf>,
+        /// Whether the capture is repeated for ever.
+        pub repeats: bool as "loop" = false,
+        /// The capture to which a pcap port writes the frames that it sends. A dummy port also
+        /// writes those that it receives.
+        pub write: Option<PathBuf>,
+        /// The network interface of a packet, tap or xdp port, by default the port's name.
+        pub interface: Option<String>,
+        /// The socket of a ring or vhost-user port; a ring also takes a name without a slash.
+        pub path: Option<PathBuf>,
+        /// The patch port of another bridge that is connected to this patch port.
+        pub peer: Option<String>,
+        /// Whether the switch listens at that socket (the default) or connects.
+        pub role: Option<Role>,
+        /// The receive queue of an xdp port's interface, by default the first.
+        pub receive_queue: Option<u32>,
+        /// How packets get into an xdp port's memory, by default the fastest way that works.
+        pub copy_mode: Option<CopyMode>,
+        /// Whether an xdp port runs the interface's driver in the packet thread.
+        pub busy_poll: bool = false,
+        /// The address that OpenFlow shows, by default derived from the port's name.
+        pub hardware_address: Option<HardwareAddress>,
+        /// The OpenFlow port number, by default the first free one.
+        pub number: Option<u32>,
+        /// The number of receive queues of a pcap or vhost-user port.
+        pub queues: Option<usize>,
+        /// The rate at which frames leave: `100mbit`.
+        pub rate: Option<Leaf<Capacity>>,
+        /// The queue before the rate limit: `fq_codel`, `droptail:256KiB`.
+        pub queue: Option<Leaf<QueueConfig>>,
+        /// The queues that `set_queue` and `enqueue` choose, by number.
+        pub egress_queue: EgressQueues = EgressQueues::default(),
+        /// The limits of the frames that the port receives.
+        pub policing: Policing = Policing::default(),
+        /// For each queue, the CPU of the packet thread that polls it: `0:1,1:2`.
+        pub rxq_affinity: Option<RxqAffinity>,
+        /// `trunk`, `access`, `native-tagged` or `native-untagged`, for NORMAL. The default is
+        /// `access` with a tag, and otherwise `trunk`.
+        pub vlan_mode: Option<VlanModeSetting>,
+        /// The VLAN of frames without a tag.
+        pub tag: Option<u16>,
+        /// The VLANs of a trunk; all VLANs if the list is empty.
+        pub trunks: Vec<u16> = vec![],
+    }
 }
 
 /// The address of a port: `02:00:00:00:00:01`.
@@ -311,13 +320,17 @@ impl TryFrom<String> for RxqAffinity {
     }
 }
 
+leaves! { Addresses, CopyMode, FailMode, HardwareAddress, OvsdbAddress, Role, RxqAffinity }
+
 impl Config {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = host::read_regular_file(path)
             .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
-        let config: Self = toml::from_str(&text)
-            .map_err(|error| ConfigError::Syntax { path: path.to_owned(), error })?;
-        Ok(config)
+        settings::parse(&text).map_err(|Mistake { line, what, .. }| ConfigError::At {
+            path: path.to_owned(),
+            line,
+            what,
+        })
     }
 
     /// Adds a port from the text of a flag: `BRIDGE:PORT=KIND[:ARGUMENT][,OPTION…]`.
@@ -507,30 +520,7 @@ impl BridgeConfig {
 
 impl PortConfig {
     pub(super) fn of_kind(kind: &str) -> Self {
-        Self {
-            kind: kind.to_owned(),
-            file: None,
-            repeats: false,
-            write: None,
-            interface: None,
-            path: None,
-            peer: None,
-            role: None,
-            receive_queue: None,
-            copy_mode: None,
-            busy_poll: false,
-            hardware_address: None,
-            number: None,
-            queues: None,
-            rate: None,
-            queue: None,
-            egress_queue: EgressQueues::default(),
-            policing: Policing::default(),
-            rxq_affinity: None,
-            vlan_mode: None,
-            tag: None,
-            trunks: Vec::new(),
-        }
+        Self { kind: kind.to_owned(), ..Self::default() }
     }
 
     /// Returns the number of receive queues.
@@ -582,14 +572,16 @@ impl PortConfig {
                     config.queues = Some(number.parse().map_err(wrong)?);
                 }
                 Some(("rate", rate)) => {
-                    config.rate = Some(rate.parse().map_err(|e: LinkError| e.to_string())?);
+                    let rate = rate.parse().map_err(|e: LinkError| e.to_string())?;
+                    config.rate = Some(Leaf(rate));
                 }
                 Some(("policing", rate)) => {
                     let rate = rate.parse().map_err(|e: units::UnitError| e.to_string())?;
                     config.policing.rate = Some(rate);
                 }
                 Some(("queue", queue)) => {
-                    config.queue = Some(queue.parse().map_err(|e: LinkError| e.to_string())?);
+                    let queue = queue.parse().map_err(|e: LinkError| e.to_string())?;
+                    config.queue = Some(Leaf(queue));
                 }
                 _ => {
                     return Err(format!(
@@ -795,6 +787,7 @@ mod tests {
         let path = directory.path().join("weir.toml");
         std::fs::write(&path, "pmd-cpus = [1]\nbrige = 1\n").unwrap();
         let error = Config::read(&path).unwrap_err().to_string();
-        assert!(error.contains("line 2") && error.contains("brige"), "{error}");
+        let expected = "weir.toml:2: unknown key `brige` (did you mean `bridge`?)";
+        assert!(error.ends_with(expected), "{error}");
     }
 }

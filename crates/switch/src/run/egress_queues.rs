@@ -8,23 +8,23 @@ use flow::request::QueueStatistics;
 use indexmap::IndexMap;
 use link::{Capacity, LinkError, QueueConfig};
 use port::Frame;
-use serde::Deserialize;
+use settings::{Leaf, Mistakes, Node, Setting, What, table};
 use units::Time;
 
 use super::shaper::Shaper;
 
 /// The settings of the egress queues, by number.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(try_from = "IndexMap<String, EgressQueue>")]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct EgressQueues(BTreeMap<u32, EgressQueue>);
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct EgressQueue {
-    /// The rate of the queue's frames. Without a rate only the port's rate limits them.
-    pub rate: Option<Capacity>,
-    /// The queueing discipline before the rate limit.
-    pub queue: Option<QueueConfig>,
+table! {
+    #[derive(Debug, Clone, Default, PartialEq)]
+    pub struct EgressQueue {
+        /// The rate of the queue's frames. Without a rate only the port's rate limits them.
+        pub rate: Option<Leaf<Capacity>>,
+        /// The queueing discipline before the rate limit.
+        pub queue: Option<Leaf<QueueConfig>>,
+    }
 }
 
 impl EgressQueues {
@@ -39,7 +39,7 @@ impl EgressQueues {
             if queue.queue.is_some() && queue.rate.is_none() {
                 return Err(format!("egress-queue {number}: queue needs a rate: set one"));
             }
-            Shaper::new(queue.rate.as_ref(), queue.queue.as_ref(), Time::ZERO)
+            Shaper::new(queue.rate.as_deref(), queue.queue.as_deref(), Time::ZERO)
                 .map_err(|error| format!("egress-queue {number}: {error}"))?;
         }
         Ok(Self(queues))
@@ -50,10 +50,21 @@ impl EgressQueues {
     }
 }
 
-impl TryFrom<IndexMap<String, EgressQueue>> for EgressQueues {
-    type Error = String;
+impl Setting for EgressQueues {
+    fn read(node: Node<'_>, mistakes: &mut Mistakes) -> Option<Self> {
+        let known = mistakes.found().len();
+        let queues = IndexMap::<String, EgressQueue>::read(node, mistakes)?;
+        // A problem of the whole may be a consequence of a mistake in a queue.
+        if mistakes.found().len() > known {
+            return None;
+        }
+        let checked = Self::numbered(queues);
+        checked.map_err(|problem| mistakes.add(node.span(), What::Refused(problem))).ok()
+    }
+}
 
-    fn try_from(queues: IndexMap<String, EgressQueue>) -> Result<Self, String> {
+impl EgressQueues {
+    fn numbered(queues: IndexMap<String, EgressQueue>) -> Result<Self, String> {
         let numbered = queues.into_iter().map(|(name, queue)| {
             let number = name.parse::<u32>().ok().filter(|number| number.to_string() == name);
             let wrong =
@@ -101,7 +112,7 @@ impl PortQueues {
             let queue = match kept {
                 Some(queue) => queue,
                 None => RunningQueue {
-                    shaper: Shaper::new(wanted.rate.as_ref(), wanted.queue.as_ref(), now)?,
+                    shaper: Shaper::new(wanted.rate.as_deref(), wanted.queue.as_deref(), now)?,
                     sent_packets: 0,
                     sent_bytes: 0,
                     opened: now,
@@ -197,8 +208,8 @@ const LAST: u32 = 0xefff;
 mod tests {
     use super::*;
 
-    fn settings(text: &str) -> Result<EgressQueues, toml::de::Error> {
-        toml::from_str(text)
+    fn settings(text: &str) -> Result<EgressQueues, settings::Mistake> {
+        settings::parse(text)
     }
 
     fn frames(number: usize) -> Vec<Frame> {
@@ -258,7 +269,7 @@ mod tests {
             ("1 = { queue = \"fq_codel\" }", "egress-queue 1: queue needs a rate"),
             ("1 = { rate = \"1mbit\", burst = 1 }", "burst"),
         ] {
-            let error = settings(text).unwrap_err().to_string();
+            let error = settings(text).unwrap_err().what.to_string();
             assert!(error.contains(words), "{text}: {error}");
         }
     }

@@ -1,20 +1,22 @@
 use datapath::{Meters, Verdict};
 use flow::request::{Band, BandKind, MeterEntry};
-use serde::Deserialize;
+use settings::table;
 use units::{Bytes, Rate, Time};
 
-/// The limits of the frames that a port receives. Frames beyond a limit are dropped at reception.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct Policing {
-    /// The rate in multiples of 1 kbit/s, counted over whole frames.
-    pub rate: Option<Rate>,
-    /// The bucket size of `rate`, by default 1 MB as in Open vSwitch.
-    pub burst: Option<Bytes>,
-    /// Maximum number of frames per second.
-    pub packet_rate: Option<u32>,
-    /// The bucket size of `packet-rate`, by default 16,000 frames as in Open vSwitch.
-    pub packet_burst: Option<u32>,
+table! {
+    /// The limits of the frames that a port receives. Frames beyond a limit are dropped at
+    /// reception.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct Policing in kebab {
+        /// The rate in multiples of 1 kbit/s, counted over whole frames.
+        pub rate: Option<Rate>,
+        /// The bucket size of `rate`, by default 1 MB as in Open vSwitch.
+        pub burst: Option<Bytes>,
+        /// Maximum number of frames per second.
+        pub packet_rate: Option<u32>,
+        /// The bucket size of `packet-rate`, by default 16,000 frames as in Open vSwitch.
+        pub packet_burst: Option<u32>,
+    }
 }
 
 /// The token buckets of a port.
@@ -127,7 +129,7 @@ mod tests {
 
     #[test]
     fn impossible_policing_limits_are_refused() {
-        let problem = |text: &str| toml::from_str::<Policing>(text).unwrap().check().unwrap_err();
+        let problem = |text: &str| settings::parse::<Policing>(text).unwrap().check().unwrap_err();
         for (text, words) in [
             ("rate = \"100bit\"", "use 1kbit"),
             ("burst = \"1MB\"", "needs policing.rate"),

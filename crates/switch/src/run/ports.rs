@@ -107,7 +107,7 @@ impl SwitchPort {
             Err(error) if error.is_absence() => (Device::missing(settings), Some(error)),
             Err(error) => return Err(error),
         };
-        let shaper = Shaper::new(settings.rate.as_ref(), settings.queue.as_ref(), now);
+        let shaper = Shaper::new(settings.rate.as_deref(), settings.queue.as_deref(), now);
         let shaper = shaper.map_err(|error| OpenError::Shaper { port: name.to_owned(), error })?;
         let queues = PortQueues::new(&settings.egress_queue, now);
         let queues = queues.map_err(|error| OpenError::Shaper { port: name.to_owned(), error })?;
@@ -488,7 +488,7 @@ impl SwitchPort {
     /// Returns the speed at which frames leave: the link's speed, or the port's rate if that is
     /// lower.
     fn speed(&self, link: &Link) -> Option<Rate> {
-        let rate = self.settings.rate.as_ref().and_then(Capacity::mean_rate);
+        let rate = self.settings.rate.as_deref().and_then(Capacity::mean_rate);
         rate.into_iter().chain(link.speed).min()
     }
 
@@ -595,11 +595,12 @@ const LIVE: u32 = 4;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use settings::Leaf;
 
     #[test]
     fn a_port_that_is_set_down_drops_its_queue_and_sends_nothing() {
         let mut settings = PortConfig::of_kind("null");
-        settings.rate = Some("1mbit".parse().unwrap());
+        settings.rate = Some(Leaf("1mbit".parse().unwrap()));
         let index = PortIndex(1);
         let opened = SwitchPort::open("p1", 0, PortNumber(1), index, &settings, Time::ZERO);
         let (port, _) = opened.unwrap();
@@ -628,9 +629,9 @@ mod tests {
     #[test]
     fn frames_leave_an_egress_queue_at_its_rate_and_then_the_port_at_the_port_s() {
         let mut settings = PortConfig::of_kind("null");
-        settings.rate = Some("2mbit".parse().unwrap());
+        settings.rate = Some(Leaf("2mbit".parse().unwrap()));
         let queues = "1 = { rate = \"1mbit\" }\n2 = { rate = \"1mbit\" }\n3 = { rate = \"1mbit\" }";
-        settings.egress_queue = toml::from_str(queues).unwrap();
+        settings.egress_queue = settings::parse(queues).unwrap();
         let index = PortIndex(1);
         let opened = SwitchPort::open("p1", 0, PortNumber(1), index, &settings, Time::ZERO);
         let (port, _) = opened.unwrap();

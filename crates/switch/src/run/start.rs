@@ -48,7 +48,7 @@ pub fn run(
     let switch = Arc::new(Switch::new(folder, stop.clone(), process));
     let listeners = vec![switch.listen(CONTROL_SOCKET)?, switch.listen(&PidFile::socket())?];
     let control = rundir.join(CONTROL_SOCKET);
-    let metrics = config.metrics_on.as_ref().map(metrics_thread::bind).transpose()?;
+    let metrics = config.metrics_on.as_deref().map(metrics_thread::bind).transpose()?;
     let outcome = switch.apply(&config, &mut note).and_then(|()| {
         let waker = Arc::new(Waker::new().map_err(SwitchError::Thread)?);
         let thread = UnixctlThread {

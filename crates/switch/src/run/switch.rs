@@ -311,13 +311,13 @@ impl Switch {
         settings: &BridgeConfig,
         progress: &mut Progress<'_>,
     ) -> Result<(), SwitchError> {
-        let (listen, controllers) = (&settings.listen, &settings.controller);
+        let (listen, controllers) = (&settings.listen[..], &settings.controller[..]);
         // The settings in force are not enough: an address may have failed, or a change may have
         // ended early.
         let Places { listening, controllers: known } = bridge.places();
         let is_left = listening.iter().any(|address| !listen.contains(address));
         let is_new = listen.iter().any(|address| !listening.contains(address));
-        if !is_left && !is_new && *controllers == known {
+        if !is_left && !is_new && controllers == known {
             return Ok(());
         }
         let mut added = Vec::new();
@@ -328,9 +328,9 @@ impl Switch {
             }
         }
         bridge.change_remotes(Remotes {
-            listen: listen.clone(),
+            listen: listen.to_vec(),
             added,
-            controllers: controllers.clone(),
+            controllers: controllers.to_vec(),
         });
         Ok(())
     }
@@ -710,13 +710,13 @@ impl Switch {
     ) -> Result<Doors, SwitchError> {
         let (unix, file) = self.listen(&Self::socket_of(name))?;
         let mut tcp = Vec::new();
-        for address in &settings.listen {
+        for address in &*settings.listen {
             match listen_at(*address) {
                 Ok(listener) => tcp.push((*address, listener)),
                 Err(error) => progress.check(Part::Remote(*address), Err(error))?,
             }
         }
-        Ok(Doors { unix, file, tcp, controllers: settings.controller.clone() })
+        Ok(Doors { unix, file, tcp, controllers: settings.controller.to_vec() })
     }
 
     /// Listens at a socket in the switch's folder, and replaces a socket that a killed switch left.

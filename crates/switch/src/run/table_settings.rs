@@ -3,15 +3,17 @@
 use flow::request::TABLES;
 use flow::request::TableLimit;
 use serde::Deserialize;
+use settings::{leaves, table};
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct TableSettings {
-    /// The table's name, which ovs-ofctl shows. OpenFlow cannot change it.
-    pub name: Option<String>,
-    /// Maximum number of rules, by default unlimited.
-    pub flow_limit: Option<u32>,
-    pub overflow: Overflow,
+table! {
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct TableSettings in kebab {
+        /// The table's name, which ovs-ofctl shows. OpenFlow cannot change it.
+        pub name: Option<String>,
+        /// Maximum number of rules, by default unlimited.
+        pub flow_limit: Option<u32>,
+        pub overflow: Overflow = Overflow::default(),
+    }
 }
 
 /// The treatment of a rule that is added to a full table.
@@ -24,6 +26,8 @@ pub enum Overflow {
     /// A rule with a timeout is removed for the new rule.
     Evict,
 }
+
+leaves! { Overflow }
 
 impl TableSettings {
     pub(super) fn limit(&self) -> TableLimit {
@@ -61,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_table_needs_a_valid_number_and_a_limit_above_zero() {
-        let settings = |text| toml::from_str::<TableSettings>(text);
+        let settings = |text| settings::parse::<TableSettings>(text);
         let limited = settings("flow-limit = 4\noverflow = \"evict\"").unwrap();
         assert_eq!(limited.limit(), TableLimit { rules: Some(4), is_evicting: true });
         assert!(limited.check("0").is_ok() && limited.check("253").is_ok());

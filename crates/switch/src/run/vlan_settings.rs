@@ -2,6 +2,7 @@
 
 use pipeline::{PortVlans, VlanMode};
 use serde::Deserialize;
+use settings::{leaves, table};
 
 use super::config::PortConfig;
 use super::egress_queues::EgressQueues;
@@ -17,6 +18,8 @@ pub enum VlanModeSetting {
     NativeUntagged,
 }
 
+leaves! { VlanModeSetting }
+
 impl From<ovsdb::topology::VlanMode> for VlanModeSetting {
     fn from(mode: ovsdb::topology::VlanMode) -> Self {
         match mode {
@@ -28,23 +31,24 @@ impl From<ovsdb::topology::VlanMode> for VlanModeSetting {
     }
 }
 
-/// A mirror of a bridge.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct MirrorSettings {
-    /// Whether packets of all ports are copied.
-    pub all: bool,
-    /// Ports whose received packets are copied.
-    pub source: Vec<String>,
-    /// Ports whose sent packets are copied.
-    pub destination: Vec<String>,
-    /// VLANs whose packets are copied; all VLANs if the list is empty.
-    pub vlans: Vec<u16>,
-    /// The port that gets the copies, or the VLAN.
-    pub output: Option<String>,
-    pub output_vlan: Option<u16>,
-    /// Maximum length of a copy, in bytes.
-    pub snap_length: Option<u32>,
+table! {
+    /// A mirror of a bridge.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct MirrorSettings in kebab {
+        /// Whether packets of all ports are copied.
+        pub all: bool = false,
+        /// Ports whose received packets are copied.
+        pub source: Vec<String> = vec![],
+        /// Ports whose sent packets are copied.
+        pub destination: Vec<String> = vec![],
+        /// VLANs whose packets are copied; all VLANs if the list is empty.
+        pub vlans: Vec<u16> = vec![],
+        /// The port that gets the copies, or the VLAN.
+        pub output: Option<String>,
+        pub output_vlan: Option<u16>,
+        /// Maximum length of a copy, in bytes.
+        pub snap_length: Option<u32>,
+    }
 }
 
 impl PortConfig {

@@ -44,8 +44,7 @@ impl Source {
             Origin::Flag(flag) => ConfigError::Flag { flag, message },
             Origin::Default => ConfigError::Incomplete(message),
             Origin::Byte(byte) => {
-                let before = &self.text.as_bytes()[..byte.min(self.text.len())];
-                let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+                let line = settings::line(&self.text, byte);
                 ConfigError::At { file: self.file.clone(), line, message }
             }
         }

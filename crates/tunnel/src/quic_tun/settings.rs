@@ -2,10 +2,13 @@
 //! keys. This module keeps the values as texts; `configuration` interprets them.
 
 use crate::config::ConfigError;
+use indexmap::IndexMap;
 use saphyr_parser::{Event, Parser, ScalarStyle};
+use settings::{Mistakes, Node, Setting, What};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
+use toml::de::DeValue;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -256,34 +259,38 @@ fn yaml(text: &str) -> Entries {
 }
 
 fn toml_entries(text: &str) -> Entries {
-    let line = |at: usize| {
-        1 + text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count()
+    let all: IndexMap<String, Spanned<Texts>> =
+        settings::parse(text).map_err(|mistake| (mistake.line, mistake.what.to_string()))?;
+    let entry = |(name, value): (String, Spanned<Texts>)| {
+        let line = settings::line(text, value.span().start);
+        Entry { line, name, texts: value.into_inner().0 }
     };
-    let all: BTreeMap<String, Spanned<toml::Value>> = toml::from_str(text).map_err(|error| {
-        let at = error.span().map_or(0, |span| span.start);
-        (line(at), error.message().replace('\n', ", "))
-    })?;
-    let entry = |(name, value): (String, Spanned<toml::Value>)| {
-        let line = line(value.span().start);
-        let texts = match value.into_inner() {
-            toml::Value::Array(all) => all.into_iter().map(scalar).collect(),
-            one => scalar(one).map(|text| vec![text]),
-        };
-        match texts {
-            Some(texts) => Ok(Entry { line, name, texts }),
-            None => {
-                Err((line, "a text, a number, a truth value or a list belongs here".to_owned()))
-            }
-        }
-    };
-    all.into_iter().map(entry).collect()
+    Ok(all.into_iter().map(entry).collect())
 }
 
-fn scalar(value: toml::Value) -> Option<String> {
+struct Texts(Vec<String>);
+
+impl Setting for Texts {
+    fn read(node: Node<'_>, mistakes: &mut Mistakes) -> Option<Self> {
+        let texts = match node.get_ref() {
+            DeValue::Array(all) => all.iter().map(|one| scalar(one.get_ref())).collect(),
+            one => scalar(one).map(|text| vec![text]),
+        };
+        if texts.is_none() {
+            let what = "a text, a number, a truth value or a list belongs here".to_owned();
+            mistakes.add(node.span(), What::Refused(what));
+        }
+        texts.map(Self)
+    }
+}
+
+fn scalar(value: &DeValue<'_>) -> Option<String> {
     match value {
-        toml::Value::String(text) => Some(text),
-        toml::Value::Boolean(value) => Some(value.to_string()),
-        toml::Value::Integer(value) => Some(value.to_string()),
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Boolean(value) => Some(value.to_string()),
+        DeValue::Integer(number) => {
+            i64::from_str_radix(number.as_str(), number.radix()).ok().map(|n| n.to_string())
+        }
         _ => None,
     }
 }

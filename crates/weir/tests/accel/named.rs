@@ -75,7 +75,7 @@ fn end(children: [Child; 2]) {
 }
 
 #[test]
-fn a_status_names_exclusions_and_needs_no_bpf_file_system_if_off() {
+fn status_names_excluded_connections_and_works_without_a_bpf_file_system() {
     let Some(machine) = TestMachine::new() else { return };
     let pair = crate::test_machine::pair::Pair::lay(&machine);
     let text = "[[rule]]\nport = 22\nalgorithm = \"none\"\n[[rule]]\nalgorithm = \"caqm\"\n\

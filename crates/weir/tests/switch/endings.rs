@@ -66,7 +66,11 @@ fn usage_errors_of_the_switch_are_explained() {
     sandbox.write("switch.toml", "[bridge.br0]\nflows = \"rules\"\n");
     refused(&sandbox, &["--config", "switch.toml"], "rules:2: ");
     sandbox.write("switch.toml", "[bridge.br0]\nflow = \"rules\"\n");
-    refused(&sandbox, &["--config", "switch.toml"], "unknown field `flow`");
+    refused(
+        &sandbox,
+        &["--config", "switch.toml"],
+        "switch.toml:2: unknown key `flow` (did you mean `flows`?)",
+    );
     let nobody = sandbox.weir(&["switch", "show", "--rundir", "none"]);
     assert_eq!(nobody.status.code(), Some(1), "{nobody:?}");
     assert!(nobody.stderr.contains("no switch runs at none/weir-switch.ctl"), "{nobody:?}");

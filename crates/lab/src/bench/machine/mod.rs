@@ -38,6 +38,6 @@ pub(crate) use profiling::{Profiling, cost as cost_of_profile};
 pub(crate) use program::Started;
 pub(crate) use receiving::{ReceiveCounts, Receiving};
 pub(crate) use step::{MachineStep, Measured, PORT, SeenLinks};
-pub(crate) use stream::Stream;
+pub(crate) use stream::{Stream, send_until};
 pub(crate) use testbed::{CpuPlan, Testbed};
 pub(crate) use watch::{Roles, Watch};

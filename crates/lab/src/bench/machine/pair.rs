@@ -1,11 +1,9 @@
 //! External programs, started in both hosts. The workload's connection passes through them.
 
-use super::MachineStep;
-use super::Started;
-use super::Testbed;
 use super::carried_by;
 use super::peers;
 use super::tunnel_keys::{self, TunnelKeys};
+use super::{Caller, Listener, MachineStep, Measured, Roles, Started, Testbed};
 use crate::model::Failure;
 use crate::model::file::{SystemKind, SystemSpec, words};
 use host::Namespace;
@@ -113,6 +111,32 @@ impl Pair {
         }
         (pair._keys, pair._files) = (keys, files);
         Ok(Some(pair))
+    }
+
+    /// Starts the pair, if the system has one, and runs `measure` with the caller of the workload's
+    /// connections.
+    pub(crate) fn measure(
+        step: &MachineStep<'_>,
+        testbed: &Testbed,
+        listener: &Listener,
+        measure: impl FnOnce(Option<&mut Self>, Caller<'_>, &Roles) -> Result<Measured, Failure>,
+    ) -> Result<Measured, Failure> {
+        let mut pair = Self::start(step, testbed)?;
+        let connect = pair.as_ref().and_then(|pair| pair.connect);
+        let caller = Caller {
+            congestion: step.system.congestion.as_ref().map(|name| name.get_ref().as_str()),
+            ..Caller::new(connect.unwrap_or(listener.direct), step.cancel)
+        };
+        let ends = |pair: &Self| (vec![pair.client.pid()], vec![pair.server.pid()]);
+        let (client, server) = pair.as_ref().map(ends).unwrap_or_default();
+        let roles = Roles { client, server, emulator_tid: testbed.emulator_tid() };
+        let measured = measure(pair.as_mut(), caller, &roles);
+        let measured = measured.map(|measured| measured.carried_by(pair.as_ref()));
+        measured.map_err(|failure| match failure {
+            Failure::Interrupted => failure,
+            // If a program stopped, its failure explains the failure of the measurement.
+            failure => pair.as_mut().and_then(Self::cause).unwrap_or(failure),
+        })
     }
 
     /// Kills the server's program, and starts it again with the same arguments.

@@ -72,7 +72,7 @@ fn missing_setting(system: &SystemSpec) -> Option<String> {
     let known: Vec<String> = beside
         .filter_map(|entry| Some(format!("{stem}.{}", entry.ok()?.file_name().to_str()?)))
         .collect();
-    let hint = crate::model::file::nearest(name, known.iter().map(String::as_str));
+    let hint = units::did_you_mean(name, known.iter().map(String::as_str));
     Some(format!("this machine has no kernel setting `{name}`{hint}"))
 }
 
@@ -119,6 +119,6 @@ fn unknown_algorithm(name: &str) -> Option<String> {
         return None;
     }
     let known = refused.available.join(", ");
-    let hint = crate::model::file::nearest(name, refused.available.iter().map(String::as_str));
+    let hint = units::did_you_mean(name, refused.available.iter().map(String::as_str));
     Some(format!("this machine has no congestion control `{name}`{hint}; it has {known}"))
 }

@@ -3,8 +3,9 @@
 
 use crate::model::{Cancel, Failure};
 use host::Namespace;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use units::Span;
 
@@ -16,6 +17,20 @@ pub(crate) struct Stream<'a> {
     pub(crate) server: SocketAddr,
     pub(crate) congestion: &'a str,
     pub(crate) cpus: &'a [usize],
+}
+
+/// Sends as fast as the connection takes data, until `over` is set.
+pub(crate) fn send_until(mut socket: &TcpStream, over: &AtomicBool) -> Result<(), Failure> {
+    let block = vec![0_u8; 128 * 1024];
+    while !over.load(Ordering::Acquire) {
+        match socket.write(&block) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) if over.load(Ordering::Acquire) => break,
+            Err(error) => return Err(Failure::io("sending", &error)),
+        }
+    }
+    Ok(())
 }
 
 impl Stream<'_> {
@@ -53,13 +68,10 @@ impl Stream<'_> {
         loop {
             match socket.write(&block) {
                 Ok(_) => {}
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 // The receiver has enough data and has closed the connection.
                 Err(e)
-                    if matches!(
-                        e.kind(),
-                        std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::ConnectionReset
-                    ) =>
+                    if matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) =>
                 {
                     return Ok(());
                 }
@@ -99,9 +111,7 @@ impl Stream<'_> {
                 Err(e)
                     if matches!(
                         e.kind(),
-                        std::io::ErrorKind::WouldBlock
-                            | std::io::ErrorKind::TimedOut
-                            | std::io::ErrorKind::Interrupted
+                        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
                     ) => {}
                 Err(e) => return Err(wrong(e)),
             }
@@ -126,7 +136,7 @@ fn accept(listener: &TcpListener, cancel: &Cancel) -> Result<TcpStream, Failure>
                 socket.set_nonblocking(false).map_err(wrong)?;
                 return Ok(socket);
             }
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
             Err(e) => return Err(wrong(e)),
         }
         if cancel.is_cancelled() {

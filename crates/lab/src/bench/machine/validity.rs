@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_beside_the_lab_makes_a_turn_invalid_if_the_labs_programs_wait_for_it() {
+    fn a_turn_is_invalid_if_a_program_beside_the_lab_keeps_the_workload_waiting() {
         let user = |percent| CpuLimit { by: "builder".to_owned(), cpus: vec![0, 1], percent };
         assert_eq!(shared(&user(40.0), 50.0), None);
         assert_eq!(shared(&user(90.0), 10.0), None);

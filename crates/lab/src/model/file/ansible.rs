@@ -70,7 +70,7 @@ impl Inventory {
         });
         let Some((group, number)) = numbered else {
             let known = self.hosts.keys().chain(self.groups.keys()).map(String::as_str);
-            let hint = super::nearest(name, known);
+            let hint = units::did_you_mean(name, known);
             return Err(format!("it has neither a host nor a group `{name}`{hint}"));
         };
         let members = self.members(group);

@@ -2,7 +2,7 @@
 
 use super::axes;
 use super::ends::{FROM, LOOPBACK, VIA};
-use super::locate::{FileError, nearest};
+use super::locate::FileError;
 use super::placeholders::fill;
 use super::schema::{CellFilter, Document, LinkSpec, SystemKind, SystemSpec, TwoHosts};
 use results::metrics;
@@ -152,7 +152,7 @@ impl Document {
         if candidates.contains(&name) || candidates.contains(&LOST) {
             return Ok(());
         }
-        let hint = nearest(name, candidates.iter().copied());
+        let hint = units::did_you_mean(name, candidates.iter().copied());
         let message = match (candidates, hint.is_empty()) {
             ([], _) => format!("no {what} `{name}`: the file names none"),
             (_, true) => format!("no {what} `{name}`; there are {}", candidates.join(", ")),
@@ -214,7 +214,7 @@ impl Document {
             };
             if !values().any(is_value) {
                 let known = values().map(|value| value.get_ref().as_str());
-                let hint = nearest(word.get_ref(), known);
+                let hint = units::did_you_mean(word.get_ref(), known);
                 let message = format!("no axis has the value `{}`{hint}", word.get_ref());
                 self.refuse(word.span(), message)?;
             }

@@ -1,6 +1,6 @@
 //! The hosts that a workload runs between, and the number of its streams.
 
-use super::locate::{FileError, nearest};
+use super::locate::FileError;
 use super::schema::{Document, LinkSpec};
 use super::workload_table::Key;
 use results::Axes;
@@ -80,7 +80,7 @@ impl Document {
             let names = self.link.iter().filter_map(|link| link.get_ref().name.as_ref());
             let known: Vec<&str> =
                 names.map(|name| name.get_ref().as_str()).chain([LOOPBACK]).collect();
-            let hint = nearest(via, known.iter().copied());
+            let hint = units::did_you_mean(via, known.iter().copied());
             return wrong(match hint.is_empty() {
                 true => format!("no way `{via}`; known: {}", known.join(", ")),
                 false => format!("no way `{via}`{hint}"),

@@ -162,28 +162,10 @@ impl Source {
     }
 
     pub(crate) fn error(&self, place: Range<usize>, message: impl Into<String>) -> FileError {
-        let before = &self.text.as_bytes()[..place.start.min(self.text.len())];
-        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        let line = settings::line(&self.text, place.start);
         FileError::At { file: self.file.to_string(), line, message: message.into() }
     }
 }
 
-/// Returns ` (did you mean `x`?)` for the nearest candidate, or an empty string if none is near. A
-/// candidate is near if few letters differ or if the word is its prefix.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
-    units::did_you_mean(word, candidates)
-}
-
 /// Maximum number of errors that are kept. Each of 10,000 cells may have errors of its own.
 const MOST_ERRORS: usize = 1000;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_similar_spelling_is_suggested() {
-        assert_eq!(nearest("rat", ["rate", "delay"]), " (did you mean `rate`?)");
-        assert_eq!(nearest("colour", ["rate", "delay"]), "");
-    }
-}

@@ -44,7 +44,6 @@ pub use host_table::HostSpec;
 pub(crate) use link::text_of_trace;
 pub use link::{DirectionSettings, Directions, LinkSettings, Medium, Senders};
 pub use locate::FileError;
-pub(crate) use locate::nearest;
 pub use part::Part;
 pub(crate) use placeholders::fill;
 pub use population::PopulationSpec;

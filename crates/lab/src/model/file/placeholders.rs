@@ -1,7 +1,7 @@
 //! `{name}` in a value of the file stands for text that is known later, such as an axis value or an
 //! address.
 
-use super::locate::{FileError, nearest};
+use super::locate::FileError;
 use super::schema::{Document, NumberOrText};
 use results::Axes;
 use toml::Spanned;
@@ -23,7 +23,7 @@ pub(crate) fn fill(
         match value_of(name) {
             Some(value) => filled.push_str(&value),
             None => {
-                let hint = nearest(name, known.iter().copied());
+                let hint = units::did_you_mean(name, known.iter().copied());
                 let list = known.join(", ");
                 return Err(format!("unknown placeholder `{{{name}}}`{hint}; known: {list}"));
             }

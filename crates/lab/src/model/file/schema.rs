@@ -242,8 +242,8 @@ table! {
         /// The address in the client's host to which the workload connects instead of the server's
         /// address.
         pub connect: Option<Spanned<String>>,
-        /// Connections used each path just before the measurement, and the algorithm remembers the
-        /// path.
+        /// Whether earlier connections use each path just before the measurement, so that the
+        /// algorithm remembers the path.
         pub warm: Option<Spanned<bool>>,
         /// A `warm` system used the path when its rate was this multiple of the measured rate:
         /// `4x`.

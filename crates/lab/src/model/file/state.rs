@@ -1,7 +1,7 @@
 //! `[state]`: the two states of a lab that measures before and after a change.
 
 use super::axes;
-use super::locate::{FileError, nearest};
+use super::locate::FileError;
 use super::placeholders::fill;
 use super::schema::{Document, SystemKind, SystemSpec};
 use super::words::{open_quote, words};
@@ -155,7 +155,7 @@ impl Document {
             "server" => Ok(ChangedEnd::Server),
             "both" => Ok(ChangedEnd::Both),
             other => {
-                let hint = nearest(other, ["client", "server", "both"]);
+                let hint = units::did_you_mean(other, ["client", "server", "both"]);
                 let message = format!("no end `{other}`{hint}: write client, server or both");
                 Err(self.source.error(end.span(), message))
             }

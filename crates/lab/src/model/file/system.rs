@@ -1,6 +1,6 @@
 //! A system's own settings: its queue at the bottleneck, and CAQM's settings.
 
-use super::locate::{FileError, nearest};
+use super::locate::FileError;
 use super::schema::{Document, SystemSpec};
 use cc::caqm::CaqmSettings;
 use link::{QueueConfig, QueueOfPath};
@@ -98,7 +98,7 @@ fn set(hosts: &mut CaqmHosts, key: &str, value: &str) -> Result<(), String> {
                 "server" => (false, true),
                 "none" => (false, false),
                 other => {
-                    let hint = nearest(other, ENDS);
+                    let hint = units::did_you_mean(other, ENDS);
                     return Err(format!("`ends={other}`{hint}: there are {}", ENDS.join(", ")));
                 }
             }
@@ -114,7 +114,7 @@ fn set(hosts: &mut CaqmHosts, key: &str, value: &str) -> Result<(), String> {
             let known = hosts.settings.parameters().map(|parameter| parameter.name);
             let Some(parameter) = hosts.settings.parameter_mut(other) else {
                 let known: Vec<&str> = known.into_iter().chain(OF_HOSTS).collect();
-                let hint = nearest(other, known.iter().copied());
+                let hint = units::did_you_mean(other, known.iter().copied());
                 let known = known.join(", ");
                 return Err(format!("CAQM has no setting `{other}`{hint}; there are {known}"));
             };

@@ -1,7 +1,7 @@
 //! TCP settings of a connection's two hosts in virtual time.
 
 use super::LinkSettings;
-use super::locate::{FileError, nearest};
+use super::locate::FileError;
 use super::schema::{Document, NumberOrText};
 use results::Axes;
 use settings::table;
@@ -106,7 +106,7 @@ fn unless<T>(
     if text == word {
         return Ok(None);
     }
-    read().map(Some).map_err(|message| match nearest(text, [word]) {
+    read().map(Some).map_err(|message| match units::did_you_mean(text, [word]) {
         hint if hint.is_empty() => format!("{message}; or `{word}`"),
         hint => format!("{message}{hint}"),
     })
@@ -129,9 +129,10 @@ fn switch(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),
-        other => {
-            Err(format!("`{other}` is neither `on` nor `off`{}", nearest(other, ["on", "off"])))
-        }
+        other => Err(format!(
+            "`{other}` is neither `on` nor `off`{}",
+            units::did_you_mean(other, ["on", "off"])
+        )),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The network around the link of a `flows` workload.
 
-use super::locate::{FileError, nearest};
+use super::locate::FileError;
 use super::schema::{Document, NumberOrText};
 use link::Capacity;
 use results::Axes;
@@ -104,7 +104,7 @@ impl Document {
             }
             other => {
                 let known = SHAPES.join(", ");
-                let hint = nearest(other, SHAPES);
+                let hint = units::did_you_mean(other, SHAPES);
                 let message = format!("no shape `{other}`{hint}; there are {known}");
                 return Err(self.source.error(place, message));
             }

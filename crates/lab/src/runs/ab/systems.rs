@@ -3,7 +3,7 @@
 use super::not_measured;
 use crate::bench::LabFile;
 use crate::bench::machine::{CpuPlan, Kept, Loaded, MachineStep, Stream, Testbed};
-use crate::model::file::{Ends, SystemKind, SystemSpec, nearest};
+use crate::model::file::{Ends, SystemKind, SystemSpec};
 use crate::model::{Cancel, Failure, Flaw, LabError};
 use crate::workloads::measure_bulk;
 use results::{Axes, Form, metrics};
@@ -33,7 +33,7 @@ pub struct Systems {
 pub fn direction_of(metric: &str) -> Result<Direction, LabError> {
     let known = metrics::names();
     if !known.iter().any(|name| name == metric) {
-        let hint = nearest(metric, known.iter().map(String::as_str));
+        let hint = units::did_you_mean(metric, known.iter().map(String::as_str));
         return Err(LabError::Usage(format!("--metric: no lab measures `{metric}`{hint}")));
     }
     metrics::direction(metric).ok_or_else(|| {
@@ -178,7 +178,7 @@ fn with_patience(
 fn tcp_system<'a>(lab: &'a LabFile, name: &str) -> Result<&'a SystemSpec, LabError> {
     let known: Vec<&str> = lab.systems().map(SystemSpec::name).collect();
     let Some(system) = lab.systems().find(|system| system.name() == name) else {
-        let hint = nearest(name, known.iter().copied());
+        let hint = units::did_you_mean(name, known.iter().copied());
         let text = format!("no system `{name}`{hint}; the lab has {}", known.join(", "));
         return Err(LabError::Usage(text));
     };
@@ -195,7 +195,7 @@ fn tcp_system<'a>(lab: &'a LabFile, name: &str) -> Result<&'a SystemSpec, LabErr
 fn place(lab: &LabFile, wanted: &Axes) -> Result<Axes, LabError> {
     for (axis, value) in wanted {
         let Some(values) = lab.axes.get(axis) else {
-            let hint = nearest(axis, lab.axes.keys().map(String::as_str));
+            let hint = units::did_you_mean(axis, lab.axes.keys().map(String::as_str));
             return Err(LabError::Usage(format!("--at: the lab has no axis `{axis}`{hint}")));
         };
         let values: Vec<&str> = values.get_ref().iter().map(|v| v.get_ref().as_str()).collect();

@@ -23,7 +23,7 @@ impl Test {
     pub(super) fn read(name: &str, size: Option<Bytes>) -> Result<Self, String> {
         let known = NAMES.iter().find(|(known, _)| *known == name);
         let Some((_, test)) = known else {
-            let hint = crate::model::file::nearest(name, Self::names());
+            let hint = units::did_you_mean(name, Self::names());
             return Err(format!("no test `{name}`{hint}; there are {}", Self::names().join(", ")));
         };
         match (*test, size) {

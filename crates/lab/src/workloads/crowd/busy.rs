@@ -1,10 +1,9 @@
 //! The connections that send all the time, and their throughput at the receiving host.
 
 use super::machine::{BUSY, inside};
-use crate::bench::machine::{Caller, Listener, MachineStep, Roles, Watch};
+use crate::bench::machine::{Caller, Listener, MachineStep, Roles, Watch, send_until};
 use crate::model::{Failure, Measurement};
 use host::Namespace;
-use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,7 +29,7 @@ impl Arrivals {
     pub(in crate::workloads) fn receive(&self, listener: &Listener, peer: &TcpStream) {
         let counter = Arc::new(AtomicU64::new(0));
         self.each.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&counter));
-        let mut block = vec![0; BLOCK];
+        let mut block = vec![0; 128 * 1024];
         loop {
             match listener.read(peer, &mut block) {
                 0 => return,
@@ -116,18 +115,7 @@ impl<'a> Busy<'a> {
     }
 }
 
-fn send(mut socket: &TcpStream, cpus: &[usize], over: &AtomicBool) -> Result<(), Failure> {
+fn send(socket: &TcpStream, cpus: &[usize], over: &AtomicBool) -> Result<(), Failure> {
     host::pin_to(cpus)?;
-    let block = vec![0; BLOCK];
-    while !over.load(Ordering::Acquire) {
-        match socket.write(&block) {
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(_) if over.load(Ordering::Acquire) => break,
-            Err(error) => return Err(Failure::io("sending", &error)),
-        }
-    }
-    Ok(())
+    send_until(socket, over)
 }
-
-const BLOCK: usize = 128 * 1024;

@@ -1,13 +1,12 @@
 //! The faults and healthy cases that come with the program: `labs/faults`.
 
 use crate::bench::LabFile;
-use crate::model::file::nearest;
 
 /// Opens a fault by its name.
 pub(crate) fn open(name: &str) -> Result<LabFile, String> {
     let Some((name, text)) = FAULTS.iter().find(|(known, _)| *known == name) else {
         let names = FAULTS.iter().map(|(name, _)| *name);
-        let hint = nearest(name, names.clone());
+        let hint = units::did_you_mean(name, names.clone());
         let known = names.collect::<Vec<_>>().join(", ");
         return Err(format!("no fault `{name}`{hint}; there are {known}"));
     };

@@ -97,7 +97,7 @@ fn mounts_in(text: &str) -> Vec<(PathBuf, Version)> {
     text.lines().filter_map(of_line).collect()
 }
 
-/// Removes groups of labs that were killed.
+/// Removes the control groups that killed labs left behind.
 fn sweep(mount: &Path) {
     for entry in std::fs::read_dir(mount).into_iter().flatten().flatten() {
         let name = entry.file_name();

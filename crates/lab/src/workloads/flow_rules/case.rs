@@ -1,7 +1,7 @@
 //! The keys of a cell.
 
 use super::rule_set::{RULE_SETS, RuleSet};
-use crate::model::file::{Document, FileError, Key, nearest};
+use crate::model::file::{Document, FileError, Key};
 use generator::Addressing;
 use results::{Axes, NOT_RUN};
 use units::Span;
@@ -43,7 +43,7 @@ impl Case {
             let found = RULE_SETS.iter().find(|(name, _)| *name == text);
             found.map(|(_, set)| *set).ok_or_else(|| {
                 let names = RULE_SETS.map(|(name, _)| name);
-                let hint = nearest(text, names);
+                let hint = units::did_you_mean(text, names);
                 format!("`{text}` is no set of rules{hint}; there are {}", names.join(", "))
             })
         })?;
@@ -55,7 +55,7 @@ impl Case {
             "veth" => Ok(PushedPorts::Veth),
             "tap" => Ok(PushedPorts::Tap),
             _ => {
-                let hint = nearest(text, ["vhost-user", "veth", "tap"]);
+                let hint = units::did_you_mean(text, ["vhost-user", "veth", "tap"]);
                 Err(format!(
                     "`{text}` is no kind of port{hint}; there are vhost-user, veth and tap"
                 ))

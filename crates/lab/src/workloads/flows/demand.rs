@@ -1,6 +1,6 @@
 //! The applications' demand (its amount and its times), and other traffic on the link.
 
-use crate::model::file::{Part, nearest};
+use crate::model::file::Part;
 use sim::Sizes;
 use units::{Bytes, Rate, Share, Span};
 
@@ -77,7 +77,7 @@ impl Demand {
                 None if part == "random" => random = true,
                 _ => {
                     let name = part.split('=').next().unwrap_or(part);
-                    let hint = nearest(name, ["on", "off", "random"]);
+                    let hint = units::did_you_mean(name, ["on", "off", "random"]);
                     return Err(format!(
                         "`{name}` is no setting of a demand{hint}: it takes on=1s, off=1s and random"
                     ));
@@ -137,7 +137,7 @@ impl Cross {
             "" => false,
             "poisson" => true,
             other => {
-                let hint = nearest(other, ["poisson"]);
+                let hint = units::did_you_mean(other, ["poisson"]);
                 return Err(format!(
                     "`{other}` is no setting of cross traffic{hint}: it takes poisson"
                 ));
@@ -159,7 +159,7 @@ pub(super) fn sizes(text: &str) -> Result<Option<Sizes>, String> {
             Ok(Bytes::ZERO) => Err("a flow must carry something".to_owned()),
             Ok(size) => Ok(Some(Sizes::Fixed(size))),
             Err(error) => {
-                let hint = nearest(text, ["endless", "web-search"]);
+                let hint = units::did_you_mean(text, ["endless", "web-search"]);
                 Err(format!("{error}; the named sizes are `web-search` and `endless`{hint}"))
             }
         };

@@ -9,14 +9,14 @@ use super::caqm::Spoken;
 use super::cell::FlowsCell;
 use super::settings::FlowsSettings;
 use crate::bench::machine::{
-    MachineStep, Measured, PORT, ReceiveCounts, Roles, SeenLinks, Testbed, Watch,
+    MachineStep, Measured, PORT, ReceiveCounts, Roles, SeenLinks, Testbed, Watch, send_until,
 };
 use crate::model::file::Shape;
 use crate::model::{Cancel, Failure, Measurement};
 use host::Namespace;
 use link::LinkConfig;
 use probe::tcp::TcpInfo;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -264,17 +264,7 @@ impl Flow {
     fn send(&self, begun: Instant, over: &AtomicBool) -> Result<(), Failure> {
         let starts = begun + self.starts;
         std::thread::sleep(starts.saturating_duration_since(Instant::now()));
-        let block = vec![0_u8; BLOCK];
-        let mut socket = &self.sender;
-        while !over.load(Ordering::Acquire) {
-            match socket.write(&block) {
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) if over.load(Ordering::Acquire) => break,
-                Err(error) => return Err(Failure::io("sending", &error)),
-            }
-        }
-        Ok(())
+        send_until(&self.sender, over)
     }
 
     fn receive(&self, over: &AtomicBool) -> Result<(), Failure> {

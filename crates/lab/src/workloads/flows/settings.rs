@@ -3,7 +3,7 @@
 use super::demand::{self, Arrivals, Cross, Demand};
 use super::{ARRIVALS, BESIDE, CROSS, DEMAND, FIRST, FLOWS, MEMORY, RPS, SIZE, STAGGER};
 use crate::bench::machine::Receiving;
-use crate::model::file::{Document, FileError, FormSpec, nearest};
+use crate::model::file::{Document, FileError, FormSpec};
 use cc::Algorithm;
 use results::Axes;
 use sim::Sizes;
@@ -155,7 +155,7 @@ fn beside(text: &str) -> Result<Option<Beside>, String> {
     }
     let algorithm = name.parse::<Algorithm>().map_err(|error| {
         let known = Algorithm::ALL.iter().map(|algorithm| algorithm.name());
-        format!("{error}, none and own{}", nearest(name, known.chain(["none", "own"])))
+        format!("{error}, none and own{}", units::did_you_mean(name, known.chain(["none", "own"])))
     })?;
     Ok(Some(Beside { count, algorithm: Some(algorithm) }))
 }
@@ -176,7 +176,7 @@ fn own_first(text: &str) -> Result<bool, String> {
         "beside" => Ok(false),
         _ => Err(format!(
             "`{text}` are no flows that start first: write `own` or `beside`{}",
-            nearest(text, ["own", "beside"])
+            units::did_you_mean(text, ["own", "beside"])
         )),
     }
 }
@@ -195,7 +195,7 @@ fn memory(text: &str) -> Result<Option<f64>, String> {
         None => Err(format!(
             "`{text}` is not a memory: write `none`, `warm`, `wrong`, or a multiple of the rate, as in `3x` (from \
              0.01 to 1000){}",
-            nearest(text, ["none", "warm", "wrong"])
+            units::did_you_mean(text, ["none", "warm", "wrong"])
         )),
     }
 }

@@ -38,21 +38,8 @@ pub(super) fn measure(
         for _ in 0..SERVANTS + settings.streams {
             scope.spawn(|| serve(&listener, step, settings));
         }
-        let mut pair = Pair::start(step, testbed)?;
-        let connect = pair.as_ref().and_then(|pair| pair.connect);
-        let caller = Caller {
-            congestion: step.system.congestion.as_ref().map(|name| name.get_ref().as_str()),
-            ..Caller::new(connect.unwrap_or(listener.direct), step.cancel)
-        };
-        let ends = |pair: &Pair| (vec![pair.client.pid()], vec![pair.server.pid()]);
-        let (client, server) = pair.as_ref().map(ends).unwrap_or_default();
-        let roles = Roles { client, server, emulator_tid: testbed.emulator_tid() };
-        let measured = Exchange { step, near, caller, settings }.measure(&roles);
-        let measured = measured.map(|measured| measured.carried_by(pair.as_ref()));
-        measured.map_err(|failure| match failure {
-            Failure::Interrupted => failure,
-            // If a program stopped, its failure explains the unanswered messages.
-            failure => pair.as_mut().and_then(|pair| pair.cause()).unwrap_or(failure),
+        Pair::measure(step, testbed, &listener, |_, caller, roles| {
+            Exchange { step, near, caller, settings }.measure(roles)
         })
     })
 }

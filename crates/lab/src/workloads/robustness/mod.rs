@@ -10,7 +10,7 @@ mod storm;
 use super::{CellWorkload, Workload};
 use crate::bench::machine::{MachineStep, Measured, Testbed};
 use crate::model::Failure;
-use crate::model::file::{Document, FileError, Key, Loopback, SystemKind, nearest};
+use crate::model::file::{Document, FileError, Key, Loopback, SystemKind};
 use results::Axes;
 use settings::{Case, Load};
 
@@ -47,7 +47,7 @@ impl Workload for Robustness {
         for system in document.systems() {
             if Load::of(system.name()).is_none() {
                 let known = Load::NAMES.map(|(name, _)| name);
-                let hint = nearest(system.name(), known);
+                let hint = units::did_you_mean(system.name(), known);
                 let known = known.join(", ");
                 let message = format!(
                     "this workload has no load `{}`{hint}; its systems are {known}",

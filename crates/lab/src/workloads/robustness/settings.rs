@@ -1,7 +1,7 @@
 //! The target and the load of one cell.
 
 use super::{FRAMES, FROM_HOST, PROGRAM, RATE, TARGET};
-use crate::model::file::{Document, FileError, nearest};
+use crate::model::file::{Document, FileError};
 use results::Axes;
 use units::Rate;
 
@@ -77,7 +77,7 @@ fn target(text: &str, program: Option<&String>) -> Result<Target, String> {
         ("program", Some(line)) => Ok(Target::Program(line.clone())),
         ("program", None) => Err("the target `program` needs the key `program`".to_owned()),
         (other, _) => {
-            let hint = nearest(other, TARGETS);
+            let hint = units::did_you_mean(other, TARGETS);
             Err(format!("no target `{other}`{hint}; there are {}", TARGETS.join(", ")))
         }
     }

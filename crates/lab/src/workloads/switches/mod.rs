@@ -12,7 +12,7 @@ pub(super) use counts::Counts;
 pub(super) use ovs_dpdk::Tuning;
 pub(super) use running::{RunningSwitch, await_control, finish};
 
-use crate::model::file::{Document, FileError, nearest};
+use crate::model::file::{Document, FileError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ pub(super) fn check_systems(document: &Document, others: &[&str]) -> Result<(), 
         }
         let known: Vec<&str> =
             PRODUCTS.iter().map(|(name, _)| *name).chain(others.iter().copied()).collect();
-        let hint = nearest(name, known.iter().copied());
+        let hint = units::did_you_mean(name, known.iter().copied());
         let message = format!("no switch `{name}`{hint}; there are {}", known.join(", "));
         document.refuse(system.name.span(), message)?;
     }

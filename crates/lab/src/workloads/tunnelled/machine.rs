@@ -31,22 +31,9 @@ pub(super) fn measure(
         if settings.event == Event::UdpBlocked {
             event::block_udp(step, testbed)?;
         }
-        let mut pair = Pair::start(step, testbed)?;
-        let connect = pair.as_ref().and_then(|pair| pair.connect);
-        let caller = Caller {
-            congestion: step.system.congestion.as_ref().map(|name| name.get_ref().as_str()),
-            ..Caller::new(connect.unwrap_or(listener.direct), step.cancel)
-        };
-        let ends = |pair: &Pair| (vec![pair.client.pid()], vec![pair.server.pid()]);
-        let (client, server) = pair.as_ref().map(ends).unwrap_or_default();
-        let roles = Roles { client, server, emulator_tid: testbed.emulator_tid() };
-        let service = Service { settings, step, near, caller, roles: &roles, arrivals: &arrivals };
-        let measured = service.measure(testbed, pair.as_mut());
-        let measured = measured.map(|measured| measured.carried_by(pair.as_ref()));
-        measured.map_err(|failure| match failure {
-            Failure::Interrupted => failure,
-            // If a program stopped, its failure explains the unanswered connections.
-            failure => pair.as_mut().and_then(Pair::cause).unwrap_or(failure),
+        Pair::measure(step, testbed, &listener, |pair, caller, roles| {
+            let service = Service { settings, step, near, caller, roles, arrivals: &arrivals };
+            service.measure(testbed, pair)
         })
     })
 }

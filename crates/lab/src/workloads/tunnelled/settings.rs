@@ -1,7 +1,7 @@
 //! The service of one cell.
 
 use super::{EVENT, IDLE, PATIENCE, SIZE};
-use crate::model::file::{Document, FileError, nearest};
+use crate::model::file::{Document, FileError};
 use results::Axes;
 use units::{Bytes, Span};
 
@@ -45,7 +45,11 @@ fn event(text: &str) -> Result<Event, String> {
     let found = EVENTS.iter().find(|(name, _)| *name == text);
     found.map(|(_, event)| *event).ok_or_else(|| {
         let known = EVENTS.map(|(name, _)| name);
-        format!("there is no event `{text}`{}: {}", nearest(text, known), known.join(", "))
+        format!(
+            "there is no event `{text}`{}: {}",
+            units::did_you_mean(text, known),
+            known.join(", ")
+        )
     })
 }
 

@@ -98,8 +98,8 @@ impl Tuple {
         Values::of(|index| self.value_of(index, values))
     }
 
-    /// Returns the port bits of a packet that show that no rule matches, as bits of the key's word
-    /// for ports.
+    /// Returns the bits of the packet's ports that decide whether a rule can match the packet. The
+    /// result is a mask for the key's word of ports.
     pub(super) fn ports_looked_at(&self, key: &Key) -> u64 {
         let Some(ports) = &self.ports else { return 0 };
         let found = ports.values.search(ports_in(key) & ports.mask);

@@ -8,6 +8,7 @@ use indexmap::IndexMap;
 use ovsdb::interface::Device;
 use ovsdb::topology::{Bridge, Police, Port, Target, Topology};
 use ovsdb::value::Uuid;
+use settings::Leaf;
 use units::{Bytes, Rate, foreign};
 
 use crate::run::bonds::{BondMode, BondSettings};
@@ -257,8 +258,8 @@ impl Wanted {
     fn add_controllers(&mut self, bridge: &Bridge, config: &mut BridgeConfig) {
         for controller in &bridge.controllers {
             let (text, list) = match &controller.target {
-                Target::Connect(text) => (text, &mut config.controller),
-                Target::Listen(text) => (text, &mut config.listen),
+                Target::Connect(text) => (text, &mut config.controller.0),
+                Target::Listen(text) => (text, &mut config.listen.0),
                 Target::Refused(words) => {
                     self.controllers.insert(controller.row, words.clone());
                     continue;
@@ -293,9 +294,9 @@ impl Wanted {
             }
         }
         if let Some(egress) = &port.egress {
-            let rate = |bits: u64| link::Capacity::Fixed(Rate::from_bits_per_second(bits));
+            let rate = |bits: u64| Leaf(link::Capacity::Fixed(Rate::from_bits_per_second(bits)));
             config.rate = egress.bits_per_second.map(rate);
-            config.queue = egress.queue.and_then(|queue| queue.parse().ok());
+            config.queue = egress.queue.and_then(|queue| queue.parse().ok().map(Leaf));
             let mut queues = BTreeMap::new();
             for queue in &egress.queues {
                 let rate = queue.bits_per_second.map(rate);

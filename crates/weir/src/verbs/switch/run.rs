@@ -81,7 +81,7 @@ impl Run {
             config.ovsdb = Some(address.clone());
         }
         if let Some(address) = &self.metrics_on {
-            config.metrics_on = Some(address.clone());
+            config.metrics_on = Some(switch::run::Leaf(address.clone()));
         }
         Ok(config)
     }

@@ -73,7 +73,8 @@ impl Document {
         self.whole.pointer(pointer).unwrap_or(&Value::Null)
     }
 
-    /// Reads the sums with `suffix`, and the streams on which this end sends or does not send.
+    /// Reads the figures of one direction. `suffix` ends the names of the direction's sums;
+    /// `sends`: whether this end is the sender of the direction.
     fn direction(&self, suffix: &str, sends: bool) -> Result<DirectionFigures, String> {
         let sum = |name: &str| {
             let place = format!("/end/{name}{suffix}");
