@@ -11,6 +11,7 @@
 
 pub mod bound;
 pub mod capture;
+pub mod confinement;
 mod diagnosis;
 mod error;
 pub mod examples;

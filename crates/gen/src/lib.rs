@@ -13,6 +13,7 @@
 //! | [`report`] | a run as text and as JSON |
 
 pub mod capture;
+mod confinement;
 mod error;
 mod frequency;
 pub mod malformed;
@@ -25,6 +26,7 @@ mod synthetic;
 pub mod traffic;
 
 pub use capture::Capture;
+pub use confinement::confine;
 pub use error::GenError;
 pub use frequency::{Frequency, Load};
 pub use profile::Profile;

@@ -16,7 +16,7 @@ use std::time::Duration;
 pub use lane::Lane;
 pub use live::{LaneCounts, Snapshot};
 pub use send::Pace;
-pub use spec::PortSpec;
+pub use spec::{PortKind, PortSpec};
 pub use streams::StreamCounts;
 pub(crate) use streams::new_histogram;
 use units::{Span, Time};

@@ -44,11 +44,22 @@ pub struct Confinement {
 /// Confines this thread, and threads that it starts later, permanently. A thread that runs already
 /// keeps its rights. If the kernel lacks a part, the program runs without the part.
 pub fn confine(policy: &Policy, paths: &ConfinedPaths) -> Confinement {
+    confine_parts(policy, Some(paths))
+}
+
+/// Confines as [`confine`] does, but leaves the files to the user's rights: under Landlock a thread
+/// cannot inspect other processes.
+pub fn confine_calls(policy: &Policy) -> Confinement {
+    confine_parts(policy, None)
+}
+
+fn confine_parts(policy: &Policy, paths: Option<&ConfinedPaths>) -> Confinement {
     let mut warnings = Vec::new();
     if let Err(error) = rights::keep_only(policy.capabilities) {
         warnings.push(format!("this process keeps all its capabilities: {error}"));
     }
-    let files = paths.enforce(policy.system).unwrap_or_else(|error| {
+    let files = paths.map_or(Ok(false), |paths| paths.enforce(policy.system));
+    let files = files.unwrap_or_else(|error| {
         warnings
             .push(format!("this process can still open files outside its directories: {error}"));
         false
@@ -66,6 +77,11 @@ impl Confinement {
         self.files && self.calls && self.warnings.is_empty()
     }
 
+    /// Whether the kernel refuses system calls that the policy does not name.
+    pub fn has_calls(&self) -> bool {
+        self.calls
+    }
+
     /// Whether the kernel denies files outside the program's directories.
     pub fn has_files(&self) -> bool {
         self.files
@@ -81,7 +97,7 @@ impl Display for Confinement {
         f.write_str(match (self.files, self.calls) {
             (true, true) => "confined by Landlock and seccomp",
             (true, false) => "confined by Landlock; the kernel took no seccomp filter",
-            (false, true) => "confined by seccomp; the kernel has no Landlock",
+            (false, true) => "confined by seccomp, without Landlock",
             (false, false) => "not confined: the kernel has neither Landlock nor seccomp",
         })
     }

@@ -41,7 +41,7 @@ pub use background::prepare_background;
 pub use confined::{Confined, Ended, Program};
 pub use confinement::{
     Calls, ConfinedPaths, Confinement, LIBRARIES, OtherThreads, Policy, User, UserError,
-    become_user, confine,
+    become_user, confine, confine_calls,
 };
 pub use cycles::cycles;
 pub use error::HostError;

@@ -3,16 +3,16 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use host::{BoundFile, SocketFile};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::Mode;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
 };
 
 use crate::socket::peer_user;
@@ -21,41 +21,16 @@ use crate::socket::peer_user;
 #[derive(Debug)]
 struct Door {
     listener: UnixListener,
-    path: PathBuf,
-    inode: (u64, u64),
+    _file: BoundFile,
 }
 
 impl Door {
     /// Listens at a path, and replaces the socket of a dead process. Only the socket's owner may
     /// connect.
     fn open(path: &Path) -> io::Result<Self> {
-        if let Ok(metadata) = std::fs::symlink_metadata(path) {
-            if !metadata.file_type().is_socket() {
-                let problem =
-                    "a file is there that is no socket: remove it, or choose another path";
-                return Err(io::Error::new(io::ErrorKind::AlreadyExists, problem));
-            }
-            match UnixStream::connect(path) {
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    std::fs::remove_file(path)?;
-                }
-                _ => {
-                    let problem = "another program listens there: end it, or choose another path";
-                    return Err(io::Error::new(io::ErrorKind::AddrInUse, problem));
-                }
-            }
-        }
-        let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
-        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        // Set the mode before bind(2), which gives the file the socket's mode.
-        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-        rustix::net::listen(&socket, 4)?;
-        let listener = UnixListener::from(socket);
+        let (listener, file) = SocketFile::at(path)?.listen(Some(Mode::RUSR | Mode::WUSR))?;
         listener.set_nonblocking(true)?;
-        let metadata = std::fs::symlink_metadata(path)?;
-        let inode = (metadata.dev(), metadata.ino());
-        Ok(Self { listener, path: path.to_owned(), inode })
+        Ok(Self { listener, _file: file })
     }
 
     fn accept(&self) -> io::Result<UnixStream> {
@@ -68,15 +43,6 @@ impl Door {
 impl AsFd for Door {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
-    }
-}
-
-impl Drop for Door {
-    fn drop(&mut self) {
-        let metadata = std::fs::symlink_metadata(&self.path);
-        if metadata.is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.inode) {
-            let _ = std::fs::remove_file(&self.path);
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | module | for |
 //! | --- | --- |
-//! | `start` | the process of a switch, from its settings to its end |
+//! | `start`, `confinement` | the process of a switch, from its settings to its end; its rights |
 //! | `switch` | the running switch: bridges, ports, packet threads, and their changes |
 //! | `bridge`, `bridge_session`, `bridge_thread`, `connection`, `snapshots` | a bridge and its OpenFlow connections |
 //! | `pmd`, `worker` | packet threads |
@@ -25,6 +25,7 @@ mod client;
 mod clock;
 mod commands;
 mod config;
+mod confinement;
 mod connection;
 mod coverage;
 mod device;

@@ -319,6 +319,9 @@ const UNTIL_STUCK: Duration = Duration::from_millis(1500);
 const AT_ONCE: usize = 8;
 
 #[cfg(test)]
+mod model;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

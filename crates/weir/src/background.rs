@@ -9,7 +9,6 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
 
 /// Redirects standard output to this file, and appends to it.
 pub(crate) fn log_to(path: &Path) -> anyhow::Result<()> {
@@ -95,11 +94,8 @@ impl Drop for PidFile {
             let _ = std::fs::remove_file(&self.path);
             return;
         };
-        let (path, (removed, done)) = (self.path.clone(), mpsc::channel());
-        remover.run(move || {
-            let _ = removed.send(std::fs::remove_file(path));
-        });
-        let _ = done.recv();
+        let path = self.path.clone();
+        let _ = remover.call(move || std::fs::remove_file(path));
     }
 }
 

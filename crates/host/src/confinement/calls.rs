@@ -23,6 +23,17 @@ pub enum Calls {
     Routes,
     /// Asks the kernel for the users of sockets (NETLINK_SOCK_DIAG).
     Sockets,
+    /// Opens ports: packet sockets, AF_XDP sockets with their BPF program, TAP devices. Reads the
+    /// properties of their interfaces.
+    Ports,
+    /// Enters other network namespaces.
+    Networks,
+    /// Makes the calling thread a real-time thread.
+    RealTime,
+    /// Watches the kernel and all processes by perf events and BPF programs.
+    Watch,
+    /// Opens files to read them. Creates, changes and removes no file.
+    ReadOnly,
 }
 
 /// Refuses all system calls of this thread, and of threads that it starts later, except the allowed
@@ -60,7 +71,11 @@ fn rules(more: &[Calls]) -> Result<Rules, seccompiler::BackendError> {
     }
     rules.insert(libc::SYS_fcntl, vec![SeccompRule::new(safe)?]);
     rules.insert(libc::SYS_setsockopt, options()?);
-    let mut sockets = any_of(0, &FAMILIES)?;
+    let mut sockets = Vec::new();
+    for (family, kind) in FAMILIES.iter().flat_map(|family| KINDS.map(|kind| (*family, kind))) {
+        sockets.push(all([equal(0, family)?, masked(1, KIND, kind)?])?);
+    }
+    let mut controls = IOCTLS.to_vec();
     let netlink =
         |protocol: i32| all([equal(0, AF_NETLINK)?, equal(2, u64::from(protocol.unsigned_abs()))?]);
     for group in more {
@@ -74,10 +89,37 @@ fn rules(more: &[Calls]) -> Result<Rules, seccompiler::BackendError> {
             }
             Calls::Routes => sockets.push(netlink(libc::NETLINK_ROUTE)?),
             Calls::Sockets => sockets.push(netlink(libc::NETLINK_SOCK_DIAG)?),
+            Calls::Networks => {
+                let network = equal(1, u64::from(libc::CLONE_NEWNET.unsigned_abs()))?;
+                rules.insert(libc::SYS_setns, vec![all([network])?]);
+            }
+            Calls::RealTime => {
+                rules.insert(libc::SYS_sched_setscheduler, vec![all([equal(0, 0)?])?]);
+            }
+            Calls::Watch => {
+                sockets.push(netlink(libc::NETLINK_GENERIC)?);
+                controls.push(0x8946); // SIOCETHTOOL
+                rules.insert(libc::SYS_perf_event_open, Vec::new());
+                rules.insert(libc::SYS_bpf, any_of(0, &WATCH_BPF)?);
+            }
+            Calls::ReadOnly => {
+                for call in CHANGES {
+                    rules.remove(call);
+                }
+                rules.insert(libc::SYS_openat, vec![all([masked(2, WRITING, 0)?])?]);
+                #[cfg(target_arch = "x86_64")]
+                rules.insert(libc::SYS_open, vec![all([masked(1, WRITING, 0)?])?]);
+            }
+            Calls::Ports => {
+                sockets.extend(any_of(0, &[libc::AF_PACKET as u64, libc::AF_XDP as u64])?);
+                sockets.push(netlink(libc::NETLINK_GENERIC)?);
+                controls.extend(PORT_IOCTLS);
+                rules.insert(libc::SYS_bpf, any_of(0, &PORT_BPF)?);
+            }
         }
     }
     rules.insert(libc::SYS_socket, sockets);
-    rules.insert(libc::SYS_ioctl, any_of(1, &IOCTLS)?);
+    rules.insert(libc::SYS_ioctl, any_of(1, &controls)?);
     Ok(rules)
 }
 
@@ -168,6 +210,11 @@ const PRCTLS: [u64; 6] = [
 ];
 
 const FAMILIES: [u64; 3] = [libc::AF_UNIX as u64, libc::AF_INET as u64, libc::AF_INET6 as u64];
+/// Types of sockets: not SOCK_RAW, whose packets have headers of the program's choice.
+const KINDS: [u64; 3] =
+    [libc::SOCK_STREAM as u64, libc::SOCK_DGRAM as u64, libc::SOCK_SEQPACKET as u64];
+/// The bits of a socket's type without its flags.
+const KIND: u64 = 0xf;
 const AF_NETLINK: u64 = libc::AF_NETLINK as u64;
 /// include/uapi/asm-generic/fcntl.h
 const F_SETSIG: i32 = 10;
@@ -194,6 +241,45 @@ const IOCTLS: [u64; 12] = [
     0x8910, // SIOCGIFNAME
     0x8933, // SIOCGIFINDEX
     0x8921, // SIOCGIFMTU
+];
+
+/// Commands of ioctl(2) for ports: flags, address and MTU of an interface, its link, and the device
+/// of a TAP port.
+const PORT_IOCTLS: [u64; 6] = [
+    0x8913,      // SIOCGIFFLAGS
+    0x8927,      // SIOCGIFHWADDR
+    0x8922,      // SIOCSIFMTU
+    0x8946,      // SIOCETHTOOL
+    0x4004_54ca, // TUNSETIFF
+    0x4004_54d0, // TUNSETOFFLOAD
+];
+
+/// Commands of bpf(2) for a program that redirects packets to AF_XDP sockets: BPF_MAP_CREATE,
+/// BPF_MAP_UPDATE_ELEM, BPF_PROG_LOAD, BPF_LINK_CREATE. No command opens a program or a map of
+/// another process.
+const PORT_BPF: [u64; 4] = [0, 2, 5, 28];
+
+/// Commands of bpf(2) that load, run and read programs, and open pinned objects: none that deletes
+/// from a map, pins an object or detaches a program (include/uapi/linux/bpf.h).
+const WATCH_BPF: [u64; 22] =
+    [0, 1, 2, 4, 5, 7, 11, 12, 13, 14, 15, 17, 18, 19, 22, 23, 24, 28, 30, 31, 33, 35];
+
+/// Flags of open(2) with which a file is written or made.
+const WRITING: u64 = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64;
+
+/// Calls of [`ALWAYS`] and [`OF_MACHINE`] that change or remove files. openat2(2) has its flags in
+/// memory, where no filter reads them.
+const CHANGES: &[i64] = &[
+    libc::SYS_openat2,
+    libc::SYS_unlinkat,
+    libc::SYS_renameat2,
+    libc::SYS_ftruncate,
+    libc::SYS_fallocate,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rename,
+    libc::SYS_renameat,
 ];
 
 /// System calls that any program which carries bytes between sockets and files may make. Those with

@@ -36,4 +36,16 @@ impl OtherThreads {
     pub fn run(&self, task: impl FnOnce() + Send + 'static) {
         let _ = self.0.send(Box::new(task));
     }
+
+    /// Runs the task as [`OtherThreads::run`] does, and returns its result.
+    pub fn call<T: Send + 'static>(
+        &self,
+        task: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
+        let (answer, result) = mpsc::sync_channel(1);
+        self.run(move || {
+            let _ = answer.send(task());
+        });
+        result.recv().map_err(|_| io::Error::other("there is no thread for this task"))
+    }
 }

@@ -20,6 +20,8 @@ pub struct ConfinedPaths {
     written: BTreeSet<PathBuf>,
     /// Directories in which the program removes files.
     removed: BTreeSet<PathBuf>,
+    /// Devices that the program reads, writes and controls by ioctl(2).
+    devices: BTreeSet<PathBuf>,
     /// Whether another user owns a file or directory of this program.
     has_foreign: bool,
 }
@@ -33,15 +35,22 @@ impl ConfinedPaths {
         self.read.extend(file.canonicalize().ok().as_deref().map(directory_of));
     }
 
-    /// Adds the directory of a file that the program writes.
+    /// Adds the directory of a file that the program writes. If the file is a symbolic link, adds
+    /// the directory of the link's target too.
     pub fn writes(&mut self, file: &Path) {
         self.note_owner(file);
         self.written.insert(directory_of(file));
+        self.written.extend(file.canonicalize().ok().as_deref().map(directory_of));
     }
 
     /// Adds the directory of a file that the program removes.
     pub fn removes(&mut self, file: &Path) {
         self.removed.insert(directory_of(file));
+    }
+
+    /// Adds a device that the program reads, writes and controls by ioctl(2).
+    pub fn controls(&mut self, device: &Path) {
+        self.devices.insert(resolved(device.to_owned()));
     }
 
     /// Adds the directory of a UNIX socket that the program creates.
@@ -129,8 +138,12 @@ impl ConfinedPaths {
         for directory in &self.read {
             rules = allow(rules, directory, read)?;
         }
+        let write = AccessFs::WriteFile | AccessFs::Truncate;
         for directory in &self.written {
-            rules = allow(rules, directory, AccessFs::WriteFile | AccessFs::MakeReg)?;
+            rules = allow(rules, directory, write | AccessFs::MakeReg)?;
+        }
+        for device in &self.devices {
+            rules = allow(rules, device, write | AccessFs::ReadFile | AccessFs::IoctlDev)?;
         }
         for directory in &self.removed {
             rules = allow(rules, directory, AccessFs::RemoveFile.into())?;

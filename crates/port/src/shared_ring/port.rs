@@ -58,9 +58,17 @@ struct Sending {
 }
 
 impl RingPort {
+    /// Returns the socket of a ring that has a path, or a name without a slash.
+    pub fn path_of(place: &str) -> PathBuf {
+        match place.contains('/') {
+            true => PathBuf::from(place),
+            false => PathBuf::from(format!("/dev/shm/weir-ring-{place}")),
+        }
+    }
+
     /// Listens at a path, or at a name without a slash, and serves one peer after another.
     pub fn create(place: &str) -> Result<Self, PortError> {
-        let path = path_of(place);
+        let path = Self::path_of(place);
         let meeting = Meeting::at(&path).map_err(|error| failed(&path, "listening at", error))?;
         Self::start(path, meeting)
     }
@@ -68,7 +76,7 @@ impl RingPort {
     /// Attaches to a ring that another process creates, now or later, and attaches again when that
     /// process returns.
     pub fn attach(place: &str) -> Result<Self, PortError> {
-        let path = path_of(place);
+        let path = Self::path_of(place);
         let meeting = Meeting::with(&path);
         Self::start(path, meeting)
     }
@@ -304,13 +312,6 @@ fn drain(socket: &UnixStream) {
 }
 
 /// Returns the socket's path. A name without a slash means an abstract socket.
-fn path_of(place: &str) -> PathBuf {
-    match place.contains('/') {
-        true => PathBuf::from(place),
-        false => PathBuf::from(format!("/dev/shm/weir-ring-{place}")),
-    }
-}
-
 fn failed(place: &Path, doing: &str, error: io::Error) -> PortError {
     PortError::from_io(format!("{doing} {}", place.display()), error)
 }

@@ -35,6 +35,8 @@ impl Rig {
         let folder = TempDir::new().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let process = Process {
+            file: None,
+            is_unconfined: true,
             settings: Box::new(|| Ok(Config::default())),
             set_log_level: Box::new(|_| {}),
         };

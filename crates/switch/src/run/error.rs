@@ -30,6 +30,12 @@ pub enum SwitchError {
     Host(#[from] HostError),
     #[error("cannot start a thread: {0}; end other programs, or raise `ulimit -u`")]
     Thread(std::io::Error),
+    #[error(
+        "{what}: {} is in none of the directories that this process could open at its start: \
+         name a file there in the settings and restart `weir switch run`, or add --unconfined",
+        path.display()
+    )]
+    Confined { what: String, path: PathBuf },
     #[error("{0}")]
     Refused(String),
 }
@@ -46,6 +52,7 @@ impl SwitchError {
             | Self::ReadFlows { .. }
             | Self::NoCpu { .. }
             | Self::Host(HostError::NotPrivate { .. })
+            | Self::Confined { .. }
             | Self::Refused(_) => true,
             // The user named an address that this machine does not have.
             Self::Listen { error, .. } => error.kind() == ErrorKind::AddrNotAvailable,

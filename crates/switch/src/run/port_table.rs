@@ -108,6 +108,8 @@ mod tests {
         let lists = |ports: usize| {
             let folder = tempfile::TempDir::new().unwrap();
             let process = Process {
+                file: None,
+                is_unconfined: true,
                 settings: Box::new(|| Ok(Config::default())),
                 set_log_level: Box::new(|_| {}),
             };

@@ -9,6 +9,7 @@ use port::LinkEvents;
 
 use super::client::CONTROL_SOCKET;
 use super::config::{Config, ConfigError, DEFAULT_RUNDIR, OVS_RUNDIR, OvsdbAddress};
+use super::confinement;
 use super::error::SwitchError;
 use super::metrics_thread;
 use super::ovsdb::OvsdbThread;
@@ -24,6 +25,10 @@ pub struct Process {
     pub settings: Box<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>,
     /// Sets the log's level: `off`, `error`, `warn`, `info` or `debug`.
     pub set_log_level: Box<dyn Fn(&str) + Send + Sync>,
+    /// The file that `settings` reads.
+    pub file: Option<PathBuf>,
+    /// Whether the process keeps all rights of its user.
+    pub is_unconfined: bool,
 }
 
 /// Runs a switch until `stop` is set or a command stops it. Calls `note` with each line that the
@@ -45,10 +50,14 @@ pub fn run(
     let folder = PrivateDirectory::make_named(&rundir).map_err(|error| refused(&rundir, error))?;
     // Drop the PID file last: once its lock is free, another process may start.
     let _pid_file = PidFile::write(&folder)?;
+    let (file, is_unconfined) = (process.file.clone(), process.is_unconfined);
     let switch = Arc::new(Switch::new(folder, stop.clone(), process));
     let listeners = vec![switch.listen(CONTROL_SOCKET)?, switch.listen(&PidFile::socket())?];
     let control = rundir.join(CONTROL_SOCKET);
     let metrics = config.metrics_on.as_deref().map(metrics_thread::bind).transpose()?;
+    if !is_unconfined {
+        confinement::confine(&config, &rundir, file.as_deref());
+    }
     let outcome = switch.apply(&config, &mut note).and_then(|()| {
         let waker = Arc::new(Waker::new().map_err(SwitchError::Thread)?);
         let thread = UnixctlThread {

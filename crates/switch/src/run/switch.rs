@@ -28,6 +28,7 @@ use super::bridge::{BridgeState, Places, Remotes};
 use super::bridge_thread::{BridgeThread, Doors};
 use super::clock::Clock;
 use super::config::{BridgeConfig, Config, FailMode, PortConfig};
+use super::confinement;
 use super::coverage::Coverage;
 use super::device::Change;
 use super::error::SwitchError;
@@ -341,6 +342,7 @@ impl Switch {
         settings: &BridgeConfig,
         progress: &mut Progress<'_>,
     ) -> Result<(), SwitchError> {
+        confinement::check_bridge(name, settings)?;
         let doors = self.doors(name, settings, progress)?;
         let bridges = self.bridges();
         let index = (0..).find(|index| bridges.iter().all(|bridge| bridge.index != *index));
@@ -468,6 +470,7 @@ impl Switch {
         former: Option<PortNumber>,
         progress: &mut Progress<'_>,
     ) -> Result<(), SwitchError> {
+        confinement::check_port(name, settings)?;
         let former = former.filter(|number| bridge.port(*number).is_none());
         let number = settings.number.map(PortNumber).or(former);
         let number = number.unwrap_or_else(|| bridge.free_number());

@@ -8,7 +8,9 @@ use crate::exit::Ending;
 use crate::output;
 use crate::port;
 use crate::signals::cancel_on_signals;
+use anyhow::Context;
 use clap::Args;
+use doctor::confinement::RecordingFile;
 use doctor::observe::{self, DropWatch, Focus, Plan};
 use doctor::test_path::{self, TestPlan};
 use doctor::{Diagnosis, DoctorError, Question, Recording};
@@ -88,11 +90,13 @@ pub(crate) fn run(arguments: &Doctor) -> anyhow::Result<Ending> {
         doctor::recording::chosen::check(cpus, &observe::cpus())?;
     }
     if arguments.watch {
+        confine();
         return arguments.watch();
     }
     if let Some(address) = &arguments.serve {
         return serve::run(arguments, address);
     }
+    let file = arguments.confine(&subject)?;
     let mut recording = match &subject {
         Subject::Example(name) => doctor::examples::open(name)?,
         Subject::Recording(path) => doctor::saved::open(path, &arguments.focus()?)?,
@@ -104,7 +108,10 @@ pub(crate) fn run(arguments: &Doctor) -> anyhow::Result<Ending> {
     };
     arguments.limit(&mut recording)?;
     if let (Some(path), false) = (&arguments.record, subject.is_recording()) {
-        recording.write(path)?;
+        match &file {
+            Some(file) => recording = file.write(recording)?,
+            None => recording.write(path)?,
+        }
         output::note(format_args!("The recording is in {}.", path.display()));
     }
     let diagnosis = doctor::diagnose(&recording, Question::of(&recording));
@@ -174,6 +181,19 @@ impl Doctor {
 
     fn limit(&self, recording: &mut Recording) -> Result<(), DoctorError> {
         self.cpus.as_ref().map_or(Ok(()), |cpus| recording.limit_to(cpus))
+    }
+
+    /// Gives up the rights that an observation of this machine does not need. Returns the file of
+    /// --record. A test with a host measures instead of observing, and --report makes a directory
+    /// afterwards: both keep their rights.
+    fn confine(&self, subject: &Subject) -> anyhow::Result<Option<RecordingFile>> {
+        if *subject != Subject::Machine || self.report.is_some() {
+            return Ok(None);
+        }
+        let file = self.record.as_deref().map(RecordingFile::prepare).transpose();
+        let file = file.context("starting the thread that writes the recording")?;
+        confine();
+        Ok(file)
     }
 
     fn observe(&self) -> anyhow::Result<Recording> {
@@ -276,6 +296,14 @@ impl Doctor {
 
 fn cpus(text: &str) -> Result<BTreeSet<usize>, String> {
     units::parse_cpus(text).map(BTreeSet::from_iter)
+}
+
+fn confine() {
+    let confinement = doctor::confinement::confine();
+    for warning in confinement.warnings() {
+        tracing::warn!("{warning}");
+    }
+    tracing::debug!("{confinement}");
 }
 
 /// Returns the terminal's width; without a terminal, the usual width of a page.

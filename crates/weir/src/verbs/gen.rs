@@ -129,6 +129,7 @@ pub(crate) fn run(arguments: Gen) -> anyhow::Result<Ending> {
     let cancel = cancel_on_signals()?;
     let wait = settling(arguments.wait.as_deref(), &specs)?;
     cpus::choose(arguments.cpus.as_deref())?;
+    generator::confine(&specs, None);
     let mut lanes = Lane::open_all(&specs, &cancel.flag())?;
     run::settle(wait, &cancel.flag());
     let addresses: Vec<_> = lanes.iter().map(Lane::addresses).collect();

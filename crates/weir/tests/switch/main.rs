@@ -7,6 +7,7 @@ mod support;
 mod captures;
 mod changes;
 mod commands;
+mod confined;
 mod control;
 mod controllers;
 mod database;

@@ -7,6 +7,7 @@ use crate::exit::Ending;
 use crate::output;
 use crate::signals::cancel_on_signals;
 use anyhow::Context;
+use doctor::confinement::socket_remover;
 use doctor::observe::Plan;
 use doctor::{Diagnosis, Standing, observe};
 use host::{HttpResponse, MetricsAddress, MetricsListener, http_response};
@@ -34,6 +35,12 @@ pub(super) fn run(arguments: &Doctor, address: &MetricsAddress) -> anyhow::Resul
     let listener = MetricsListener::bind(address).with_context(|| {
         format!("serving metrics at {address}: name a free address of this host with --serve")
     })?;
+    let remover = match address {
+        MetricsAddress::Unix(socket) => Some(socket_remover(socket)),
+        MetricsAddress::Tcp(_) => None,
+    };
+    let remover = remover.transpose().context("starting the thread that removes the socket")?;
+    super::confine();
     let cancel = cancel_on_signals()?;
     let (end, ending) = std::io::pipe().context("making a pipe")?;
     let begun = Instant::now();
@@ -44,7 +51,7 @@ pub(super) fn run(arguments: &Doctor, address: &MetricsAddress) -> anyhow::Resul
     }
     // An observer that has not set `alive` for this many seconds has stalled.
     let patience = PATIENCE + u64::from(arguments.time.unwrap_or(0)) * 2;
-    std::thread::scope(|scope| {
+    let ended = std::thread::scope(|scope| {
         let server = std::thread::Builder::new().name("metrics".to_owned());
         let mut accel = accel::AccelFigures::default();
         let shared = &shared;
@@ -81,7 +88,11 @@ pub(super) fn run(arguments: &Doctor, address: &MetricsAddress) -> anyhow::Resul
         drop(ending);
         let _ = server.join();
         observed.and_then(|ending| printed.map(|()| ending))
-    })
+    });
+    if let Some(remover) = remover {
+        let _ = remover.call(|| drop(listener));
+    }
+    ended
 }
 
 fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {

@@ -112,6 +112,7 @@ pub(super) fn run(arguments: &Ndr) -> anyhow::Result<Ending> {
     let cancel = cancel_on_signals()?;
     let wait = settling(arguments.wait.as_deref(), &specs)?;
     cpus::choose(arguments.cpus.as_deref())?;
+    generator::confine(&specs, arguments.report.as_deref());
     let mut lanes = Lane::open_all(&specs, &cancel.flag())?;
     run::settle(wait, &cancel.flag());
     if !lanes.iter().any(Lane::receives) {

@@ -38,6 +38,10 @@ pub(crate) struct Run {
     /// /run/openvswitch
     #[arg(long, value_name = "unix:SOCKET", conflicts_with_all = ["bridge", "port", "pmd_cpus"])]
     ovsdb: Option<OvsdbAddress>,
+    /// Keep all rights of the user. Without this flag the process opens only the folders of its
+    /// settings, files and sockets, starts no program and drops capabilities that no port needs
+    #[arg(long)]
+    unconfined: bool,
     /// Make dummy ports of all interfaces, as ovs-vswitchd does for Open vSwitch's own test cases
     #[arg(long, hide = true, requires = "ovsdb")]
     enable_dummy: bool,
@@ -46,6 +50,8 @@ pub(crate) struct Run {
 pub(crate) fn run(arguments: Run) -> anyhow::Result<Ending> {
     let cancel = cancel_on_signals()?;
     let process = Process {
+        file: arguments.config.clone(),
+        is_unconfined: arguments.unconfined,
         settings: Box::new(move || arguments.config()),
         set_log_level: Box::new(crate::log::set_level),
     };
