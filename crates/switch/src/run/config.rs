@@ -1,7 +1,6 @@
 //! The settings of a switch, from a file and from flags.
 
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
@@ -9,9 +8,9 @@ use flow::port_number::PortNumber;
 use host::MetricsAddress;
 use indexmap::IndexMap;
 use link::{Capacity, LinkError, QueueConfig};
+use ovsdb::topology::Carrier;
 use pipeline::Mirror;
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use text::PortNames;
 use thiserror::Error;
 
@@ -19,7 +18,9 @@ use super::bonds::BondSettings;
 use super::egress_queues::EgressQueues;
 use super::pcap::Capture;
 use super::policing::Policing;
+use super::remote::{self, Protocols, Remote};
 use super::table_settings::TableSettings;
+use super::tls::{TlsError, TlsSettings};
 use super::vlan_settings::{MirrorSettings, VlanModeSetting, check_vlans};
 
 /// The default folder of the control sockets.
@@ -60,6 +61,8 @@ pub struct Config {
     pub metrics_on: Option<MetricsAddress>,
     /// The socket of an ovsdb-server whose database describes the bridges: `unix:/PATH`.
     pub ovsdb: Option<OvsdbAddress>,
+    /// The key and certificates for connections with `ssl:` and `pssl:`.
+    pub tls: Option<TlsSettings>,
     pub bridge: IndexMap<String, BridgeConfig>,
     /// Whether the database's interfaces become dummy ports, for tests.
     #[serde(skip)]
@@ -79,12 +82,14 @@ pub struct BridgeConfig {
     pub vlan_mode: Option<VlanModeSetting>,
     pub tag: Option<u16>,
     pub trunks: Vec<u16>,
-    /// TCP addresses at which the bridge accepts controllers and ovs-ofctl.
-    #[serde(deserialize_with = "addresses")]
-    pub listen: Vec<SocketAddr>,
-    /// Controllers to which the bridge connects.
-    #[serde(deserialize_with = "addresses")]
-    pub controller: Vec<SocketAddr>,
+    /// Addresses at which the bridge accepts controllers and ovs-ofctl, by TCP or TLS.
+    #[serde(deserialize_with = "remote::listeners")]
+    pub listen: Vec<Remote>,
+    /// Controllers to which the bridge connects, by TCP or TLS.
+    #[serde(deserialize_with = "remote::controllers")]
+    pub controller: Vec<Remote>,
+    /// The versions of OpenFlow that the bridge speaks, by default all.
+    pub protocols: Protocols,
     pub fail_mode: FailMode,
     /// Seconds without a packet after which NORMAL forgets an address.
     pub mac_aging_time: Option<u64>,
@@ -106,12 +111,12 @@ impl BridgeConfig {
     /// any differed.
     pub(super) fn keep_fixed(&mut self, former: Self) -> bool {
         let fixed = |config: &Self| {
-            let Self { datapath_id, hardware_address, own_interface, .. } = config;
-            (datapath_id.clone(), *hardware_address, *own_interface)
+            let Self { hardware_address, own_interface, .. } = config;
+            (*hardware_address, *own_interface)
         };
         let differs = fixed(self) != fixed(&former);
-        let Self { datapath_id, hardware_address, own_interface, .. } = former;
-        *self = Self { datapath_id, hardware_address, own_interface, ..self.clone() };
+        let Self { hardware_address, own_interface, .. } = former;
+        *self = Self { hardware_address, own_interface, ..self.clone() };
         differs
     }
 }
@@ -141,20 +146,6 @@ impl TryFrom<String> for OvsdbAddress {
     fn try_from(text: String) -> Result<Self, String> {
         text.parse()
     }
-}
-
-/// Reads addresses. Open vSwitch's prefix `tcp:` is optional.
-fn addresses<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<SocketAddr>, D::Error> {
-    let texts = Vec::<String>::deserialize(from)?;
-    let address = |text: &String| {
-        text.parse().map_err(|_| {
-            let text = units::foreign(text);
-            D::Error::custom(format!(
-                "`{text}` is no ADDRESS:PORT, such as 10.0.0.9:6653, without `tcp:`"
-            ))
-        })
-    };
-    texts.iter().map(address).collect()
 }
 
 /// The initial rules of a bridge.
@@ -377,6 +368,7 @@ impl Config {
                 problems.extend(super::flow_file::check(path, &bridge.names()));
             }
         }
+        problems.extend(self.tls.as_ref().and_then(|tls| tls.check().err()).map(|e| e.to_string()));
         let available = host::online_cpus();
         let known = available.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
         for cpu in self.pmd_cpus.iter().flatten().filter(|cpu| !available.contains(cpu)) {
@@ -423,6 +415,12 @@ impl Config {
             for (what, vlans) in [("tag", bridge.tag.as_slice()), ("trunks", &bridge.trunks)] {
                 check_vlans(what, vlans)
                     .map_err(|problem| ConfigError::Value(format!("bridge {name}: {problem}")))?;
+            }
+            let mut remotes = bridge.controller.iter().chain(&bridge.listen);
+            let needs_files = self.tls.is_none() && self.ovsdb.is_none();
+            if let Some(remote) = remotes.find(|r| r.carrier == Carrier::Tls && needs_files) {
+                let address = remote.address;
+                return wrong(format!("bridge {name}: TLS at {address}: {}", TlsError::NoFiles));
             }
             for (table, settings) in &bridge.table {
                 settings
