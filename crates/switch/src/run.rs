@@ -13,6 +13,7 @@
 //! | `metrics`, `metrics_thread` | metrics for Prometheus |
 //! | `coverage` | events and their rates, for `coverage/show` |
 //! | `ovsdb` | an Open vSwitch database that holds the settings |
+//! | `remote`, `tls` | addresses of controllers, and TLS to them |
 //! | `config`, `table_settings`, `vlan_settings`, `flow_file`, `progress` | settings, rules in files, changes |
 //! | `clock`, `waker`, `stream`, `outgoing` | helpers of the modules above |
 
@@ -47,12 +48,14 @@ mod policing;
 mod port_table;
 mod ports;
 mod progress;
+mod remote;
 mod shaper;
 mod snapshots;
 mod start;
 mod stream;
 mod switch;
 mod table_settings;
+mod tls;
 pub mod unixctl;
 mod unixctl_thread;
 mod vlan_settings;
@@ -69,8 +72,10 @@ pub use egress_queues::{EgressQueue, EgressQueues};
 pub use error::SwitchError;
 pub use policing::Policing;
 pub use ports::{OpenError, SwitchPort};
+pub use remote::{Protocols, Remote};
 pub use settings::Leaf;
 pub use start::{Process, run};
 pub use switch::Switch;
 pub use table_settings::{Overflow, TableSettings};
+pub use tls::{TlsError, TlsSettings};
 pub use vlan_settings::{MirrorSettings, VlanModeSetting};

@@ -77,10 +77,11 @@ impl Session {
         Self::with_versions(kind, &Version::ALL)
     }
 
-    /// Creates a session whose bundles share memory with those of other sessions.
+    /// Creates a session that supports `versions`, and whose bundles share memory with those of
+    /// other sessions.
     #[must_use]
-    pub fn sharing(kind: Kind, memory: Arc<BundleMemory>) -> Self {
-        Self { bundles: Bundles::new(memory), ..Self::new(kind) }
+    pub fn sharing(kind: Kind, versions: &[Version], memory: Arc<BundleMemory>) -> Self {
+        Self { bundles: Bundles::new(memory), ..Self::with_versions(kind, versions) }
     }
 
     #[must_use]

@@ -359,7 +359,7 @@ fn addition(id: u8, table: u8) -> Vec<u8> {
 
 /// Opens a session of OpenFlow 1.4 whose bundles use `memory`.
 fn with_memory(memory: &Arc<BundleMemory>) -> Session {
-    let mut session = Session::sharing(Kind::Service, memory.clone());
+    let mut session = Session::sharing(Kind::Service, &Version::ALL, memory.clone());
     let hello = &conversation(Version::V14)[..8];
     session.receive(hello, &mut Empty::default(), &mut Vec::new()).unwrap();
     session

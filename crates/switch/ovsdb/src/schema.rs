@@ -22,7 +22,7 @@ const TABLES: &[Table] = &[
     Table {
         name: "Open_vSwitch",
         needed: &["bridges", "next_cfg", "other_config"],
-        optional: &[],
+        optional: &["ssl"],
         once: &[],
     },
     Table {
@@ -83,6 +83,12 @@ const TABLES: &[Table] = &[
         name: "Controller",
         needed: &["target"],
         optional: &["max_backoff", "inactivity_probe"],
+        once: &[],
+    },
+    Table {
+        name: "SSL",
+        needed: &[],
+        optional: &["private_key", "certificate", "ca_cert", "bootstrap_ca_cert"],
         once: &[],
     },
     Table {
@@ -169,6 +175,9 @@ impl Schema {
                 known.copied().collect::<Vec<_>>()
             };
             let columns = of(&[table.needed, table.optional].concat());
+            if columns.is_empty() {
+                continue;
+            }
             requests.insert(table.name.to_owned(), json!([{ "columns": columns }]));
         }
         requests.into()
@@ -226,10 +235,12 @@ mod tests {
     fn columns_that_a_schema_lacks_are_not_monitored() {
         let mut json = whole("7.15.1");
         json["tables"]["Port"]["columns"].as_object_mut().unwrap().remove("cvlans");
+        json["tables"].as_object_mut().unwrap().remove("SSL");
         let requests = Schema::parse(&json).unwrap().monitor_requests();
         let columns = requests["Port"][0]["columns"].as_array().unwrap();
         assert!(columns.contains(&json!("tag")) && !columns.contains(&json!("cvlans")));
         assert_eq!(requests["Interface"].as_array().unwrap().len(), 1);
+        assert!(requests.get("SSL").is_none());
         let columns = requests["Interface"][0]["columns"].as_array().unwrap();
         assert!(!columns.contains(&json!("ofport")));
     }

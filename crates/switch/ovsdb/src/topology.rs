@@ -16,9 +16,20 @@ pub struct Topology {
     pub root: Option<Uuid>,
     pub next_cfg: i64,
     pub pmd_cpu_mask: Option<String>,
+    pub tls: Option<Tls>,
     pub bridges: Vec<Bridge>,
     /// Settings of the database that the switch ignores.
     pub ignored: Vec<String>,
+}
+
+/// The row of `SSL`: the files for TLS, by their paths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tls {
+    pub private_key: String,
+    pub certificate: String,
+    pub ca_certificate: String,
+    /// Whether the switch gets a missing CA certificate from its first controller.
+    pub bootstraps: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +41,8 @@ pub struct Bridge {
     pub datapath_id: Option<String>,
     pub hardware_address: Option<String>,
     pub is_secure: bool,
+    /// The versions of OpenFlow, such as `OpenFlow13`; all if the list is empty.
+    pub protocols: Vec<String>,
     pub mac_aging_time: Option<u64>,
     pub mac_table_size: Option<usize>,
     pub controllers: Vec<Controller>,
@@ -50,10 +63,17 @@ pub struct Controller {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// The switch connects to the address.
-    Connect(String),
+    Connect(Carrier, String),
     /// The switch listens at the address.
-    Listen(String),
+    Listen(Carrier, String),
     Refused(String),
+}
+
+/// The protocol below OpenFlow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Carrier {
+    Tcp,
+    Tls,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,6 +181,7 @@ impl Topology {
             root: Some(root),
             next_cfg: row.integer("next_cfg").unwrap_or(0),
             pmd_cpu_mask: row.entry("other_config", "pmd-cpu-mask").map(str::to_owned),
+            tls: database.referred(row, "ssl", "SSL").next().map(|(_, row)| tls(row)),
             ..Self::default()
         };
         let mut bridges: Vec<_> = database.referred(row, "bridges", "Bridge").collect();
@@ -175,11 +196,22 @@ impl Topology {
     /// Whether both topologies describe the same switch. `next_cfg` does not count.
     #[must_use]
     pub fn is_same_switch(&self, other: &Self) -> bool {
-        let Self { root, next_cfg: _, pmd_cpu_mask, bridges, ignored } = self;
+        let Self { root, next_cfg: _, pmd_cpu_mask, tls, bridges, ignored } = self;
         *root == other.root
             && *pmd_cpu_mask == other.pmd_cpu_mask
+            && *tls == other.tls
             && *bridges == other.bridges
             && *ignored == other.ignored
+    }
+}
+
+fn tls(row: &Row) -> Tls {
+    let path = |column: &str| row.text(column).unwrap_or_default().to_owned();
+    Tls {
+        private_key: path("private_key"),
+        certificate: path("certificate"),
+        ca_certificate: path("ca_cert"),
+        bootstraps: row.flag("bootstrap_ca_cert"),
     }
 }
 
@@ -201,6 +233,7 @@ fn bridge(
             .filter(|id| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit())),
         hardware_address: other("hwaddr").map(str::to_owned),
         is_secure: row.text("fail_mode") == Some("secure"),
+        protocols: row.members("protocols").filter_map(Atom::text).map(str::to_owned).collect(),
         mac_aging_time: other("mac-aging-time").and_then(|text| text.parse().ok()),
         mac_table_size: other("mac-table-size").and_then(|text| text.parse().ok()),
         controllers: Vec::new(),
@@ -212,7 +245,7 @@ fn bridge(
         name,
     };
     for (id, controller) in database.referred(row, "controller", "Controller") {
-        let target = target(controller.text("target").unwrap_or_default());
+        let target = Target::parse(controller.text("target").unwrap_or_default());
         bridge.controllers.push(Controller { row: id, target });
     }
     bridge.controllers.sort_by_key(|controller| controller.row);
@@ -458,36 +491,42 @@ fn tables(database: &Database, row: &Row) -> Vec<Table> {
     tables
 }
 
-/// Reads the address in `tcp:ADDRESS[:PORT]` or `ptcp:[PORT][:ADDRESS]`.
-fn target(text: &str) -> Target {
-    let refused = |why: &str| Target::Refused(format!("{}: {why}", foreign(text)));
-    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
-    let (kind, place) = text.split_once(':').unwrap_or((text, ""));
-    match kind {
-        "tcp" => {
-            let (address, port) = match place.rsplit_once(':') {
-                Some((address, port)) if !place.ends_with(']') => (address, port),
-                _ => (place, PORT),
-            };
-            match address.is_empty() || !is_port(port) {
-                true => refused("write tcp:ADDRESS:PORT"),
-                false => Target::Connect(format!("{address}:{port}")),
+impl Target {
+    /// Parses `tcp:ADDRESS[:PORT]` and `ptcp:[PORT][:ADDRESS]`, or `ssl:` and `pssl:` for TLS.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let refused = |why: String| Self::Refused(format!("{}: {why}", foreign(text)));
+        let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+        let (kind, place) = text.split_once(':').unwrap_or((text, ""));
+        let carrier = if kind.ends_with("ssl") { Carrier::Tls } else { Carrier::Tcp };
+        match kind {
+            "tcp" | "ssl" => {
+                let (address, port) = match place.rsplit_once(':') {
+                    Some((address, port)) if !place.ends_with(']') => (address, port),
+                    _ => (place, PORT),
+                };
+                match address.is_empty() || !is_port(port) {
+                    true => refused(format!("write {kind}:ADDRESS:PORT")),
+                    false => Self::Connect(carrier, format!("{address}:{port}")),
+                }
             }
-        }
-        "ptcp" => {
-            let (port, address) = place.split_once(':').unwrap_or((place, ""));
-            let port = if port.is_empty() { PORT } else { port };
-            let address = if address.is_empty() { "0.0.0.0" } else { address };
-            match is_port(port) {
-                true => Target::Listen(format!("{address}:{port}")),
-                false => refused("write ptcp:PORT:ADDRESS"),
+            "ptcp" | "pssl" => {
+                let (port, address) = place.split_once(':').unwrap_or((place, ""));
+                let port = if port.is_empty() { PORT } else { port };
+                let address = if address.is_empty() { "0.0.0.0" } else { address };
+                match is_port(port) {
+                    true => Self::Listen(carrier, format!("{address}:{port}")),
+                    false => refused(format!("write {kind}:PORT:ADDRESS")),
+                }
             }
+            "unix" | "punix" => refused(
+                "use tcp: or ptcp:; the bridge's own socket is BRIDGE.mgmt in the rundir"
+                    .to_owned(),
+            ),
+            _ => refused(
+                "write tcp:ADDRESS:PORT or ptcp:PORT:ADDRESS, or ssl: and pssl: for TLS".to_owned(),
+            ),
         }
-        "ssl" | "pssl" => refused("TLS is not supported: use tcp: or ptcp:"),
-        "unix" | "punix" => {
-            refused("use tcp: or ptcp:; the bridge's own socket is BRIDGE.mgmt in the rundir")
-        }
-        _ => refused("write tcp:ADDRESS:PORT or ptcp:PORT:ADDRESS"),
     }
 }
 
@@ -504,8 +543,11 @@ const UNKNOWN_OF_BRIDGES: [(&str, &str); 7] = [
 ];
 /// The keys of HTB and HFSC by which queues share the rate of their port.
 const UNKNOWN_OF_QUEUES: [&str; 3] = ["min-rate", "burst", "priority"];
-const UNKNOWN_OF_PORTS: [(&str, &str); 3] =
-    [("cvlans", "its VLANs (cvlans)"), ("lacp", "LACP"), ("protected", "protected")];
+const UNKNOWN_OF_PORTS: [(&str, &str); 3] = [
+    ("cvlans", "its VLANs (cvlans)"),
+    ("lacp", "LACP (lacp=off and a static group at the other end work)"),
+    ("protected", "protected"),
+];
 
 #[cfg(test)]
 mod tests {
@@ -529,9 +571,11 @@ mod tests {
         let new = |row: Json| json!({ "new": row });
         let found = topology(json!({
             "Open_vSwitch": { id(1): new(json!({ "bridges": reference(2), "next_cfg": 7,
-                "other_config": ["map", [["pmd-cpu-mask", "6"]]] })) },
+                "other_config": ["map", [["pmd-cpu-mask", "6"]]], "ssl": reference(12) })) },
+            "SSL": { id(12): new(json!({ "private_key": "/k", "certificate": "/c",
+                "ca_cert": "/a", "bootstrap_ca_cert": true })) },
             "Bridge": { id(2): new(json!({ "name": "br0", "fail_mode": "secure",
-                "ports": ["set", [reference(3), reference(4)]],
+                "protocols": "OpenFlow13", "ports": ["set", [reference(3), reference(4)]],
                 "controller": reference(7), "stp_enable": true, "mirrors": reference(9),
                 "other_config": ["map", [["datapath-id", "00000000000000A1"]]] })) },
             "Port": { id(3): new(json!({ "name": "br0", "interfaces": reference(5) })),
@@ -552,10 +596,17 @@ mod tests {
                 id(11): new(json!({ "other_config": ["map", []] })) },
         }));
         assert_eq!((found.next_cfg, found.pmd_cpu_mask.as_deref()), (7, Some("6")));
+        let tls = found.tls.as_ref().unwrap();
+        let paths = [&tls.private_key[..], &tls.certificate, &tls.ca_certificate];
+        assert_eq!((paths, tls.bootstraps), (["/k", "/c", "/a"], true));
         let [bridge] = &found.bridges[..] else { panic!("{found:?}") };
         assert!(bridge.is_secure && bridge.local.is_some());
+        assert_eq!(bridge.protocols, ["OpenFlow13"]);
         assert_eq!(bridge.datapath_id.as_deref(), Some("00000000000000a1"));
-        assert_eq!(bridge.controllers[0].target, Target::Connect("10.0.0.9:6653".to_owned()));
+        assert_eq!(
+            bridge.controllers[0].target,
+            Target::Connect(Carrier::Tcp, "10.0.0.9:6653".to_owned())
+        );
         let [port] = &bridge.ports[..] else { panic!("{bridge:?}") };
         assert_eq!((port.number, port.former_number), (Some(9), None));
         let queue = |number, bits_per_second| Queue { number, bits_per_second };
@@ -606,16 +657,20 @@ mod tests {
 
     #[test]
     fn controller_targets_become_addresses_or_errors() {
-        let connect = |text: &str| Target::Connect(text.to_owned());
-        let listen = |text: &str| Target::Listen(text.to_owned());
-        assert_eq!(target("tcp:10.0.0.9:6633"), connect("10.0.0.9:6633"));
-        assert_eq!(target("tcp:[::1]:6633"), connect("[::1]:6633"));
-        assert_eq!(target("tcp:[::1]"), connect("[::1]:6653"));
-        assert_eq!(target("ptcp:6654"), listen("0.0.0.0:6654"));
-        assert_eq!(target("ptcp:"), listen("0.0.0.0:6653"));
-        assert_eq!(target("ptcp:6654:127.0.0.1"), listen("127.0.0.1:6654"));
-        for text in ["tcp:", "tcp:a:x", "ptcp:x", "ssl:10.0.0.9:6653", "unix:/x", "", "\n"] {
-            assert!(matches!(target(text), Target::Refused(_)), "{text}");
+        let connect = |text: &str| Target::Connect(Carrier::Tcp, text.to_owned());
+        let listen = |text: &str| Target::Listen(Carrier::Tcp, text.to_owned());
+        let parse = Target::parse;
+        assert_eq!(parse("tcp:10.0.0.9:6633"), connect("10.0.0.9:6633"));
+        assert_eq!(parse("tcp:[::1]:6633"), connect("[::1]:6633"));
+        assert_eq!(parse("tcp:[::1]"), connect("[::1]:6653"));
+        assert_eq!(parse("ptcp:6654"), listen("0.0.0.0:6654"));
+        assert_eq!(parse("ptcp:"), listen("0.0.0.0:6653"));
+        assert_eq!(parse("ptcp:6654:127.0.0.1"), listen("127.0.0.1:6654"));
+        let (address, any) = ("10.0.0.9:6653".to_owned(), "0.0.0.0:6654".to_owned());
+        assert_eq!(parse("ssl:10.0.0.9"), Target::Connect(Carrier::Tls, address));
+        assert_eq!(parse("pssl:6654"), Target::Listen(Carrier::Tls, any));
+        for text in ["tcp:", "tcp:a:x", "ptcp:x", "ssl:10.0.0.9:0", "unix:/x", "", "\n"] {
+            assert!(matches!(parse(text), Target::Refused(_)), "{text}");
         }
     }
 }

@@ -282,7 +282,7 @@ impl Tables {
                     return Err(Refusal::BadOutGroup);
                 }
                 Action::Meter(meter) if !self.has_meter(*meter) => {
-                    return Err(Refusal::UnknownMeter);
+                    return Err(Refusal::BadMeter);
                 }
                 Action::GotoTable(to)
                     if *to >= TABLES || table.is_some_and(|table| *to <= table) =>

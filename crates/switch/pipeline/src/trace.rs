@@ -151,7 +151,8 @@ impl<'a, P: Print> Trace<'a, P> {
         let mut mask = translation.mask.clone();
         mask.write(Field::RecircId, u128::MAX);
         mask.remove_metadata();
-        if key.words[word::VLAN_TPID] & TPID == 0 {
+        let has_tag = key.read(Field::VlanTci) != 0 || key.words[word::VLAN_TPID] & TPID != 0;
+        if !has_tag {
             // Every megaflow of Open vSwitch matches the Ethernet type, which already shows that
             // there is no tag.
             mask.write(Field::VlanTci, 0);
@@ -394,6 +395,10 @@ fn flow_mask(key: &Key) -> Key {
             Prerequisite::NeighborSolicitation => is_icmpv6 && icmp_type == 135,
             Prerequisite::NeighborAdvertisement => is_icmpv6 && icmp_type == 136,
         };
+        // A wide register shares its place with narrow ones, which are shown alone.
+        if field.name().starts_with('x') {
+            continue;
+        }
         let is_tracked = usize::from(field.place().word) < word::ETH_SRC;
         if is_present && (!is_tracked || key.read(*field) != 0 || *field == Field::InPort) {
             mask.write(*field, u128::MAX);

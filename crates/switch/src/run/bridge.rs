@@ -1,5 +1,5 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -7,7 +7,7 @@ use datapath::Meters;
 use flow::port_number::PortNumber;
 use flow::request::PacketIn;
 use flow::step::PortIndex;
-use openflow::PortStatus;
+use openflow::{PortStatus, Version};
 use pipeline::{BridgePort, MacEntry, Neighbor, Patch, Removal, Tables, Translator, config};
 use port::Frame;
 use text::PortNames;
@@ -18,6 +18,7 @@ use super::clock::Clock;
 use super::ordered::{Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard, rank};
 use super::pmd::BATCH;
 use super::ports::SwitchPort;
+use super::remote::Remote;
 use super::waker::Waker;
 
 /// A bridge of a running switch: its tables and ports, and events for its OpenFlow connections.
@@ -26,7 +27,9 @@ pub struct BridgeState {
     pub name: String,
     /// The bridge's index in the switch.
     pub index: usize,
-    pub datapath_id: u64,
+    datapath_id: AtomicU64,
+    /// The versions of OpenFlow that new connections offer.
+    versions: Mutex<Vec<Version>, { rank::LAST }>,
     tables: RwLock<Tables, { rank::TABLES }>,
     generation: Arc<AtomicU64>,
     /// The other bridges that patch ports lead to, sorted by index.
@@ -59,24 +62,24 @@ pub struct BridgeState {
 #[derive(Debug)]
 pub(super) struct Remotes {
     /// All addresses to listen at, as the settings write them.
-    pub(super) listen: Vec<SocketAddr>,
+    pub(super) listen: Vec<Remote>,
     /// The addresses of `listen` that are new.
-    pub(super) added: Vec<(SocketAddr, TcpListener)>,
-    pub(super) controllers: Vec<SocketAddr>,
+    pub(super) added: Vec<(Remote, TcpListener)>,
+    pub(super) controllers: Vec<Remote>,
 }
 
 /// The bridge's addresses, as written in the settings.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Places {
     /// The addresses at which the bridge listens.
-    pub(super) listening: Vec<SocketAddr>,
-    pub(super) controllers: Vec<SocketAddr>,
+    pub(super) listening: Vec<Remote>,
+    pub(super) controllers: Vec<Remote>,
 }
 
 /// The state of the connection to a controller in the settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ControllerState {
-    pub(super) address: SocketAddr,
+    pub(super) remote: Remote,
     pub(super) is_connected: bool,
     /// Why the last connection ended or could not be made.
     pub(super) last_error: Option<String>,
@@ -106,7 +109,8 @@ impl BridgeState {
         Ok(Self {
             name: name.to_owned(),
             index,
-            datapath_id: datapath_id.unwrap_or_else(|| default_datapath_id(name)),
+            datapath_id: AtomicU64::new(datapath_id.unwrap_or_else(|| default_datapath_id(name))),
+            versions: Mutex::new(Version::ALL.to_vec()),
             generation: tables.generation_source(),
             tables: RwLock::new(tables),
             neighbors: RwLock::default(),
@@ -124,6 +128,24 @@ impl BridgeState {
             waker: Waker::new()?,
             clock,
         })
+    }
+
+    #[must_use]
+    pub fn datapath_id(&self) -> u64 {
+        self.datapath_id.load(Ordering::Relaxed)
+    }
+
+    /// Sets the datapath ID, by default one derived from the name, and the versions of OpenFlow.
+    /// The bridge's thread then closes the connections, as Open vSwitch does.
+    pub(super) fn set_identity(&self, datapath_id: Option<u64>, versions: &[Version]) {
+        let id = datapath_id.unwrap_or_else(|| default_datapath_id(&self.name));
+        self.datapath_id.store(id, Ordering::Relaxed);
+        *self.versions.lock() = versions.to_vec();
+        self.waker.wake();
+    }
+
+    pub(super) fn identity(&self) -> (u64, Vec<Version>) {
+        (self.datapath_id(), self.versions.lock().clone())
     }
 
     pub fn tables(&self) -> ReadGuard<'_, Tables> {
@@ -305,7 +327,7 @@ impl BridgeState {
         self.set_places(places);
         let mut waiting = self.remotes.lock();
         if let Some(former) = waiting.take() {
-            let is_wanted = |(address, _): &(SocketAddr, _)| remotes.listen.contains(address);
+            let is_wanted = |(address, _): &(Remote, _)| remotes.listen.contains(address);
             let kept: Vec<_> = former.added.into_iter().filter(is_wanted).collect();
             remotes.added.extend(kept);
         }

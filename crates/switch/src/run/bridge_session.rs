@@ -48,7 +48,7 @@ impl Bridge for BridgeSession {
     }
 
     fn datapath_id(&self) -> u64 {
-        self.bridge.datapath_id
+        self.bridge.datapath_id()
     }
 
     fn description(&self) -> String {

@@ -1,4 +1,4 @@
-use std::net::{SocketAddr, TcpListener};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 
 use flow::request::{FlowCommand, FlowMod};
 use host::BoundFile;
-use openflow::BundleMemory;
+use openflow::{BundleMemory, Version};
+use ovsdb::topology::Carrier;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use units::visible;
+use units::{foreign, visible};
 
 use super::bridge::{BridgeEvent, BridgeState, ControllerState};
 use super::bridge_session::BridgeSession;
 use super::connection::{Closed, Connection, is_transient};
+use super::remote::Remote;
 use super::stream::{Origin, Stream};
 use super::switch::Switch;
 
@@ -25,7 +27,7 @@ pub(super) struct BridgeThread {
     /// Removes the socket's file when it is dropped.
     _file: BoundFile,
     /// Listeners, each with its address as written in the settings.
-    tcp: Vec<(SocketAddr, TcpListener)>,
+    tcp: Vec<(Remote, TcpListener)>,
     connections: Vec<Connection>,
     /// The number of the newest connection.
     last_number: u64,
@@ -34,6 +36,8 @@ pub(super) struct BridgeThread {
     /// The index of the connection that the next iteration serves first.
     first: usize,
     controllers: Vec<Controller>,
+    /// The datapath ID and the versions of OpenFlow that the connections have.
+    identity: (u64, Vec<Version>),
     /// When a controller was last connected, on the switch's clock.
     controlled_ms: u64,
     scratch: Vec<u8>,
@@ -47,7 +51,7 @@ pub(super) struct BridgeThread {
 /// A controller to which the switch connects.
 #[derive(Debug, Clone)]
 struct Controller {
-    address: SocketAddr,
+    remote: Remote,
     /// The time of the next connection attempt; `None` while connected.
     next: Option<Instant>,
     pause: Duration,
@@ -58,8 +62,8 @@ struct Controller {
 pub(super) struct Doors {
     pub(super) unix: UnixListener,
     pub(super) file: BoundFile,
-    pub(super) tcp: Vec<(SocketAddr, TcpListener)>,
-    pub(super) controllers: Vec<SocketAddr>,
+    pub(super) tcp: Vec<(Remote, TcpListener)>,
+    pub(super) controllers: Vec<Remote>,
 }
 
 impl BridgeThread {
@@ -72,6 +76,7 @@ impl BridgeThread {
         let now = Instant::now();
         Self {
             controlled_ms: bridge.clock.now_ms(),
+            identity: bridge.identity(),
             session: BridgeSession::new(bridge.clone(), switch),
             bridge,
             unix: doors.unix,
@@ -99,6 +104,7 @@ impl BridgeThread {
 
     fn turn(&mut self) {
         self.change_remotes();
+        self.change_identity();
         self.connect_to_controllers();
         Origin::ALL.into_iter().for_each(|origin| self.free_a_place(origin));
         let ready = self.wait();
@@ -123,25 +129,34 @@ impl BridgeThread {
         self.tcp.retain(|(address, _)| remotes.listen.contains(address));
         self.tcp.extend(remotes.added);
         let former = std::mem::take(&mut self.controllers);
-        let address = |connection: &Connection| Some(former[connection.controller?].address);
-        let places: Vec<_> = self.connections.iter().map(address).collect();
+        let remote = |connection: &Connection| Some(former[connection.controller?].remote);
+        let places: Vec<_> = self.connections.iter().map(remote).collect();
         let mut places = places.into_iter();
         self.connections.retain_mut(|connection| {
-            let Some(Some(address)) = places.next() else { return true };
-            connection.controller =
-                remotes.controllers.iter().position(|wanted| *wanted == address);
+            let Some(Some(remote)) = places.next() else { return true };
+            connection.controller = remotes.controllers.iter().position(|wanted| *wanted == remote);
             connection.controller.is_some()
         });
         self.controllers = remotes
             .controllers
             .into_iter()
-            .map(|address| {
-                let known = former.iter().find(|controller| controller.address == address);
-                known.cloned().unwrap_or_else(|| Controller::new(address))
+            .map(|remote| {
+                let known = former.iter().find(|controller| controller.remote == remote);
+                known.cloned().unwrap_or_else(|| Controller::new(remote))
             })
             .collect();
         self.first = 0;
         self.tell_controllers();
+    }
+
+    /// Closes the connections if the datapath ID or the versions of OpenFlow have changed.
+    fn change_identity(&mut self) {
+        let identity = self.bridge.identity();
+        if identity != self.identity {
+            self.identity = identity;
+            let all = (0..self.connections.len()).map(|index| (index, Closed::Changed)).collect();
+            self.close(all);
+        }
     }
 
     /// Makes a standalone bridge a learning switch after a time without a controller, and an
@@ -178,7 +193,7 @@ impl BridgeThread {
         let state = |(index, controller): (usize, &Controller)| {
             let mut own = self.connections.iter().filter(|c| c.controller == Some(index));
             ControllerState {
-                address: controller.address,
+                remote: controller.remote,
                 is_connected: own.any(Connection::is_established),
                 last_error: controller.last_error.clone(),
             }
@@ -240,10 +255,24 @@ impl BridgeThread {
         }
         for index in 0..self.tcp.len() {
             while let Ok((stream, _)) = self.tcp[index].1.accept() {
-                let stream = Stream::tcp(stream);
+                let Some(stream) = self.begin(self.tcp[index].0, stream) else { continue };
                 if !self.admit(stream) {
                     break;
                 }
+            }
+        }
+    }
+
+    /// Returns an accepted connection as a stream; `None` for TLS without usable files.
+    fn begin(&self, at: Remote, stream: TcpStream) -> Option<std::io::Result<Stream>> {
+        if at.carrier == Carrier::Tcp {
+            return Some(Stream::tcp(stream));
+        }
+        match self.session.switch.tls.server() {
+            Ok(config) => Some(Stream::tls(stream, config)),
+            Err(error) => {
+                tracing::info!("bridge {}: refused a connection: {error}", self.bridge.name);
+                None
             }
         }
     }
@@ -255,7 +284,13 @@ impl BridgeThread {
                 let number = self.next_number();
                 let memory = self.memory[stream.origin() as usize].clone();
                 let now_ms = self.bridge.clock.now_ms();
-                self.connections.push(Connection::accepted(number, stream, memory, now_ms));
+                self.connections.push(Connection::accepted(
+                    number,
+                    stream,
+                    &self.identity.1,
+                    memory,
+                    now_ms,
+                ));
                 true
             }
             Ok(stream) => {
@@ -495,8 +530,9 @@ impl BridgeThread {
             match connection.controller {
                 Some(number) => {
                     let controller = &mut self.controllers[number];
-                    let address = controller.address;
-                    tracing::warn!("bridge {name}: controller {address}: closed: {reason}");
+                    let remote = controller.remote;
+                    let reason = foreign(reason.to_string());
+                    tracing::warn!("bridge {name}: controller {remote}: closed: {reason}");
                     controller.last_error = Some(reason.to_string());
                     controller.next = Some(Instant::now() + controller.pause);
                     controller.pause = (controller.pause * 2).min(LONGEST_PAUSE);
@@ -531,19 +567,35 @@ impl BridgeThread {
             if controller.next.is_none_or(|next| next > Instant::now()) {
                 continue;
             }
-            match Stream::connect(controller.address) {
+            let (remote, tls) = (controller.remote, &self.session.switch.tls);
+            let stream = match remote.carrier {
+                Carrier::Tcp => Stream::connect(remote.address).map_err(|error| error.to_string()),
+                Carrier::Tls => {
+                    tls.client().map_err(|error| error.to_string()).and_then(|config| {
+                        Stream::connect_tls(remote.address, config)
+                            .map_err(|error| error.to_string())
+                    })
+                }
+            };
+            match stream {
                 Ok(stream) => {
                     controller.next = None;
                     let number = self.next_number();
                     let memory = self.memory[stream.origin() as usize].clone();
                     let now_ms = self.bridge.clock.now_ms();
-                    let connection = Connection::connecting(number, stream, index, memory, now_ms);
+                    let connection = Connection::connecting(
+                        number,
+                        stream,
+                        index,
+                        &self.identity.1,
+                        memory,
+                        now_ms,
+                    );
                     self.connections.push(connection);
                 }
                 Err(error) => {
-                    let address = controller.address;
-                    tracing::warn!("bridge {}: controller {address}: {error}", self.bridge.name);
-                    controller.last_error = Some(error.to_string());
+                    tracing::warn!("bridge {}: controller {remote}: {error}", self.bridge.name);
+                    controller.last_error = Some(error);
                     controller.next = Some(Instant::now() + controller.pause);
                     controller.pause = (controller.pause * 2).min(LONGEST_PAUSE);
                 }
@@ -553,8 +605,8 @@ impl BridgeThread {
 }
 
 impl Controller {
-    fn new(address: SocketAddr) -> Self {
-        Self { address, next: Some(Instant::now()), pause: FIRST_PAUSE, last_error: None }
+    fn new(remote: Remote) -> Self {
+        Self { remote, next: Some(Instant::now()), pause: FIRST_PAUSE, last_error: None }
     }
 }
 

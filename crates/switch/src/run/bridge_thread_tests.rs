@@ -13,6 +13,9 @@ use super::*;
 use crate::run::ports::SwitchPort;
 use crate::run::{Config, Process};
 
+#[path = "tls/tests.rs"]
+mod tls;
+
 #[test]
 fn the_peer_that_has_not_read_for_longest_is_disconnected() {
     let seconds = Duration::from_secs;
@@ -385,13 +388,14 @@ fn a_standalone_bridge_learns_and_forwards_while_it_has_no_controller_for_15_s()
     clock.stop();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
+    let remote = Remote { carrier: Carrier::Tcp, address };
     let state = |rig: &Rig| {
         let tables = rig.thread.bridge.tables();
         let rules = tables.flows(&FlowFilter::all(), clock.now_ms()).unwrap().len();
         (tables.is_standalone(), rules)
     };
     rig.later(Duration::from_secs(60));
-    rig.thread.controllers = vec![Controller::new(address)];
+    rig.thread.controllers = vec![Controller::new(remote)];
     rig.later(Duration::from_secs(60));
     assert_eq!(state(&rig), (false, 1), "a secure bridge keeps its rules");
     rig.thread.bridge.set_standalone(true);

@@ -1,5 +1,6 @@
 //! The commands of the control socket, with the names that Open vSwitch uses.
 
+mod absent;
 mod bonds;
 mod bridge;
 mod conntrack;
@@ -76,6 +77,7 @@ fn all() -> Vec<Command> {
         },
     ];
     let parts = [
+        absent::COMMANDS,
         bonds::COMMANDS,
         bridge::COMMANDS,
         conntrack::COMMANDS,

@@ -1,14 +1,14 @@
 //! The settings of a switch, from a file and from flags.
 
 use std::collections::{HashMap, HashSet};
-use std::net::SocketAddr;
-use std::ops::{Deref, RangeInclusive};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use flow::port_number::PortNumber;
 use host::MetricsAddress;
 use indexmap::IndexMap;
 use link::{Capacity, LinkError, QueueConfig};
+use ovsdb::topology::Carrier;
 use pipeline::Mirror;
 use serde::Deserialize;
 use settings::{Leaf, Mistake, leaves, table};
@@ -19,7 +19,9 @@ use super::bonds::BondSettings;
 use super::egress_queues::EgressQueues;
 use super::pcap::Capture;
 use super::policing::Policing;
+use super::remote::{Controllers, Listeners, Protocols};
 use super::table_settings::TableSettings;
+use super::tls::{TlsError, TlsSettings};
 use super::vlan_settings::{MirrorSettings, VlanModeSetting, check_vlans};
 
 /// The default folder of the control sockets.
@@ -60,6 +62,8 @@ table! {
         pub metrics_on: Option<Leaf<MetricsAddress>>,
         /// The socket of an ovsdb-server whose database describes the bridges: `unix:/PATH`.
         pub ovsdb: Option<OvsdbAddress>,
+        /// The key and certificates for connections with `ssl:` and `pssl:`.
+        pub tls: Option<TlsSettings>,
         pub bridge: IndexMap<String, BridgeConfig> = IndexMap::new(),
     }
     beside {
@@ -81,10 +85,12 @@ table! {
         pub vlan_mode: Option<VlanModeSetting>,
         pub tag: Option<u16>,
         pub trunks: Vec<u16> = vec![],
-        /// TCP addresses at which the bridge accepts controllers and ovs-ofctl.
-        pub listen: Addresses = Addresses::default(),
-        /// Controllers to which the bridge connects.
-        pub controller: Addresses = Addresses::default(),
+        /// Addresses at which the bridge accepts controllers and ovs-ofctl, by TCP or TLS.
+        pub listen: Listeners = Listeners::default(),
+        /// Controllers to which the bridge connects, by TCP or TLS.
+        pub controller: Controllers = Controllers::default(),
+        /// The versions of OpenFlow that the bridge speaks, by default all.
+        pub protocols: Protocols = Protocols::default(),
         pub fail_mode: FailMode = FailMode::default(),
         /// Seconds without a packet after which NORMAL forgets an address.
         pub mac_aging_time: Option<u64>,
@@ -107,12 +113,12 @@ impl BridgeConfig {
     /// any differed.
     pub(super) fn keep_fixed(&mut self, former: Self) -> bool {
         let fixed = |config: &Self| {
-            let Self { datapath_id, hardware_address, own_interface, .. } = config;
-            (datapath_id.clone(), *hardware_address, *own_interface)
+            let Self { hardware_address, own_interface, .. } = config;
+            (*hardware_address, *own_interface)
         };
         let differs = fixed(self) != fixed(&former);
-        let Self { datapath_id, hardware_address, own_interface, .. } = former;
-        *self = Self { datapath_id, hardware_address, own_interface, ..self.clone() };
+        let Self { hardware_address, own_interface, .. } = former;
+        *self = Self { hardware_address, own_interface, ..self.clone() };
         differs
     }
 }
@@ -141,33 +147,6 @@ impl TryFrom<String> for OvsdbAddress {
 
     fn try_from(text: String) -> Result<Self, String> {
         text.parse()
-    }
-}
-
-/// TCP addresses, without Open vSwitch's prefix `tcp:`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Vec<String>")]
-pub struct Addresses(pub Vec<SocketAddr>);
-
-impl Deref for Addresses {
-    type Target = [SocketAddr];
-
-    fn deref(&self) -> &[SocketAddr] {
-        &self.0
-    }
-}
-
-impl TryFrom<Vec<String>> for Addresses {
-    type Error = String;
-
-    fn try_from(texts: Vec<String>) -> Result<Self, String> {
-        let address = |text: &String| {
-            text.parse().map_err(|_| {
-                let text = units::foreign(text);
-                format!("`{text}` is no ADDRESS:PORT, such as 10.0.0.9:6653, without `tcp:`")
-            })
-        };
-        texts.iter().map(address).collect::<Result<_, _>>().map(Self)
     }
 }
 
@@ -320,7 +299,10 @@ impl TryFrom<String> for RxqAffinity {
     }
 }
 
-leaves! { Addresses, CopyMode, FailMode, HardwareAddress, OvsdbAddress, Role, RxqAffinity }
+leaves! {
+    Controllers, CopyMode, FailMode, HardwareAddress, Listeners, OvsdbAddress, Protocols, Role,
+    RxqAffinity,
+}
 
 impl Config {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
@@ -390,6 +372,7 @@ impl Config {
                 problems.extend(super::flow_file::check(path, &bridge.names()));
             }
         }
+        problems.extend(self.tls.as_ref().and_then(|tls| tls.check().err()).map(|e| e.to_string()));
         let available = host::online_cpus();
         let known = available.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
         for cpu in self.pmd_cpus.iter().flatten().filter(|cpu| !available.contains(cpu)) {
@@ -436,6 +419,12 @@ impl Config {
             for (what, vlans) in [("tag", bridge.tag.as_slice()), ("trunks", &bridge.trunks)] {
                 check_vlans(what, vlans)
                     .map_err(|problem| ConfigError::Value(format!("bridge {name}: {problem}")))?;
+            }
+            let mut remotes = bridge.controller.iter().chain(bridge.listen.iter());
+            let needs_files = self.tls.is_none() && self.ovsdb.is_none();
+            if let Some(remote) = remotes.find(|r| r.carrier == Carrier::Tls && needs_files) {
+                let address = remote.address;
+                return wrong(format!("bridge {name}: TLS at {address}: {}", TlsError::NoFiles));
             }
             for (table, settings) in &bridge.table {
                 settings

@@ -10,6 +10,7 @@ use rustix::thread::CapabilitySet;
 
 use super::config::{BridgeConfig, Config, OvsdbAddress, PortConfig, Role};
 use super::error::SwitchError;
+use super::tls::TlsSettings;
 
 /// Confines this thread, and threads that it starts later, permanently. Call this function before
 /// other threads start.
@@ -48,6 +49,13 @@ pub(super) fn check_bridge(name: &str, bridge: &BridgeConfig) -> Result<(), Swit
     check(&format!("bridge {name}"), &paths)
 }
 
+/// Refuses files of TLS outside the directories of this process.
+pub(super) fn check_tls(tls: &TlsSettings) -> Result<(), SwitchError> {
+    let mut paths = ConfinedPaths::default();
+    add_tls(tls, &mut paths);
+    check("TLS", &paths)
+}
+
 fn check(what: &str, paths: &ConfinedPaths) -> Result<(), SwitchError> {
     match paths.given_up() {
         None => Ok(()),
@@ -64,12 +72,18 @@ fn paths(config: &Config, rundir: &Path, settings: Option<&Path>) -> ConfinedPat
     // Rings that have a name instead of a path.
     paths.binds_in(Path::new("/dev/shm"));
     paths.controls(Path::new("/dev/net/tun"));
-    if let Some(MetricsAddress::Unix(socket)) = &config.metrics_on {
+    if let Some(MetricsAddress::Unix(socket)) = config.metrics_on.as_deref() {
         paths.binds(socket);
     }
     if let Some(OvsdbAddress(socket)) = &config.ovsdb {
         paths.connects(socket);
+        // The database names the files of TLS later, and its users keep these files here.
+        paths.writes(Path::new("/etc/openvswitch/cacert.pem"));
+        paths.reads(Path::new("/etc/openvswitch/cacert.pem"));
+        paths.reads(Path::new("/var/lib/openvswitch/pki/switchca/cacert.pem"));
+        paths.reads(Path::new("/var/lib/openvswitch/pki/controllerca/cacert.pem"));
     }
+    config.tls.iter().for_each(|tls| add_tls(tls, &mut paths));
     if config.dummies {
         // Test cases of Open vSwitch name captures in the directory of the switch.
         let capture = PathBuf::from("capture");
@@ -81,6 +95,15 @@ fn paths(config: &Config, rundir: &Path, settings: Option<&Path>) -> ConfinedPat
         bridge.port.values().for_each(|port| add_port(port, &mut paths));
     }
     paths
+}
+
+fn add_tls(tls: &TlsSettings, paths: &mut ConfinedPaths) {
+    paths.reads(&tls.private_key);
+    paths.reads(&tls.certificate);
+    paths.reads(&tls.ca_certificate);
+    if tls.bootstrap_ca_certificate {
+        paths.writes(&tls.ca_certificate);
+    }
 }
 
 fn add_port(port: &PortConfig, paths: &mut ConfinedPaths) {
@@ -168,15 +191,20 @@ mod tests {
                     p1 = { type = \"pcap\", file = \"/in/a.pcap\", write = \"/out/b.pcap\" }\n\
                     p2 = { type = \"ring\", path = \"/rings/r\" }\n\
                     p3 = { type = \"ring\", path = \"plain\" }\n\
-                    p4 = { type = \"vhost-user\", path = \"/vm/socket\", role = \"client\" }";
-        let config: Config = toml::from_str(text).unwrap();
-        let settings = Path::new("/settings/switch.toml");
-        let mut expected = paths(&Config::default(), Path::new("/run/sw"), Some(settings));
+                    p4 = { type = \"vhost-user\", path = \"/vm/socket\", role = \"client\" }\n\
+                    [tls]\nprivate-key = \"/key/k\"\ncertificate = \"/key/c\"\n\
+                    ca-certificate = \"/ca/c\"\nbootstrap-ca-certificate = true";
+        let config: Config = settings::parse(text).unwrap();
+        let file = Path::new("/settings/switch.toml");
+        let mut expected = paths(&Config::default(), Path::new("/run/sw"), Some(file));
         expected.reads(Path::new("/flows/br0"));
         expected.reads(Path::new("/in/a.pcap"));
         expected.writes(Path::new("/out/b.pcap"));
         expected.binds(Path::new("/rings/r"));
         expected.connects(Path::new("/vm/socket"));
-        assert_eq!(paths(&config, Path::new("/run/sw"), Some(settings)), expected);
+        expected.reads(Path::new("/key/k"));
+        expected.reads(Path::new("/ca/c"));
+        expected.writes(Path::new("/ca/c"));
+        assert_eq!(paths(&config, Path::new("/run/sw"), Some(file)), expected);
     }
 }

@@ -1,4 +1,4 @@
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use flow::request::{Bridge, FlowEntry, PacketIn, TableStatus};
 use openflow::{
     BundleMemory, FlowChange, FlowRemovedReason, FlowUpdate, Forward, Kind, PIECE_RULES,
-    PortStatus, Session,
+    PortStatus, Session, Version,
 };
 use pipeline::{RecordedEvent, RemovalReason, RuleEvent};
 use rustix::event::PollFlags;
@@ -55,6 +55,8 @@ pub(super) enum Closed {
     Silent,
     #[error("the peer sent no hello")]
     NoHello,
+    #[error("the bridge has other OpenFlow versions or another datapath ID")]
+    Changed,
 }
 
 impl Connection {
@@ -62,10 +64,11 @@ impl Connection {
     pub(super) fn accepted(
         number: u64,
         stream: Stream,
+        versions: &[Version],
         memory: Arc<BundleMemory>,
         now_ms: u64,
     ) -> Self {
-        Self::new(number, stream, None, memory, now_ms)
+        Self::new(number, stream, None, versions, memory, now_ms)
     }
 
     /// Creates a connection to a controller, before it is established.
@@ -73,16 +76,18 @@ impl Connection {
         number: u64,
         stream: Stream,
         controller: usize,
+        versions: &[Version],
         memory: Arc<BundleMemory>,
         now_ms: u64,
     ) -> Self {
-        Self::new(number, stream, Some(controller), memory, now_ms)
+        Self::new(number, stream, Some(controller), versions, memory, now_ms)
     }
 
     fn new(
         number: u64,
         stream: Stream,
         controller: Option<usize>,
+        versions: &[Version],
         memory: Arc<BundleMemory>,
         now_ms: u64,
     ) -> Self {
@@ -90,7 +95,7 @@ impl Connection {
             Some(_) => (Kind::Controller, CONTROLLER_PROBE_MS),
             None => (Kind::Service, SERVICE_PROBE_MS),
         };
-        let mut session = Session::sharing(kind, memory);
+        let mut session = Session::sharing(kind, versions, memory);
         let mut out = Outgoing::new();
         session.start(out.buffer());
         Self {
@@ -128,7 +133,7 @@ impl Connection {
         if !self.is_open || self.out.waiting() > 0 {
             flags |= PollFlags::OUT;
         }
-        flags
+        self.stream.interest(flags)
     }
 
     /// Whether the session can process a request now, or continue a reply.
@@ -226,6 +231,7 @@ impl Connection {
             self.inactivity.heard(now_ms);
         }
         self.out.write(&mut self.stream)?;
+        self.stream.flush()?;
         Ok(())
     }
 
@@ -239,7 +245,8 @@ impl Connection {
             return Ok(());
         }
         self.write(now_ms)?;
-        let is_over = self.has_ended && !self.has_work() && self.out.waiting() == 0;
+        let is_sent = self.out.waiting() == 0 && !self.stream.is_sending();
+        let is_over = self.has_ended && !self.has_work() && is_sent;
         if is_over { Err(Closed::End) } else { Ok(()) }
     }
 

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use super::config::ConfigError;
 use super::ports::OpenError;
+use super::tls::TlsError;
 
 /// Why a switch does not start, or refuses a change of its settings.
 #[derive(Debug, Error)]
@@ -14,6 +15,8 @@ pub enum SwitchError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Port(#[from] OpenError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     #[error("cannot use {}: {error}; run it as root, or choose another folder by --rundir", path.display())]
     Rundir { path: PathBuf, error: std::io::Error },
     #[error("another switch runs in {}: end it, or choose another folder by --rundir", rundir.display())]
@@ -46,6 +49,7 @@ impl SwitchError {
     pub fn is_misuse(&self) -> bool {
         match self {
             Self::Config(_)
+            | Self::Tls(_)
             | Self::Port(OpenError::Pcap { .. })
             | Self::Running { .. }
             | Self::Flows { .. }

@@ -1,11 +1,11 @@
 //! Progress reports while the settings of a switch change.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 
 use flow::port_number::PortNumber;
 
 use super::error::SwitchError;
+use super::remote::Remote;
 
 /// Receives the reports of a change of the settings.
 pub(super) struct Progress<'a> {
@@ -25,7 +25,9 @@ pub(super) enum Part {
     Bridge(String),
     Port(String),
     /// An address at which a bridge listens.
-    Remote(SocketAddr),
+    Remote(Remote),
+    /// The files for TLS.
+    Tls,
 }
 
 impl Progress<'_> {

@@ -2,15 +2,21 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustls::{ClientConfig, ServerConfig};
 
-/// A TCP or UNIX connection that never blocks.
+use super::tls::TlsStream;
+
+/// A TCP, TLS or UNIX connection that never blocks.
 #[derive(Debug)]
 pub(super) enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
+    Tls(Box<TlsStream>),
 }
 
 /// How a peer connected to the switch. The peers of each origin have their own limits.
@@ -18,7 +24,7 @@ pub(super) enum Stream {
 pub(super) enum Origin {
     /// A peer on the UNIX socket: the switch's user or root, because no other user can open it.
     Unix,
-    /// A TCP peer: anybody who can reach the address.
+    /// A TCP peer, with or without TLS: anybody who can reach the address.
     Tcp,
 }
 
@@ -37,7 +43,7 @@ impl Stream {
     pub(super) fn origin(&self) -> Origin {
         match self {
             Self::Unix(_) => Origin::Unix,
-            Self::Tcp(_) => Origin::Tcp,
+            Self::Tcp(_) | Self::Tls(_) => Origin::Tcp,
         }
     }
 
@@ -47,20 +53,36 @@ impl Stream {
     }
 
     pub(super) fn tcp(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
-        Ok(Self::Tcp(stream))
+        Ok(Self::Tcp(prompt(stream)?))
+    }
+
+    /// Accepts TLS on a connection.
+    pub(super) fn tls(stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
+        Ok(Self::Tls(Box::new(TlsStream::accepted(prompt(stream)?, config)?)))
+    }
+
+    /// Starts to connect to a peer with TLS. Its handshake follows.
+    pub(super) fn connect_tls(to: SocketAddr, config: Arc<ClientConfig>) -> io::Result<Self> {
+        let stream = connect(to)?;
+        Ok(Self::Tls(Box::new(TlsStream::connecting(stream, to.ip(), config)?)))
     }
 
     /// Starts to connect. When the stream becomes writable, [`Stream::outcome`] has the result.
     pub(super) fn connect(to: SocketAddr) -> io::Result<Self> {
-        let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        match rustix::net::connect(&socket, &to) {
-            Ok(()) | Err(Errno::INPROGRESS) => Self::tcp(TcpStream::from(socket)),
-            Err(error) => Err(error.into()),
+        Ok(Self::Tcp(connect(to)?))
+    }
+
+    /// Returns the events for which to wait, so that the stream can do what `wanted` says.
+    pub(super) fn interest(&self, wanted: PollFlags) -> PollFlags {
+        match self {
+            Self::Tls(stream) => stream.interest(wanted),
+            Self::Unix(_) | Self::Tcp(_) => wanted,
         }
+    }
+
+    /// Whether bytes that were written still wait in this process.
+    pub(super) fn is_sending(&self) -> bool {
+        matches!(self, Self::Tls(stream) if stream.is_sending())
     }
 
     /// Returns the result of the connection attempt.
@@ -69,11 +91,30 @@ impl Stream {
     }
 }
 
+/// Starts to connect a socket that never blocks.
+fn connect(to: SocketAddr) -> io::Result<TcpStream> {
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &to) {
+        Ok(()) | Err(Errno::INPROGRESS) => prompt(TcpStream::from(socket)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes a socket send at once and never block.
+fn prompt(stream: TcpStream) -> io::Result<TcpStream> {
+    stream.set_nonblocking(true)?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Unix(stream) => stream.as_fd(),
             Self::Tcp(stream) => stream.as_fd(),
+            Self::Tls(stream) => stream.as_fd(),
         }
     }
 }
@@ -83,6 +124,7 @@ impl Read for Stream {
         match self {
             Self::Unix(stream) => stream.read(bytes),
             Self::Tcp(stream) => stream.read(bytes),
+            Self::Tls(stream) => stream.read(bytes),
         }
     }
 }
@@ -92,10 +134,15 @@ impl Write for Stream {
         match self {
             Self::Unix(stream) => stream.write(bytes),
             Self::Tcp(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
         }
     }
 
+    /// Sends the bytes that wait in this process, as far as the peer takes them.
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match self {
+            Self::Tls(stream) => stream.flush(),
+            Self::Unix(_) | Self::Tcp(_) => Ok(()),
+        }
     }
 }

@@ -4,7 +4,7 @@ mod patches;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,12 +18,13 @@ use flow::request::{PacketOut, Resumption};
 use flow::step::{PortIndex, Translation};
 use host::PrivateDirectory;
 use indexmap::IndexMap;
+use ovsdb::topology::Carrier;
 use pipeline::Removal;
 use rustix::fs::Mode;
 use text::PortNames;
 use units::Time;
 
-use self::bridge_settings::{add_first_rules, limit_macs, set_up_tables, set_vlans};
+use self::bridge_settings::{add_first_rules, datapath_id, limit_macs, set_up_tables, set_vlans};
 use super::bridge::{BridgeState, Places, Remotes};
 use super::bridge_thread::{BridgeThread, Doors};
 use super::clock::Clock;
@@ -37,7 +38,9 @@ use super::pmd::Pmd;
 use super::port_table::PortTable;
 use super::ports::SwitchPort;
 use super::progress::{Part, Progress};
+use super::remote::Remote;
 use super::start::Process;
+use super::tls::Tls;
 use super::worker::{Worker, WorkerStatistics};
 
 /// A running switch.
@@ -60,6 +63,8 @@ pub struct Switch {
     pub(super) settings: Mutex<Config, { rank::SETTINGS }>,
     stop: Arc<AtomicBool>,
     process: Process,
+    /// The files for TLS to controllers.
+    pub(super) tls: Tls,
     log_level: Mutex<String, { rank::LAST }>,
     measured_since: Mutex<Instant, { rank::LAST }>,
     /// The start time, and the cycle counter then.
@@ -102,6 +107,7 @@ impl Switch {
             settings: Mutex::default(),
             stop,
             process,
+            tls: Tls::default(),
             log_level: Mutex::new("warn".to_owned()),
             measured_since: Mutex::new(Instant::now()),
             started: (Instant::now(), host::cycles()),
@@ -180,6 +186,7 @@ impl Switch {
         let _changes = self.changes.lock();
         self.busy_poll.store(config.busy_poll, Ordering::Relaxed);
         let cpus = packet_threads::cpus(config)?;
+        self.tls.change(config.tls.as_ref(), progress)?;
         for bridge in self.bridges() {
             if !config.bridge.contains_key(&bridge.name) {
                 self.remove_bridge(&bridge);
@@ -202,10 +209,11 @@ impl Switch {
                 self.change_remotes(&bridge, settings, progress)?;
                 if applied.keep_fixed(former) {
                     progress.note(format!(
-                        "bridge {name}: changes of datapath-id, hardware-address and \
-                         own-interface take effect after a restart"
+                        "bridge {name}: changes of hardware-address and own-interface take \
+                         effect after a restart"
                     ));
                 }
+                bridge.set_identity(datapath_id(applied), settings.protocols.versions());
             }
             limit_macs(&bridge, settings);
             set_up_tables(&bridge, settings);
@@ -346,14 +354,11 @@ impl Switch {
         let doors = self.doors(name, settings, progress)?;
         let bridges = self.bridges();
         let index = (0..).find(|index| bridges.iter().all(|bridge| bridge.index != *index));
-        let id = settings.datapath_id.as_deref().and_then(|id| u64::from_str_radix(id, 16).ok());
-        let of_address = settings
-            .hardware_address
-            .map(|address| address.0.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
-        let id = id.or(of_address);
+        let id = datapath_id(settings);
         let (clock, meters) = (self.clock.clone(), self.meters.clone());
         let bridge = BridgeState::new(name, index.unwrap_or(0), id, clock, meters);
         let bridge = Arc::new(bridge.map_err(SwitchError::Thread)?);
+        bridge.set_identity(id, settings.protocols.versions());
         bridge.set_places(Places {
             listening: doors.tcp.iter().map(|(address, _)| *address).collect(),
             controllers: doors.controllers.clone(),
@@ -371,8 +376,13 @@ impl Switch {
         let stop = Arc::new(AtomicBool::new(false));
         let socket = self.folder.path().join(Self::socket_of(name));
         progress.note(format!("bridge {name}: OpenFlow at unix:{}", socket.display()));
-        for address in doors.tcp.iter().filter_map(|(_, listener)| listener.local_addr().ok()) {
-            progress.note(format!("bridge {name}: OpenFlow at tcp:{address}"));
+        for (remote, listener) in &doors.tcp {
+            let Ok(address) = listener.local_addr() else { continue };
+            let carrier = match remote.carrier {
+                Carrier::Tcp => "tcp",
+                Carrier::Tls => "ssl",
+            };
+            progress.note(format!("bridge {name}: OpenFlow at {carrier}:{address}"));
         }
         let thread = BridgeThread::new(self.clone(), bridge.clone(), doors, stop.clone());
         let builder = std::thread::Builder::new().name(format!("bridge {name}"));
@@ -772,9 +782,9 @@ fn numbered_first(settings: &BridgeConfig) -> impl Iterator<Item = (&String, &Po
     with.chain(settings.port.iter().filter(|(_, port)| port.number.is_none()))
 }
 
-fn listen_at(address: SocketAddr) -> Result<TcpListener, SwitchError> {
-    let refused = |error| SwitchError::Listen { place: format!("tcp:{address}"), error };
-    let listener = TcpListener::bind(address).map_err(refused)?;
+fn listen_at(remote: Remote) -> Result<TcpListener, SwitchError> {
+    let refused = |error| SwitchError::Listen { place: format!("tcp:{}", remote.address), error };
+    let listener = TcpListener::bind(remote.address).map_err(refused)?;
     listener.set_nonblocking(true).map_err(refused)?;
     Ok(listener)
 }

@@ -24,7 +24,10 @@ pub fn parse_packet(text: &str, names: &PortNames) -> Result<Key, TextError> {
             _ => rest.extend([key, "=", value, ","]),
         }
     }
-    let matching = parse_match(&rest, names)?;
+    let matching = parse_match(&rest, names).map_err(|error| {
+        let unknown = error.0.strip_prefix("unknown keyword ");
+        unknown.map_or(error.clone(), |key| refuse!("{text}: unknown field {key}"))
+    })?;
     let mut key = matching.value;
     key.write_at(Key::PRIORITY, priority);
     if matching.mask.read(Field::InPort) == 0 {

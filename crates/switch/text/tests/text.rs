@@ -243,6 +243,8 @@ fn the_queue_of_a_packet_parses_and_prints_but_no_rule_matches_it() {
     assert_eq!(printed, expected);
     assert!(parse_match("skb_priority=5", &names).is_err());
     assert!(parse_packet("skb_priority=x", &names).is_err());
+    let error = parse_packet("in_portx=1,tcp", &names).expect_err("an unknown field");
+    assert_eq!(error.to_string(), "in_portx=1,tcp: unknown field in_portx");
 }
 
 #[test]

@@ -351,6 +351,8 @@ fn change_all_makes_all_rule_changes_or_none() {
     let mut failing = changes.clone();
     failing.push(add(254, 7, to(3), vec![]));
     assert_eq!(tables.change_all(failing, 0), Err((4, Refusal::BadTable)));
+    let metered = add(0, 1, matching(&[]), vec![Action::Meter(77)]);
+    assert_eq!(tables.flow_mod(metered, 0), Err(Refusal::BadMeter));
     let sorted = |mut flows: Vec<FlowEntry>| {
         flows.sort_by_key(|flow| flow.matching.value.words);
         flows

@@ -150,6 +150,25 @@ fn the_megaflow_of_an_untagged_packet_has_no_tag() {
     packet.write(Field::VlanTci, 0x1005);
     let text = Trace::new(&tables, "br0", Names).run(&packet, &[0; 60], 0);
     assert!(text.contains("Megaflow: recirc_id=0,eth,tci,in_port=1,"), "{text}");
+    // The text of a packet has a VLAN without the Ethernet type of the tag.
+    packet.words[word::VLAN_TPID] = 0;
+    let text = Trace::new(&tables, "br0", Names).run(&packet, &[0; 60], 0);
+    assert!(text.contains("Megaflow: recirc_id=0,eth,tci,in_port=1,"), "{text}");
+}
+
+#[test]
+fn a_trace_shows_the_registers_that_are_not_zero() {
+    let mut tables = bridge(3);
+    let destination = Subfield { field: Field::Reg2, start: 0, width: 32 };
+    let load = Action::Load { value: 7, destination };
+    tables.flow_mod(add(0, 1, matching(&[]), vec![load, output(2)]), 0).expect("added");
+    let packet = udp(1, 0x1000_0001, 0x3000_0003);
+    let text = Trace::new(&tables, "br0", Whole).run(&packet, &[0; 60], 0);
+    let end = text.lines().find(|line| line.starts_with("Final flow:")).expect("a final flow");
+    assert!(end.contains("reg2=0x7,"), "{end}");
+    for zero in ["reg0=", "reg1=", "reg3="] {
+        assert!(!end.contains(zero), "{end}");
+    }
 }
 
 #[test]

@@ -162,6 +162,14 @@ pub(super) fn describe(switch: &Switch) -> String {
     let mut text = String::new();
     for bridge in switch.bridges() {
         let _ = writeln!(text, "Bridge {}", bridge.name);
+        for controller in bridge.controllers() {
+            let state = if controller.is_connected { "connected" } else { "not connected" };
+            let _ = writeln!(text, "    Controller {}", controller.remote);
+            let _ = writeln!(text, "        state: {state}");
+            if let Some(error) = controller.last_error {
+                let _ = writeln!(text, "        last error: {error}");
+            }
+        }
         for port in bridge.ports() {
             let _ = writeln!(text, "    Port {}", port.name);
             let _ = writeln!(text, "        number: {}", number(port.number));

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use datapath::conntrack::Conntrack;
+use datapath::conntrack::{Conntrack, Counts};
 use flow::connection::TupleMatch;
 use text::print_connection;
 use units::Time;
@@ -210,13 +210,17 @@ fn tuple(text: &str) -> Result<TupleMatch, String> {
 fn statistics(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let is_verbose = arguments.iter().any(|argument| argument == "verbose");
     let counts = switch.conntrack().counts(chosen_zone(arguments)?, now(switch));
+    Ok(print_counts(&counts, is_verbose))
+}
+
+fn print_counts(counts: &Counts, is_verbose: bool) -> String {
     let mut text = format!("Connections Stats:\n    Total: {}\n", counts.total);
     if counts.tcp > 0 {
-        let _ = writeln!(text, "\tTCP: {}", counts.tcp);
+        let _ = writeln!(text, "  TCP: {}", counts.tcp);
         if is_verbose {
-            text.push_str("\t  Conn per TCP states:\n");
+            text.push_str("    Conn per TCP states:\n");
             for (state, count) in &counts.tcp_states {
-                let _ = writeln!(text, "\t    [{state}]={count}");
+                let _ = writeln!(text, "\t  [{state}]={count}");
             }
         }
     }
@@ -228,10 +232,10 @@ fn statistics(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
         ("Other", counts.other),
     ] {
         if count > 0 {
-            let _ = writeln!(text, "\t{name}: {count}");
+            let _ = writeln!(text, "  {name}: {count}");
         }
     }
-    Ok(text)
+    text
 }
 
 fn set_most(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
@@ -280,4 +284,18 @@ fn limits(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
         let _ = writeln!(text, "zone={},limit={},count={}", limit.zone, limit.limit, limit.count);
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connection_counts_have_the_indentation_of_open_vswitch() {
+        let tcp_states = vec![("ESTABLISHED", 1)];
+        let counts = Counts { total: 3, tcp: 1, icmp: 2, tcp_states, ..Counts::default() };
+        let expected = "Connections Stats:\n    Total: 3\n  TCP: 1\n    Conn per TCP states:\n\t  \
+                        [ESTABLISHED]=1\n  ICMP: 2\n";
+        assert_eq!(print_counts(&counts, true), expected);
+    }
 }

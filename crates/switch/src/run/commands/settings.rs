@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::flows::port_json;
 use super::pmd::ThreadStatistics;
 use super::{Command, Outcome};
-use crate::run::bridge::BridgeState;
+use crate::run::bridge::{BridgeState, ControllerState};
 use crate::run::config::{BridgeConfig, Config, PortConfig, RxqAffinity};
 use crate::run::switch::Switch;
 
@@ -64,11 +64,13 @@ fn status(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     let bridge = |bridge: &Arc<BridgeState>| {
         switch.credit_patches(bridge);
         let ports: Vec<_> = bridge.ports().iter().map(|port| port_json(port)).collect();
+        let controllers: Vec<_> = bridge.controllers().iter().map(controller_json).collect();
         let rules: u32 = bridge.tables().tables().iter().map(|table| table.active).sum();
         json!({
             "name": bridge.name,
-            "datapath_id": format!("{:016x}", bridge.datapath_id),
+            "datapath_id": format!("{:016x}", bridge.datapath_id()),
             "rules": rules,
+            "controllers": controllers,
             "lost_packet_ins": bridge.lost_packet_ins(),
             "ports": ports,
         })
@@ -112,6 +114,14 @@ fn status(switch: &Arc<Switch>, _: &[String]) -> Outcome {
         "rules": rules,
     });
     Ok(format!("{document:#}\n"))
+}
+
+fn controller_json(controller: &ControllerState) -> Value {
+    json!({
+        "address": controller.remote.to_string(),
+        "connected": controller.is_connected,
+        "last_error": controller.last_error,
+    })
 }
 
 /// Applies a change to the settings in force.

@@ -1,7 +1,6 @@
 //! The settings of a switch that a database describes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::SocketAddr;
 
 use flow::port_number::PortNumber;
 use indexmap::IndexMap;
@@ -19,7 +18,9 @@ use crate::run::config::{
 use crate::run::egress_queues::{EgressQueue, EgressQueues};
 use crate::run::policing::Policing;
 use crate::run::progress::Part;
+use crate::run::remote::Remote;
 use crate::run::table_settings::{Overflow, TableSettings};
+use crate::run::tls::TlsSettings;
 use crate::run::vlan_settings::MirrorSettings;
 
 /// The settings that a topology describes, with failures and other results that are no settings.
@@ -44,6 +45,14 @@ impl Wanted {
         let mut wanted = Self { config, ignored, ..Self::default() };
         if let Some(mask) = &topology.pmd_cpu_mask {
             wanted.set_cpus(mask);
+        }
+        if let Some(tls) = &topology.tls {
+            wanted.config.tls = Some(TlsSettings {
+                private_key: (&tls.private_key).into(),
+                certificate: (&tls.certificate).into(),
+                ca_certificate: (&tls.ca_certificate).into(),
+                bootstrap_ca_certificate: tls.bootstraps,
+            });
         }
         for bridge in &topology.bridges {
             wanted.add_bridge(bridge);
@@ -117,6 +126,10 @@ impl Wanted {
             mac_table_size: bridge.mac_table_size.map(|size| size.clamp(1, 1_000_000)),
             ..BridgeConfig::default()
         };
+        match bridge.protocols.clone().try_into() {
+            Ok(protocols) => config.protocols = protocols,
+            Err(error) => self.ignored.push(format!("bridge {}: protocols: {error}", bridge.name)),
+        }
         if let Some(address) = &bridge.hardware_address {
             match address.clone().try_into() {
                 Ok(address) => config.hardware_address = Some(address),
@@ -257,21 +270,18 @@ impl Wanted {
 
     fn add_controllers(&mut self, bridge: &Bridge, config: &mut BridgeConfig) {
         for controller in &bridge.controllers {
-            let (text, list) = match &controller.target {
-                Target::Connect(text) => (text, &mut config.controller.0),
-                Target::Listen(text) => (text, &mut config.listen.0),
+            let (carrier, text, list) = match &controller.target {
+                Target::Connect(carrier, text) => (*carrier, text, &mut config.controller.0),
+                Target::Listen(carrier, text) => (*carrier, text, &mut config.listen.0),
                 Target::Refused(words) => {
                     self.controllers.insert(controller.row, words.clone());
                     continue;
                 }
             };
-            match text.parse::<SocketAddr>() {
-                Ok(address) if list.contains(&address) => {}
-                Ok(address) => list.push(address),
-                Err(_) => {
-                    let words = format!("`{}` is no IP address and port", foreign(text));
-                    self.controllers.insert(controller.row, words);
-                }
+            match Remote::of(carrier, text) {
+                Ok(remote) if list.contains(&remote) => {}
+                Ok(remote) => list.push(remote),
+                Err(words) => drop(self.controllers.insert(controller.row, words)),
             }
         }
     }
@@ -383,7 +393,7 @@ const LONGEST_INTERFACE: usize = 15;
 mod tests {
     use super::*;
     use ovsdb::interface::Found;
-    use ovsdb::topology::{Controller, Vlans};
+    use ovsdb::topology::{Carrier, Controller, Vlans};
 
     fn row(number: u32) -> Uuid {
         Uuid::parse(&format!("00000000-0000-0000-0000-{number:012}")).unwrap()
@@ -413,6 +423,7 @@ mod tests {
             datapath_id: None,
             hardware_address: Some("x".to_owned()),
             is_secure: false,
+            protocols: vec!["OpenFlow2".to_owned()],
             mac_aging_time: Some(0),
             mac_table_size: None,
             controllers: Vec::new(),
@@ -435,7 +446,7 @@ mod tests {
             port("a b", Ok(Device::Null.into())),
             port("v", Ok(vhost.into())),
         ];
-        let target = Target::Connect("controller.example:6653".to_owned());
+        let target = Target::Connect(Carrier::Tls, "controller.example:6653".to_owned());
         br0.controllers = vec![Controller { row: row(9), target }];
         let topology = Topology {
             bridges: vec![br0, bridge("x/y")],
@@ -455,7 +466,7 @@ mod tests {
         assert!(failed(Part::Bridge("x/y".to_owned())).contains("bridge name"));
         assert!(wanted.controllers[&row(9)].contains("no IP address"));
         let ignored = wanted.ignored.join("\n");
-        for part in ["hwaddr", "pmd-cpu-mask", "ofport_request 7"] {
+        for part in ["hwaddr", "OpenFlow2", "pmd-cpu-mask", "ofport_request 7"] {
             assert!(ignored.contains(part), "{part}: {ignored}");
         }
     }

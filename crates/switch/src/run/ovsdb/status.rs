@@ -1,19 +1,19 @@
 //! The columns that the switch writes to its database.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use flow::port_number::PortNumber;
 use flow::request::PortDescription;
 use ovsdb::interface::TYPES;
 use ovsdb::report::Report;
-use ovsdb::topology::{Bridge, Target, Topology};
+use ovsdb::topology::{Bridge, Carrier, Target, Topology};
 use ovsdb::value::{Atom, Uuid, Value};
 
 use crate::run::bridge::BridgeState;
 use crate::run::ports::SwitchPort;
 use crate::run::progress::Part;
+use crate::run::remote::Remote;
 use crate::run::switch::Switch;
 
 /// The state of the switch, for the rows of a topology.
@@ -47,7 +47,7 @@ impl Status<'_> {
         let state = self.switch.bridge(&bridge.name);
         let place = ("Bridge", bridge.row);
         if let Some(state) = &state {
-            let id = format!("{:016x}", state.datapath_id);
+            let id = format!("{:016x}", state.datapath_id());
             report.set(place, "datapath_id", Value::of(id));
             report.set(place, "datapath_version", Value::of("<built-in>"));
         }
@@ -138,15 +138,23 @@ impl Status<'_> {
             let place = ("Controller", controller.row);
             let mut status = Vec::new();
             let mut is_connected = false;
-            let address = match &controller.target {
-                Target::Connect(text) | Target::Listen(text) => text.parse::<SocketAddr>().ok(),
+            let remote = match &controller.target {
+                Target::Connect(carrier, text) | Target::Listen(carrier, text) => {
+                    Remote::of(*carrier, text).ok()
+                }
                 Target::Refused(_) => None,
             };
-            let failure = address.and_then(|at| self.failures.get(&Part::Remote(at)));
+            let failure = remote.and_then(|at| self.failures.get(&Part::Remote(at)));
+            let is_tls_listener = matches!(controller.target, Target::Listen(Carrier::Tls, _));
+            let unusable = is_tls_listener
+                .then(|| self.switch.tls.server().err())
+                .flatten()
+                .map(|e| e.to_string());
+            let failure = failure.or(unusable.as_ref());
             if let Some(words) = self.controllers.get(&controller.row).or(failure) {
                 status = vec![("state", "VOID".to_owned()), ("last_error", words.clone())];
-            } else if matches!(controller.target, Target::Connect(_)) {
-                let own = states.iter().find(|state| Some(state.address) == address);
+            } else if matches!(controller.target, Target::Connect(..)) {
+                let own = states.iter().find(|state| Some(state.remote) == remote);
                 is_connected = own.is_some_and(|own| own.is_connected);
                 let word = if is_connected { "ACTIVE" } else { "BACKOFF" };
                 status.push(("state", word.to_owned()));

@@ -292,7 +292,8 @@ impl OvsdbThread {
         lines.extend(failures.iter().map(|(part, words)| match part {
             Part::Bridge(name) => format!("bridge {}: {}", foreign(name), foreign(words)),
             Part::Port(name) => format!("port {}: {}", foreign(name), foreign(words)),
-            Part::Remote(address) => format!("ptcp {address}: {}", foreign(words)),
+            Part::Remote(remote) => format!("listener {remote}: {}", foreign(words)),
+            Part::Tls => format!("TLS: {}", foreign(words)),
         }));
         let ports = topology.bridges.iter().flat_map(|bridge| &bridge.ports);
         let absent = ports.filter_map(|port| port.device.as_ref().ok()?.absence.clone());

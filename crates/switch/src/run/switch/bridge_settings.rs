@@ -33,6 +33,13 @@ pub(super) fn add_first_rules(
     Ok(())
 }
 
+/// Returns the datapath ID of the settings, which may come from the hardware address.
+pub(super) fn datapath_id(settings: &BridgeConfig) -> Option<u64> {
+    let id = settings.datapath_id.as_deref().and_then(|id| u64::from_str_radix(id, 16).ok());
+    let address = settings.hardware_address;
+    id.or(address.map(|address| address.0.iter().fold(0, |id, byte| id << 8 | u64::from(*byte))))
+}
+
 pub(super) fn limit_macs(bridge: &BridgeState, settings: &BridgeConfig) {
     let aging = settings.mac_aging_time.unwrap_or(MacTable::AGING_SECONDS);
     let capacity = settings.mac_table_size.unwrap_or(MacTable::CAPACITY);

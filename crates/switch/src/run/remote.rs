@@ -1,0 +1,169 @@
+//! Addresses of controllers and of listeners for OpenFlow.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::ops::Deref;
+
+use openflow::Version;
+use ovsdb::topology::{Carrier, Target};
+use serde::Deserialize;
+use units::foreign;
+
+/// The address of a controller, or an address at which a bridge listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Remote {
+    pub carrier: Carrier,
+    pub address: SocketAddr,
+}
+
+impl Remote {
+    /// Parses a controller: `ADDRESS:PORT`, or in Open vSwitch's syntax.
+    pub fn controller(text: &str) -> Result<Self, String> {
+        if let Ok(address) = text.parse() {
+            return Ok(Self { carrier: Carrier::Tcp, address });
+        }
+        match Target::parse(text) {
+            Target::Connect(carrier, place) => Self::of(carrier, &place),
+            _ => Err(format!(
+                "`{}` is no controller: write ADDRESS:PORT, such as 10.0.0.9:6653, or \
+                 ssl:ADDRESS:PORT for TLS",
+                foreign(text)
+            )),
+        }
+    }
+
+    /// Parses an address to listen at: `ADDRESS:PORT`, or in Open vSwitch's syntax.
+    pub fn listener(text: &str) -> Result<Self, String> {
+        if let Ok(address) = text.parse() {
+            return Ok(Self { carrier: Carrier::Tcp, address });
+        }
+        match Target::parse(text) {
+            Target::Listen(carrier, place) => Self::of(carrier, &place),
+            _ => Err(format!(
+                "`{}` is no address to listen at: write ADDRESS:PORT, such as 127.0.0.1:6653, or \
+                 pssl:PORT:ADDRESS for TLS",
+                foreign(text)
+            )),
+        }
+    }
+
+    pub(super) fn of(carrier: Carrier, place: &str) -> Result<Self, String> {
+        let address = place.parse().map_err(|_| {
+            format!(
+                "`{}` is no IP address and port: names of hosts are not looked up",
+                foreign(place)
+            )
+        })?;
+        Ok(Self { carrier, address })
+    }
+}
+
+/// Prints `ADDRESS:PORT` for TCP, and `ssl:ADDRESS:PORT` for TLS.
+impl fmt::Display for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.carrier {
+            Carrier::Tcp => self.address.fmt(f),
+            Carrier::Tls => write!(f, "ssl:{}", self.address),
+        }
+    }
+}
+
+/// The versions of OpenFlow that a bridge speaks; all if none is named.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Vec<String>")]
+pub struct Protocols(Vec<Version>);
+
+impl Protocols {
+    #[must_use]
+    pub fn versions(&self) -> &[Version] {
+        if self.0.is_empty() { &Version::ALL } else { &self.0 }
+    }
+}
+
+impl TryFrom<Vec<String>> for Protocols {
+    type Error = String;
+
+    fn try_from(names: Vec<String>) -> Result<Self, String> {
+        let known = |name: &String| {
+            let version = Version::ALL.into_iter().find(|version| version.to_string() == *name);
+            let name = foreign(name);
+            version.ok_or_else(|| {
+                format!("`{name}` is no version of OpenFlow: write OpenFlow10 to OpenFlow15")
+            })
+        };
+        Ok(Self(names.iter().map(known).collect::<Result<_, _>>()?))
+    }
+}
+
+/// The controllers of a bridge.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Vec<String>")]
+pub struct Controllers(pub Vec<Remote>);
+
+impl Deref for Controllers {
+    type Target = [Remote];
+
+    fn deref(&self) -> &[Remote] {
+        &self.0
+    }
+}
+
+impl TryFrom<Vec<String>> for Controllers {
+    type Error = String;
+
+    fn try_from(texts: Vec<String>) -> Result<Self, String> {
+        texts.iter().map(|text| Remote::controller(text)).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// The addresses at which a bridge listens.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Vec<String>")]
+pub struct Listeners(pub Vec<Remote>);
+
+impl Deref for Listeners {
+    type Target = [Remote];
+
+    fn deref(&self) -> &[Remote] {
+        &self.0
+    }
+}
+
+impl TryFrom<Vec<String>> for Listeners {
+    type Error = String;
+
+    fn try_from(texts: Vec<String>) -> Result<Self, String> {
+        texts.iter().map(|text| Remote::listener(text)).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_addresses_mean_tcp_and_other_words_are_those_of_open_vswitch() {
+        let shown = |remote: Result<Remote, String>| remote.map(|remote| remote.to_string());
+        for (text, expected) in [
+            ("10.0.0.9:6653", "10.0.0.9:6653"),
+            ("tcp:10.0.0.9", "10.0.0.9:6653"),
+            ("ssl:10.0.0.9", "ssl:10.0.0.9:6653"),
+            ("ssl:[::1]:6654", "ssl:[::1]:6654"),
+        ] {
+            assert_eq!(shown(Remote::controller(text)).as_deref(), Ok(expected));
+        }
+        let listener = shown(Remote::listener("pssl:6654:127.0.0.1"));
+        assert_eq!(listener.as_deref(), Ok("ssl:127.0.0.1:6654"));
+        let error = Remote::controller("ssl:controller.example:6653").unwrap_err();
+        assert!(error.contains("no IP address"), "{error}");
+        let error = Remote::controller("pssl:6653").unwrap_err();
+        assert!(error.contains("write ADDRESS:PORT, such as 10.0.0.9:6653"), "{error}");
+        let protocols = |names: &[&str]| {
+            Protocols::try_from(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(protocols(&[]).unwrap().versions().len(), 6);
+        assert_eq!(protocols(&["OpenFlow13"]).unwrap().versions(), [Version::V13]);
+        assert!(protocols(&["OpenFlow2"]).unwrap_err().contains("OpenFlow10 to OpenFlow15"));
+        assert!(Remote::listener("ssl:10.0.0.9").unwrap_err().contains("pssl:PORT:ADDRESS"));
+    }
+}
