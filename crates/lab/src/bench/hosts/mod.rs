@@ -11,6 +11,7 @@ mod channel;
 mod inventory;
 mod local;
 mod message;
+mod middle;
 mod preflight;
 mod remote;
 mod seam;
