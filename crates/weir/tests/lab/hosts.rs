@@ -1,6 +1,7 @@
 //! Labs between machines over ssh. The machines are namespaces, each with an sshd and keys made for
 //! the test.
 
+mod doctor;
 mod faults;
 mod hostile;
 mod middle;
