@@ -1,7 +1,10 @@
 //! Applies the rules to a recording, and ranks the causes that hold.
 
 mod advice;
+mod two_ends;
 mod verdict;
+
+pub use two_ends::{EndReport, Observed, diagnose_both};
 
 use crate::recording::{Drops, Origin, Period, Recording, Unseen};
 use crate::rules::{Answer, Finding, Outcome, settled};
@@ -105,6 +108,9 @@ pub struct FlowReport {
     /// The far end of the socket on this machine.
     #[serde(skip)]
     pub peer: IpAddr,
+    /// Each end of the connection, if both ends were observed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ends: Vec<EndReport>,
     pub causes: Vec<Found>,
     pub ruled_out: Vec<RuledOut>,
     pub not_seen: Vec<RuledOut>,
@@ -113,6 +119,9 @@ pub struct FlowReport {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Found {
     pub cause: &'static str,
+    /// The ends of the connection that saw the cause, if both ends were observed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub seen_at: Vec<String>,
     #[serde(flatten)]
     pub finding: Finding,
 }
@@ -205,6 +214,10 @@ fn of_flow(flow: &Flow<'_>, answers: Vec<Answer>, view: &View<'_>) -> FlowReport
     for found in &mut sorted.causes {
         advice::name(&mut found.finding, Some(flow), view);
     }
+    described(flow, view, sorted)
+}
+
+fn described(flow: &Flow<'_>, view: &View<'_>, sorted: Sorted) -> FlowReport {
     let (from, to) = flow.addresses();
     let named = |end: SocketAddr| match view.machine().names.get(&end.ip()) {
         Some(name) => name.clone(),
@@ -224,12 +237,14 @@ fn of_flow(flow: &Flow<'_>, answers: Vec<Answer>, view: &View<'_>) -> FlowReport
         group: flow.holder().and_then(|holder| holder.group.clone()),
         peer: flow.end().last().remote.ip(),
         one_sided: !flow.is_inside() && flow.far.is_none_or(|far| !far.weir),
+        ends: Vec::new(),
         causes: sorted.causes,
         ruled_out: sorted.ruled_out,
         not_seen: sorted.not_seen,
     }
 }
 
+#[derive(Default)]
 struct Sorted {
     causes: Vec<Found>,
     ruled_out: Vec<RuledOut>,
@@ -253,19 +268,29 @@ fn within_saved(recording: &Recording, mut answer: Answer) -> Answer {
 /// Sorts limits by the share that each explains, before findings that limit nothing. The sort is
 /// stable: the order of the table of precedence decides between equal causes.
 fn sorted(answers: impl Iterator<Item = Answer>) -> Sorted {
-    let mut sorted = Sorted { causes: Vec::new(), ruled_out: Vec::new(), not_seen: Vec::new() };
-    for answer in answers {
+    let mut sorted = Sorted::default();
+    answers.for_each(|answer| sorted.add(answer));
+    sorted.by_share();
+    sorted
+}
+
+impl Sorted {
+    fn add(&mut self, answer: Answer) {
         let (cause, words) = (answer.row.rule.cause, answer.row.rule.words);
         match answer.outcome {
-            Outcome::Holds(finding) => sorted.causes.push(Found { cause, finding: *finding }),
-            Outcome::RuledOut(by) => sorted.ruled_out.push(RuledOut { cause, words, by }),
-            Outcome::NotSeen(by) => sorted.not_seen.push(RuledOut { cause, words, by }),
+            Outcome::Holds(finding) => {
+                self.causes.push(Found { cause, seen_at: Vec::new(), finding: *finding });
+            }
+            Outcome::RuledOut(by) => self.ruled_out.push(RuledOut { cause, words, by }),
+            Outcome::NotSeen(by) => self.not_seen.push(RuledOut { cause, words, by }),
             Outcome::Irrelevant => {}
         }
     }
-    let score = |found: &Found| found.finding.explains.unwrap_or(-1.0);
-    sorted.causes.sort_by(|a, b| rounded(score(b)).total_cmp(&rounded(score(a))));
-    sorted
+
+    fn by_share(&mut self) {
+        let score = |found: &Found| found.finding.explains.unwrap_or(-1.0);
+        self.causes.sort_by(|a, b| rounded(score(b)).total_cmp(&rounded(score(a))));
+    }
 }
 
 /// Rounds a share to a multiple of 1/20, so that noise does not decide the order.

@@ -30,7 +30,8 @@ mod watch;
 mod words;
 
 pub use diagnosis::{
-    Diagnosis, FlowReport, Found, PeriodReport, Question, RuledOut, Verdict, VerdictKind, diagnose,
+    Diagnosis, EndReport, FlowReport, Found, Observed, PeriodReport, Question, RuledOut, Verdict,
+    VerdictKind, diagnose, diagnose_both,
 };
 pub use error::DoctorError;
 pub use recording::Recording;

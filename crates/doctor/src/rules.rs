@@ -96,7 +96,7 @@ pub use finding::{Advice, Evidence, Finding, Outcome};
 pub use precedence::Row;
 pub use rank::Case;
 pub use rule::Rule;
-pub(crate) use settle::{Answer, settled};
+pub(crate) use settle::{Answer, Side, joined, settled};
 
 use precedence::{is_held_by_no_window, is_queue_never_empty, row};
 use rank::{NEVER, always, measured};
@@ -208,6 +208,7 @@ pub const TABLE: &[Row] = &[
         .cases(&[(black_hole::NOTHING, always(0.9))])
         .captured(),
     row(stopped::RULE, always(1.0), "A stopped process neither sends nor reads.")
+        .closes_window()
         .cases(&[(stopped::AGAIN_AND_AGAIN, measured().plus(0.5))]),
     row(
         steal::RULE,
@@ -220,6 +221,7 @@ pub const TABLE: &[Row] = &[
         always(1.0),
         "A process that a CPU quota stops looks like a process that waits for a core.",
     )
+    .closes_window()
     .cases(&[(quota::HIDDEN, always(0.95))])
     .silences(&["cpu-contention"]),
     row(
@@ -231,7 +233,8 @@ pub const TABLE: &[Row] = &[
         contention::RULE,
         measured(),
         "A process that waits for a core does not fill the core itself.",
-    ),
+    )
+    .closes_window(),
     row(pinning::RULE, always(0.97), "Two loads on one core are the reason why the core is full."),
     row(
         softirq_core::RULE,
@@ -261,6 +264,7 @@ pub const TABLE: &[Row] = &[
         "A full core paces a sender as a bottleneck of the path does, and delays \
          acknowledgements.",
     )
+    .closes_window()
     .silences(&["path"])
     .silences_if(is_held_by_no_window, &["loss"])
     .at_any_share()
@@ -268,12 +272,14 @@ pub const TABLE: &[Row] = &[
     .saved(),
     // Ranks above the disk: a thread waits for memory in the same state as for the disk.
     row(memory::RULE, always(1.0), "A machine that lacks memory waits for its disk.")
+        .closes_window()
         .on_machine(always(0.5)),
     row(
         disk::RULE,
         measured(),
         "A process that waits for its disk looks like an idle application.",
     )
+    .closes_window()
     .cases(&[
         // Ranks above the slow application: the disk is its reason. The reason of a thread that
         // mostly sleeps is another.
@@ -337,6 +343,8 @@ pub const TABLE: &[Row] = &[
         measured(),
         "A program that leaves data unread closes a window of any size.",
     )
+    .judged_at_receiver()
+    .closes_window()
     .cases(&[
         (slow_reader::UNREAD, measured().at_least(0.9)),
         (slow_reader::MOVES, measured().at_least(0.9)),

@@ -63,6 +63,52 @@ with open(os.environ["file"], "r+b") as file:
     assert!(output.status.success(), "{output:?}");
 }
 
+/// The tarball has another program in the place of weir.
+#[test]
+fn a_container_image_is_complete_and_the_same_for_another_user() {
+    for program in ["python3", "ldd", "sha256sum"] {
+        if !is_installed(program) {
+            return testing::skip(testing::Need::Program(program));
+        }
+    }
+    let script = r#"
+        work=$(mktemp -d)
+        trap 'rm -rf "$work"' EXIT
+        mkdir -p "$work/weir-1-linux/bin" "$work/weir-1-linux/share/weir" "$work/weir-1-linux/lib"
+        cp "$(command -v env)" "$work/weir-1-linux/bin/weir"
+        touch "$work/weir-1-linux/share/weir/kept" "$work/weir-1-linux/lib/left-out"
+        tar -C "$work" -czf "$work/weir.tar.gz" weir-1-linux
+        image() { scripts/oci-image "$work/weir.tar.gz" --name weir:1 --epoch 1700000000 --out "$1"; }
+        image "$work/a.oci.tar"
+        (umask 077 && TZ=Asia/Tokyo image "$work/b.oci.tar")
+        cmp "$work/a.oci.tar" "$work/b.oci.tar"
+        mkdir "$work/image" "$work/root"
+        tar -C "$work/image" -xf "$work/a.oci.tar"
+        cd "$work/image/blobs/sha256"
+        for blob in *; do echo "$blob  $blob" | sha256sum --check --quiet; done
+        digest() { python3 -c 'import json, sys; at = json.load(open(sys.argv[1]))
+for key in sys.argv[2:]: at = at[int(key) if key.isdigit() else key]
+print(at.partition(":")[2])' "$@"; }
+        manifest=$(digest ../../index.json manifests 0 digest)
+        config=$(digest "$manifest" config digest) layer=$(digest "$manifest" layers 0 digest)
+        [ "$(gzip -dc "$layer" | sha256sum | cut -d " " -f 1)" = "$(digest "$config" rootfs diff_ids 0)" ]
+        grep -q '"Entrypoint":\["/usr/bin/weir"\]' "$config"
+        tar -C "$work/root" -xzf "$layer"
+        [ -e "$work/root/usr/share/weir/kept" ] && [ ! -e "$work/root/usr/lib/left-out" ]
+        if command -v skopeo >/dev/null; then
+          skopeo --insecure-policy inspect "oci-archive:$work/a.oci.tar:weir:1" | grep -F "sha256:$layer"
+        fi
+        unshare --map-root-user true || exit 0
+        unshare --map-root-user --root="$work/root" /bin/sh -euc '/usr/bin/weir inside=yes /bin/sh -c "echo inside \$inside"'
+    "#;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output = Command::new("bash").args(["-euc", script]).current_dir(root).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let refused = String::from_utf8_lossy(&output.stderr).contains("unshare");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(refused || text.contains("inside yes"), "{output:?}");
+}
+
 /// The case failed at its last check. Its other lines ask for tunnels and NSH, which must not
 /// excuse the failure.
 #[test]

@@ -72,6 +72,9 @@ impl Brief {
         let flow = of_flow.map(|(flow, _)| flow).or_else(|| flows().next());
         if let Some(flow) = flow {
             self.block(TITLE, title(flow, self.wide));
+            for end in &flow.ends {
+                self.wrapped(TITLE, "", &end.line(), 2);
+            }
         }
         let found = of_flow.map(|(_, found)| found).or_else(of_machine);
         if let Some(found) = found {
@@ -324,6 +327,7 @@ mod tests {
         let causes = |count: usize| {
             let each = (0..count).map(|at| Found {
                 cause: TABLE[at % TABLE.len()].rule.cause,
+                seen_at: Vec::new(),
                 finding: finding(words, count),
             });
             each.collect::<Vec<_>>()
@@ -342,6 +346,7 @@ mod tests {
             program: word(3),
             group: None,
             peer: std::net::Ipv4Addr::LOCALHOST.into(),
+            ends: (0..count.min(2)).map(|_| end(&word)).collect(),
             causes: causes(count),
             ruled_out: Vec::new(),
             not_seen: Vec::new(),
@@ -372,6 +377,21 @@ mod tests {
             origin: if periods > 2 { Origin::Saved } else { Origin::Measured },
             note: Some(word(8)),
             kernel: String::new(),
+        }
+    }
+
+    fn end(word: &dyn Fn(usize) -> String) -> crate::diagnosis::EndReport {
+        crate::diagnosis::EndReport {
+            name: word(1),
+            address: ([10, 0, 0, 1], 5201).into(),
+            sends: true,
+            processes: word(2),
+            rate: Rate::from_mbit(16),
+            rtt: None,
+            window: Some(units::Bytes::new(1 << 20)),
+            retransmitted: Some(0.01),
+            waiting: Some(units::Bytes::new(9)),
+            busiest_core: Some(0.9),
         }
     }
 

@@ -64,6 +64,9 @@ impl Page {
         }
         self.line("");
         self.wrapped("", &title);
+        for end in &flow.ends {
+            self.wrapped("  ", &end.line());
+        }
         let limits = || flow.causes.iter().filter(|found| found.finding.explains.is_some());
         if limits().next().is_none() {
             self.wrapped("  ", "nothing that was seen limits it");

@@ -41,6 +41,19 @@ pub struct Row {
     pub is_of_direction: bool,
     /// The finding counts packets that other causes explain, and has a line of its own.
     pub counts_drops: bool,
+    /// The end that decides if both ends of a connection were observed; `None`: the end that holds
+    /// the cause for true.
+    pub(super) judge: Option<Judge>,
+    /// A receiver with this cause closes its window, which the sender sees as the cause
+    /// `receiver-window`.
+    pub(super) closes_window: bool,
+}
+
+/// An end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Judge {
+    Sender,
+    Receiver,
 }
 
 /// The connection that the findings are about; `None` for findings about the machine.
@@ -150,7 +163,15 @@ impl Row {
     }
 
     pub(super) const fn application(self) -> Self {
-        Self { is_application: true, ..self }
+        Self { is_application: true, judge: Some(Judge::Sender), ..self }
+    }
+
+    pub(super) const fn judged_at_receiver(self) -> Self {
+        Self { judge: Some(Judge::Receiver), ..self }
+    }
+
+    pub(super) const fn closes_window(self) -> Self {
+        Self { closes_window: true, ..self }
     }
 }
 
@@ -171,5 +192,7 @@ pub(super) const fn row(rule: Rule, rank: Rank, because: &'static str) -> Row {
         is_application: false,
         is_of_direction: false,
         counts_drops: false,
+        judge: None,
+        closes_window: false,
     }
 }

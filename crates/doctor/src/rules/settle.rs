@@ -1,6 +1,6 @@
 //! Applies the table of precedence to the results of the rules, and keeps the findings that stand.
 
-use super::precedence::Seen;
+use super::precedence::{Judge, Seen};
 use super::{Finding, Outcome, Row, TABLE};
 use crate::view::{Flow, View};
 use crate::words;
@@ -59,6 +59,82 @@ pub(crate) fn settled<'a>(flows: &[&Flow<'a>], view: &View<'a>) -> (Vec<Vec<Answ
         silence_everywhere(&mut machine, &below);
     }
     (flows, machine)
+}
+
+/// One end of a connection that was observed at both ends: its flow, as the end's own machine sees
+/// the flow.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Side<'s, 'a> {
+    pub(crate) flow: &'s Flow<'a>,
+    pub(crate) view: &'s View<'a>,
+}
+
+/// Joins the results of both ends of one connection. Each result has the index of the end that saw
+/// the cause, or `None` if both ends did.
+pub(crate) fn joined(
+    sides: [Side<'_, '_>; 2],
+    answers: [Vec<Answer>; 2],
+) -> Vec<(Answer, Option<usize>)> {
+    let sender = usize::from(sides[0].flow.sender.is_none());
+    let [near, far] = answers;
+    // Both lists have each cause with a rule for flows, in the order of the table.
+    let (mut all, owners): (Vec<Answer>, Vec<Option<usize>>) =
+        near.into_iter().zip(far).map(|(near, far)| decided(near, far, sender)).unzip();
+    let is_closed = all.iter().zip(&owners).any(|(answer, owner)| {
+        let share = limit(&answer.outcome).and_then(|fact| fact.explains).unwrap_or(0.0);
+        answer.row.closes_window && share >= CLOSES_FROM && *owner != Some(sender)
+    });
+    for answer in all.iter_mut().filter(|_| is_closed) {
+        if answer.row.rule.cause == RECEIVER_WINDOW && limit(&answer.outcome).is_some() {
+            let by = "the receiving end explains why its window is small";
+            answer.outcome = Outcome::ruled_out(by);
+        }
+    }
+    let side = sides[sender];
+    silence(&mut all, Some((side.flow, side.view)));
+    stand_together(&mut all);
+    drop_estimates(&mut all);
+    all.into_iter().zip(owners).collect()
+}
+
+/// Chooses between the results of both ends for one cause.
+fn decided(near: Answer, far: Answer, sender: usize) -> (Answer, Option<usize>) {
+    let judge = near.row.judge.map(|judge| match judge {
+        Judge::Sender => sender,
+        Judge::Receiver => 1 - sender,
+    });
+    let is_judged = |answer: &Answer| {
+        let is_receiver = answer.row.judge == Some(Judge::Receiver);
+        match answer.outcome {
+            Outcome::NotSeen(_) => false,
+            // A receiver whose reader lacks time leaves the cause to the rule about the time.
+            Outcome::Irrelevant => is_receiver,
+            _ => true,
+        }
+    };
+    match judge {
+        Some(0) if is_judged(&near) => return (near, Some(0)),
+        Some(1) if is_judged(&far) => return (far, Some(1)),
+        _ => {}
+    }
+    let explains = |answer: &Answer| limit(&answer.outcome).and_then(|fact| fact.explains);
+    match (weight(&near), weight(&far)) {
+        (LIMITS, LIMITS) if explains(&far) > explains(&near) => (far, None),
+        (near_weight, far_weight) if near_weight == far_weight => (near, None),
+        (near_weight, far_weight) if near_weight > far_weight => (near, Some(0)),
+        _ => (far, Some(1)),
+    }
+}
+
+/// Orders results by what they tell about a cause.
+fn weight(answer: &Answer) -> u8 {
+    match &answer.outcome {
+        Outcome::Holds(finding) if finding.is_limit() => LIMITS,
+        Outcome::Holds(_) => 3,
+        Outcome::RuledOut(_) => 2,
+        Outcome::NotSeen(_) => 1,
+        Outcome::Irrelevant => 0,
+    }
 }
 
 /// Keeps the findings of one flow that may stand beside one another.
@@ -193,6 +269,11 @@ fn limit(outcome: &Outcome) -> Option<&Finding> {
     outcome.finding().filter(|finding| finding.is_limit())
 }
 
+const LIMITS: u8 = 4;
+/// Minimum share of a cause that explains a small window: a smaller share leaves room for a small
+/// buffer.
+const CLOSES_FROM: f64 = 0.5;
+const RECEIVER_WINDOW: &str = "receiver-window";
 /// A cause that allows this rate lets data pass: a stalled connection is much slower.
 const PROGRESS: Rate = Rate::from_bits_per_second(64_000);
 /// Minimum bound, as a share of the observed rate: measurement error explains this much.

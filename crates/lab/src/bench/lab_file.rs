@@ -144,6 +144,11 @@ impl Deref for LabFile {
 pub(crate) mod tests {
     use super::*;
 
+    /// Returns the place of a cell of [`LAB`].
+    pub(crate) fn axes() -> Axes {
+        [("loss".to_owned(), "0%".to_owned())].into_iter().collect()
+    }
+
     pub(crate) const LAB: &str = r#"name = "lab"
 hosts = ["client", "server"]
 [axes]

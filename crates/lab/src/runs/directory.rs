@@ -3,8 +3,10 @@
 
 mod own;
 
+use crate::model::plan::name_of;
 use crate::model::{LabError, Outcome};
 use own::Owner;
+use results::Axes;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
@@ -151,8 +153,9 @@ impl RunDirectory {
             reason: format!("{JOURNAL} cannot be read: {e}; name the directory of a run"),
         })?;
         let turns = text.lines().filter_map(|line| {
-            let turn: Turn = serde_json::from_str(line).ok()?;
-            Some((turn.outcome.step_name(), turn.mark))
+            let turn: Marked = serde_json::from_str(line).ok()?;
+            let Marked { system, axes, block, inputs, weir } = turn;
+            Some((name_of(&system, &axes, block), Mark { inputs, weir }))
         });
         // The newest turn of a step counts.
         let newest: HashMap<String, Mark> = turns.collect();
@@ -281,12 +284,25 @@ pub(crate) struct Mark {
 }
 
 /// A line of the journal.
-#[derive(Debug, Serialize, Deserialize)]
-struct Turn<T = Outcome> {
+#[derive(Debug, Serialize)]
+struct Turn<T> {
     #[serde(flatten)]
     outcome: T,
     #[serde(flatten)]
     mark: Mark,
+}
+
+/// The parts of a journal's line that name the step and its origin. The figures are most of a line,
+/// and are not read.
+#[derive(Deserialize)]
+struct Marked {
+    system: String,
+    axes: Axes,
+    block: u32,
+    #[serde(default)]
+    inputs: String,
+    #[serde(default)]
+    weir: String,
 }
 
 fn line(turn: &Turn<&Outcome>) -> Result<String, LabError> {

@@ -47,6 +47,8 @@ pub fn merge(
     let mut parts =
         directories.iter().map(|path| Part::read(path, trust)).collect::<Result<Vec<_>, _>>()?;
     parts.sort_by_key(|part| part.shard);
+    let turns: Vec<Vec<Outcome>> =
+        parts.iter_mut().map(|part| std::mem::take(&mut part.outcomes)).collect();
     let Some(first) = parts.first() else {
         return Err(LabError::Usage("name the directories of the shards".to_owned()));
     };
@@ -61,7 +63,7 @@ pub fn merge(
         lab.set_seed(seed.cast_unsigned())?;
     }
     let plan = planned(&lab, form, first);
-    let mut outcomes = gathered(&parts, &lab, &plan)?;
+    let mut outcomes = gathered(&parts, turns, &lab, &plan)?;
     let mut facts = facts(environment);
     let is_simulated = facts.get("world").and_then(Value::as_str) == Some("virtual time");
     let verb = if is_simulated { "weir sim run" } else { "weir lab run" };
@@ -214,10 +216,14 @@ fn planned(lab: &LabFile, form: Form, first: &Part) -> Plan {
 }
 
 /// Collects the outcomes of all shards. Refuses a shard whose run has not ended.
-fn gathered(parts: &[Part], lab: &LabFile, plan: &Plan) -> Result<Vec<Outcome>, LabError> {
+fn gathered(
+    parts: &[Part],
+    turns: Vec<Vec<Outcome>>,
+    lab: &LabFile,
+    plan: &Plan,
+) -> Result<Vec<Outcome>, LabError> {
     let mut outcomes = Vec::new();
-    for part in parts {
-        let mut own = part.outcomes.clone();
+    for (part, mut own) in parts.iter().zip(turns) {
         let mut of_part = plan.clone();
         of_part.keep_shard(lab, part.shard);
         of_part.keep_own(&mut own);

@@ -50,7 +50,10 @@ pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), 
     let own_axis = workload.own_axis();
     let hosts = || match document.hosts.is_empty() && workload.has_hosts() {
         true => document.refuse(document.name.span(), "`hosts` is missing here"),
-        false => document.check_hosts().and_then(|()| document.check_host_tables()),
+        false => document
+            .check_hosts()
+            .and_then(|()| document.check_middles())
+            .and_then(|()| document.check_host_tables()),
     };
     let own_values = || {
         let Some((axis, known)) = &own_axis else { return Ok(()) };

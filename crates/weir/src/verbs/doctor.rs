@@ -2,6 +2,7 @@ pub(crate) mod load;
 mod page;
 mod serve;
 mod subject;
+mod two_ends;
 
 use crate::destination;
 use crate::exit::Ending;
@@ -36,6 +37,18 @@ pub(crate) struct Doctor {
     /// Judge a recording that comes with weir: `slow-nic`, a board with one core
     #[arg(long, value_name = "NAME", conflicts_with = "subject", value_parser = doctor::examples::NAMES)]
     example: Option<String>,
+    /// Test between two machines that ssh reaches, and observe both: the client of the test
+    #[arg(long, value_name = "HOST", requires = "to", conflicts_with_all = TWO_ENDS_ALONE)]
+    from: Option<String>,
+    /// The server of the test
+    #[arg(long, value_name = "HOST", requires = "from")]
+    to: Option<String>,
+    /// The address of --to for --from [default: the address of the ssh connection]
+    #[arg(long, value_name = "ADDRESS", requires = "to")]
+    address: Option<std::net::IpAddr>,
+    /// With --from and --to: the file that ssh reads instead of your configuration (its option -F)
+    #[arg(long, value_name = "FILE", requires = "to")]
+    ssh_config: Option<PathBuf>,
     /// Test with the host for longer, up to thirty seconds in all
     #[arg(long)]
     thorough: bool,
@@ -79,6 +92,9 @@ pub(crate) struct Doctor {
 }
 
 pub(crate) fn run(arguments: &Doctor) -> anyhow::Result<Ending> {
+    if let (Some(from), Some(to)) = (&arguments.from, &arguments.to) {
+        return two_ends::run(arguments, [from, to]);
+    }
     let subject = arguments.subject()?;
     if let Some(directory) = &arguments.report {
         destination::check_directory(directory, "--report")?;
@@ -320,6 +336,9 @@ Without an argument it observes this machine. It sends nothing and changes nothi
 busiest TCP connections, and says for each which cause limits it, by which evidence, and which
 causes a number rules out. Then it lists what is out of order on interfaces, queues and limits.
 
+With --from and --to it copies itself to two machines by ssh, lets the first test with the second,
+observes both, and joins what each end sees into one diagnosis.
+
 With a HOST it sends to that host's `weir perf server` or iperf3 for some seconds, receives from it
 as long, and judges both directions. It says before how long and how much at most.
 
@@ -330,6 +349,7 @@ Examples:
   weir doctor
   weir doctor server.example
   weir doctor --flow port:5432 --record slow.json
+  weir doctor --from root@10.0.0.5 --to root@10.0.0.6
   weir doctor slow.json
   weir doctor runs/quic-tun-quick-20260102-030405
   weir doctor --example slow-nic
@@ -339,6 +359,9 @@ Examples:
   weir doctor trace.pcap --flow port:443
   weir doctor --capture eth0 --time 10";
 
+/// The arguments that have no place beside --from and --to.
+const TWO_ENDS_ALONE: [&str; 10] =
+    ["subject", "example", "flow", "cpus", "time", "capture", "watch", "serve", "record", "report"];
 /// Maximum share of a core for all observations of `--watch` together.
 const WATCHING_SHARE: f64 = 0.018;
 const REST: Duration = Duration::from_millis(50);

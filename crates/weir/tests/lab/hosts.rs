@@ -1,8 +1,10 @@
-//! Labs between two machines over ssh. The machines are two namespaces, each with an sshd and keys
-//! made for the test.
+//! Labs between machines over ssh. The machines are namespaces, each with an sshd and keys made for
+//! the test.
 
+mod doctor;
 mod faults;
 mod hostile;
+mod middle;
 
 use crate::support::{CommandOutput, Sandbox, await_some};
 use host::{Address, Namespace};
@@ -12,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Two hosts that the sandbox reaches by ssh, and a path between them.
+/// Hosts that the sandbox reaches by ssh, and a path between the first two.
 struct Hosts {
     sandbox: Sandbox,
     hosts: Vec<Machine>,
@@ -34,9 +36,19 @@ struct Machine {
 }
 
 impl Hosts {
-    /// Starts both hosts; `None`, with a note, if this machine has no sshd or the tests do not run
-    /// as root.
+    /// Starts a client and a server; `None`, with a note, if this machine has no sshd or the tests
+    /// do not run as root.
     fn new() -> Option<Self> {
+        Self::start_all(&[(1, "client"), (2, "server")])
+    }
+
+    /// Starts a third host, too, which has an interface to each end of the path: `left` to the
+    /// client and `right` to the server.
+    fn with_middle() -> Option<Self> {
+        Self::start_all(&[(1, "client"), (2, "server"), (4, "middle")])
+    }
+
+    fn start_all(names: &[(u8, &'static str)]) -> Option<Self> {
         let sandbox = Sandbox::new()?;
         if !rustix::process::geteuid().is_root() {
             testing::skip(testing::Need::Root);
@@ -54,7 +66,7 @@ impl Hosts {
         }
         fs::copy(sandbox.path("user.pub"), sandbox.path("authorized")).unwrap();
         let mut hosts = Vec::new();
-        for (number, name) in [(1, "client"), (2, "server")] {
+        for &(number, name) in names {
             let inside = Namespace::create(name).unwrap();
             let outer = sandbox.inside(Namespace::current).unwrap();
             let control = format!("control{number}");
@@ -64,14 +76,25 @@ impl Hosts {
             let (user, prepare, cache) = ("root", String::new(), sandbox.path("cache"));
             hosts.push(Machine { name, number, inside, sshd: None, user, prepare, cache });
         }
-        host::connect((&hosts[0].inside, "path"), (&hosts[1].inside, "path"), 1500).unwrap();
-        for (number, machine) in hosts.iter().enumerate() {
+        match hosts.get(2) {
+            None => {
+                let ends = [0, 1].map(|end: usize| (&hosts[end].inside, "path"));
+                host::connect(ends[0], ends[1], 1500).unwrap();
+            }
+            Some(middle) => {
+                for (end, inner) in [(0, "left"), (1, "right")] {
+                    let end = (&hosts[end].inside, "path");
+                    host::connect(end, (&middle.inside, inner), 1500).unwrap();
+                }
+            }
+        }
+        for (number, machine) in hosts.iter().take(2).enumerate() {
             add(&machine.inside, "path", [10, 9, 3, number as u8 + 1]);
         }
         let congestion = hosts[0].inside.run(|| Ok(host::read_sysctl(CONGESTION))).unwrap();
         let mut all = Self { sandbox, hosts, congestion: congestion.unwrap() };
         all.write_client_configuration("host", "user");
-        (0..2).for_each(|number| all.start(number));
+        (0..names.len()).for_each(|number| all.start(number));
         // Link to the program: most tests need no copy of it.
         all.place(|weir, at| std::os::unix::fs::symlink(weir, at).unwrap());
         Some(all)
@@ -669,7 +692,7 @@ const QUICK: &str = "client = \"cat /proc/sys/net/ipv4/tcp_sack\"\nserver = \"sh
                      ready = \"log up\"\nmetrics.sack = { pattern = \"(number)\" }";
 const OTHER_VERSION: &str = r#"#!/usr/bin/env python3
 import json, struct, sys
-answer = json.dumps({"hello": {"protocol": 3, "version": "9.9.9", "sha256": "0", "weir": "/weir"}}).encode()
+answer = json.dumps({"hello": {"protocol": 4, "version": "9.9.9", "sha256": "0", "weir": "/weir"}}).encode()
 sys.stdout.buffer.write(b"weir-agent\n" + struct.pack(">I", len(answer)) + answer)
 sys.stdout.buffer.flush()
 sys.stdin.read()

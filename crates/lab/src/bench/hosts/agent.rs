@@ -7,8 +7,10 @@
 
 use super::local::{LocalHost, LocalTask};
 use super::message::{self, Answer, Ask, Facts, Hello, MAGIC, PROTOCOL, Wanted};
+use super::middle;
 use super::seam::{Captured, LabHost, Stream, Task};
 use super::session;
+use crate::bench::machine::Emulation;
 use crate::bench::programs;
 use crate::model::Failure;
 use host::Sysctl;
@@ -48,6 +50,7 @@ pub fn serve(
         unconfined,
         tasks: HashMap::new(),
         next: 0,
+        emulator: None,
         gone,
         outputs: None,
         lease: FIRST_LEASE,
@@ -80,6 +83,8 @@ struct Agent {
     /// Dropped first: programs end before changes are taken back.
     tasks: HashMap<u32, LocalTask>,
     host: LocalHost,
+    /// The links that this host emulates.
+    emulator: Option<emu::Emulator>,
     /// The folder of the sessions of this build.
     folder: PathBuf,
     controller: String,
@@ -152,8 +157,19 @@ impl Agent {
                 Answer::Done
             }
             Ask::Undo => {
+                self.emulator = None;
                 self.host.undo()?;
                 Answer::Done
+            }
+            Ask::Emulate { cables } => {
+                self.emulator = None;
+                self.emulator = Some(middle::start(cables)?);
+                Answer::Done
+            }
+            Ask::EndEmulation => {
+                let none = || Failure::Workload("no link is emulated there".to_owned());
+                let seen = self.emulator.take().ok_or_else(none)?.finish()?;
+                Answer::Emulated(Box::new(Emulation::of(&seen)))
             }
             Ask::Put { name, text, append } => {
                 let path = self.host.room_file(&name)?;
@@ -225,6 +241,7 @@ impl Agent {
             others: session::others(&self.folder, &self.controller),
             port_taken: self.host.listens(wanted.port)?,
             free_mib: free.map_or(0, |free| free.f_bavail.saturating_mul(free.f_frsize) >> 20),
+            unfit_interfaces: middle::unfit(&wanted.interfaces)?,
             sysctls,
         })
     }

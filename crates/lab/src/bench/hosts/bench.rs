@@ -1,12 +1,13 @@
 //! Measures steps between real machines, one step at a time.
 
 use super::inventory::{Inventory, sets_algorithm};
+use super::middle::Middles;
 use super::seam::{Change, LabHost};
 use super::turn::Turn;
-use crate::bench::machine::CONGESTION;
+use crate::bench::machine::{CONGESTION, validity};
 use crate::bench::{Bench, Job, LabFile, environment};
 use crate::model::file::{FileError, OneWay, SystemSpec};
-use crate::model::plan::{Plan, Step};
+use crate::model::plan::{Plan, Step, seed_of};
 use crate::model::{Cancel, Failure, Flaw, LabError, Measurement, TurnClock, Verdict};
 use host::Sysctl;
 use indexmap::IndexMap;
@@ -58,7 +59,7 @@ impl<'a> RealHosts<'a> {
     }
 
     fn measured(&self, inventory: &Inventory, job: &Job<'_>) -> Result<Measurement, Failure> {
-        let Job { lab, plan, cell, system, cancel, .. } = *job;
+        let Job { lab, plan, step, cell, system, cancel, .. } = *job;
         let wrong = |error: FileError| Failure::Workload(error.to_string());
         let ends = lab.kind().ends(lab, &cell.axes).map_err(wrong)?;
         let of = |name: &str| {
@@ -67,14 +68,19 @@ impl<'a> RealHosts<'a> {
                 reason: "the connection is lost".to_owned(),
             })
         };
+        let host_of = |name: &str| of(name).map(|one| &one.host);
         let (near, far) = (of(&ends.from)?, of(&ends.to)?);
+        let address = |one: &super::inventory::Connected| {
+            let unknown = || Failure::Workload("a host has no address".to_owned());
+            one.address.ok_or_else(unknown)
+        };
         let turn = Turn {
             lab,
             system,
             axes: &cell.axes,
             near: &near.host,
             far: &far.host,
-            addresses: [near.address, far.address],
+            addresses: [address(near)?, address(far)?],
             streams: ends.streams,
             duration: plan.duration,
             omit: plan.omit,
@@ -88,10 +94,13 @@ impl<'a> RealHosts<'a> {
             one.host.lease(longest)?;
         }
         let settings = lab.settings_at(&cell.axes, Some(system)).map_err(wrong)?;
+        let middles = Middles::of(&turn, [&ends.from, &ends.to], seed_of(lab, cell, step.block))?;
         let measured = self.prepare(inventory, &turn, &settings).and_then(|()| {
+            middles.start(&host_of)?;
             let start = inventory.clocks()?;
             let mut measured = workload.measure_between(&turn)?;
             let end = inventory.clocks()?;
+            middles.finish(&host_of, &mut measured)?;
             let both = start.into_iter().zip(end);
             let clocks = both.map(|((name, start), (_, end))| (name, TurnClock { start, end }));
             measured.clocks = clocks.collect();
@@ -134,7 +143,7 @@ impl<'a> RealHosts<'a> {
         let set = |host: &dyn LabHost, name: &str, value: &str| {
             host.set(&Sysctl { name: name.to_owned(), value: value.to_owned() })
         };
-        for (name, one) in &inventory.hosts {
+        for (name, one) in inventory.ends() {
             for (setting, value) in settings {
                 set(&one.host, setting, value)?;
             }
@@ -163,7 +172,12 @@ impl Bench for RealHosts<'_> {
         let places = self.lab.places_of_hosts();
         let each: Vec<String> =
             places.iter().map(|(name, place)| format!("{name} is {place}")).collect();
-        vec![format!("measured between real machines: {}", each.join(", "))]
+        let mut notes = vec![format!("measured between real machines: {}", each.join(", "))];
+        for middle in self.lab.link.iter().filter_map(|link| link.get_ref().middle()) {
+            let [near, far] = &middle.interfaces;
+            notes.push(format!("{} emulates the link between {near} and {far}", middle.host));
+        }
+        notes
     }
 
     fn preface(&self) -> Option<String> {
@@ -178,6 +192,13 @@ impl Bench for RealHosts<'_> {
         let mut facts = environment::describe_hosts(self.lab);
         facts.insert("hosts".to_owned(), self.inventory().facts());
         facts
+    }
+
+    fn validity(&self, results: &results::Results) -> Vec<(String, String)> {
+        match self.lab.middles().is_empty() {
+            true => Vec::new(),
+            false => validity::method_of_middles(results),
+        }
     }
 
     fn missing(&self, _system: &SystemSpec, _asked: bool) -> Option<String> {

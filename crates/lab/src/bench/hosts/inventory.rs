@@ -2,6 +2,7 @@
 //! list of problems appear before the first measurement.
 
 use super::message::{Facts, Wanted};
+use super::middle;
 use super::remote::RemoteHost;
 use super::seam::LabHost;
 use super::session::controller_of;
@@ -34,7 +35,10 @@ pub(super) struct Inventory {
 #[derive(Debug)]
 pub(super) struct Connected {
     pub(super) host: RemoteHost,
-    pub(super) address: IpAddr,
+    /// The address on the measured path. `None` for a machine that emulates links.
+    pub(super) address: Option<IpAddr>,
+    /// The interfaces of the links that the machine emulates.
+    pub(super) interfaces: String,
     pub(super) place: String,
     pub(super) facts: Facts,
     clock: ClockReading,
@@ -52,7 +56,7 @@ impl Inventory {
         let folder = temporary_folder()?;
         let (weir, cancel) = (weir.to_owned(), cancel.clone());
         let mut own = Self { hosts: IndexMap::new(), weir, sha256, cancel, folder };
-        let names: Vec<&str> = lab.hosts.iter().map(|host| host.get_ref().as_str()).collect();
+        let names = lab.machines();
         let found: Vec<Result<Connected, Failure>> = std::thread::scope(|scope| {
             let threads: Vec<_> =
                 names.iter().map(|name| scope.spawn(|| own.connected(lab, name))).collect();
@@ -91,7 +95,7 @@ impl Inventory {
 
     fn connected(&self, lab: &LabFile, name: &str) -> Result<Connected, Failure> {
         let spec = lab.real_host(name).cloned().unwrap_or_default();
-        let number = lab.hosts.iter().position(|host| host.get_ref() == name).unwrap_or_default();
+        let number = lab.machines().iter().position(|host| *host == name).unwrap_or_default();
         let ssh = Ssh::of(name, &spec, number, self.folder.path(), &self.cancel);
         let connected = self.connected_by(lab, (name, number), &spec, ssh.as_ref());
         if connected.is_err() {
@@ -121,25 +125,40 @@ impl Inventory {
             }
         };
         let host = RemoteHost::connect(name, command, &self.sha256, &self.cancel)?;
-        let facts = host.facts(wanted(lab))?;
+        let is_middle = lab.is_middle(name);
+        let interfaces = lab.interfaces_on(name).into_iter();
+        let facts = host.facts(match is_middle {
+            true => Wanted {
+                interfaces: interfaces.map(|(name, mtu)| (name, Some(mtu))).collect(),
+                ..Wanted::default()
+            },
+            false => wanted(lab),
+        })?;
         let clock = host.clock(CLOCK_ROUNDS)?;
         let address = match &spec.address {
             Some(address) => address.get_ref().parse().ok(),
             None => ssh.and_then(Ssh::host_name).and_then(|name| address_of(&name)),
         };
-        let address = address.ok_or_else(|| Failure::HostLost {
-            host: name.to_owned(),
-            reason: "its address on the measured path is not known: add `address`".to_owned(),
-        })?;
-        Ok(Connected { host, address, place: spec.place(), facts, clock, ssh: ssh.cloned() })
+        let address = address.filter(|_| !is_middle);
+        if address.is_none() && !is_middle {
+            let reason = "its address on the measured path is not known: add `address`".to_owned();
+            return Err(Failure::HostLost { host: name.to_owned(), reason });
+        }
+        let (place, interfaces) = (spec.place(), middle::interfaces_text(lab, name));
+        Ok(Connected { host, address, interfaces, place, facts, clock, ssh: ssh.cloned() })
     }
 
-    /// Reads the clock of each host.
+    /// Reads the clock of each host with programs.
     pub(super) fn clocks(&self) -> Result<IndexMap<String, ClockReading>, Failure> {
         let clock = |(name, one): (&String, &Connected)| {
             Ok((name.clone(), one.host.clock(CLOCK_ROUNDS_OF_TURN)?))
         };
-        self.hosts.iter().map(clock).collect()
+        self.ends().map(clock).collect()
+    }
+
+    /// Returns the hosts that run programs, without the machines that emulate links.
+    pub(super) fn ends(&self) -> impl Iterator<Item = (&String, &Connected)> {
+        self.hosts.iter().filter(|(_, one)| one.interfaces.is_empty())
     }
 
     /// Returns the reasons why the lab cannot run, each with its host.
@@ -168,6 +187,10 @@ impl Inventory {
                      kill {other} there"
                 ));
             }
+            if lab.is_middle(name) {
+                middle::problems(facts).into_iter().for_each(add);
+                continue;
+            }
             if facts.port_taken {
                 add(format!("another program listens on port {PORT} there: end that program"));
             }
@@ -186,7 +209,10 @@ impl Inventory {
         };
         row("", &|one| one.host.name().to_owned());
         row("place", &|one| one.place.clone());
-        row("address", &|one| one.address.to_string());
+        row("address", &|one| one.address.map_or_else(|| "none".to_owned(), |ip| ip.to_string()));
+        if self.hosts.values().any(|one| !one.interfaces.is_empty()) {
+            row("link", &|one| one.interfaces.clone());
+        }
         row("kernel", &|one| format!("{} {}", one.facts.kernel, one.facts.architecture));
         row("cpus", &|one| one.facts.cpus.to_string());
         row("user", &|one| if one.facts.root { "root" } else { "not root" }.to_owned());
@@ -234,7 +260,7 @@ impl Inventory {
         let each = self.hosts.iter().map(|(name, one)| {
             let facts = json!({
                 "place": one.place,
-                "address": one.address.to_string(),
+                "address": one.address.map(|ip| ip.to_string()),
                 "kernel_release": one.facts.kernel,
                 "architecture": one.facts.architecture,
                 "cpus": one.facts.cpus,
@@ -243,6 +269,10 @@ impl Inventory {
                 "clock_error_ms": millis(one.clock.error_s),
                 "sysctls": one.facts.sysctls,
             });
+            let mut facts = facts;
+            if !one.interfaces.is_empty() {
+                facts["emulates_links_on"] = json!(one.interfaces);
+            }
             (name.clone(), facts)
         });
         Value::Object(each.collect())
@@ -261,11 +291,10 @@ impl Inventory {
         folder: &Path,
         cancel: &Cancel,
     ) -> Vec<(String, Option<Ssh>)> {
-        let each = lab.hosts.iter().enumerate().map(|(number, host)| {
-            let name = host.get_ref();
+        let each = lab.machines().into_iter().enumerate().map(|(number, name)| {
             let ssh =
                 lab.real_host(name).and_then(|spec| Ssh::of(name, spec, number, folder, cancel));
-            (name.clone(), ssh)
+            (name.to_owned(), ssh)
         });
         each.collect()
     }
@@ -331,7 +360,7 @@ pub(super) fn sets_algorithm(lab: &LabFile) -> bool {
     lab.kind().kind() != "bulk"
 }
 
-fn address_of(name: &str) -> Option<IpAddr> {
+pub(super) fn address_of(name: &str) -> Option<IpAddr> {
     if let Ok(address) = name.parse() {
         return Some(address);
     }

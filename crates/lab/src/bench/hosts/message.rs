@@ -2,11 +2,14 @@
 //! document with its length in front, and each request has exactly one reply.
 
 use super::seam::{Change, End, Order, Stream};
+use crate::bench::machine::Emulation;
 use indexmap::IndexMap;
+use link::LinkConfig;
 use perf::control::Message;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
+use units::Span;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -47,6 +50,11 @@ pub(crate) enum Ask {
     },
     Change(Change),
     Undo,
+    /// Emulates links between interfaces of the host, until `EndEmulation` or `Undo`.
+    Emulate {
+        cables: Vec<CableOrder>,
+    },
+    EndEmulation,
     /// Appends to a file in the agent's room, or starts the file anew.
     Put {
         name: String,
@@ -91,10 +99,22 @@ pub(crate) enum Answer {
     Read {
         text: String,
     },
+    Emulated(Box<Emulation>),
     Done,
     Failed {
         reason: String,
     },
+}
+
+/// A link to emulate between two interfaces of the host.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CableOrder {
+    pub(crate) name: String,
+    pub(crate) interfaces: [String; 2],
+    pub(crate) forward: LinkConfig,
+    pub(crate) backward: LinkConfig,
+    pub(crate) interrupts: Span,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -116,6 +136,8 @@ pub(crate) struct Wanted {
     pub(crate) algorithms: Vec<String>,
     pub(crate) settings: Vec<String>,
     pub(crate) port: u16,
+    /// The interfaces of emulated links, with the MTUs of the links.
+    pub(crate) interfaces: Vec<(String, Option<u32>)>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -136,6 +158,8 @@ pub(crate) struct Facts {
     /// Whether another program listens at the workload's port.
     pub(crate) port_taken: bool,
     pub(crate) free_mib: u64,
+    /// The reasons why interfaces cannot be the ends of emulated links.
+    pub(crate) unfit_interfaces: Vec<String>,
     pub(crate) sysctls: IndexMap<String, String>,
 }
 
@@ -157,8 +181,12 @@ impl Facts {
         for text in [&mut self.kernel, &mut self.architecture] {
             *text = shown(text);
         }
-        let lists =
-            [&mut self.algorithms, &mut self.missing_algorithms, &mut self.missing_programs];
+        let lists = [
+            &mut self.algorithms,
+            &mut self.missing_algorithms,
+            &mut self.missing_programs,
+            &mut self.unfit_interfaces,
+        ];
         for list in lists {
             list.truncate(LONGEST_LIST);
             list.iter_mut().for_each(|text| *text = shown(text));
@@ -239,7 +267,7 @@ fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Er
 
 /// The version of the protocol. The controller and the agent must be the same build of weir, and
 /// another version is another build.
-pub(crate) const PROTOCOL: u32 = 3;
+pub(crate) const PROTOCOL: u32 = 4;
 /// The line before the first frame. It marks the agent's start, because a login shell may print
 /// text earlier.
 pub(crate) const MAGIC: &[u8] = b"weir-agent\n";

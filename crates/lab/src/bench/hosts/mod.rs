@@ -11,6 +11,7 @@ mod channel;
 mod inventory;
 mod local;
 mod message;
+mod middle;
 mod preflight;
 mod remote;
 mod seam;
@@ -18,6 +19,7 @@ mod session;
 mod ssh;
 mod sweep;
 mod turn;
+mod two_ends;
 
 pub use agent::serve;
 pub(crate) use bench::RealHosts;
@@ -28,3 +30,4 @@ pub(crate) use seam::{Captured, Change, End, LabHost, Order, Stream, Task, last_
 pub use session::{guard, tidy};
 pub use sweep::{Machine, Sweep, SweepProgress, machines, sweep};
 pub(crate) use turn::Turn;
+pub use two_ends::TwoEnds;

@@ -1,8 +1,9 @@
 //! A host at the other end of a channel.
 
 use super::channel::Channel;
-use super::message::{Answer, Ask, Facts, Hello, PROTOCOL, Wanted};
+use super::message::{self, Answer, Ask, CableOrder, Facts, Hello, PROTOCOL, Wanted};
 use super::seam::{Captured, Change, End, LabHost, Order, Stream, Task};
+use crate::bench::machine::Emulation;
 use crate::model::{Cancel, ClockReading, Failure};
 use host::Sysctl;
 use std::process::Command;
@@ -74,6 +75,24 @@ impl RemoteHost {
             }
         }
         best.ok_or_else(|| self.strange())
+    }
+
+    /// Starts emulated links on the host.
+    pub(super) fn emulate(&self, cables: &[CableOrder]) -> Result<(), Failure> {
+        let ask = Ask::Emulate { cables: cables.to_vec() };
+        if message::encode(&ask).is_err() {
+            let text = "the traces of the links are too long to send: shorten them to 1 MiB in all";
+            return Err(Failure::Workload(format!("{}: {text}", self.name)));
+        }
+        self.done(&ask, PATIENCE)
+    }
+
+    /// Ends the emulated links on the host, and returns their figures.
+    pub(super) fn end_emulation(&self) -> Result<Emulation, Failure> {
+        match self.ask(&Ask::EndEmulation, PATIENCE)? {
+            Answer::Emulated(seen) => Ok(*seen),
+            _ => Err(self.strange()),
+        }
     }
 
     /// Tells the agent that the next request comes within this time.

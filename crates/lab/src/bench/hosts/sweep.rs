@@ -52,6 +52,20 @@ pub struct Machine {
     config: Option<String>,
 }
 
+impl Machine {
+    /// Returns the machine's name in messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn spec(&self) -> HostSpec {
+        let mut spec = HostSpec::by_ssh(&self.ssh);
+        spec.key.clone_from(&self.key);
+        spec.config = self.config.clone().map(|config| Spanned::new(0..0, config));
+        spec
+    }
+}
+
 /// Resolves names to machines. Names are destinations of ssh or, with an inventory, hosts and
 /// groups. `config`: the file that ssh reads instead of the user's configuration.
 pub fn machines(
@@ -79,7 +93,7 @@ pub fn machines(
         for (name, ssh, key) in found {
             if ssh.is_empty() || ssh.starts_with('-') || !ssh.chars().all(plain) {
                 return Err(LabError::Usage(format!(
-                    "--hosts: `{}` is no destination of ssh: root@10.0.0.5, or a name of ssh's configuration",
+                    "`{}` is no destination of ssh: root@10.0.0.5, or a name of ssh's configuration",
                     units::foreign(ssh)
                 )));
             }
@@ -360,11 +374,9 @@ impl Drop for Taken<'_> {
 
 impl Worker<'_> {
     fn work(&self, sockets: &Path, sha256: &str) -> Result<(), Failure> {
-        let Machine { name, ssh, key, config } = &self.sweep.machines[self.host];
-        let mut spec = HostSpec::by_ssh(ssh);
-        spec.key.clone_from(key);
-        spec.config = config.clone().map(|config| Spanned::new(0..0, config));
-        let ssh = Ssh::of(name, &spec, self.host, sockets, self.cancel);
+        let machine = &self.sweep.machines[self.host];
+        let name = machine.name();
+        let ssh = Ssh::of(name, &machine.spec(), self.host, sockets, self.cancel);
         let Some(ssh) = ssh else { return Ok(()) };
         let worked = self.work_by(&ssh, name, sha256);
         ssh.close();

@@ -7,15 +7,70 @@ use crate::model::{Flaw, Measurement};
 use emu::{CableStatistics, DirectionStatistics, EmulatorStatistics, TracePoint};
 use link::Capacity;
 use results::{Axes, Line, Series, Shape};
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
-use units::Time;
+use units::{Span, Time};
+
+/// The figures of emulated links by which a turn is judged.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Emulation {
+    pub(crate) running: Span,
+    pub(crate) worked: Span,
+    /// Quantiles of the frames' lateness.
+    pub(crate) mean: Span,
+    pub(crate) p50: Span,
+    pub(crate) p99: Span,
+    pub(crate) max: Span,
+    pub(crate) cables: Vec<Carried>,
+}
+
+/// The frames of one emulated link.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Carried {
+    pub(crate) name: String,
+    /// The frames that arrived at the link, by direction.
+    pub(crate) arrived: [u64; 2],
+    /// The frames that the emulator's ports lost.
+    pub(crate) lost: u64,
+}
+
+impl Emulation {
+    pub(crate) fn of(seen: &EmulatorStatistics) -> Self {
+        let carried = |cable: &CableStatistics| {
+            let (forward, backward) = (&cable.forward, &cable.backward);
+            Carried {
+                name: cable.name.clone(),
+                arrived: [forward.arrived.frames, backward.arrived.frames],
+                lost: forward.lost_outside_model.saturating_add(backward.lost_outside_model),
+            }
+        };
+        Self {
+            running: seen.running,
+            worked: seen.worked,
+            mean: seen.lateness.mean(),
+            p50: seen.lateness.quantile(0.5),
+            p99: seen.lateness.quantile(0.99),
+            max: seen.lateness.max(),
+            cables: seen.cables.iter().map(carried).collect(),
+        }
+    }
+
+    /// Replaces the links' names: another machine may have sent any name, and any number of links.
+    pub(crate) fn named(mut self, names: impl Iterator<Item = String>) -> Self {
+        let mut cables = std::mem::take(&mut self.cables).into_iter();
+        let own = |name| Carried { name, ..cables.next().unwrap_or_default() };
+        self.cables = names.map(own).collect();
+        self
+    }
+}
 
 /// Judges whether the emulation kept its bounds.
-pub(crate) fn account(seen: &EmulatorStatistics, bound: &LatenessBound, result: &mut Measurement) {
-    let (late, worst) = (seen.lateness.quantile(0.99), seen.lateness.max());
-    let mean = seen.lateness.mean();
+pub(crate) fn account(seen: &Emulation, bound: &LatenessBound, result: &mut Measurement) {
+    let Emulation { mean, p99: late, max: worst, .. } = *seen;
     result.record("lateness_us.mean", Some(mean.micros_f64()));
-    result.record("lateness_us.p50", Some(seen.lateness.quantile(0.5).micros_f64()));
+    result.record("lateness_us.p50", Some(seen.p50.micros_f64()));
     result.record("lateness_us.p99", Some(late.micros_f64()));
     result.record("lateness_us.max", Some(worst.micros_f64()));
     result.record("lateness_rtt_percent.mean", bound.percent(mean));
@@ -25,7 +80,7 @@ pub(crate) fn account(seen: &EmulatorStatistics, bound: &LatenessBound, result: 
     let busy = seen.worked.secs_f64() / seen.running.secs_f64().max(1e-9) * 100.0;
     result.record("emulator_busy_percent", Some(busy));
     for cable in &seen.cables {
-        let lost = cable.forward.lost_outside_model + cable.backward.lost_outside_model;
+        let lost = cable.lost;
         if lost > 0 {
             result.invalid.push(Flaw {
                 what: "the emulator's ports lost frames that the model did not drop".to_owned(),

@@ -2,7 +2,7 @@
 
 use super::algorithm::OurAlgorithm;
 use super::changed::Changed;
-use super::links;
+use super::links::{self, Emulation};
 use super::state::Applied;
 use super::{CpuPlan, Kept, Loaded, Pair, Testbed};
 use crate::bench::LabFile;
@@ -59,27 +59,11 @@ impl MachineStep<'_> {
         })
     }
 
-    /// Gives the link between the endpoints the system's own queue, and counts CAQM's tags on it.
-    fn fit(&self, links: &mut [LinkSettings]) -> Result<(), Failure> {
-        let Ends { from, to, .. } = self.ends;
-        let Some(link) = links.iter_mut().find(|link| link.joins(from, to)) else { return Ok(()) };
-        let product = link.product_from(from);
-        let own = self.lab.system_at(self.axes, self.system, product);
-        let own = own.map_err(|error| Failure::Workload(error.to_string()))?;
-        if let Some(queue) = own.queue {
-            link.set_queue(from, queue);
-        }
-        if self.lab.kind().system_keys().contains(&SystemKey::Caqm) {
-            link.tpid = Some(own.caqm.tpid);
-        }
-        Ok(())
-    }
-
     fn measure_here(&self) -> Result<Measurement, Failure> {
         let wrong = |error: FileError| Failure::Workload(error.to_string());
         let cell = self.lab.kind().at(self.lab, self.axes).map_err(wrong)?;
         let mut links = cell.links(self.lab.links_at(self.axes).map_err(wrong)?);
-        self.fit(&mut links)?;
+        fit(self.lab, self.system, self.axes, [&self.ends.from, &self.ends.to], &mut links)?;
         let disturbance = self.lab.disturbance_at(self.axes).map_err(wrong)?;
         let settings = self.lab.settings_at(self.axes, Some(self.system)).map_err(wrong)?;
         let (ends, seed, cpus) = (self.ends, self.seed, self.cpus);
@@ -104,12 +88,33 @@ impl MachineStep<'_> {
             (Ok(measured), Ok(None)) => Ok(measured.result),
             (Ok(measured), Ok(Some(statistics))) => {
                 let Measured { mut result, queues } = measured;
-                links::account(&statistics, &bound, &mut result);
+                links::account(&Emulation::of(&statistics), &bound, &mut result);
                 queues(&SeenLinks { started, statistics: &statistics }, &mut result);
                 Ok(result)
             }
         }
     }
+}
+
+/// Gives the link between the endpoints the system's own queue, and counts CAQM's tags on it.
+pub(crate) fn fit(
+    lab: &LabFile,
+    system: &SystemSpec,
+    axes: &Axes,
+    [from, to]: [&str; 2],
+    links: &mut [LinkSettings],
+) -> Result<(), Failure> {
+    let Some(link) = links.iter_mut().find(|link| link.joins(from, to)) else { return Ok(()) };
+    let product = link.product_from(from);
+    let own = lab.system_at(axes, system, product);
+    let own = own.map_err(|error| Failure::Workload(error.to_string()))?;
+    if let Some(queue) = own.queue {
+        link.set_queue(from, queue);
+    }
+    if lab.kind().system_keys().contains(&SystemKey::Caqm) {
+        link.tpid = Some(own.caqm.tpid);
+    }
+    Ok(())
 }
 
 /// A measurement of a workload, without the figures of its emulated links.

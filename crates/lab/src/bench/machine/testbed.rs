@@ -77,6 +77,16 @@ impl CpuPlan {
         Self { emulator, workload: cpus, from, to, real_time }
     }
 
+    /// Returns the scheduling of an emulator that carries packets of other machines only.
+    pub(crate) fn scheduling_of_emulator() -> Scheduling {
+        let cpus = host::online_cpus();
+        let emulator = cpus.last().copied().filter(|_| cpus.len() > 1);
+        let tried = std::thread::scope(|scope| scope.spawn(host::real_time).join());
+        let real_time = matches!(tried, Ok(Ok(())));
+        let (from, to) = (Vec::new(), Vec::new());
+        scheduling(&Self { emulator, workload: cpus, from, to, real_time })
+    }
+
     /// Returns the CPUs of a host's programs and of its packets.
     fn of_host(&self, host: &str, ends: &Ends) -> &[usize] {
         match host {
@@ -256,7 +266,7 @@ fn lay(
     link: LinkSettings,
     seed: u64,
 ) -> Result<Option<Cable>, Failure> {
-    let LinkSettings { ends, mtu, interrupts, medium, senders, tpid } = link;
+    let LinkSettings { ends, mtu, interrupts, medium, senders, tpid, .. } = link;
     let ways = match (medium, wires) {
         (Medium::Emulated(ways), Some(wires)) => Some((ways, wires)),
         _ => None,

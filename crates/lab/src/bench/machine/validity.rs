@@ -20,13 +20,13 @@
 //! A mean of 0.5 %, over 1 ms of 1 %, keeps each change below 2 %. The bound at p99 keeps the
 //! bursts of late frames small beside the queue.
 
+use super::links::Emulation;
 use crate::model::Flaw;
-use emu::EmulatorStatistics;
 use results::{CpuLimit, Results};
 use units::{Span, shown};
 
 /// The bounds of one cell's emulated links.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct LatenessBound {
     /// The shortest round trip of the cell's links. Zero if the links have no delay.
     round_trip: Span,
@@ -57,9 +57,8 @@ impl LatenessBound {
     }
 
     /// Returns the flaw of the emulation if its lateness exceeded the bounds.
-    pub(crate) fn exceeded(&self, seen: &EmulatorStatistics) -> Option<Flaw> {
-        let late = &seen.lateness;
-        self.judge(late.mean(), late.quantile(0.99), late.max(), seen.running)
+    pub(crate) fn exceeded(&self, seen: &Emulation) -> Option<Flaw> {
+        self.judge(seen.mean, seen.p99, seen.max, seen.running)
     }
 
     fn judge(&self, mean: Span, late: Span, worst: Span, running: Span) -> Option<Flaw> {
@@ -92,14 +91,30 @@ impl LatenessBound {
 /// Describes the bounds, and the lateness of the cells of a run, for the report.
 pub(crate) fn method(results: &Results) -> Vec<(String, String)> {
     let bounds = format!(
+        "{}; if the hypervisor took at most \
+         {MOST_STOLEN_PERCENT} % of the workload's CPUs; if the lab's programs waited \
+         for at most {MOST_WAITED_PERCENT} % of the time for CPUs that another program used; and if \
+         no other program used more than 25 % of a CPU that was less than 5 % idle",
+        bounds_of_links()
+    );
+    with_lateness(bounds, results)
+}
+
+/// Describes the bounds for links that a machine between the hosts emulates.
+pub(crate) fn method_of_middles(results: &Results) -> Vec<(String, String)> {
+    with_lateness(bounds_of_links(), results)
+}
+
+fn bounds_of_links() -> String {
+    format!(
         "a turn is valid if the frames were late by at most {MEAN_PERCENT} % of the round trip on \
          average ({MEAN_FLOOR} where that is more) and 99 % of them by at most {LATEST_PERCENT} % \
          ({LATEST_FLOOR} where that is more); if no stall was longer than \
-         {LONGEST_STALL_PERCENT} % of the turn; if the hypervisor took at most \
-         {MOST_STOLEN_PERCENT} % of the workload's CPUs; if the lab's programs waited \
-         for at most {MOST_WAITED_PERCENT} % of the time for CPUs that another program used; and if \
-         no other program used more than 25 % of a CPU that was less than 5 % idle"
-    );
+         {LONGEST_STALL_PERCENT} % of the turn"
+    )
+}
+
+fn with_lateness(bounds: String, results: &Results) -> Vec<(String, String)> {
     let mut said = vec![("bounds of the emulated link".to_owned(), bounds)];
     let most = |name: &str| {
         let figures = results.cells.iter().filter_map(|cell| cell.metrics.get(name));

@@ -216,7 +216,13 @@ impl Figure {
     }
 
     /// Returns the figure of a run, or the word for a cell without a number.
-    fn of_run(&self, lab: &Document, results: &Results) -> Option<String> {
+    /// `written_for`: the cells of each form for which the answer is written.
+    fn of_run(
+        &self,
+        lab: &Document,
+        results: &Results,
+        written_for: &[Vec<Axes>],
+    ) -> Option<String> {
         if let Some(bound) = self.below {
             return self.cells_below(lab, results, f64::from(bound) / 1000.0);
         }
@@ -224,8 +230,7 @@ impl Figure {
         // The sentence may name values that its fields omit, so a cell of another form does not fit
         // the sentence.
         let is_written_for = |axes: &&Axes| {
-            let mut forms = WRITTEN_FOR.into_iter().filter_map(|form| lab.form_of(form));
-            forms.any(|form| self.place(lab, axes::places(lab, form).iter()) == Some(*axes))
+            written_for.iter().any(|places| self.place(lab, places.iter()) == Some(*axes))
         };
         let measured = results.cells.iter().map(|cell| &cell.axes);
         let axes = self.place(lab, measured).filter(is_written_for)?;
@@ -255,8 +260,10 @@ impl Document {
     /// its cells.
     pub(crate) fn answer_of(&self, results: &Results) -> Option<String> {
         let answer = Answer::parse(self.answer.as_ref()?.get_ref()).ok()?;
-        let figures: Option<Vec<String>> =
-            answer.figures().map(|figure| figure.of_run(self, results)).collect();
+        let forms = WRITTEN_FOR.into_iter().filter_map(|form| self.form_of(form));
+        let written_for: Vec<Vec<Axes>> = forms.map(|form| axes::places(self, form)).collect();
+        let of_run = |figure: &Figure| figure.of_run(self, results, &written_for);
+        let figures: Option<Vec<String>> = answer.figures().map(of_run).collect();
         let mut figures = figures?.into_iter();
         Some(answer.with(|_| figures.next().unwrap_or_default()))
     }
@@ -270,6 +277,11 @@ impl Document {
         let systems: Vec<&str> = self.systems().map(SystemSpec::name).collect();
         let known = self.metric_names();
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        let spec_of = |form: Form| {
+            let spec = self.form_of(form)?;
+            Some((form, spec, axes::places(self, spec)))
+        };
+        let forms: Vec<_> = WRITTEN_FOR.into_iter().filter_map(spec_of).collect();
         for figure in answer.figures() {
             for system in figure.systems() {
                 self.known_at("system", system, text.span(), &systems)?;
@@ -285,10 +297,8 @@ impl Document {
                     self.refuse(text.span(), message)?;
                 }
             }
-            for form in WRITTEN_FOR {
-                if let Some(spec) = self.form_of(form) {
-                    self.check_figure(text.span(), figure, form, spec)?;
-                }
+            for (form, spec, places) in &forms {
+                self.check_figure(text.span(), figure, *form, (spec, places))?;
             }
         }
         Ok(())
@@ -304,14 +314,14 @@ impl Document {
         span: std::ops::Range<usize>,
         figure: &Figure,
         form: Form,
-        spec: &FormSpec,
+        (spec, places): (&FormSpec, &[Axes]),
     ) -> Result<(), FileError> {
         let form = form.word();
         if let Some(missing) = figure.systems().find(|system| !spec.measures(system)) {
             let message = format!("the {form} form does not measure `{missing}` of the answer");
             return self.refuse(span, message);
         }
-        if figure.place(self, axes::places(self, spec).iter()).is_none() {
+        if figure.place(self, places.iter()).is_none() {
             let message = format!(
                 "the {form} form measures no cell of the answer's `{{{}}}`: name values that the \
                  form measures",

@@ -68,7 +68,7 @@ impl Document {
 
     pub(crate) fn check_host_tables(&self) -> Result<(), FileError> {
         for (name, table) in &self.host {
-            self.known_host(name.get_ref(), name.span())?;
+            self.known_at("host", name.get_ref(), name.span(), &self.machines())?;
             let host = table.get_ref();
             let refuse = |place: std::ops::Range<usize>, message: &str| self.refuse(place, message);
             if let Some(ssh) = &host.ssh {
@@ -88,14 +88,19 @@ impl Document {
                 refuse(config.span(), "`config` is for hosts with `ssh`")?;
             }
             if let Some(address) = &host.address {
-                if !host.is_real() {
+                if self.is_middle(name.get_ref()) {
+                    refuse(
+                        address.span(),
+                        "`address` is for hosts with programs: the machine that emulates a link needs none",
+                    )?;
+                } else if !host.is_real() {
                     refuse(address.span(), "`address` is for real hosts: add `ssh`")?;
                 }
                 if address.get_ref().parse::<IpAddr>().is_err() {
                     refuse(address.span(), "`address` is an IP address: 10.0.0.5")?;
                 }
             }
-            if host.is_here() && host.address.is_none() {
+            if host.is_here() && host.address.is_none() && !self.is_middle(name.get_ref()) {
                 refuse(
                     table.span(),
                     "a host that is this machine needs its `address` on the measured path",
@@ -125,7 +130,8 @@ impl Document {
         };
         let inventory = Inventory::parse(text).map_err(|reason| wrong(0..0, reason))?;
         let mut found = Vec::new();
-        for host in &self.hosts {
+        let middles = self.link.iter().filter_map(|link| link.get_ref().on.as_ref());
+        for host in self.hosts.iter().chain(middles) {
             let name = host.get_ref();
             if self.real_host(name).is_some() {
                 continue;
@@ -137,7 +143,7 @@ impl Document {
             own.ssh = Some(Spanned::new(place.clone(), reached.ssh));
             own.key = reached.key;
             let address = reached.address.map(|address| Spanned::new(place.clone(), address));
-            own.address = own.address.or(address);
+            own.address = own.address.or(address).filter(|_| !self.is_middle(name));
             found.push((host.clone(), Spanned::new(place, own)));
         }
         self.host.extend(found);
@@ -147,10 +153,20 @@ impl Document {
     /// Refuses links that real machines cannot have.
     pub(crate) fn check_real_links(&self) -> Result<(), FileError> {
         for link in self.link.iter().map(Spanned::get_ref) {
+            if let Some(on) = &link.on {
+                let name = on.get_ref();
+                if self.real_host(name).is_none() {
+                    let message =
+                        format!("`{name}` is no real machine: add `[host.{name}]` with `ssh`");
+                    return Err(self.source.error(on.span(), message));
+                }
+                continue;
+            }
             let Some((key, setting)) = link.emulated().next() else { continue };
             let message = format!(
                 "`{key}` emulates a link, and the path between real machines is as it is: remove the key and write \
-                 `direct = true`, or add --namespaces to run the lab in namespaces of this machine"
+                 `direct = true`, name a machine between the ends that emulates the link (`on`), or add --namespaces \
+                 to run the lab in namespaces of this machine"
             );
             return Err(self.source.error(setting.span(), message));
         }

@@ -2,6 +2,7 @@
 
 use super::conditions;
 use super::locate::FileError;
+use super::middle::Middle;
 use super::part::Part;
 use super::schema::{DirectionSpec, Document, LinkSpec, TwoHosts};
 use link::{Capacity, LinkConfig, QueueConfig, QueueOfPath, Trace, with_size};
@@ -24,6 +25,8 @@ pub struct LinkSettings {
     pub medium: Medium,
     /// The hosts that share the link's first side, if there are several.
     pub senders: Option<Senders>,
+    /// The real machine that emulates the link, if the lab runs between real machines.
+    pub middle: Option<Middle>,
     /// The TPID of CAQM's tags. `None` if the tags are not counted.
     pub tpid: Option<u16>,
 }
@@ -97,11 +100,11 @@ impl Document {
             }
         };
         let mtu = match &spec.mtu {
-            None => 1500,
+            None => USUAL_MTU,
             Some(mtu) if (576..=9000).contains(mtu.get_ref()) => *mtu.get_ref(),
             Some(mtu) => {
                 self.refuse(mtu.span(), "an MTU is from 576 to 9000 bytes")?;
-                1500
+                USUAL_MTU
             }
         };
         let interrupts = match &spec.interrupts {
@@ -115,7 +118,8 @@ impl Document {
             }
         };
         let ends = [a.get_ref().clone(), b.get_ref().clone()];
-        Ok(LinkSettings { ends, mtu, interrupts, medium, senders: None, tpid: None })
+        let middle = spec.middle();
+        Ok(LinkSettings { ends, mtu, interrupts, medium, senders: None, middle, tpid: None })
     }
 
     /// Returns one warning for each queue, of a link or a system, that does not suit its path at
@@ -158,6 +162,7 @@ impl LinkSettings {
     pub(crate) fn seen_from(mut self, a: &str) -> Self {
         if self.ends[0] != a {
             self.ends.reverse();
+            self.middle.iter_mut().for_each(|middle| middle.interfaces.reverse());
             if let Medium::Emulated(ways) = &mut self.medium {
                 let ways = ways.as_mut();
                 std::mem::swap(&mut ways.forward, &mut ways.backward);
@@ -501,6 +506,7 @@ pub(crate) fn text_of_trace(path: &str) -> std::io::Result<String> {
 /// Maximum size of a trace. A trace of a few hours for a gigabit link is shorter.
 const LONGEST_TRACE: u64 = 64 << 20;
 const FULL_FRAME: u64 = 1514;
+pub(super) const USUAL_MTU: u32 = 1500;
 /// Maximum time between interrupts. A longer time would make the link late.
 const RAREST_INTERRUPTS: Span = Span::from_millis(1);
 

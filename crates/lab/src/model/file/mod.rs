@@ -19,6 +19,7 @@ mod figure;
 mod host_table;
 mod link;
 mod locate;
+mod middle;
 mod part;
 mod placeholders;
 mod population;

@@ -73,6 +73,13 @@ impl Document {
             );
             return self.refuse(beyond.span(), message);
         }
+        let places_of = |form: &str| {
+            let named = self.form.iter().find(|(name, _)| name.get_ref() == form);
+            named.map(|(_, spec)| (spec, axes::places(self, spec)))
+        };
+        let is_named = !self.primary.is_empty();
+        let full = is_named.then(|| places_of("full")).flatten();
+        let quick = is_named.then(|| places_of("quick")).flatten();
         for (number, one) in self.primary.iter().enumerate() {
             self.check_one(one.get_ref())?;
             let before = &self.primary[..number];
@@ -80,9 +87,9 @@ impl Document {
                 let message = "the same `[[primary]]` twice: remove one";
                 return self.refuse(one.span(), message);
             }
-            self.check_measured(one, "full")?;
+            self.check_measured(one, "full", full.as_ref())?;
             if number == 0 {
-                self.check_measured(one, "quick")?;
+                self.check_measured(one, "quick", quick.as_ref())?;
             }
         }
         Ok(())
@@ -114,10 +121,13 @@ impl Document {
         Ok(())
     }
 
-    fn check_measured(&self, one: &Spanned<PrimarySpec>, form: &str) -> Result<(), FileError> {
-        let named = self.form.iter().find(|(name, _)| name.get_ref() == form);
-        let Some((_, spec)): Option<(_, &FormSpec)> = named else { return Ok(()) };
-        let places = axes::places(self, spec);
+    fn check_measured(
+        &self,
+        one: &Spanned<PrimarySpec>,
+        form: &str,
+        found: Option<&(&FormSpec, Vec<Axes>)>,
+    ) -> Result<(), FileError> {
+        let Some((spec, places)) = found else { return Ok(()) };
         let pair = [&one.get_ref().system, &one.get_ref().baseline];
         if let Some(missing) = pair.into_iter().find(|system| !spec.measures(system.get_ref())) {
             let message = format!("the {form} form does not measure `{}`", missing.get_ref());

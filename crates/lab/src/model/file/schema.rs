@@ -94,6 +94,11 @@ table! {
         pub between: Spanned<TwoHosts>,
         /// Whether the link is a plain cable without an emulator.
         pub direct: Option<Spanned<bool>>,
+        /// The real machine between the ends that emulates the link.
+        pub on: Option<Spanned<String>>,
+        /// The interfaces of that machine that lead to the first and to the second host of
+        /// `between`.
+        pub interfaces: Vec<Spanned<String>> = vec![],
         pub mtu: Option<Spanned<u32>>,
         pub forward: DirectionSpec = DirectionSpec::default(),
         pub backward: DirectionSpec = DirectionSpec::default(),

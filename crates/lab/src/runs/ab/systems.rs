@@ -2,7 +2,7 @@
 
 use super::not_measured;
 use crate::bench::LabFile;
-use crate::bench::machine::{CpuPlan, Kept, Loaded, MachineStep, Stream, Testbed};
+use crate::bench::machine::{CpuPlan, Emulation, Kept, Loaded, MachineStep, Stream, Testbed};
 use crate::model::file::{Ends, SystemKind, SystemSpec};
 use crate::model::{Cancel, Failure, Flaw, LabError};
 use crate::workloads::measure_bulk;
@@ -157,7 +157,7 @@ impl<'a> Prepared<'a> {
     pub(super) fn finish(self) -> Result<Option<Flaw>, LabError> {
         let bound = self.testbed.lateness_bound();
         let seen = self.testbed.finish().map_err(|failure| not_measured(&failure))?;
-        Ok(seen.as_ref().and_then(|seen| bound.exceeded(seen)))
+        Ok(seen.as_ref().and_then(|seen| bound.exceeded(&Emulation::of(seen))))
     }
 }
 

@@ -35,7 +35,7 @@ enum Fault {
 }
 
 impl Hosts {
-    fn agent_of(&self, number: usize) -> u32 {
+    pub(super) fn agent_of(&self, number: usize) -> u32 {
         let agent = || {
             let programs = self.programs_of(&self.hosts[number..=number]).into_iter();
             programs.filter(|(_, line)| line.contains("agent --stdio")).map(|(pid, _)| pid).min()

@@ -32,12 +32,12 @@ while True:
     ask = json.loads(sys.stdin.buffer.read(struct.unpack(">I", head)[0]))
     kind, of = (ask, {}) if isinstance(ask, str) else next(iter(ask.items()))
     if kind == "hello":
-        send({"hello": {"protocol": 3, "version": EVIL, "sha256": os.path.basename(folder), "weir": "/../weir" + EVIL}})
+        send({"hello": {"protocol": 4, "version": EVIL, "sha256": os.path.basename(folder), "weir": "/../weir" + EVIL}})
     elif kind == "facts":
         send({"facts": {"kernel": EVIL * 9000, "architecture": EVIL, "cpus": 4000000000, "root": True,
             "unconfined": EVIL if MODE == "facts" else None, "algorithms": [EVIL] * 5000, "missing_algorithms": [],
             "missing_programs": [EVIL] * 500 if MODE == "facts" else [], "others": [], "port_taken": False,
-            "free_mib": 2**64 - 1, "sysctls": {EVIL + str(n): EVIL for n in range(5000)}}})
+            "free_mib": 2**64 - 1, "unfit_interfaces": [EVIL] * 500, "sysctls": {EVIL + str(n): EVIL for n in range(5000)}}})
     elif kind == "clock":
         send({"clock": {"nanos": 2**63 - 1}})
     elif kind == "start":
