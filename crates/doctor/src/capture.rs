@@ -8,6 +8,7 @@
 
 mod half;
 mod live;
+mod scale;
 mod source;
 mod survey;
 mod track;
@@ -19,6 +20,7 @@ use crate::DoctorError;
 use crate::observe::Focus;
 use crate::recording::{Connection, Machine, Origin, Period, Recording, Sample, Unseen};
 use crate::words::{counted, span};
+use scale::Scale;
 use source::Packets;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -28,8 +30,9 @@ use survey::{Seen, Survey};
 use track::{Ends, Track};
 use units::Span;
 
-/// Reads a capture in pcap's or pcapng's format. The file's bytes are not trusted. The first of two
-/// passes finds the connections that moved most data.
+/// Reads a capture in pcap's or pcapng's format. The file's bytes are not trusted. The first
+/// pass finds the connections that moved most data. If the capture began later than one of these,
+/// another pass finds the scale of the windows.
 pub fn open(path: &Path, focus: &Focus) -> Result<Recording, DoctorError> {
     let failed = |source| DoctorError::Capture { path: path.to_owned(), source };
     let file = host::open_regular_file(path).map_err(failed)?;
@@ -66,7 +69,7 @@ fn judge<R: Read>(
     }
     let mut survey = Survey::default();
     let mut packets = Packets::new(open()?);
-    packets.each(|now, segment| survey.take(now, segment)).map_err(&damaged)?;
+    packets.each(|now, segment, is_cut| survey.take(now, segment, is_cut)).map_err(&damaged)?;
     survey.packets = packets.count();
     survey.times = packets.times();
     let is_cut = packets.is_cut();
@@ -78,9 +81,33 @@ fn judge<R: Read>(
         });
     };
     let mut tracks = Tracks::new(&survey, &chosen, begin, end);
+    if chosen.iter().any(|ends| survey.connections.get(ends).is_some_and(Seen::lacks_scale)) {
+        let mut scales = Scales::new(&chosen);
+        let mut packets = Packets::new(open()?);
+        packets.each(|_, segment, _| scales.take(segment)).map_err(&damaged)?;
+        tracks.set_scales(&scales);
+    }
     let mut packets = Packets::new(open()?);
-    packets.each(|now, segment| tracks.take(now, segment)).map_err(&damaged)?;
+    packets.each(|now, segment, is_cut| tracks.take(now, segment, is_cut)).map_err(&damaged)?;
     Ok(recording(survey, tracks, is_cut, focus))
+}
+
+/// The scales of the windows of both directions, for connections without a handshake.
+struct Scales(HashMap<Ends, [Scale; 2]>);
+
+impl Scales {
+    fn new(chosen: &[Ends]) -> Self {
+        Self(chosen.iter().map(|ends| (*ends, Default::default())).collect())
+    }
+
+    fn take(&mut self, segment: &wire::tcp::Segment) {
+        let ends = track::ends(segment);
+        if let Some(scales) = self.0.get_mut(&ends) {
+            let from = usize::from(segment.source != ends.0);
+            scales[from].sends(segment);
+            scales[1 - from].is_answered(segment);
+        }
+    }
 }
 
 /// The chosen connections, and the samples of them so far.
@@ -113,12 +140,21 @@ impl Tracks {
         }
     }
 
-    fn take(&mut self, now: u64, segment: &wire::tcp::Segment) {
+    /// Sets the scales that the data shows. A handshake in the capture replaces them.
+    fn set_scales(&mut self, scales: &Scales) {
+        for (ends, track) in &mut self.tracks {
+            if let Some(scales) = scales.0.get(ends) {
+                track.set_scales([0, 1].map(|from: usize| scales[from].found()));
+            }
+        }
+    }
+
+    fn take(&mut self, now: u64, segment: &wire::tcp::Segment, is_cut: bool) {
         // The first sample follows the first packet.
         self.sample_until(now.saturating_sub(1));
         let ends = track::ends(segment);
         if let Some(track) = self.tracks.get_mut(&ends) {
-            track.take(now, usize::from(segment.source != ends.0), segment);
+            track.take(now, usize::from(segment.source != ends.0), segment, is_cut);
         }
     }
 

@@ -371,6 +371,16 @@ mod tests {
         assert_eq!((flow.kind, flow.cause), (VerdictKind::Limited, Some("application")));
     }
 
+    #[test]
+    fn a_receiver_that_nothing_holds_back_sends_the_user_to_the_sender() {
+        let receives = Sketch::new().receiving(|_, receiver| {
+            receiver.tcp.own_window = Some(Bytes::new(9_000_000));
+        });
+        let asked = judged(&receives, Question::Flow);
+        assert_eq!(asked.kind, VerdictKind::NotEnoughEvidence, "{asked:?}");
+        assert!(asked.sentence.ends_with("run weir doctor on the sender."), "{asked:?}");
+    }
+
     /// Diagnoses a test of two directions, one sketch each.
     fn directions(sending: &Sketch, receiving: &Sketch) -> Verdict {
         let mut recording = sending.recording().clone();

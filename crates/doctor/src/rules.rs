@@ -101,6 +101,7 @@ pub(crate) use settle::{Answer, Side, joined, settled};
 use precedence::{is_held_by_no_window, is_queue_never_empty, row};
 use rank::{NEVER, always, measured};
 
+use crate::signs::send_buffer::is_in_flight;
 use crate::signs::siblings::loses_more_than_others;
 
 /// Every cause, its rank, the causes that it silences, and the reason.
@@ -366,8 +367,10 @@ pub const TABLE: &[Row] = &[
     row(
         send_buffer::RULE,
         measured(),
-        "The send buffer is an exact limit, and the sender's kernel counts the limited time.",
+        "The send buffer is an exact limit, and the sender's kernel counts the limited time. A \
+         buffer that is in flight as a whole leaves no room for what the application writes.",
     )
+    .silences_if(is_in_flight, &["application"])
     .moves()
     .saved(),
     row(
@@ -564,7 +567,8 @@ pub const TABLE: &[Row] = &[
     // Ranks above the window and the losses that the lack of memory causes.
     row(socket_memory::RULE, always(0.97), "Sockets that lack memory get smaller windows.")
         .on_machine(always(0.6))
-        .cases(&[(socket_memory::DROPS, always(0.97).beside("loss"))]),
+        .cases(&[(socket_memory::DROPS, always(0.97).beside("loss"))])
+        .silences(&["receiver-window"]),
 ];
 
 /// Returns the row of the cause with this name.

@@ -7,5 +7,6 @@ pub(crate) mod input_queues;
 pub(crate) mod late_answers;
 pub(crate) mod loss_model;
 pub(crate) mod send_buffer;
+pub(crate) mod short_memory;
 pub(crate) mod siblings;
 pub(crate) mod timeouts;

@@ -26,6 +26,8 @@ const MSS: u64 = 1448;
 const MS: u64 = 1_000_000;
 const CLIENT: ([u8; 4], u16) = ([10, 0, 0, 1], 40_000);
 const SERVER: ([u8; 4], u16) = ([10, 0, 0, 2], 5201);
+/// A window of which 45 segments leave less than a segment.
+const FILLED: u64 = 45 * MSS + 128;
 const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
@@ -159,9 +161,13 @@ fn diagnosis(recording: &Recording) -> Diagnosis {
     diagnosis
 }
 
-/// Captures a sender of one window of 64 kB per round trip, in bursts of segments, for three
-/// seconds.
 fn window_limited(side: Side) -> Trace {
+    bursts(side, 45 * MSS)
+}
+
+/// Captures a sender of 45 segments per round trip, for three seconds; `offered`: the receiver's
+/// window.
+fn bursts(side: Side, offered: u64) -> Trace {
     let mut trace = Trace::new(side);
     trace.handshake();
     let window = 45 * MSS;
@@ -171,7 +177,7 @@ fn window_limited(side: Side) -> Trace {
             let at = begin + segment * 100_000;
             let position = round * window + segment * MSS;
             trace.data(at, position, MSS);
-            trace.ack(at + ONE_WAY, position + MSS, window, None);
+            trace.ack(at + ONE_WAY, position + MSS, offered, None);
         }
     }
     trace
@@ -192,6 +198,51 @@ fn a_full_receive_window_is_diagnosed_at_either_capture_point() {
             "{page}"
         );
     }
+}
+
+/// The capture begins within the connection, so that the scale of the windows is not stated.
+#[test]
+fn a_full_receive_window_is_diagnosed_without_the_handshake() {
+    for side in [Side::Sender, Side::Receiver] {
+        let mut trace = bursts(side, FILLED);
+        trace.packets.drain(..3);
+        let recording = read(&trace.file(101, &[]));
+        let last = recording.periods[0].samples.last().unwrap();
+        assert_eq!(last.connections[0].tcp.peer_window.unwrap().count(), 65_280, "{side:?}");
+        let verdict = diagnosis(&recording).verdict;
+        assert_eq!(verdict.cause, Some("receiver-window"), "{side:?}: {verdict:?}");
+    }
+}
+
+/// The snap length keeps 44 bytes: the option of the scale is cut off, and is not absent.
+#[test]
+fn options_that_the_capture_cut_off_are_unknown() {
+    let mut trace = bursts(Side::Sender, FILLED);
+    for (_, bytes, _) in &mut trace.packets[..2] {
+        bytes.truncate(44);
+    }
+    let recording = read(&trace.file(101, &[]));
+    let last = recording.periods[0].samples.last().unwrap();
+    assert_eq!(last.connections[0].tcp.window_scaling, None);
+    let verdict = diagnosis(&recording).verdict;
+    assert_eq!(verdict.cause, Some("receiver-window"), "{verdict:?}");
+}
+
+/// A sender that fills half of its windows: no scale follows, and no window limits it.
+#[test]
+fn no_scale_follows_from_windows_that_the_data_does_not_fill() {
+    let (mut trace, mut position) = (Trace::new(Side::Sender), 0);
+    for round in 0..140_u64 {
+        for segment in 0..20 + round % 5 {
+            let at = (round + 1) * 2 * ONE_WAY + segment * 100_000;
+            trace.data(at, position, MSS);
+            position += MSS;
+            trace.ack(at + ONE_WAY, position, FILLED, None);
+        }
+    }
+    let recording = read(&trace.file(101, &[]));
+    let last = recording.periods[0].samples.last().unwrap();
+    assert_eq!(last.connections[0].tcp.peer_window, None);
 }
 
 #[test]

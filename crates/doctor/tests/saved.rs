@@ -87,6 +87,45 @@ fn a_saved_test_shows_the_limits_by_application_cpu_and_path() {
     assert_eq!(cause(&|_| json!({"rtt_us": 40_000}), 5.0), Some("path"));
 }
 
+/// Both ends of the test are on one machine: the result has neither the far end's process nor other
+/// programs.
+#[test]
+fn full_cores_of_a_saved_test_are_the_limit_whichever_programs_fill_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let judge = |other: f64, own: f64, rtt: u64| {
+        let mut document =
+            perf(|_| json!({"rtt_us": rtt * 5, "min_rtt_us": rtt, "notsent_bytes": 90_000}), own);
+        for interval in document["intervals"].as_array_mut().unwrap() {
+            let cores = interval["weir"]["cpu"]["cores"].as_array_mut().unwrap();
+            for core in cores {
+                *core =
+                    json!({"core": core["core"], "busy_percent": other, "softirq_percent": 5.0});
+            }
+        }
+        judged(folder.path(), "results.json", &document).verdict
+    };
+    let full = judge(100.0, 14.0, 150);
+    assert_eq!((full.kind, full.cause), (VerdictKind::Limited, Some("cpu")), "{full:?}");
+    assert!(full.sentence.contains("all cores of this machine"), "{}", full.sentence);
+    assert_ne!(judge(60.0, 14.0, 150).cause, Some("cpu"));
+    // The test itself uses little CPU time.
+    assert_ne!(judge(100.0, 2.0, 150).cause, Some("cpu"));
+}
+
+#[test]
+fn the_softirqs_of_a_far_core_count_as_work_of_the_test() {
+    let folder = tempfile::tempdir().unwrap();
+    let judge = |softirq: f64| {
+        let mut document = perf(|_| json!({}), 5.0);
+        let core = json!({"core": 0, "busy_percent": 99.0, "softirq_percent": softirq});
+        document["weir"]["cpu"]["remote"]["cores"] = json!([core]);
+        document["end"]["cpu_utilization_percent"]["remote_system"] = json!(30.0);
+        judged(folder.path(), "results.json", &document).verdict.cause
+    };
+    assert_eq!(judge(60.0), Some("cpu"));
+    assert_ne!(judge(2.0), Some("cpu"));
+}
+
 #[test]
 fn a_result_of_iperf3_has_fewer_signals() {
     let folder = tempfile::tempdir().unwrap();

@@ -59,10 +59,14 @@ impl<R: Read> Packets<R> {
         now.max(latest)
     }
 
-    /// Calls `take` with the time and the content of each segment. Times never decrease: a packet
+    /// Calls `take` with the time and the content of each segment, and whether the capture cut the
+    /// packet. Times never decrease: a packet
     /// that another interface recorded late gets the time of the packet before. If the clock was
     /// set back, the times continue at the time of the packet before.
-    pub(super) fn each(&mut self, mut take: impl FnMut(u64, &Segment)) -> Result<(), SourceError> {
+    pub(super) fn each(
+        &mut self,
+        mut take: impl FnMut(u64, &Segment, bool),
+    ) -> Result<(), SourceError> {
         let mut buffer = vec![0; PIECE];
         let (mut start, mut end) = (0, 0);
         loop {
@@ -78,7 +82,8 @@ impl<R: Read> Packets<R> {
                             (packet.original_length as usize).saturating_sub(at),
                         )
                     {
-                        take(now, &segment);
+                        let is_cut = packet.bytes.len() < packet.original_length as usize;
+                        take(now, &segment, is_cut);
                     }
                     start += used;
                     if self.reader.count() >= MOST_PACKETS {

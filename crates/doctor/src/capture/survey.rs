@@ -32,9 +32,16 @@ pub(super) struct Seen {
     is_over: bool,
     waits: bool,
     ways: [bool; 2],
+    /// The capture cut the options off a SYN.
+    lacks_options: bool,
 }
 
 impl Seen {
+    /// Whether the connection moved data, and the capture lacks its SYN or the SYN's options.
+    pub(super) fn lacks_scale(&self) -> bool {
+        (self.syn.is_none() || self.lacks_options) && self.bytes > 0
+    }
+
     /// Whether the capture has one direction only. A SYN without an answer does not count.
     pub(super) fn is_one_way(&self) -> bool {
         let is_opening = self.syn.is_some() && self.bytes == 0;
@@ -43,7 +50,7 @@ impl Seen {
 }
 
 impl Survey {
-    pub(super) fn take(&mut self, now: u64, segment: &Segment) {
+    pub(super) fn take(&mut self, now: u64, segment: &Segment, is_cut: bool) {
         self.segments += 1;
         let ends = ends(segment);
         if self.connections.len() >= MOST_COUNTED && !self.connections.contains_key(&ends) {
@@ -61,6 +68,8 @@ impl Survey {
             }
             seen.syn = Some(segment.sequence);
         }
+        let has_scale = segment.options.window_scale.is_some();
+        seen.lacks_options |= flags.syn() && is_cut && !has_scale;
         if flags.rst() && !seen.is_over {
             match seen.syn.is_some() && !seen.is_answered {
                 true => self.refused += 1,

@@ -43,14 +43,21 @@ impl Track {
         Self { is_one_way, ..Self::default() }
     }
 
+    /// Sets the scales of the windows that limit each direction.
+    pub(super) fn set_scales(&mut self, scales: [Option<u8>; 2]) {
+        for (half, scale) in self.halves.iter_mut().zip(scales) {
+            half.scale = scale;
+        }
+    }
+
     /// Processes a packet from the end `from`: 0 for the lower address, 1 for the higher.
-    pub(super) fn take(&mut self, now: u64, from: usize, segment: &Segment) {
+    pub(super) fn take(&mut self, now: u64, from: usize, segment: &Segment, is_cut: bool) {
         if self.is_over && segment.flags.syn() {
             return;
         }
         self.seen[from] = true;
         if segment.flags.syn() {
-            self.syn(now, from, segment);
+            self.syn(now, from, segment, is_cut);
         } else if let (Some((client, ..)), Some(answered), false) =
             (self.handshake.opened, self.handshake.answered, self.handshake.is_complete)
             && client == from
@@ -66,10 +73,15 @@ impl Track {
         self.halves[1 - from].is_answered(now, segment);
     }
 
-    fn syn(&mut self, now: u64, from: usize, segment: &Segment) {
+    fn syn(&mut self, now: u64, from: usize, segment: &Segment, is_cut: bool) {
         let options = segment.options;
-        self.scaled[from] = Some(options.window_scale);
-        self.sack[from] = Some(options.sack_permitted);
+        // An option that is missing may have been cut off.
+        if options.window_scale.is_some() || !is_cut {
+            self.scaled[from] = Some(options.window_scale);
+        }
+        if options.sack_permitted || !is_cut {
+            self.sack[from] = Some(options.sack_permitted);
+        }
         self.asks_for_marks[from] = Some(segment.flags.ece());
         match (self.handshake.opened, segment.flags.ack()) {
             (_, true) => {

@@ -73,6 +73,8 @@ pub(super) fn of(recording: &Recording, periods: &[PeriodReport], question: Ques
             Confidence::Low,
         );
     }
+    let is_ruled_out_here =
+        |flow: &FlowReport| flow.receives_only && !flow.tested && !is_blind(recording, periods);
     match (limits.first(), of_machine) {
         (Some((flow, found)), _) if is_fault(found) => {
             let kind = match found.finding.healthy && !is_of_application(found.cause) {
@@ -115,6 +117,17 @@ pub(super) fn of(recording: &Recording, periods: &[PeriodReport], question: Ques
                     flow.from
                 ),
                 Confidence::Medium,
+            ),
+            Some(flow) if is_ruled_out_here(flow) => nothing(
+                VerdictKind::NotEnoughEvidence,
+                format!(
+                    "There is not enough evidence here: nothing on this machine limits {} → {} at {}. The sender \
+                     or the path does: run weir doctor on the sender.",
+                    flow.from,
+                    flow.to,
+                    words::rate(flow.rate)
+                ),
+                Confidence::Low,
             ),
             Some(flow) => nothing(
                 VerdictKind::NotEnoughEvidence,

@@ -28,7 +28,10 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     if sender.has_passed_full() {
         return Outcome::ruled_out("full segments passed before the connection stalled");
     }
-    if repeats < REPEATS || !open || !full || !answered || mss < Bytes::new(600) {
+    // A handshake that was repeated makes the timer so long that few retransmissions follow.
+    let silent = tcp.last_acknowledged.unwrap_or_default();
+    let is_repeated = repeats >= REPEATS || repeats > 0 && silent >= SILENT;
+    if !is_repeated || !open || !full || !answered || mss < Bytes::new(600) {
         return Outcome::ruled_out(format!("the oldest segment was sent again {repeats} times"));
     }
     let probing = view.sysctl("net.ipv4.tcp_mtu_probing").unwrap_or("0").to_owned();
@@ -38,6 +41,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     ))
     .limits()
     .seen_from("retransmissions of the oldest segment", repeats.to_string(), REPEATS.to_string())
+    .seen_if("time without an acknowledgement", (repeats < REPEATS).then(|| span(silent)))
     .seen("waiting in the send queue", bytes(sender.last().send_queue))
     .seen_if("path MTU that the kernel assumes", tcp.path_mtu.map(bytes))
     .seen("tcp_mtu_probing", probing)
@@ -81,6 +85,8 @@ fn at_receiver(flow: &Flow<'_>) -> Outcome {
 }
 
 const REPEATS: u8 = 2;
+/// A single retransmission counts if no acknowledgement came for this time.
+const SILENT: Span = Span::from_secs(3);
 /// Maximum number of bytes from a far end whose full segments vanish: less than a full segment.
 const FEW_BYTES: Bytes = Bytes::new(500);
 const NOTHING_FOR: Span = Span::from_millis(1_500);
@@ -102,6 +108,18 @@ mod tests {
     #[test]
     fn a_sender_whose_full_segments_vanish_has_an_mtu_black_hole() {
         assert!(stalled(3, 65_000).holds(RULE) > 0.9);
+    }
+
+    /// The first SYN was lost, so that the timer begins at three seconds.
+    #[test]
+    fn one_retransmission_in_a_long_silence_is_an_mtu_black_hole() {
+        let silent = |seconds: u64| {
+            stalled(1, 65_000).tcp(move |_, tcp| {
+                tcp.last_acknowledged = Some(Span::from_secs(seconds));
+            })
+        };
+        assert!(silent(7).holds(RULE) > 0.9);
+        silent(1).holds_not(RULE);
     }
 
     #[test]

@@ -20,6 +20,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .or_else(|| thread(flow, view))
         .or_else(|| tunnel::program(flow, view))
         .or_else(|| all_cores(flow, view))
+        .or_else(|| all_cores_saved(flow, view))
         .or_else(|| far_end(flow))
         .unwrap_or_else(|| ruled_out(flow, view))
 }
@@ -240,10 +241,50 @@ fn all_cores(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     Some(cheaper(finding, interrupts / count).holds())
 }
 
+/// Judges all cores of a saved test, whose result has no other processes: a far end on the same
+/// machine, or other programs. The test had no further CPU time, whichever programs filled the
+/// cores.
+fn all_cores_saved(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
+    let is_saved = view.recording.origin == Origin::Saved && flow.tested;
+    let count = view.cores.len() as f64;
+    let sum = |of: fn(&CoreUse) -> f64| view.cores.values().map(of).sum::<f64>();
+    let busy = sum(CoreUse::busy) / count.max(1.0);
+    let found = Occupancy::of(flow, view, None);
+    let own = found.own + found.network;
+    let waits = flow.sender.as_ref().is_some_and(End::waits_for_window);
+    // A test with its own limit of the rate uses little CPU time.
+    if !is_saved || count == 0.0 || busy < ALL_FULL || own < NEEDS_CPU || waits {
+        return None;
+    }
+    let finding = Finding::new(format!(
+        "the CPU is the limit: all cores of this machine are busy {} of the time at {}",
+        percent(busy),
+        rate(flow.rate()),
+    ))
+    .limits_for(busy)
+    .allows(bound::of_resource(flow.rate(), busy))
+    .seen_from("busy time, of all cores", percent(busy), percent(ALL_FULL))
+    .seen("the test's own threads", format!("{:.2} cores", found.own))
+    .seen("interrupts and softirqs", format!("{:.2} cores", found.network))
+    .seen(
+        "a far end on this machine, or other programs",
+        format!("{:.2} cores", (busy * count - own).max(0.0)),
+    )
+    .advise(
+        Advice::new(
+            "Run the test again without other programs on this machine, or with more cores",
+        )
+        .run("weir doctor HOST   (it names the programs)")
+        .not("Buffers and congestion control change nothing while no core has time left"),
+    );
+    Some(finding.holds())
+}
+
 fn far_end(flow: &Flow<'_>) -> Option<Outcome> {
     let far = flow.far?;
     let (busy, softirq) = far.busiest?;
-    let own = far.user?.fraction() + far.system?.fraction();
+    // The softirqs of the test's packets take time of the same core.
+    let own = far.user?.fraction() + far.system?.fraction() + softirq.fraction();
     // The far end's machine may be busy with other work.
     (busy.fraction() >= FULL && own >= MOST_OF_CORE * 0.8).then(|| {
         Finding::new(format!(
@@ -259,7 +300,7 @@ fn far_end(flow: &Flow<'_>) -> Option<Outcome> {
             percent(FULL),
         )
         .seen("softirq on that core, of the test", percent(softirq.fraction()))
-        .seen("CPU time of its server process, of a core", percent(own))
+        .seen("CPU time of its server process and softirqs, of a core", percent(own.min(1.0)))
         .advise(
             Advice::new("Run `weir doctor` on the far end for its cores and interrupts")
                 .run("weir doctor"),
@@ -336,6 +377,8 @@ const ALL_FULL: f64 = 0.9;
 const MOST_OF_CORE: f64 = 0.6;
 /// The part of the thread's time in which it waits for other programs.
 const CONFINED_WAITS: f64 = 0.4;
+/// Minimum CPU time of a test that could use more, in cores.
+const NEEDS_CPU: f64 = 0.2;
 const WAITS: f64 = 0.15;
 /// The share of interrupts and softirqs from which on the connection needs the core.
 const NEEDED: f64 = 0.1;

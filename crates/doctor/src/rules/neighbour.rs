@@ -1,7 +1,9 @@
 //! The next hop does not answer ARP or neighbour discovery, so that no packet leaves.
 
 use super::{Advice, Finding, Outcome, Rule};
+use crate::recording::Sample;
 use crate::view::{Flow, View};
+use std::net::IpAddr;
 
 pub(super) const RULE: Rule =
     Rule::new("neighbour", "a silent next hop").flow(judge).machine(of_machine);
@@ -31,8 +33,12 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// Judges the neighbour table: if it is full, a new next hop gets no entry.
+/// Judges the machine: a next hop to which its answers of handshakes do not leave, and the
+/// neighbour table. If the table is full, a new next hop gets no entry.
 fn of_machine(view: &View<'_>) -> Outcome {
+    if let Some(finding) = of_answers(view) {
+        return finding.holds();
+    }
     let Some(full) = view.counter(TABLE_FULL) else { return Outcome::Irrelevant };
     if full == 0 {
         return Outcome::ruled_out("the table of neighbours had room");
@@ -52,6 +58,39 @@ fn of_machine(view: &View<'_>) -> Outcome {
     .holds()
 }
 
+/// Finds handshakes of clients whose answers wait for a silent next hop: an address or netmask of
+/// this machine that is wrong makes a far client a neighbour.
+fn of_answers(view: &View<'_>) -> Option<Finding> {
+    let waiting = |sample: &Sample| sample.states.get(HALF_OPEN).copied().unwrap_or(0);
+    let least = view.samples().iter().map(waiting).min().filter(|least| *least > 0)?;
+    let repeated = view.counter("TcpExtTCPSynRetrans").filter(|repeated| *repeated > 0)?;
+    let machine = view.machine();
+    let is_hop = |address: IpAddr| {
+        let mut paths = machine.paths.iter();
+        paths.any(|(peer, path)| path.gateway.unwrap_or(*peer) == address)
+    };
+    let silent = machine.neighbours.iter().find(|one| is_hop(one.address))?;
+    let finding = Finding::new(format!(
+        "the next hop {} on {} does not answer, so that the handshakes of clients get no answer",
+        silent.address, silent.interface
+    ));
+    Some(
+        finding
+            .limits()
+            .seen("neighbour state", silent.state.clone())
+            .seen_from("handshakes that wait in every sample, at least", least.to_string(), "1")
+            .seen("SYNs, or answers to them, that were sent again", repeated.to_string())
+            .advise(
+                Advice::new("Compare the address and the netmask of this machine with those of its neighbours")
+                    .run(format!("ip route get {}", silent.address))
+                    .run(format!("ip address show dev {}", silent.interface))
+                    .not("The program that listens and its queues cannot be the reason"),
+            ),
+    )
+}
+
+/// The kernel's state of a handshake whose SYN was answered.
+const HALF_OPEN: &str = "syn-received";
 /// The counter of full tables, for IPv4 and IPv6 together.
 const TABLE_FULL: &str = "NeighbourTableFull";
 const THRESHOLD: &str = "net.ipv4.neigh.default.gc_thresh";
@@ -72,6 +111,27 @@ mod tests {
                 state: "failed".to_owned(),
             });
         })
+    }
+
+    /// A server with a netmask of eight bits looks for its clients on its own link.
+    #[test]
+    fn answers_of_handshakes_that_wait_for_a_silent_next_hop_blame_that_hop() {
+        let server = |waiting: u64, repeated: u64| {
+            let sketch = Sketch::idle().counter("TcpExtTCPSynRetrans", repeated);
+            let sketch = sketch.each(move |_, sample| {
+                sample.states.insert(HALF_OPEN.to_owned(), waiting);
+            });
+            sketch.machine(|machine| {
+                let (interface, state) = ("eth0".to_owned(), "incomplete".to_owned());
+                let address = "10.0.0.2".parse().unwrap();
+                machine.neighbours.push(Neighbour { address, interface, state });
+            })
+        };
+        assert!(server(1, 1).holds_machine(RULE).is_some_and(|share| share > 0.6));
+        server(0, 1).machine_holds_not(RULE);
+        server(1, 0).machine_holds_not(RULE);
+        let answers = server(1, 1).machine(|machine| machine.neighbours.clear());
+        answers.machine_holds_not(RULE);
     }
 
     #[test]

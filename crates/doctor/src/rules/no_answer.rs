@@ -92,7 +92,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .holds()
 }
 
-/// Judges a connection on which data arrived before, and now no segment is acknowledged.
+/// Judges a connection on which data or the handshake passed before, and now no segment is
+/// acknowledged. Full segments that never passed may be too large for the path.
 fn established(flow: &Flow<'_>, sender: &End<'_>, view: &View<'_>) -> Outcome {
     let tcp = sender.tcp();
     let repeats = u32::from(tcp.backoff.unwrap_or(0)).max(sender.last().retransmits);
@@ -101,7 +102,8 @@ fn established(flow: &Flow<'_>, sender: &End<'_>, view: &View<'_>) -> Outcome {
     let flaps = flow.interface().and_then(|name| view.interface(name)?.carrier_changes);
     let flaps = flaps.unwrap_or(0) > 0;
     let ends = flow.is_stalled() || ends_in_silence(sender);
-    if !ends || !open || !sender.has_passed_full() || flaps {
+    let is_small = tcp.mss.is_some_and(|mss| sender.last().send_queue < mss);
+    if !ends || !open || !(is_small || sender.has_passed_full()) || flaps {
         return Outcome::Irrelevant;
     }
     if backs_off(flow) {
@@ -116,7 +118,11 @@ fn established(flow: &Flow<'_>, sender: &End<'_>, view: &View<'_>) -> Outcome {
     Finding::new(format!(
         "nothing comes back from {to} any more: the oldest segment was sent {} again, after {} had arrived",
         counted(repeats.into(), "time", "times"),
-        bytes(tcp.bytes_acked.unwrap_or_default())
+        // The kernel counts the SYN.
+        match tcp.bytes_acked.filter(|acked| *acked > Bytes::new(1)) {
+            Some(acked) => bytes(acked),
+            None => "the handshake".to_owned(),
+        }
     ))
     .limits().case(FALLS_SILENT)
     .seen_from("retransmissions of the oldest segment", repeats.to_string(), REPEATS.to_string())
@@ -232,6 +238,26 @@ mod tests {
             sender.retransmits = retransmits;
             sender.tcp = Default::default();
         })
+    }
+
+    /// A filter passes the handshake, and drops everything after it.
+    #[test]
+    fn a_request_that_is_sent_again_and_again_after_the_handshake_has_no_answer() {
+        let request = |length: u64, repeats: u32| {
+            Sketch::new().sender(move |_, sender| {
+                sender.send_queue = Bytes::new(length);
+                sender.retransmits = repeats;
+                sender.tcp.bytes_acked = Some(Bytes::new(1));
+                sender.tcp.data_segments_out = Some(1 + repeats);
+                sender.tcp.unsent = Some(Bytes::ZERO);
+            })
+        };
+        assert!(request(100, 3).holds(RULE) > 0.9);
+        let said = request(100, 3).judge(RULE).finding().unwrap().sentence.clone();
+        assert!(said.contains("after the handshake had arrived"), "{said}");
+        request(100, 1).holds_not(RULE);
+        // A path-MTU black hole looks like this.
+        request(9_000, 3).holds_not(RULE);
     }
 
     #[test]

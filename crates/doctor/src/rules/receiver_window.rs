@@ -3,6 +3,7 @@
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::bound;
 use crate::signs::far_window::{far_held, is_exact, is_reader_slow, lacks_scaling, shortest};
+use crate::signs::short_memory::is_far_window_small;
 use crate::view::{End, Flow, View};
 use crate::words::{bytes, percent, rate, span};
 use units::{Bytes, Span};
@@ -69,6 +70,13 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .map(|(rate, rtt)| rate.bytes_in(rtt).count().saturating_mul(2));
     let value = needed.unwrap_or(0).clamp(6 << 20, MOST_BUFFER).next_power_of_two();
     let most = flow.receiver.as_ref().and_then(|_| most_of(view));
+    if flow.receiver.is_none() && is_far_window_small(sender) {
+        finding = finding.advise(
+            Advice::new("Look first whether the receiver lacks memory for TCP: its kernel then offers four segments")
+                .run("weir doctor   (on the receiver)")
+                .run("cat /proc/net/sockstat; sysctl net.ipv4.tcp_mem   (on the receiver)"),
+        );
+    }
     finding = finding.advise(
         larger("the receiver's", value, most, there)
         .not("A program that sets SO_RCVBUF keeps its size (iperf3 -w is such a setting), whatever tcp_rmem is"),
@@ -210,6 +218,18 @@ mod tests {
         // A window of 32 KiB in each 20 ms.
         assert_eq!(finding.allows.map(|rate| rate.mbit_per_second() as u64), Some(13));
         assert!(limited(90, 32_768).holds(RULE) > 0.8);
+    }
+
+    #[test]
+    fn a_far_window_of_four_segments_advises_to_look_at_the_memory_there() {
+        let first = |window: u64| {
+            let passes = limited(90, window).tcp(|at, tcp| {
+                (tcp.bytes_acked, tcp.snd_wscale) = (Some(Bytes::new(at * 300_000)), Some(7));
+            });
+            passes.judge(RULE).finding().unwrap().advice[0].action.clone()
+        };
+        assert!(first(5_888).contains("lacks memory for TCP"), "{}", first(5_888));
+        assert!(first(8_192).contains("larger buffers"), "{}", first(8_192));
     }
 
     #[test]

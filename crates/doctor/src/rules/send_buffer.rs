@@ -1,7 +1,7 @@
 //! The sender's buffer is smaller than the path needs: a small `tcp_wmem`, or SO_SNDBUF.
 
 use super::{Advice, Finding, Outcome, Rule};
-use crate::signs::send_buffer::{allowed, is_the_buffer};
+use crate::signs::send_buffer::{allowed, is_in_flight, is_the_buffer};
 use crate::view::{Flow, View};
 use crate::words::{bytes, percent, rate, span};
 use units::{Bytes, Span};
@@ -30,7 +30,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         return Outcome::not_seen("the time limited by the send buffer (Linux 4.9 and later)");
     };
     let limit = sender.median(|c| c.send_limit);
-    if limited < LIMITED {
+    let in_flight = is_in_flight(flow, view);
+    if limited < LIMITED && !in_flight {
         return Outcome::ruled_out(format!(
             "the send buffer{} held the sender for {} of the observation",
             limit.map_or_else(String::new, |limit| format!(" of {}", bytes(limit))),
@@ -46,7 +47,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
     let allows = allowed(sender);
     // A buffer that limits is sent once in each round trip.
-    if let Some(allows) = allows.filter(|_| !is_the_buffer(flow, allows)) {
+    if let Some(allows) = allows.filter(|_| !in_flight && !is_the_buffer(flow, allows)) {
         return Outcome::ruled_out(format!(
             "the buffer allows {}, and {} pass",
             rate(allows),
@@ -60,9 +61,20 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         limit.map_or_else(|| "too little".to_owned(), bytes),
         span(rtt)
     ))
-    .limits_for(limited)
-    .allows(allows)
-    .seen_from("time limited by the send buffer, of the observation", percent(limited), percent(LIMITED))
+    .limits_for(if in_flight { limited.max(WHOLE) } else { limited })
+    .allows(allows);
+    finding = match limited < LIMITED {
+        true => {
+            let queued = sender.median(|c| Some(c.send_queue)).unwrap_or_default();
+            finding.seen("in flight, both windows have room for more", bytes(queued))
+        }
+        false => finding.seen_from(
+            "time limited by the send buffer, of the observation",
+            percent(limited),
+            percent(LIMITED),
+        ),
+    };
+    finding = finding
     .seen_if("half of the buffer / round trip", allows.map(rate))
     .seen_if("tcp_wmem at most", most.map(|most| bytes(Bytes::new(most))))
     .advise(
@@ -83,6 +95,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 const MOST_BUFFER: u64 = 1 << 30;
 /// Minimum share of the time in which the buffer holds the sender (measured).
 const LIMITED: f64 = 0.2;
+/// The share that a buffer explains which is in flight as a whole.
+const WHOLE: f64 = 0.9;
 const SHORT: Span = Span::from_millis(1);
 
 #[cfg(test)]
@@ -111,6 +125,28 @@ mod tests {
         reader.holds_not(RULE);
         let unknown = limited(90, 200).judge(RULE);
         assert!(!unknown.finding().unwrap().against.is_empty());
+    }
+
+    /// Reno, `tcp_wmem` of 64 KiB and writes of 64 KiB: the kernel counts no limited time.
+    #[test]
+    fn a_buffer_that_is_in_flight_as_a_whole_is_the_limit_and_no_slow_application() {
+        let writes = |window: u64, limit: u64| {
+            Sketch::new().sender(move |at, sender| {
+                sender.send_limit = Some(Bytes::new(limit));
+                sender.send_queue = Bytes::new(65_536);
+                let tcp = &mut sender.tcp;
+                (tcp.rtt, tcp.min_rtt) = (Some(Span::from_millis(32)), Some(Span::from_millis(30)));
+                (tcp.unsent, tcp.unacked, tcp.cwnd) = (Some(Bytes::ZERO), Some(46), Some(2228));
+                tcp.peer_window = Some(Bytes::new(window));
+                tcp.application_limited = Some(true);
+                tcp.bytes_acked = Some(Bytes::new(at * 2_028_000));
+            })
+        };
+        assert!(writes(6_000_000, 65_536).holds(RULE) > 0.85);
+        writes(6_000_000, 65_536).holds_not(super::super::application::RULE);
+        // The kernel allows more, or the receiver does not.
+        writes(6_000_000, 4_000_000).holds_not(RULE);
+        writes(65_536, 65_536).holds_not(RULE);
     }
 
     /// 16 kB each 60 µs would be 2.2 Gbit/s, and 90 Mbit/s pass: the application writes late.

@@ -2,6 +2,7 @@
 //! kernel shrinks windows and drops packets.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
+use crate::signs::short_memory::{dropped, is_window_kept_small};
 use crate::view::{Flow, View};
 use crate::words::{bytes, percent};
 
@@ -21,8 +22,55 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
     match judge(view) {
         Outcome::Holds(finding) => finding.case_if(held < HELD, DROPS).holds(),
-        _ => Outcome::Irrelevant,
+        _ => of_receiver(flow, view).map_or(Outcome::Irrelevant, Finding::holds),
     }
+}
+
+/// Judges a receiver by what the kernel does when TCP lacks memory. A network namespace does not
+/// show the limits of the machine, nor the control groups outside.
+fn of_receiver(flow: &Flow<'_>, view: &View<'_>) -> Option<Finding> {
+    let receiver = flow.receiver.as_ref()?;
+    let (lost, is_small) = (dropped(view, Some(flow)), is_window_kept_small(receiver));
+    if lost < FEWEST_DROPPED && !is_small {
+        return None;
+    }
+    let window = receiver.values(|c| c.tcp.own_window).into_iter().min().unwrap_or_default();
+    let finding = Finding::new(match is_small {
+        true => format!(
+            "the memory of TCP sockets is short: the kernel offers {} for {}, whose buffer has room for more",
+            bytes(window),
+            receiver.name()
+        ),
+        false => format!(
+            "the memory of TCP sockets is short: the kernel drops data for {}",
+            receiver.name()
+        ),
+    });
+    Some(
+        finding
+            .limits()
+            .seen("smallest window", bytes(window))
+            .seen_if("receive buffer", receiver.last().receive_limit.map(bytes))
+            .seen_from(
+                "packets dropped for lack of memory",
+                lost.to_string(),
+                FEWEST_DROPPED.to_string(),
+            )
+            .advise(elsewhere())
+            .against_if(
+                lost == 0,
+                "a program that sets TCP_WINDOW_CLAMP may have such a window, too",
+            ),
+    )
+}
+
+/// Advises where to look if this namespace does not show which limit is reached.
+fn elsewhere() -> Advice {
+    Advice::new("Look at the TCP memory of the machine, and at the control group of the process")
+        .run("cat /proc/net/sockstat; sysctl net.ipv4.tcp_mem   (outside of containers)")
+        .run("cat /sys/fs/cgroup/memory/GROUP/memory.kmem.tcp.failcnt   (version 1)")
+        .run("cat /sys/fs/cgroup/GROUP/memory.max /sys/fs/cgroup/GROUP/memory.events")
+        .not("Larger buffers (tcp_rmem, SO_RCVBUF) use more of the memory that is short")
 }
 
 /// Judges the control group of an end that refuses memory to its sockets, even if the machine has
@@ -65,23 +113,33 @@ fn of_group(flow: &Flow<'_>, view: &View<'_>) -> Option<Finding> {
 }
 
 fn judge(view: &View<'_>) -> Outcome {
-    let Some(memory) = view.last().socket_memory.filter(|memory| memory.most > 0) else {
+    let Some(memory) = view.last().socket_memory else {
         return Outcome::not_seen("the memory of TCP sockets");
     };
+    // Only the machine's first network namespace has the setting.
+    let has_limits = memory.most > 0;
     let events: u64 = ["TcpExtTCPMemoryPressures", "TcpExtTCPAbortOnMemory"]
         .iter()
         .filter_map(|name| view.counter(name))
         .fold(0, u64::saturating_add);
-    if memory.used < memory.pressure && events == 0 {
+    let lost = dropped(view, None);
+    let is_short = events > 0 || lost >= FEWEST_DROPPED;
+    if !is_short && !has_limits {
+        return Outcome::not_seen("the limits of the memory of TCP sockets (net.ipv4.tcp_mem)");
+    }
+    if !is_short && memory.used < memory.pressure {
         let share = percent(memory.used as f64 / memory.most as f64);
         return Outcome::ruled_out(format!("TCP sockets use {share} of their memory"));
     }
+    let limit = has_limits.then(|| memory.pressure.to_string());
     Finding::new("the memory of TCP sockets is short: the kernel shrinks their windows")
         .limits()
         .seen("pages in use", memory.used.to_string())
-        .seen("pages from which on it is short", memory.pressure.to_string())
+        .seen_if("pages from which on it is short", limit)
         .seen("times that it became short", events.to_string())
+        .seen("packets dropped for lack of memory", lost.to_string())
         .advise(match memory.used < memory.pressure {
+            _ if !has_limits => elsewhere(),
             // The memory of a control group includes its sockets.
             true => Advice::new(
                 "The machine's own limit is not reached: look at the control group of the process",
@@ -104,6 +162,8 @@ fn judge(view: &View<'_>) -> Outcome {
 
 const HELD: f64 = 0.2;
 const REFUSED_EACH_SECOND: f64 = 1.0;
+/// Fewer packets may be dropped while a buffer grows.
+const FEWEST_DROPPED: u64 = 3;
 
 #[cfg(test)]
 mod tests {
@@ -135,6 +195,52 @@ mod tests {
         assert_eq!(small(100).judge(RULE), Outcome::Irrelevant);
         assert_eq!(using(900).judge(RULE), Outcome::Irrelevant);
         assert!(matches!(Sketch::new().on_machine(RULE), Outcome::NotSeen(_)));
+    }
+
+    /// Builds a receiver in a namespace, which shows no limits.
+    fn in_a_namespace(window: u64, limit: u64) -> Sketch {
+        let receiver = Sketch::new().receiving(move |_, receiver| {
+            receiver.receive_limit = Some(Bytes::new(limit));
+            receiver.tcp.own_window = Some(Bytes::new(window));
+            (receiver.tcp.advmss, receiver.tcp.rcv_wscale) = (Some(Bytes::new(1448)), Some(10));
+            receiver.tcp.bytes_received = Some(Bytes::new(0));
+        });
+        receiver.each(|at, sample| {
+            sample.socket_memory = Some(SocketMemory { used: 658, pressure: 0, most: 0 });
+            // Six kilobytes in each round trip of 20 ms.
+            sample.connections[0].tcp.bytes_received = Some(Bytes::new(at * 300_000));
+        })
+    }
+
+    #[test]
+    fn a_window_of_four_segments_before_a_large_buffer_is_short_memory_and_no_small_buffer() {
+        use super::super::receiver_window;
+        let short = in_a_namespace(6_144, 5_837_491);
+        assert!(short.holds(RULE) > 0.95);
+        short.holds_not(receiver_window::RULE);
+        let advice = short.judge(RULE).finding().unwrap().advice[0].clone();
+        assert!(advice.limits.unwrap().contains("Larger buffers"), "{:?}", advice.commands);
+        // The buffer itself is small, or the window has another size.
+        assert!(in_a_namespace(6_144, 12_288).holds(receiver_window::RULE) > 0.8);
+        in_a_namespace(6_144, 12_288).holds_not(RULE);
+        in_a_namespace(7_168, 5_837_491).holds_not(RULE);
+    }
+
+    #[test]
+    fn packets_dropped_for_lack_of_memory_show_it_where_no_limit_is_seen() {
+        let dropping = |packets: u64| {
+            let mut recording = in_a_namespace(63_000, 131_072).recording().clone();
+            let reasons = [("PROTO_MEM".to_owned(), packets)].into();
+            let drops = crate::recording::Drops { reasons, places: Vec::new() };
+            recording.periods[0].drops = Some(drops);
+            let question = crate::Question::Machine;
+            crate::diagnose(&recording, question).verdict.causes.contains(&RULE.cause)
+        };
+        assert!(dropping(18) && !dropping(2));
+        let pressed = in_a_namespace(63_000, 131_072).counter("TcpExtTCPMemoryPressures", 1);
+        assert!(pressed.holds_machine(RULE).is_some_and(|share| share > 0.5));
+        let unknown = in_a_namespace(63_000, 131_072).on_machine(RULE);
+        assert!(matches!(unknown, Outcome::NotSeen(_)), "{unknown:?}");
     }
 
     #[test]

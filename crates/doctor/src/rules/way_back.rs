@@ -102,11 +102,15 @@ impl Spacing {
 }
 
 /// Whether the queue is longer than the sender's own data explains. A sender that paces itself at
-/// the rate of the path has at most two round trips of data in flight, so that its queue takes at
-/// most one least round trip.
+/// the rate of the path has at most two round trips of data in flight, and a few segments beside
+/// (`bbr_quantization_budget`). Two round trips make a queue of one least round trip. On a slow
+/// path the few segments make a longer queue.
 fn exceeds_own_queue(sender: &End<'_>, queue: Span, least: Span) -> bool {
     let paces = sender.last().congestion.as_deref().is_some_and(paces_itself);
-    paces && queue.nanos() / 3 * 2 >= least.nanos()
+    let rate = sender.acked().unwrap_or_default().bits_per_second() as f64;
+    let segment = sender.tcp().mss.map_or(USUAL_SEGMENT, |mss| mss.count().max(1) as f64);
+    let beside = EXTRA * segment * 8.0 / rate.max(1.0);
+    paces && queue.secs_f64() / 1.5 >= least.secs_f64() + beside
 }
 
 const SHORTEST: Span = Span::from_millis(1);
@@ -123,6 +127,9 @@ const SLOW: Rate = Rate::from_mbit(20);
 /// Segments of a faster flow arrive so close to one another that receivers merge them (GRO).
 const FASTEST: Rate = Rate::from_mbit(50);
 const FEWEST: u64 = 20;
+/// The segments that BBR may have in flight beside two round trips of data.
+const EXTRA: f64 = 6.0;
+const USUAL_SEGMENT: f64 = 1448.0;
 /// Bits of an acknowledgement with timestamps on an Ethernet.
 const ACK_BITS: f64 = 66.0 * 8.0;
 
@@ -185,6 +192,12 @@ mod tests {
         // BBR's own data may make a queue of a round trip, and CUBIC's a longer one.
         slow("bbr", 20, 125).holds_not(RULE);
         slow("cubic", 80, 125).holds_not(RULE);
+        // At 1 Mbit/s, six segments make a queue of 70 ms.
+        let slower = slow("bbr", 80, 38).tcp(|at, tcp| {
+            tcp.bytes_acked = Some(Bytes::new(at * 119_000));
+            tcp.data_segments_out = Some(at as u32 * 82);
+        });
+        slower.holds_not(RULE);
     }
 
     #[test]
