@@ -76,7 +76,7 @@ const OBSERVER: Policy = Policy {
 
 /// The rights of a thread for one file. CAP_DAC_OVERRIDE: another user may own the directory.
 const FILE: Policy =
-    Policy { capabilities: CapabilitySet::DAC_OVERRIDE, system: &["/proc/self"], calls: &[] };
+    Policy { capabilities: CapabilitySet::DAC_OVERRIDE, system: &[&["/proc/self"]], calls: &[] };
 
 #[cfg(test)]
 mod tests {
