@@ -5,7 +5,8 @@ use super::message::{CableOrder, Facts};
 use super::remote::RemoteHost;
 use super::turn::Turn;
 use crate::bench::LabFile;
-use crate::bench::machine::{CpuPlan, LatenessBound, fit, links};
+use crate::bench::machine::links::{self, Carried};
+use crate::bench::machine::{CpuPlan, LatenessBound, fit};
 use crate::model::file::{LinkSettings, Medium, Senders};
 use crate::model::{Failure, Measurement};
 use emu::{Cable, Emulator};
@@ -17,6 +18,8 @@ use probe::interface::{Interface, InterfaceSnapshot};
 #[derive(Debug, Default)]
 pub(super) struct Middles {
     cables: IndexMap<String, Vec<CableOrder>>,
+    /// The names of the links between the ends of the turn's workload.
+    between: Vec<String>,
     bound: LatenessBound,
 }
 
@@ -31,7 +34,9 @@ impl Middles {
         fit(lab, turn.system, turn.axes, ends, &mut links)?;
         let bound = LatenessBound::of(links.iter().filter_map(LinkSettings::round_trip));
         let mut cables: IndexMap<String, Vec<CableOrder>> = IndexMap::new();
+        let mut between = Vec::new();
         for (number, link) in links.into_iter().enumerate() {
+            let joins = link.joins(ends[0], ends[1]);
             let Some(middle) = link.middle else { continue };
             let Medium::Emulated(ways) = link.medium else { continue };
             if let Some(Senders { count, .. }) = link.senders {
@@ -44,10 +49,11 @@ impl Middles {
             backward.seed = seed.wrapping_add(2 * number as u64 + 1);
             let (interfaces, interrupts) = (middle.interfaces, link.interrupts);
             let name = format!("{}-{}", link.ends[0], link.ends[1]);
+            between.extend(joins.then(|| name.clone()));
             let order = CableOrder { name, interfaces, forward, backward, interrupts };
             cables.entry(middle.host).or_default().push(order);
         }
-        Ok(Self { cables, bound })
+        Ok(Self { cables, between, bound })
     }
 
     /// Starts the links. `host_of` finds a connected machine.
@@ -67,7 +73,10 @@ impl Middles {
         for (name, cables) in &self.cables {
             let names = cables.iter().map(|cable| cable.name.clone());
             let seen = host_of(name)?.end_emulation()?.named(names);
-            if let Some(cable) = seen.cables.iter().find(|cable| cable.arrived == [0, 0]) {
+            // Links to other hosts carry nothing in this turn.
+            let own = |cable: &&Carried| self.between.contains(&cable.name);
+            let used = seen.cables.iter().filter(own).any(|cable| cable.arrived != [0, 0]);
+            if let Some(cable) = seen.cables.iter().find(own).filter(|_| !used) {
                 return Err(Failure::Workload(format!(
                     "no packet of the link {} passed {name}: the packets between its ends take another path; lead the \
                      cables of both ends to the two interfaces of {name}",
