@@ -51,12 +51,17 @@ impl TwoEnds<'_> {
             [first, second]
         });
         let (mut ends, mut problems) = (Vec::new(), Vec::new());
+        let mut is_interrupted = false;
         for end in found {
             match end {
                 Ok(end) => ends.push(end),
-                Err(Failure::Interrupted) => return Err(LabError::Interrupted { directory: None }),
+                Err(Failure::Interrupted) => is_interrupted = true,
                 Err(failure) => problems.push(failure.to_string()),
             }
+        }
+        if is_interrupted {
+            close(ends);
+            return Err(LabError::Interrupted { directory: None });
         }
         let recorded = match <[Connected; 2]>::try_from(ends) {
             Err(ends) => {
