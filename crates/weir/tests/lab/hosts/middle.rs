@@ -2,6 +2,15 @@
 
 use super::*;
 
+/// A transfer over a link that the host `middle` emulates, at two losses of the link.
+fn bulk() -> String {
+    let text = lab("", 1).replace("kind = \"command\"", "kind = \"bulk\"");
+    let text = text.replace("kind = \"tcp\"", "kind = \"tcp\"\ncongestion = \"cubic\"");
+    over_middle(&text)
+        .replace("rtt = \"4ms\"", "rtt = \"4ms\"\nloss = \"{loss}\"")
+        .replace("[workload]", "[axes]\nloss = [\"0%\", \"1%\"]\n[workload]")
+}
+
 fn over_middle(text: &str) -> String {
     let link =
         "on = \"middle\"\ninterfaces = [\"left\", \"right\"]\nrate = \"20mbit\"\nrtt = \"4ms\"";
@@ -33,6 +42,45 @@ impl Hosts {
             let (sockets, promiscuous) = self.listeners_of_middle();
             (sockets == 0 && promiscuous.chars().all(|count| count == '0')).then_some(())
         });
+    }
+}
+
+#[test]
+fn a_host_in_the_middle_emulates_the_link_and_the_plan_is_that_of_namespaces() {
+    let Some(hosts) = Hosts::with_middle() else { return };
+    hosts.sandbox.write("lab.toml", bulk());
+    let metrics = ["goodput_mbit_s", "lateness_us.mean"];
+    let (output, results) = hosts.sandbox.measure(&["lab.toml", "--trust"], &metrics);
+    let cells = results["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 4);
+    for cell in cells {
+        // The link carries 20 Mbit/s, and the cables themselves carry gigabits.
+        let goodput = cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap();
+        assert!((0.1..=100.0).contains(&goodput), "{cell}");
+    }
+    let environment = &results["environment"];
+    assert_eq!(environment["world"], "real machines");
+    assert_eq!(environment["hosts"]["middle"]["place"], "ssh middle");
+    assert_eq!(environment["hosts"]["middle"]["emulates_links_on"], "left right");
+    assert!(environment["clocks_of_turns"]["middle"].is_null());
+    let notes = results["notes"].to_string();
+    assert!(notes.contains("middle emulates the link between left and right"), "{notes}");
+    assert!(output.stderr.contains("left right"), "{output:?}");
+    hosts.assert_middle_is_free();
+    let output = hosts.run(&["--out", "namespaces", "--namespaces"]);
+    assert!(hosts.sandbox.path("namespaces/results.json").exists(), "{output:?}");
+    let steps = |run: &str| -> Vec<String> {
+        let step = |line: &String| {
+            let one: serde_json::Value = serde_json::from_str(line).unwrap();
+            format!("{} {} {}", one["system"], one["axes"], one["block"])
+        };
+        hosts.sandbox.journal(run).iter().map(step).collect()
+    };
+    assert_eq!(steps("run").len(), 4);
+    assert_eq!(steps("run"), steps("namespaces"));
+    let of = |run: &str, fact: &str| hosts.sandbox.results(run)["environment"][fact].clone();
+    for fact in ["lab_sha256", "seed"] {
+        assert_eq!(of("run", fact), of("namespaces", fact));
     }
 }
 
