@@ -208,13 +208,13 @@ fn await_serving(child: &mut Child, socket: Option<&Path>, former: u32) -> anyho
                  why"
             );
         }
-        // An error here may mean that the socket is being handed over. The default socket has the
-        // number of its process in its name, so the new process is not at the former one's path.
-        let serves = |socket| {
+        // An error here may mean that the socket is being handed over.
+        let serves = |socket: Option<&Path>| {
             let ends = tunnel::run::statuses(socket).unwrap_or_default();
             ends.iter().any(|end| end.pid == child.id())
         };
-        if serves(socket) || (socket.is_some() && serves(None)) {
+        let own = socket.and_then(|socket| default_socket(socket, former, child.id()));
+        if serves(socket) || own.is_some_and(|own| serves(Some(&own))) {
             return Ok(());
         }
         if is_last {
@@ -225,6 +225,14 @@ fn await_serving(child: &mut Child, socket: Option<&Path>, former: u32) -> anyho
     let _ = child.kill();
     let _ = child.wait();
     anyhow::bail!("the new process has not started within 30 s, and process {former} goes on");
+}
+
+/// Returns the default socket of the new process if `socket` is the default socket of the former
+/// process. The name has the number of the process. The directory is the same for both processes,
+/// and may differ from the directory of this process, whose environment may be another.
+fn default_socket(socket: &Path, former: u32, new: u32) -> Option<PathBuf> {
+    let role = socket.file_name()?.to_str()?.strip_suffix(&format!("-{former}.sock"))?;
+    Some(socket.with_file_name(format!("{role}-{new}.sock")))
 }
 
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
@@ -253,5 +261,14 @@ mod tests {
         let status = "Name:\tweir\nUmask:\t0077\nUid:\t1000\t1001\t1002\t1003\nGid:\t0\t0\t0\t0\n";
         assert_eq!(effective_user(status), Some(1001));
         assert_eq!(effective_user("Name:\tweir\n"), None);
+    }
+
+    #[test]
+    fn the_default_socket_of_the_new_process_lies_beside_that_of_the_former_process() {
+        let found = |path| default_socket(Path::new(path), 4711, 4712);
+        let expected = PathBuf::from("/run/user/7/weir/tunnel/server-4712.sock");
+        assert_eq!(found("/run/user/7/weir/tunnel/server-4711.sock"), Some(expected));
+        assert_eq!(found("/srv/tunnel.sock"), None);
+        assert_eq!(found("/srv/server-14711.sock"), None);
     }
 }
