@@ -12,6 +12,7 @@ use crate::rules::{Answer, Outcome, Side, joined, settled};
 use crate::view::{Flow, View};
 use crate::words;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use units::{Bytes, Rate, Span, foreign};
@@ -122,15 +123,15 @@ fn of_both([near, far]: [Observed<'_>; 2], period: &Period) -> Option<PeriodRepo
         let (flows, of_machine) = settled(&[side.flow], side.view);
         answers[end] = flows.into_iter().next().unwrap_or_default();
         for answer in of_machine {
-            machine.add_seen(answer, &[names[end]], (None, side.view));
+            machine.add_seen(answer, (names[end], &names[end..=end]), (None, side.view));
         }
     }
     machine.by_share();
     let mut sorted = Sorted::default();
-    for (answer, owner) in joined(sides, answers) {
-        let side = sides[owner.unwrap_or(0)];
-        let seen_at = owner.map_or(&names[..], |end| &names[end..=end]);
-        sorted.add_seen(answer, seen_at, (Some(side.flow), side.view));
+    for (answer, source) in joined(sides, answers) {
+        let (end, side) = (source.end, sides[source.end]);
+        let seen_at = if source.is_both { &names[..] } else { &names[end..=end] };
+        sorted.add_seen(answer, (names[end], seen_at), (Some(side.flow), side.view));
     }
     sorted.by_share();
     let sender = usize::from(sides[0].flow.sender.is_none());
@@ -163,9 +164,11 @@ fn of_both([near, far]: [Observed<'_>; 2], period: &Period) -> Option<PeriodRepo
 /// Returns the far end's samples with the test's connections, as a period of the same test.
 fn seen_from_there(recording: &Recording, attempt: &Attempt) -> Option<Period> {
     let plain = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
+    // The recording of another machine may have any number of connections.
+    let tested: BTreeSet<_> =
+        attempt.connections.iter().map(|(local, remote)| (plain(*local), plain(*remote))).collect();
     let is_tested = |connection: &Connection| {
-        let ends = (plain(connection.remote), plain(connection.local));
-        attempt.connections.iter().any(|(local, remote)| ends == (plain(*local), plain(*remote)))
+        tested.contains(&(plain(connection.remote), plain(connection.local)))
     };
     let has = |sample: &Sample| sample.connections.iter().any(is_tested);
     let is_seen = |period: &&Period| period.samples.iter().filter(|sample| has(sample)).count() > 1;
@@ -175,32 +178,31 @@ fn seen_from_there(recording: &Recording, attempt: &Attempt) -> Option<Period> {
     for sample in &mut period.samples {
         sample.at = sample.at - start;
     }
-    let tested = period.samples.iter().flat_map(|sample| &sample.connections);
-    let mut connections: Vec<(SocketAddr, SocketAddr)> =
-        tested.filter(|one| is_tested(one)).map(|one| (one.local, one.remote)).collect();
-    connections.sort_unstable();
-    connections.dedup();
+    let seen = period.samples.iter().flat_map(|sample| &sample.connections);
+    let connections: BTreeSet<(SocketAddr, SocketAddr)> =
+        seen.filter(|one| is_tested(one)).map(|one| (one.local, one.remote)).collect();
+    let connections = connections.into_iter().collect();
     let sends = !attempt.sends;
     period.attempt = Some(Attempt { connections, sends, far: None, ..attempt.clone() });
     Some(period)
 }
 
 impl Sorted {
-    /// Adds a result, and names the ends that saw the cause. `flow`: as those ends see the flow.
+    /// Adds a result of the end `name`. `ends`: the ends that saw the cause. `flow`: as the end
+    /// `name` sees the flow.
     fn add_seen(
         &mut self,
         answer: Answer,
-        ends: &[&str],
+        (name, ends): (&str, &[&str]),
         (flow, view): (Option<&Flow<'_>>, &View<'_>),
     ) {
-        let name = ends.join(" and ");
         let mut answer = within_saved(view.recording, answer);
         match &mut answer.outcome {
             Outcome::Holds(finding) => {
                 advice::name(finding, flow, view);
-                finding.sentence = at(&name, &finding.sentence);
+                finding.sentence = at(name, &finding.sentence);
             }
-            Outcome::RuledOut(by) | Outcome::NotSeen(by) => *by = at(&name, by),
+            Outcome::RuledOut(by) | Outcome::NotSeen(by) => *by = at(name, by),
             Outcome::Irrelevant => return,
         }
         let causes = self.causes.len();
@@ -270,4 +272,138 @@ impl EndReport {
 
 fn at(end: &str, text: &str) -> String {
     format!("at {}: {text}", foreign(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diagnosis::VerdictKind;
+    use crate::rules::sketch::Sketch;
+
+    /// Makes the recordings of a test whose two ends are on different machines.
+    fn recordings(sending: &Sketch, receiving: &Sketch) -> [Recording; 2] {
+        let mut both = [sending.recording().clone(), receiving.recording().clone()];
+        let one = &both[0].periods[0].samples[0].connections[0];
+        let (local, remote) = (one.local, one.remote);
+        both[0].focus = Some("a test with far".to_owned());
+        let connections = vec![(local, remote)];
+        both[0].periods[0].attempt =
+            Some(Attempt { connections, sends: true, ..Attempt::default() });
+        for sample in &mut both[1].periods[0].samples {
+            for connection in &mut sample.connections {
+                (connection.local, connection.remote) = (remote, local);
+            }
+        }
+        both
+    }
+
+    fn judged([near, far]: &[Recording; 2]) -> Diagnosis {
+        diagnose_both([
+            Observed { name: "root@a", recording: near },
+            Observed { name: "root@b", recording: far },
+        ])
+    }
+
+    /// A receiver that gets what the sender of [`Sketch::new`] sends.
+    fn receiver() -> Sketch {
+        Sketch::new().receiving(|at, receiver| {
+            receiver.tcp.bytes_received = Some(Bytes::new(at * 12_500_000));
+            receiver.tcp.own_window = Some(Bytes::new(3_000_000));
+            receiver.receive_limit = Some(Bytes::new(4_000_000));
+        })
+    }
+
+    fn closed_window() -> Sketch {
+        Sketch::new().tcp(|at, tcp| {
+            tcp.window_limited = Some(Span::from_millis(900 * at));
+            tcp.peer_window = Some(Bytes::new(32_768));
+        })
+    }
+
+    #[test]
+    fn a_cause_that_one_end_sees_is_the_verdict_with_the_name_of_that_end() {
+        let diagnosis = judged(&recordings(&closed_window(), &receiver()));
+        let verdict = &diagnosis.verdict;
+        assert_eq!(verdict.cause, Some("receiver-window"), "{diagnosis:#?}");
+        assert!(verdict.sentence.starts_with("At root@a: the receiver's window"), "{verdict:?}");
+        let flow = &diagnosis.periods[0].flows[0];
+        assert_eq!((flow.from.as_str(), flow.to.as_str()), ("root@a", "root@b"));
+        assert!(!flow.one_sided);
+        assert_eq!(flow.causes[0].seen_at, ["root@a"]);
+        assert_eq!(flow.ends.iter().map(|end| end.sends).collect::<Vec<_>>(), [true, false]);
+        assert_eq!(diagnosis.periods[0].label, "root@a to root@b");
+        let page = crate::output::text(&diagnosis, 80, false);
+        assert!(page.lines().count() <= 12, "{page}");
+        assert!(page.contains("root@a sends") && page.contains("root@b receives"), "{page}");
+    }
+
+    /// Makes a receiver into whose window of 250 kB 100 Mbit/s arrive, in round trips of 20 ms.
+    fn full_window() -> Sketch {
+        receiver().sender(|_, end| end.tcp.own_window = Some(Bytes::new(250_000)))
+    }
+
+    #[test]
+    fn a_cause_that_both_ends_see_has_the_name_of_the_end_whose_figures_are_shown() {
+        let diagnosis = judged(&recordings(&closed_window(), &full_window()));
+        let found = &diagnosis.periods[0].flows[0].causes[0];
+        assert_eq!(found.cause, "receiver-window", "{diagnosis:#?}");
+        assert_eq!(found.seen_at, ["root@a", "root@b"]);
+        let sentence = &found.finding.sentence;
+        assert!(sentence.starts_with("at root@a: the receiver's window"), "{sentence}");
+    }
+
+    /// The sender's end measures 400 Mbit/s.
+    #[test]
+    fn no_bound_of_the_receiving_end_is_below_the_rate_of_the_sending_end() {
+        let diagnosis = judged(&recordings(&Sketch::new(), &full_window()));
+        let causes = &diagnosis.periods[0].flows[0].causes;
+        let found = causes.iter().find(|found| found.cause == "receiver-window");
+        let found = found.unwrap_or_else(|| panic!("{diagnosis:#?}"));
+        assert_eq!(found.seen_at, ["root@b"]);
+        assert_eq!(found.finding.allows, None, "{found:?}");
+    }
+
+    #[test]
+    fn a_reader_that_the_far_end_sees_explains_the_small_window() {
+        let slow = receiver().each(|_, sample| {
+            for connection in &mut sample.connections {
+                connection.receive_queue = Bytes::new(3_900_000);
+            }
+        });
+        let diagnosis = judged(&recordings(&closed_window(), &slow));
+        assert_eq!(diagnosis.verdict.cause, Some("slow-reader"), "{diagnosis:#?}");
+        assert!(diagnosis.verdict.sentence.starts_with("At root@b: "), "{:?}", diagnosis.verdict);
+        let causes = &diagnosis.periods[0].flows[0].causes;
+        assert!(!causes.iter().any(|found| found.cause == "receiver-window"), "{causes:?}");
+    }
+
+    #[test]
+    fn a_far_end_without_the_connection_is_said_and_the_near_end_is_judged() {
+        let mut both = recordings(&closed_window(), &receiver());
+        for sample in &mut both[1].periods[0].samples {
+            sample.connections.clear();
+        }
+        let diagnosis = judged(&both);
+        assert_eq!(diagnosis.verdict.cause, Some("receiver-window"), "{diagnosis:#?}");
+        assert!(diagnosis.periods[0].flows[0].ends.is_empty());
+        let unseen = &diagnosis.not_seen;
+        assert!(unseen.iter().any(|one| one.what == "at root@b: the connections of the test"));
+        assert_eq!(diagnosis.verdict.kind, VerdictKind::Limited);
+    }
+
+    #[test]
+    fn an_end_behind_a_dual_stack_socket_has_its_mapped_address() {
+        let mut both = recordings(&closed_window(), &receiver());
+        let mapped = |end: SocketAddr| match end.ip() {
+            std::net::IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), end.port()),
+            _ => end,
+        };
+        for sample in &mut both[1].periods[0].samples {
+            for connection in &mut sample.connections {
+                connection.local = mapped(connection.local);
+                connection.remote = mapped(connection.remote);
+            }
+        }
+        assert_eq!(judged(&both).periods[0].flows[0].ends.len(), 2);
+    }
 }

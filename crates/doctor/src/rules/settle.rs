@@ -69,20 +69,27 @@ pub(crate) struct Side<'s, 'a> {
     pub(crate) view: &'s View<'a>,
 }
 
-/// Joins the results of both ends of one connection. Each result has the index of the end that saw
-/// the cause, or `None` if both ends did.
-pub(crate) fn joined(
-    sides: [Side<'_, '_>; 2],
-    answers: [Vec<Answer>; 2],
-) -> Vec<(Answer, Option<usize>)> {
+/// The end whose result about a cause was chosen. Names and figures of the result are those of this
+/// end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Source {
+    /// The index of the end.
+    pub(crate) end: usize,
+    /// Whether the other end's result is of the same kind.
+    pub(crate) is_both: bool,
+}
+
+/// Joins the results of both ends of one connection. Each result has the end that it is from.
+pub(crate) fn joined(sides: [Side<'_, '_>; 2], answers: [Vec<Answer>; 2]) -> Vec<(Answer, Source)> {
     let sender = usize::from(sides[0].flow.sender.is_none());
     let [near, far] = answers;
     // Both lists have each cause with a rule for flows, in the order of the table.
-    let (mut all, owners): (Vec<Answer>, Vec<Option<usize>>) =
+    let (mut all, sources): (Vec<Answer>, Vec<Source>) =
         near.into_iter().zip(far).map(|(near, far)| decided(near, far, sender)).unzip();
-    let is_closed = all.iter().zip(&owners).any(|(answer, owner)| {
+    let is_closed = all.iter().zip(&sources).any(|(answer, source)| {
         let share = limit(&answer.outcome).and_then(|fact| fact.explains).unwrap_or(0.0);
-        answer.row.closes_window && share >= CLOSES_FROM && *owner != Some(sender)
+        let is_receiver = source.is_both || source.end != sender;
+        answer.row.closes_window && share >= CLOSES_FROM && is_receiver
     });
     for answer in all.iter_mut().filter(|_| is_closed) {
         if answer.row.rule.cause == RECEIVER_WINDOW && limit(&answer.outcome).is_some() {
@@ -94,11 +101,15 @@ pub(crate) fn joined(
     silence(&mut all, Some((side.flow, side.view)));
     stand_together(&mut all);
     drop_estimates(&mut all);
-    all.into_iter().zip(owners).collect()
+    // The bound of a receiver may be below the rate that the sender's end measured.
+    keep_bounds(&mut all, side.flow.rate());
+    all.into_iter().zip(sources).collect()
 }
 
 /// Chooses between the results of both ends for one cause.
-fn decided(near: Answer, far: Answer, sender: usize) -> (Answer, Option<usize>) {
+fn decided(near: Answer, far: Answer, sender: usize) -> (Answer, Source) {
+    let one = |end| Source { end, is_both: false };
+    let both = |end| Source { end, is_both: true };
     let judge = near.row.judge.map(|judge| match judge {
         Judge::Sender => sender,
         Judge::Receiver => 1 - sender,
@@ -113,16 +124,21 @@ fn decided(near: Answer, far: Answer, sender: usize) -> (Answer, Option<usize>) 
         }
     };
     match judge {
-        Some(0) if is_judged(&near) => return (near, Some(0)),
-        Some(1) if is_judged(&far) => return (far, Some(1)),
+        Some(0) if is_judged(&near) => return (near, one(0)),
+        Some(1) if is_judged(&far) => return (far, one(1)),
         _ => {}
     }
     let explains = |answer: &Answer| limit(&answer.outcome).and_then(|fact| fact.explains);
+    // The sender's kernel counts the time that a window holds the sender; a receiver estimates.
+    let is_far = match near.row.rule.cause == RECEIVER_WINDOW {
+        true => sender == 1,
+        false => explains(&far) > explains(&near),
+    };
     match (weight(&near), weight(&far)) {
-        (LIMITS, LIMITS) if explains(&far) > explains(&near) => (far, None),
-        (near_weight, far_weight) if near_weight == far_weight => (near, None),
-        (near_weight, far_weight) if near_weight > far_weight => (near, Some(0)),
-        _ => (far, Some(1)),
+        (LIMITS, LIMITS) if is_far => (far, both(1)),
+        (near_weight, far_weight) if near_weight == far_weight => (near, both(0)),
+        (near_weight, far_weight) if near_weight > far_weight => (near, one(0)),
+        _ => (far, one(1)),
     }
 }
 
@@ -145,6 +161,11 @@ fn stand(answers: &mut [Answer], seen: Seen<'_, '_>, rate: Rate, stalls: bool) {
     silence(answers, seen);
     stand_together(answers);
     drop_estimates(answers);
+    keep_bounds(answers, rate);
+}
+
+/// Drops each bound below the observed rate.
+fn keep_bounds(answers: &mut [Answer], rate: Rate) {
     for answer in answers {
         if let Outcome::Holds(finding) = &mut answer.outcome {
             let told = finding.allows.map(words::rate);
