@@ -86,6 +86,9 @@ pub fn merge(
     if facts.contains_key("privilege") && lab.is_emulated() {
         results.method.extend(validity::method(&results));
     }
+    if facts.contains_key("hosts") && !lab.middles().is_empty() {
+        results.method.extend(validity::method_of_middles(&results));
+    }
     let started = parts.iter().filter_map(|part| part.began.get("started")?.as_str()).min();
     let seconds = |part: &Part| part.began.get(environment::MEASURED)?.as_float();
     results.duration_s = parts.iter().map(seconds).sum();
