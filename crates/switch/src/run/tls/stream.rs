@@ -89,14 +89,25 @@ impl TlsStream {
             _ => Ok(()),
         }
     }
+
+    /// Returns the number of bytes before the end of the connection. An end within the handshake is
+    /// an error: the end stays readable, and the handshake would wait for more for ever.
+    fn at_end(&self, read: usize) -> io::Result<usize> {
+        if self.session.is_handshaking() {
+            let problem = "the peer closed the connection within the TLS handshake: see its log";
+            return Err(io::Error::new(ErrorKind::UnexpectedEof, problem));
+        }
+        Ok(read)
+    }
 }
 
 impl Read for TlsStream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let mut read = 0;
         loop {
-            match self.session.reader().read(&mut bytes[read..]) {
-                Ok(0) => return Ok(read),
+            let plaintext = self.session.reader().read(&mut bytes[read..]);
+            match plaintext {
+                Ok(0) => return self.at_end(read),
                 Ok(more) => {
                     read += more;
                     // Keep room for the plaintext of all records that one more read may complete.
@@ -107,7 +118,7 @@ impl Read for TlsStream {
                 }
                 Err(error) if is_transient(&error) => {}
                 // The peer closed the connection without the alert close_notify.
-                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(read),
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return self.at_end(read),
                 Err(error) => return Err(error),
             }
             match self.session.read_tls(&mut self.socket) {

@@ -236,6 +236,13 @@ fn each_cause_of_a_failed_handshake_has_its_own_words() {
     });
     let error = error_of(&mut rig, remote);
     assert!(error.contains("the peer does not speak TLS"), "{error}");
+    let (remote, _heard) = serve(|mut socket| {
+        socket.shutdown(std::net::Shutdown::Write).unwrap();
+        let _ = socket.read_to_end(&mut Vec::new());
+        Ok(Vec::new())
+    });
+    let error = error_of(&mut rig, remote);
+    assert!(error.contains("closed the connection within the TLS handshake"), "{error}");
 }
 
 #[test]
