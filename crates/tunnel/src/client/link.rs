@@ -191,7 +191,9 @@ impl Link {
                             }
                             tokio::select! {
                                 () = tokio::time::sleep(RENEW_AGAIN) => {}
-                                () = self.renewal.notified() => {}
+                                () = self.renewal.notified() => {
+                                    tokio::time::sleep(RENEWALS_APART).await;
+                                }
                             }
                         },
                         () = tokio::time::sleep_until(since + KEPT), if is_refused => {
