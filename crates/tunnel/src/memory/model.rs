@@ -220,9 +220,8 @@ proptest! {
         let names = ["a", "b", "c", "d"];
         let mut grants = [0; 12];
         let of = |grants: &[u64; 12]| {
-            let all: Vec<_> =
-                grants.iter().enumerate().map(|(index, granted)| (names[index % 4], *granted)).collect();
-            ledger(all.into_iter())
+            let all = grants.iter().enumerate();
+            ledger(all.map(|(index, granted)| (names[index % 4], *granted)))
         };
         let mut running = Ledger::default();
         for (index, wanted) in events {
