@@ -245,6 +245,20 @@ fn no_scale_follows_from_windows_that_the_data_does_not_fill() {
     assert_eq!(last.connections[0].tcp.peer_window, None);
 }
 
+/// A scale that makes the window about as large as one small message says nothing.
+#[test]
+fn no_scale_follows_from_single_messages() {
+    let mut trace = Trace::new(Side::Sender);
+    for round in 0..140_u64 {
+        let at = (round + 1) * 2 * ONE_WAY;
+        trace.data(at, round * 200, 200);
+        trace.ack(at + ONE_WAY, round * 200 + 200, FILLED, None);
+    }
+    let recording = read(&trace.file(101, &[]));
+    let last = recording.periods[0].samples.last().unwrap();
+    assert_eq!(last.connections[0].tcp.peer_window, None);
+}
+
 #[test]
 fn every_link_type_gives_the_same_facts() {
     let trace = window_limited(Side::Sender);

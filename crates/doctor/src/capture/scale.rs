@@ -54,10 +54,11 @@ impl Scale {
         if scale > self.least {
             (self.least, self.full) = (scale, 0);
         }
-        let left = (window << self.least).saturating_sub(flying);
+        let window = window << self.least;
+        let left = window.saturating_sub(flying);
         // A longer packet is a super-packet of several segments.
         let segment = if self.largest > LONGEST { USUAL_SEGMENT } else { self.largest };
-        self.full += u64::from(left < 2 * segment);
+        self.full += u64::from(left < 2 * segment && window >= MANY_SEGMENTS * segment);
     }
 
     /// Returns the last acknowledgement that the sender knew: with timestamps, the newest one that
@@ -107,6 +108,9 @@ const FEWEST: u64 = 40;
 /// Minimum share of the packets that end where the window ends. A receiver sees the segments of a
 /// burst one by one, of which only the last one fills the window.
 const OFTEN: f64 = 0.1;
+/// Minimum window, in segments. One scale always makes a smaller window about as large as a few
+/// segments in flight.
+const MANY_SEGMENTS: u64 = 16;
 const USUAL_SEGMENT: u64 = 1448;
 /// The payload of a jumbo frame.
 const LONGEST: u64 = 8960;
