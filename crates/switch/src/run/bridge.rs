@@ -68,6 +68,17 @@ pub(super) struct Remotes {
     pub(super) controllers: Vec<Remote>,
 }
 
+impl Remotes {
+    /// Returns an open listener as the settings now write its address; `None` if the listener must
+    /// be closed. A change between TCP and TLS keeps the listener, which holds the address.
+    pub(super) fn kept(&self, open: Remote) -> Option<Remote> {
+        if self.listen.contains(&open) {
+            return Some(open);
+        }
+        self.listen.iter().find(|wanted| wanted.address == open.address).copied()
+    }
+}
+
 /// The bridge's addresses, as written in the settings.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Places {
@@ -321,14 +332,14 @@ impl BridgeState {
     /// Gives the bridge's thread new controllers and listening addresses.
     pub(super) fn change_remotes(&self, mut remotes: Remotes) {
         let mut places = self.places();
-        places.listening.retain(|address| remotes.listen.contains(address));
+        places.listening = places.listening.iter().filter_map(|open| remotes.kept(*open)).collect();
         places.listening.extend(remotes.added.iter().map(|(address, _)| *address));
         places.controllers.clone_from(&remotes.controllers);
         self.set_places(places);
         let mut waiting = self.remotes.lock();
         if let Some(former) = waiting.take() {
-            let is_wanted = |(address, _): &(Remote, _)| remotes.listen.contains(address);
-            let kept: Vec<_> = former.added.into_iter().filter(is_wanted).collect();
+            let kept = |(open, listener)| Some((remotes.kept(open)?, listener));
+            let kept: Vec<_> = former.added.into_iter().filter_map(kept).collect();
             remotes.added.extend(kept);
         }
         *waiting = Some(remotes);

@@ -126,7 +126,8 @@ impl BridgeThread {
     /// the settings remains open.
     fn change_remotes(&mut self) {
         let Some(remotes) = self.bridge.take_remotes() else { return };
-        self.tcp.retain(|(address, _)| remotes.listen.contains(address));
+        let open = std::mem::take(&mut self.tcp).into_iter();
+        self.tcp = open.filter_map(|(at, door)| Some((remotes.kept(at)?, door))).collect();
         self.tcp.extend(remotes.added);
         let former = std::mem::take(&mut self.controllers);
         let remote = |connection: &Connection| Some(former[connection.controller?].remote);

@@ -329,8 +329,13 @@ impl Switch {
         if !is_left && !is_new && controllers == known {
             return Ok(());
         }
+        // A listener that changes between TCP and TLS stays open.
+        let is_open = |wanted: &Remote| {
+            let mut open = listening.iter().filter(|open| open.address == wanted.address);
+            open.any(|open| open == wanted || !listen.contains(open))
+        };
         let mut added = Vec::new();
-        for address in listen.iter().filter(|address| !listening.contains(address)) {
+        for address in listen.iter().filter(|address| !is_open(address)) {
             match listen_at(*address) {
                 Ok(listener) => added.push((*address, listener)),
                 Err(error) => progress.check(Part::Remote(*address), Err(error))?,
