@@ -311,7 +311,6 @@ fn drain(socket: &UnixStream) {
     }
 }
 
-/// Returns the socket's path. A name without a slash means an abstract socket.
 fn failed(place: &Path, doing: &str, error: io::Error) -> PortError {
     PortError::from_io(format!("{doing} {}", place.display()), error)
 }
