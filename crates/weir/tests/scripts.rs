@@ -94,7 +94,8 @@ print(at.partition(":")[2])' "$@"; }
         [ "$(gzip -dc "$layer" | sha256sum | cut -d " " -f 1)" = "$(digest "$config" rootfs diff_ids 0)" ]
         grep -q '"Entrypoint":\["/usr/bin/weir"\]' "$config"
         tar -C "$work/root" -xzf "$layer"
-        [ -e "$work/root/usr/share/weir/kept" ] && [ ! -e "$work/root/usr/lib/left-out" ]
+        [ -e "$work/root/usr/share/weir/kept" ]
+        [ ! -e "$work/root/usr/lib/left-out" ]
         if command -v skopeo >/dev/null; then
           skopeo --insecure-policy inspect "oci-archive:$work/a.oci.tar:weir:1" | grep -F "sha256:$layer"
         fi
