@@ -122,7 +122,8 @@ fn judge(view: &View<'_>) -> Outcome {
         .iter()
         .filter_map(|name| view.counter(name))
         .fold(0, u64::saturating_add);
-    let lost = dropped(view, None);
+    // Where the limits are seen, the pages in use and the events tell whether memory is short.
+    let lost = if has_limits { 0 } else { dropped(view, None) };
     let is_short = events > 0 || lost >= FEWEST_DROPPED;
     if !is_short && !has_limits {
         return Outcome::not_seen("the limits of the memory of TCP sockets (net.ipv4.tcp_mem)");
@@ -137,7 +138,7 @@ fn judge(view: &View<'_>) -> Outcome {
         .seen("pages in use", memory.used.to_string())
         .seen_if("pages from which on it is short", limit)
         .seen("times that it became short", events.to_string())
-        .seen("packets dropped for lack of memory", lost.to_string())
+        .seen_if("packets dropped for lack of memory", (!has_limits).then(|| lost.to_string()))
         .advise(match memory.used < memory.pressure {
             _ if !has_limits => elsewhere(),
             // The memory of a control group includes its sockets.
@@ -241,6 +242,37 @@ mod tests {
         assert!(pressed.holds_machine(RULE).is_some_and(|share| share > 0.5));
         let unknown = in_a_namespace(63_000, 131_072).on_machine(RULE);
         assert!(matches!(unknown, Outcome::NotSeen(_)), "{unknown:?}");
+    }
+
+    /// The kernel gives the same reason if a segment finds a full receive buffer.
+    #[test]
+    fn packets_dropped_before_an_unread_buffer_or_a_seen_limit_are_no_short_memory() {
+        let judge = |queue: u64, most: u64| {
+            let sketch = in_a_namespace(63_000, 131_072).each(|_, sample| {
+                sample.connections[0].receive_queue = Bytes::new(queue);
+                sample.socket_memory = Some(SocketMemory { used: 658, pressure: most / 2, most });
+            });
+            let mut recording = sketch.recording().clone();
+            let connection = &recording.periods[0].samples[0].connections[0];
+            let place = crate::recording::DropPlace {
+                reason: "PROTO_MEM".to_owned(),
+                packets: 18,
+                from: Some(connection.remote),
+                to: Some(connection.local),
+                ..Default::default()
+            };
+            let reasons = [(place.reason.clone(), place.packets)].into();
+            let drops = crate::recording::Drops { reasons, places: vec![place] };
+            recording.periods[0].drops = Some(drops);
+            let diagnosis = crate::diagnose(&recording, crate::Question::Machine);
+            let machine = diagnosis.periods[0].machine.iter();
+            let of_machine = machine.filter(|found| found.cause == RULE.cause).count();
+            (diagnosis.verdict.causes.contains(&RULE.cause), of_machine)
+        };
+        assert!(judge(0, 0).0);
+        assert_eq!(judge(90_000, 0), (false, 0));
+        // The machine uses 658 of 100,000 pages: the flow's own drops remain.
+        assert_eq!(judge(0, 100_000).1, 0);
     }
 
     #[test]

@@ -29,14 +29,31 @@ pub(crate) fn is_far_window_small(sender: &End<'_>) -> bool {
 }
 
 /// Returns the received packets that the kernel dropped because TCP had no memory for them. `of`:
-/// only those of this connection.
+/// only those of this connection. The kernel names the same reason if a reader leaves data in a full
+/// buffer: those packets do not count.
 pub(crate) fn dropped(view: &View<'_>, of: Option<&Flow<'_>>) -> u64 {
     let Some(drops) = &view.period.drops else { return 0 };
-    let Some(flow) = of else { return drops.reasons.get(REASON).copied().unwrap_or(0) };
-    let (from, to) = flow.addresses();
-    let places = drops.places.iter().filter(|place| place.reason == REASON);
-    let places = places.filter(|place| (place.from, place.to) == (Some(from), Some(to)));
-    places.map(|place| place.packets).fold(0, u64::saturating_add)
+    let of_flow = |flow: &Flow<'_>| {
+        let (from, to) = flow.addresses();
+        let places = drops.places.iter().filter(|place| place.reason == REASON);
+        let places = places.filter(|place| (place.from, place.to) == (Some(from), Some(to)));
+        places.map(|place| place.packets).fold(0, u64::saturating_add)
+    };
+    match of {
+        Some(flow) if leaves_data(flow) => 0,
+        Some(flow) => of_flow(flow),
+        None => {
+            let all = drops.reasons.get(REASON).copied().unwrap_or(0);
+            let unread = view.flows.iter().filter(|flow| leaves_data(flow)).map(of_flow);
+            all.saturating_sub(unread.fold(0, u64::saturating_add))
+        }
+    }
+}
+
+/// Whether data waits for the reader in most of the samples.
+fn leaves_data(flow: &Flow<'_>) -> bool {
+    let waits = |c: &Connection| c.receive_queue > Bytes::ZERO;
+    flow.receiver.as_ref().is_some_and(|receiver| receiver.often(waits) >= MOSTLY)
 }
 
 /// The window counts in units of 2 to the power of `scale`, rounded up.
@@ -54,6 +71,9 @@ const REASON: &str = "PROTO_MEM";
 const ROOM: u64 = 8;
 /// Minimum share of the samples with a window of this size. Between two shortages the window grows.
 const OFTEN: f64 = 0.25;
+/// Minimum share of the samples in which data waits for its reader. A reader that keeps up empties
+/// the queue now and then.
+const MOSTLY: f64 = 0.9;
 /// Four of the segments of a loopback interface are an ordinary window.
 const LARGEST: Bytes = Bytes::new(65_536);
 /// The largest scale of a window (RFC 7323 section 2.3).
