@@ -113,9 +113,13 @@ impl ConfinedPaths {
             .or_else(|| first(self.read.iter(), &read))
     }
 
-    /// Remembers that this process is confined to these paths.
+    /// Remembers that this process is confined to these paths. Directories of files that do not
+    /// exist yet are not among them: no rule names such a directory.
     pub fn remember(&self) {
-        let _ = IN_FORCE.set(self.clone());
+        let mut own = self.clone();
+        own.read.retain(|directory| directory.exists());
+        own.written.retain(|directory| directory.exists());
+        let _ = IN_FORCE.set(own);
     }
 
     /// Returns the first directory of `self` that this process's confinement excludes.

@@ -66,6 +66,13 @@ pub enum TlsError {
         path.display()
     )]
     NoCaYet { path: PathBuf },
+    #[error(
+        "files for TLS are in {}, which this process could not open at its start: move the files \
+         into the rundir or beside a file of the settings, or restart `weir switch run`, with \
+         --unconfined if the settings are in a database",
+        path.display()
+    )]
+    Confined { path: PathBuf },
     #[error("TLS cannot be set up: {0}")]
     Setup(#[from] rustls::Error),
 }
@@ -111,18 +118,13 @@ impl Tls {
         if is_same(&self.state.lock()) {
             return Ok(());
         }
-        let load = |tls: &TlsSettings| {
-            confinement::check_tls(tls)?;
-            tls.load().map_err(SwitchError::from)
+        let credentials = match wanted.map(TlsSettings::load).transpose() {
+            Ok(credentials) => credentials.map(Arc::new),
+            Err(error) => {
+                progress.check(Part::Tls, Err(error.into()))?;
+                None
+            }
         };
-        let loaded = wanted.map(load).transpose();
-        let (credentials, error) = match loaded {
-            Ok(credentials) => (credentials.map(Arc::new), None),
-            Err(error) => (None, Some(error)),
-        };
-        if let Some(error) = error {
-            progress.check(Part::Tls, Err(error))?;
-        }
         let mut state = self.state.lock();
         let is_other = state.settings.as_ref() != wanted;
         // Unusable new contents of the same files leave the former contents in force.
@@ -188,6 +190,9 @@ impl TlsSettings {
     fn load(&self) -> Result<Credentials, TlsError> {
         if self.ca_certificate.as_os_str() == "none" {
             return Err(TlsError::NoVerification);
+        }
+        if let Some(path) = confinement::tls_outside(self) {
+            return Err(TlsError::Confined { path });
         }
         let key = PrivateKeyDer::from_pem_slice(&read("private key", &self.private_key)?).map_err(
             |_| TlsError::Pem {
