@@ -124,7 +124,8 @@ fn an_idle_session_takes_a_few_tens_of_kilobytes() {
         }
         kept.extend(peers.join_all().await);
         assert_eq!(kept.len(), FIRST + MORE);
-        (server.resident("VmRSS").count() - before.count()) / MORE as u64
+        // On a slow machine the server may meanwhile have ended sessions of silent clients.
+        server.resident("VmRSS").count().saturating_sub(before.count()) / MORE as u64
     });
     println!("ATTACK idle-sessions: an idle session takes {each} bytes of the server");
     assert!(each < MOST_EACH, "{each} bytes");
