@@ -12,8 +12,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     if !flow.is_opening() && !flow.is_stalled() {
         return Outcome::Irrelevant;
     }
-    let remote = flow.addresses().1.ip();
-    let hop = flow.path.and_then(|path| path.gateway).unwrap_or(remote);
+    let hop = hop(flow);
     let Some(silent) = view.machine().neighbours.iter().find(|one| one.address == hop) else {
         return Outcome::ruled_out(format!("the next hop {hop} has a hardware address"));
     };
@@ -31,6 +30,11 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             .not("Nothing above the link layer can be the reason while no packet leaves"),
     )
     .holds()
+}
+
+/// Returns the next hop to the receiver of the flow.
+fn hop(flow: &Flow<'_>) -> IpAddr {
+    flow.path.and_then(|path| path.gateway).unwrap_or(flow.addresses().1.ip())
 }
 
 /// Judges the machine: a next hop to which its answers of handshakes do not leave, and the
@@ -69,7 +73,11 @@ fn of_answers(view: &View<'_>) -> Option<Finding> {
         let mut paths = machine.paths.iter();
         paths.any(|(peer, path)| path.gateway.unwrap_or(*peer) == address)
     };
-    let silent = machine.neighbours.iter().find(|one| is_hop(one.address))?;
+    // A hop that this machine itself calls in vain is no reason why clients wait.
+    let opening = view.flows.iter().chain(&view.beside).filter(|flow| flow.is_opening());
+    let called: Vec<IpAddr> = opening.map(hop).collect();
+    let is_of_clients = |address: IpAddr| is_hop(address) && !called.contains(&address);
+    let silent = machine.neighbours.iter().find(|one| is_of_clients(one.address))?;
     let finding = Finding::new(format!(
         "the next hop {} on {} does not answer, so that the handshakes of clients get no answer",
         silent.address, silent.interface
@@ -116,8 +124,8 @@ mod tests {
     /// A server with a netmask of eight bits looks for its clients on its own link.
     #[test]
     fn answers_of_handshakes_that_wait_for_a_silent_next_hop_blame_that_hop() {
-        let server = |waiting: u64, repeated: u64| {
-            let sketch = Sketch::idle().counter("TcpExtTCPSynRetrans", repeated);
+        let made = |sketch: Sketch, waiting: u64, repeated: u64| {
+            let sketch = sketch.counter("TcpExtTCPSynRetrans", repeated);
             let sketch = sketch.each(move |_, sample| {
                 sample.states.insert(HALF_OPEN.to_owned(), waiting);
             });
@@ -127,11 +135,15 @@ mod tests {
                 machine.neighbours.push(Neighbour { address, interface, state });
             })
         };
+        let server = |waiting, repeated| made(Sketch::idle(), waiting, repeated);
         assert!(server(1, 1).holds_machine(RULE).is_some_and(|share| share > 0.6));
         server(0, 1).machine_holds_not(RULE);
         server(1, 0).machine_holds_not(RULE);
         let answers = server(1, 1).machine(|machine| machine.neighbours.clear());
         answers.machine_holds_not(RULE);
+        // A server whose own connection to that hop does not open has other clients that wait.
+        let opening = Sketch::new().sender(|_, sender| sender.state = ConnectionState::SynSent);
+        made(opening, 1, 1).machine_holds_not(RULE);
     }
 
     #[test]
