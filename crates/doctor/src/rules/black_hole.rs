@@ -35,13 +35,21 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         return Outcome::ruled_out(format!("the oldest segment was sent again {repeats} times"));
     }
     let probing = view.sysctl("net.ipv4.tcp_mtu_probing").unwrap_or("0").to_owned();
-    Finding::new(format!(
+    let finding = Finding::new(format!(
         "a path-MTU black hole is the limit: small segments arrived, and full ones of {} are sent again and again",
         bytes(mss)
     ))
-    .limits()
-    .seen_from("retransmissions of the oldest segment", repeats.to_string(), REPEATS.to_string())
-    .seen_if("time without an acknowledgement", (repeats < REPEATS).then(|| span(silent)))
+    .limits();
+    let again = "retransmissions of the oldest segment";
+    let finding = match repeats >= REPEATS {
+        true => finding.seen_from(again, repeats.to_string(), REPEATS.to_string()),
+        false => finding.seen(again, repeats.to_string()).seen_from(
+            "time without an acknowledgement",
+            span(silent),
+            span(SILENT),
+        ),
+    };
+    finding
     .seen("waiting in the send queue", bytes(sender.last().send_queue))
     .seen_if("path MTU that the kernel assumes", tcp.path_mtu.map(bytes))
     .seen("tcp_mtu_probing", probing)
@@ -119,6 +127,11 @@ mod tests {
             })
         };
         assert!(silent(7).holds(RULE) > 0.9);
+        let outcome = silent(7).judge(RULE);
+        let evidence = &outcome.finding().unwrap().evidence;
+        // A threshold of two retransmissions would contradict the single one.
+        assert_eq!((evidence[0].value.as_str(), &evidence[0].threshold), ("1", &None));
+        assert_eq!(evidence[1].threshold, Some(span(SILENT)));
         silent(1).holds_not(RULE);
     }
 

@@ -66,7 +66,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     finding = match limited < LIMITED {
         true => {
             let queued = sender.median(|c| Some(c.send_queue)).unwrap_or_default();
-            finding.seen("in flight, both windows have room for more", bytes(queued))
+            finding.seen("data in flight, while both windows have room for more", bytes(queued))
         }
         false => finding.seen_from(
             "time limited by the send buffer, of the observation",
