@@ -4,6 +4,16 @@ use super::*;
 
 const ENDS: [&str; 7] = ["doctor", "--from", "client", "--to", "server", "--ssh-config", "config"];
 
+/// A running `weir link up`, which ends with the test also after a panic.
+struct Link(Child);
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        crate::support::signal(self.0.id(), "INT");
+        let _ = self.0.wait();
+    }
+}
+
 impl Hosts {
     fn doctor(&self, more: &[&str]) -> CommandOutput {
         self.sandbox.weir(&[&ENDS[..], &["--address", "10.9.3.2"], more].concat())
@@ -43,7 +53,7 @@ fn both_ends_of_a_slow_path_give_one_diagnosis() {
     link.args(["link", "up", "--a", "left", "--b", "right", "--rtt", "20ms", "--rate", "200mbit"]);
     link.env("XDG_RUNTIME_DIR", hosts.sandbox.home()).stdin(Stdio::null());
     link.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut link = hosts.hosts[2].inside.run(|| Ok(link.spawn())).unwrap().unwrap();
+    let link = Link(hosts.hosts[2].inside.run(|| Ok(link.spawn())).unwrap().unwrap());
     let small = "net.ipv4.tcp_rmem=4096 65536 65536";
     let set = || Ok(Command::new("sysctl").args(["-qw", small]).status().unwrap().success());
     assert!(hosts.hosts[1].inside.run(set).unwrap());
@@ -57,8 +67,7 @@ fn both_ends_of_a_slow_path_give_one_diagnosis() {
     });
     hosts.assert_nothing_is_left();
     let page = hosts.doctor(&[]);
-    crate::support::signal(link.id(), "INT");
-    link.wait().unwrap();
+    drop(link);
     let judged = judged.unwrap();
     let labels: Vec<_> =
         judged["periods"].as_array().unwrap().iter().map(|one| &one["label"]).collect();
