@@ -360,8 +360,10 @@ Examples:
   weir doctor --capture eth0 --time 10";
 
 /// The arguments that have no place beside --from and --to.
-const TWO_ENDS_ALONE: [&str; 10] =
-    ["subject", "example", "flow", "cpus", "time", "capture", "watch", "serve", "record", "report"];
+const TWO_ENDS_ALONE: [&str; 11] = [
+    "subject", "example", "flow", "cpus", "time", "capture", "watch", "serve", "series", "record",
+    "report",
+];
 /// Maximum share of a core for all observations of `--watch` together.
 const WATCHING_SHARE: f64 = 0.018;
 const REST: Duration = Duration::from_millis(50);
