@@ -242,7 +242,9 @@ impl Link {
         count: usize,
     ) -> Option<(usize, ActiveSession)> {
         let (index, session) = self.first_of(shared, count, None).await.ok()?;
-        let Ok(why) = tokio::time::timeout(KEPT, session.connection.closed()).await else {
+        // A refusal arrives a round trip after the handshake.
+        let kept = KEPT.max(session.connection.rtt() * 2);
+        let Ok(why) = tokio::time::timeout(kept, session.connection.closed()).await else {
             return Some((index, session));
         };
         let Remote { address: server, failures, .. } = &*shared.servers[index];
