@@ -282,6 +282,14 @@ fn a_missing_ca_certificate_comes_from_the_first_controller() {
     assert!(error.contains("cannot read the certificate of a CA"), "{error}");
     settings.bootstrap_ca_certificate = true;
     use_files(&rig, &settings).unwrap();
+    let end = "-----END CERTIFICATE-----";
+    let chain = std::fs::read_to_string(folder.join("controller.crt")).unwrap();
+    let (alone, _) = chain.split_once(end).unwrap();
+    std::fs::write(folder.join("alone.crt"), format!("{alone}{end}\n")).unwrap();
+    std::fs::copy(folder.join("controller.key"), folder.join("alone.key")).unwrap();
+    let (remote, _heard) = controller(folder, "alone", "good", &BARRIER);
+    let error = error_of(&mut rig, remote);
+    assert!(error.contains("the peer sent no CA certificate") && !file.exists(), "{error}");
     let (remote, heard) = controller(folder, "controller", "good", &BARRIER);
     rig.thread.controllers = vec![Controller::new(remote)];
     turn_until(&mut rig, "an answer", |_| heard.try_recv().ok()).unwrap();
