@@ -121,8 +121,8 @@ pub(super) fn of(recording: &Recording, periods: &[PeriodReport], question: Ques
             Some(flow) if is_ruled_out_here(flow) => nothing(
                 VerdictKind::NotEnoughEvidence,
                 format!(
-                    "There is not enough evidence here: nothing on this machine limits {} → {} at {}. The sender \
-                     or the path does: run weir doctor on the sender.",
+                    "There is not enough evidence here: nothing that was seen on this machine limits {} → {} at {}. \
+                     Look at the sender and the path: run weir doctor on the sender.",
                     flow.from,
                     flow.to,
                     words::rate(flow.rate)
