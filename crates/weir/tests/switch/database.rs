@@ -10,13 +10,13 @@ use std::process::Command;
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
 /// A folder with a database. The test's programs run in a sandbox.
-struct Database {
-    sandbox: Sandbox,
+pub struct Database {
+    pub sandbox: Sandbox,
 }
 
 impl Database {
     /// Makes a new database; `None` if the programs are not installed.
-    fn new() -> Option<Self> {
+    pub fn new() -> Option<Self> {
         for tool in ["ovs-ofctl", "ovs-appctl", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", SCHEMA] {
             if !is_installed(tool) {
                 testing::skip(testing::Need::Program(tool));
@@ -43,7 +43,7 @@ impl Database {
         format!("unix:{}", self.sandbox.path("run/db.sock").display())
     }
 
-    fn serve(&self) -> Running {
+    pub fn serve(&self) -> Running {
         let mut command = Command::new("ovsdb-server");
         let path = |name: &str| self.sandbox.path(name).display().to_string();
         command.args(["-vconsole:warn", "-vsyslog:off", "--log-file=/dev/null"]);
@@ -56,7 +56,7 @@ impl Database {
         server
     }
 
-    fn switch(&self) -> Running {
+    pub fn switch(&self) -> Running {
         let rundir = self.sandbox.path("run").display().to_string();
         let switch =
             self.sandbox.start(&["switch", "run", "--rundir", &rundir, "--ovsdb", &self.socket()]);
@@ -64,7 +64,7 @@ impl Database {
         switch
     }
 
-    fn tool(&self, tool: &str, words: &[&str]) -> CommandOutput {
+    pub fn tool(&self, tool: &str, words: &[&str]) -> CommandOutput {
         let mut command = Command::new(tool);
         command.args(words).env("OVS_RUNDIR", self.sandbox.path("run"));
         self.sandbox.start_command(command).end()
@@ -77,14 +77,14 @@ impl Database {
     }
 
     /// Runs `ovs-vsctl WORDS`, which waits for the switch. Panics if it fails.
-    fn set(&self, words: &str) -> String {
+    pub fn set(&self, words: &str) -> String {
         let words: Vec<_> = words.split_whitespace().collect();
         let ended = self.vsctl(&words);
         assert!(ended.status.success(), "{words:?}: {}", ended.stderr);
         ended.stdout.trim().to_owned()
     }
 
-    fn ofctl(&self, words: &[&str]) -> String {
+    pub fn ofctl(&self, words: &[&str]) -> String {
         let ended = self.tool("ovs-ofctl", &[&["-t", "60"], words].concat());
         assert!(ended.status.success(), "ovs-ofctl {words:?}: {}", ended.stderr);
         ended.stdout
@@ -96,7 +96,7 @@ impl Database {
         ended.stdout
     }
 
-    fn end(self, switch: Running, server: Option<Running>) {
+    pub fn end(self, switch: Running, server: Option<Running>) {
         switch.signal("TERM");
         let ended = switch.end();
         assert_eq!(ended.status.code(), Some(0), "{ended:?}");
@@ -404,6 +404,25 @@ fn rules_survive_a_kill_of_the_database_and_port_numbers_a_kill_of_the_switch() 
     });
     database.set("set bridge br0 external-ids:a=b");
     assert_eq!(numbers(), before);
+    database.end(switch, Some(server));
+}
+
+#[test]
+fn openflow_versions_and_the_datapath_id_of_a_bridge_follow_the_database() {
+    let Some(database) = Database::new() else { return };
+    let server = database.serve();
+    let switch = database.switch();
+    database.set("add-br br0 -- set bridge br0 protocols=OpenFlow13");
+    let refused = database.tool("ovs-ofctl", &["-t", "60", "show", "br0"]);
+    assert!(refused.stderr.contains("version negotiation failed"), "{refused:?}");
+    assert!(database.ofctl(&["-O", "OpenFlow13", "show", "br0"]).contains("(OF1.3)"));
+    database.set("clear bridge br0 protocols");
+    database.set("set bridge br0 other-config:datapath-id=00000000000000a2");
+    assert!(database.ofctl(&["show", "br0"]).contains("dpid:00000000000000a2"));
+    await_some("the datapath ID", || {
+        let written = database.set("get bridge br0 datapath_id");
+        (written == "\"00000000000000a2\"").then_some(())
+    });
     database.end(switch, Some(server));
 }
 

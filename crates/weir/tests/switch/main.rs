@@ -20,3 +20,4 @@ mod metrics;
 mod peers;
 mod report;
 mod test_switch;
+mod tls;
