@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn the_default_socket_of_the_new_process_lies_beside_that_of_the_former_process() {
-        let found = |path| default_socket(Path::new(path), 4711, 4712);
+        let found = |path: &str| default_socket(Path::new(path), 4711, 4712);
         let expected = PathBuf::from("/run/user/7/weir/tunnel/server-4712.sock");
         assert_eq!(found("/run/user/7/weir/tunnel/server-4711.sock"), Some(expected));
         assert_eq!(found("/srv/tunnel.sock"), None);
