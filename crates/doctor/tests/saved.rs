@@ -92,24 +92,25 @@ fn a_saved_test_shows_the_limits_by_application_cpu_and_path() {
 #[test]
 fn full_cores_of_a_saved_test_are_the_limit_whichever_programs_fill_them() {
     let folder = tempfile::tempdir().unwrap();
-    let judge = |other: f64, own: f64, rtt: u64| {
+    let judge = |other: f64, own: f64, softirq: f64| {
         let mut document =
-            perf(|_| json!({"rtt_us": rtt * 5, "min_rtt_us": rtt, "notsent_bytes": 90_000}), own);
+            perf(|_| json!({"rtt_us": 750, "min_rtt_us": 150, "notsent_bytes": 90_000}), own);
         for interval in document["intervals"].as_array_mut().unwrap() {
             let cores = interval["weir"]["cpu"]["cores"].as_array_mut().unwrap();
             for core in cores {
-                *core =
-                    json!({"core": core["core"], "busy_percent": other, "softirq_percent": 5.0});
+                let number = core["core"].clone();
+                *core = json!({"core": number, "busy_percent": other, "softirq_percent": softirq});
             }
         }
         judged(folder.path(), "results.json", &document).verdict
     };
-    let full = judge(100.0, 14.0, 150);
+    let full = judge(100.0, 14.0, 5.0);
     assert_eq!((full.kind, full.cause), (VerdictKind::Limited, Some("cpu")), "{full:?}");
     assert!(full.sentence.contains("all cores of this machine"), "{}", full.sentence);
-    assert_ne!(judge(60.0, 14.0, 150).cause, Some("cpu"));
-    // The test itself uses little CPU time.
-    assert_ne!(judge(100.0, 2.0, 150).cause, Some("cpu"));
+    assert_ne!(judge(60.0, 14.0, 5.0).cause, Some("cpu"));
+    // The test itself uses little CPU time; the packets of other programs use more.
+    assert_ne!(judge(100.0, 2.0, 5.0).cause, Some("cpu"));
+    assert_ne!(judge(100.0, 2.0, 30.0).cause, Some("cpu"));
 }
 
 #[test]

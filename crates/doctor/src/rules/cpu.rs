@@ -253,7 +253,8 @@ fn all_cores_saved(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let own = found.own + found.network;
     let waits = flow.sender.as_ref().is_some_and(End::waits_for_window);
     // A test with its own limit of the rate uses little CPU time.
-    if !is_saved || count == 0.0 || busy < ALL_FULL || own < NEEDS_CPU || waits {
+    let needs = own >= NEEDS_CPU && found.own >= NEEDS_THREADS;
+    if !is_saved || count == 0.0 || busy < ALL_FULL || !needs || waits {
         return None;
     }
     let finding = Finding::new(format!(
@@ -379,6 +380,9 @@ const MOST_OF_CORE: f64 = 0.6;
 const CONFINED_WAITS: f64 = 0.4;
 /// Minimum CPU time of a test that could use more, in cores.
 const NEEDS_CPU: f64 = 0.2;
+/// Minimum part of this time in the test's own threads: packets of other programs cause softirqs,
+/// too.
+const NEEDS_THREADS: f64 = 0.1;
 const WAITS: f64 = 0.15;
 /// The share of interrupts and softirqs from which on the connection needs the core.
 const NEEDED: f64 = 0.1;
