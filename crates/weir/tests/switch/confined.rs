@@ -2,9 +2,13 @@
 
 use crate::test_switch::{TestSwitch, sandbox};
 use std::fs;
+use testing::Need;
 
 #[test]
 fn every_thread_is_confined_and_ports_can_still_be_added() {
+    if !Need::Confinement.is_met() {
+        return testing::skip(Need::Confinement);
+    }
     let Some(sandbox) = sandbox() else { return };
     for folder in ["captures", "elsewhere"] {
         fs::create_dir(sandbox.path(folder)).unwrap();
@@ -13,7 +17,7 @@ fn every_thread_is_confined_and_ports_can_still_be_added() {
     let first = format!("br0:d0={}", dummy("captures/first.pcap"));
     let (second, elsewhere) = (dummy("captures/second.pcap"), dummy("elsewhere/third.pcap"));
     let words = ["--bridge", "br0", "--port", &first];
-    let switch = TestSwitch::start(sandbox, &words);
+    let switch = TestSwitch::start(sandbox, &[&words[..], &["--confine-files"]].concat());
     let ring = format!("ring:{}", switch.path("run/ring"));
     for (port, kind) in [("t0", "tap"), ("p0", "packet:t0"), ("d1", &second), ("r0", &ring)] {
         switch.weir(&["port", "add", "br0", port, kind]);
@@ -24,15 +28,17 @@ fn every_thread_is_confined_and_ports_can_still_be_added() {
     let advice = "elsewhere is in none of the directories that this process could open";
     assert!(refused.stderr.contains(advice), "{refused:?}");
     assert!(refused.stderr.contains("restart `weir switch run`"), "{refused:?}");
+    let own = fs::read_to_string("/proc/self/status").unwrap();
     let threads = statuses(switch.running.pid());
     assert!(threads.len() > 3, "{threads:?}");
     for thread in threads {
         assert!(thread.contains("NoNewPrivs:\t1") && thread.contains("Seccomp:\t2"), "{thread}");
         if rustix::process::geteuid().is_root() {
-            // CAP_DAC_OVERRIDE, CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW, CAP_IPC_LOCK and
-            // CAP_BPF.
-            assert!(thread.contains("CapEff:\t0000008000007402"), "{thread}");
-            assert!(thread.contains("CapBnd:\t0000008000007402"), "{thread}");
+            for set in ["CapEff", "CapBnd"] {
+                assert_eq!(capabilities(&thread, set) & !KEPT, 0, "{set}: {thread}");
+                let missing = KEPT & capabilities(&own, "CapBnd") & !capabilities(&thread, set);
+                assert_eq!(missing, 0, "{set}: {thread}");
+            }
         }
     }
     let TestSwitch { sandbox, running } = switch;
@@ -41,10 +47,25 @@ fn every_thread_is_confined_and_ports_can_still_be_added() {
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
     assert!(!ended.stderr.contains("this process can still"), "{ended:?}");
     assert!(fs::read_dir(sandbox.path("run")).unwrap().next().is_none());
-    let switch = TestSwitch::start(sandbox, &[&words[..], &["--unconfined"]].concat());
-    assert!(statuses(switch.running.pid())[0].contains("Seccomp:\t0"));
-    switch.weir(&["port", "add", "br0", "d2", &elsewhere]);
-    switch.end();
+    let mut sandbox = sandbox;
+    for (flags, mode) in [(&[][..], 2), (&["--unconfined"], 0)] {
+        let switch = TestSwitch::start(sandbox, &[&words[..], flags].concat());
+        let status = &statuses(switch.running.pid())[0];
+        assert!(status.contains(&format!("Seccomp:\t{mode}")), "{status}");
+        switch.weir(&["port", "add", "br0", "d2", &elsewhere]);
+        let TestSwitch { sandbox: same, running } = switch;
+        running.signal("INT");
+        assert_eq!(running.end().status.code(), Some(0));
+        sandbox = same;
+    }
+}
+
+/// CAP_DAC_OVERRIDE, CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW, CAP_IPC_LOCK and CAP_BPF.
+const KEPT: u64 = 0x80_0000_7402;
+
+fn capabilities(thread: &str, set: &str) -> u64 {
+    let line = thread.lines().find_map(|line| line.strip_prefix(set)?.strip_prefix(":\t"));
+    u64::from_str_radix(line.unwrap(), 16).unwrap()
 }
 
 /// Returns the rights of each thread, as /proc shows them.

@@ -54,7 +54,7 @@ fn ovs_vsctl_sets_the_files_of_controllers_and_listeners_with_tls() {
         }
     }
     let Some(database) = Database::new() else { return };
-    let mut certificates = Command::new("bash");
+    let mut certificates = Command::new("sh");
     certificates.args(["-c", CERTIFICATES]);
     let made = database.sandbox.start_command(certificates).end();
     assert!(made.status.success(), "{made:?}");
