@@ -74,7 +74,7 @@ pub use policing::Policing;
 pub use ports::{OpenError, SwitchPort};
 pub use remote::{Protocols, Remote};
 pub use settings::Leaf;
-pub use start::{Process, run};
+pub use start::{Confinement, Process, run};
 pub use switch::Switch;
 pub use table_settings::{Overflow, TableSettings};
 pub use tls::{TlsError, TlsSettings};

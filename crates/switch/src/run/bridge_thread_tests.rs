@@ -11,7 +11,7 @@ use units::Time;
 
 use super::*;
 use crate::run::ports::SwitchPort;
-use crate::run::{Config, Process};
+use crate::run::{Config, Confinement, Process};
 
 #[path = "tls/tests.rs"]
 mod tls;
@@ -39,7 +39,7 @@ impl Rig {
         let stop = Arc::new(AtomicBool::new(false));
         let process = Process {
             file: None,
-            is_unconfined: true,
+            confinement: Confinement::Nothing,
             settings: Box::new(|| Ok(Config::default())),
             set_log_level: Box::new(|_| {}),
         };

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use host::{Calls, ConfinedPaths, MetricsAddress, Policy};
+use host::{Calls, ConfinedPaths, Confinement, MetricsAddress, Policy};
 use port::RingPort;
 use rustix::thread::CapabilitySet;
 
@@ -29,6 +29,16 @@ pub(super) fn confine(config: &Config, rundir: &Path, settings: Option<&Path>) {
     if confinement.has_files() {
         paths.remember();
     }
+    report(&confinement);
+}
+
+/// Confines as [`confine`] does, but leaves the files to the user's rights: ports that are added
+/// later may name files anywhere.
+pub(super) fn confine_calls() {
+    report(&host::confine_calls(&POLICY));
+}
+
+fn report(confinement: &Confinement) {
     for warning in confinement.warnings() {
         tracing::warn!("{warning}");
     }

@@ -35,7 +35,8 @@ pub enum SwitchError {
     Thread(std::io::Error),
     #[error(
         "{what}: {} is in none of the directories that this process could open at its start: \
-         name a file there in the settings and restart `weir switch run`, or add --unconfined",
+         name a file there in the settings and restart `weir switch run`, or leave out \
+         --confine-files",
         path.display()
     )]
     Confined { what: String, path: PathBuf },

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use crate::run::config::PortConfig;
     use crate::run::switch::Switch;
-    use crate::run::{Config, Process};
+    use crate::run::{Config, Confinement, Process};
 
     fn config(ports: usize) -> Config {
         let mut config = Config::default();
@@ -109,7 +109,7 @@ mod tests {
             let folder = tempfile::TempDir::new().unwrap();
             let process = Process {
                 file: None,
-                is_unconfined: true,
+                confinement: Confinement::Nothing,
                 settings: Box::new(|| Ok(Config::default())),
                 set_log_level: Box::new(|_| {}),
             };

@@ -27,8 +27,19 @@ pub struct Process {
     pub set_log_level: Box<dyn Fn(&str) + Send + Sync>,
     /// The file that `settings` reads.
     pub file: Option<PathBuf>,
-    /// Whether the process keeps all rights of its user.
-    pub is_unconfined: bool,
+    /// The rights that the process gives up before its ports open.
+    pub confinement: Confinement,
+}
+
+/// The rights that a switch gives up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Confinement {
+    /// None.
+    Nothing,
+    /// Capabilities and system calls that no port needs.
+    Calls,
+    /// The same, and files outside the directories of its settings.
+    Files,
 }
 
 /// Runs a switch until `stop` is set or a command stops it. Calls `note` with each line that the
@@ -50,13 +61,15 @@ pub fn run(
     let folder = PrivateDirectory::make_named(&rundir).map_err(|error| refused(&rundir, error))?;
     // Drop the PID file last: once its lock is free, another process may start.
     let _pid_file = PidFile::write(&folder)?;
-    let (file, is_unconfined) = (process.file.clone(), process.is_unconfined);
+    let (file, given_up) = (process.file.clone(), process.confinement);
     let switch = Arc::new(Switch::new(folder, stop.clone(), process));
     let listeners = vec![switch.listen(CONTROL_SOCKET)?, switch.listen(&PidFile::socket())?];
     let control = rundir.join(CONTROL_SOCKET);
     let metrics = config.metrics_on.as_deref().map(metrics_thread::bind).transpose()?;
-    if !is_unconfined {
-        confinement::confine(&config, &rundir, file.as_deref());
+    match given_up {
+        Confinement::Nothing => {}
+        Confinement::Calls => confinement::confine_calls(),
+        Confinement::Files => confinement::confine(&config, &rundir, file.as_deref()),
     }
     let outcome = switch.apply(&config, &mut note).and_then(|()| {
         let waker = Arc::new(Waker::new().map_err(SwitchError::Thread)?);

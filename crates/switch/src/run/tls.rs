@@ -68,8 +68,8 @@ pub enum TlsError {
     NoCaYet { path: PathBuf },
     #[error(
         "files for TLS are in {}, which this process could not open at its start: move the files \
-         into the rundir or beside a file of the settings, or restart `weir switch run`, with \
-         --unconfined if the settings are in a database",
+         into the rundir or beside a file of the settings, or restart `weir switch run`, without \
+         --confine-files if the settings are in a database",
         path.display()
     )]
     Confined { path: PathBuf },

@@ -4,7 +4,7 @@ use crate::signals::cancel_on_signals;
 use clap::Args;
 use host::MetricsAddress;
 use std::path::PathBuf;
-use switch::run::{BridgeConfig, Config, ConfigError, OvsdbAddress, Process};
+use switch::run::{BridgeConfig, Config, ConfigError, Confinement, OvsdbAddress, Process};
 use units::visible;
 
 #[derive(Debug, Clone, Args)]
@@ -38,9 +38,13 @@ pub(crate) struct Run {
     /// /run/openvswitch
     #[arg(long, value_name = "unix:SOCKET", conflicts_with_all = ["bridge", "port", "pmd_cpus"])]
     ovsdb: Option<OvsdbAddress>,
-    /// Keep all rights of the user. Without this flag the process opens only the folders of its
-    /// settings, files and sockets, starts no program and drops capabilities that no port needs
+    /// Open only the folders of the settings, files and sockets that are named at the start. Later
+    /// ports, rules and files of TLS must lie there
     #[arg(long)]
+    confine_files: bool,
+    /// Keep all rights of the user. Without this flag the process starts no program and drops
+    /// capabilities that no port needs
+    #[arg(long, conflicts_with = "confine_files")]
     unconfined: bool,
     /// Make dummy ports of all interfaces, as ovs-vswitchd does for Open vSwitch's own test cases
     #[arg(long, hide = true, requires = "ovsdb")]
@@ -51,7 +55,7 @@ pub(crate) fn run(arguments: Run) -> anyhow::Result<Ending> {
     let cancel = cancel_on_signals()?;
     let process = Process {
         file: arguments.config.clone(),
-        is_unconfined: arguments.unconfined,
+        confinement: arguments.confinement(),
         settings: Box::new(move || arguments.config()),
         set_log_level: Box::new(crate::log::set_level),
     };
@@ -60,6 +64,14 @@ pub(crate) fn run(arguments: Run) -> anyhow::Result<Ending> {
 }
 
 impl Run {
+    fn confinement(&self) -> Confinement {
+        match (self.confine_files, self.unconfined) {
+            (true, _) => Confinement::Files,
+            (_, true) => Confinement::Nothing,
+            _ => Confinement::Calls,
+        }
+    }
+
     fn config(&self) -> Result<Config, ConfigError> {
         let mut config = match &self.config {
             Some(path) => Config::read(path)?,
