@@ -1,6 +1,6 @@
 //! Takes from the process of a generator the rights that its ports do not need.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use host::{Calls, ConfinedPaths, Policy};
 use port::RingPort;
@@ -22,11 +22,18 @@ pub fn confine(ports: &[PortSpec], report: Option<&Path>) {
     tracing::debug!("{confinement}");
 }
 
-/// Whether the port's namespace is named by a process, which no thread under Landlock can open.
+/// Whether the port's namespace is that of a process, also by a link. No thread under Landlock can
+/// open such a namespace.
 fn names_process(port: &PortSpec) -> bool {
     match &port.kind {
-        PortKind::Interface { namespace, .. } | PortKind::Xdp { namespace, .. } => {
-            namespace.as_deref().is_some_and(|name| Path::new(name).starts_with("/proc"))
+        PortKind::Interface { namespace: Some(name), .. }
+        | PortKind::Xdp { namespace: Some(name), .. } => {
+            let path = match name.contains('/') {
+                true => PathBuf::from(name),
+                false => Path::new("/run/netns").join(name),
+            };
+            let target = std::fs::read_link(&path).unwrap_or_default();
+            path.starts_with("/proc") || target.starts_with("/proc")
         }
         _ => false,
     }
@@ -103,6 +110,17 @@ mod tests {
     use super::*;
     use std::fs;
     use testing::Need;
+
+    #[test]
+    fn the_namespace_of_a_process_is_noticed_behind_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("container");
+        std::os::unix::fs::symlink("/proc/1/ns/net", &link).unwrap();
+        let is_noticed = |text: &str| names_process(&text.parse().unwrap());
+        assert!(is_noticed("/proc/1/ns/net:eth0") && is_noticed("xdp:/proc/1/ns/net:eth0"));
+        assert!(is_noticed(&format!("{}:eth0", link.display())));
+        assert!(!is_noticed("near:eth0") && !is_noticed("eth0") && !is_noticed("tap:t0"));
+    }
 
     #[test]
     fn a_generator_of_root_is_refused_every_forbidden_call_except_packet_sockets() {
