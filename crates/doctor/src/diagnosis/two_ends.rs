@@ -378,6 +378,21 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_without_cpu_time_explains_the_small_window() {
+        let starved = receiver().each(|_, sample| {
+            for connection in &mut sample.connections {
+                connection.receive_queue = Bytes::new(90_000);
+            }
+        });
+        let starved = starved.task(7, 1).task(8, 99).core(0, [50, 49, 1, 0]);
+        let diagnosis = judged(&recordings(&closed_window(), &starved));
+        assert_eq!(diagnosis.verdict.cause, Some("cpu"), "{diagnosis:#?}");
+        assert!(diagnosis.verdict.sentence.starts_with("At root@b: "), "{:?}", diagnosis.verdict);
+        let causes = &diagnosis.periods[0].flows[0].causes;
+        assert!(!causes.iter().any(|found| found.cause == "receiver-window"), "{causes:?}");
+    }
+
+    #[test]
     fn a_far_end_without_the_connection_is_said_and_the_near_end_is_judged() {
         let mut both = recordings(&closed_window(), &receiver());
         for sample in &mut both[1].periods[0].samples {
