@@ -200,6 +200,11 @@ impl Sorted {
         match &mut answer.outcome {
             Outcome::Holds(finding) => {
                 advice::name(finding, flow, view);
+                for command in finding.advice.iter_mut().flat_map(|one| &mut one.commands) {
+                    if !command.contains("(on ") {
+                        let _ = write!(command, "   (on {})", foreign(name));
+                    }
+                }
                 finding.sentence = at(name, &finding.sentence);
             }
             Outcome::RuledOut(by) | Outcome::NotSeen(by) => *by = at(name, by),
@@ -361,6 +366,17 @@ mod tests {
         let found = found.unwrap_or_else(|| panic!("{diagnosis:#?}"));
         assert_eq!(found.seen_at, ["root@b"]);
         assert_eq!(found.finding.allows, None, "{found:?}");
+    }
+
+    #[test]
+    fn each_command_names_the_machine_on_which_it_runs() {
+        let diagnosis = judged(&recordings(&Sketch::new(), &full_window()));
+        let causes = &diagnosis.periods[0].flows[0].causes;
+        let found = causes.iter().find(|found| found.cause == "receiver-window").unwrap();
+        let commands = &found.finding.advice[0].commands;
+        assert!(commands.len() > 1, "{commands:?}");
+        let names_machine = |command: &String| command.ends_with("   (on root@b)");
+        assert!(commands.iter().all(names_machine), "{commands:?}");
     }
 
     #[test]

@@ -43,7 +43,11 @@ impl Page {
             self.heading(&format!("Observed for {}.", words::span(period.observed)));
         }
         if !period.machine.is_empty() {
-            self.heading("Out of order on this machine");
+            let is_of_both = period.flows.iter().any(|flow| !flow.ends.is_empty());
+            self.heading(match is_of_both {
+                true => "Out of order on the two machines",
+                false => "Out of order on this machine",
+            });
             for found in &period.machine {
                 self.found(found, "  - ");
             }
