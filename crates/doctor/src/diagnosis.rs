@@ -4,7 +4,7 @@ mod advice;
 mod two_ends;
 mod verdict;
 
-pub use two_ends::{EndReport, Observed, diagnose_both};
+pub use two_ends::{EndReport, Observed, diagnose_both, unreached};
 
 use crate::recording::{Drops, Origin, Period, Recording, Unseen};
 use crate::rules::{Answer, Finding, Outcome, settled};

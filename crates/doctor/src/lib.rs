@@ -31,7 +31,7 @@ mod words;
 
 pub use diagnosis::{
     Diagnosis, EndReport, FlowReport, Found, Observed, PeriodReport, Question, RuledOut, Verdict,
-    VerdictKind, diagnose, diagnose_both,
+    VerdictKind, diagnose, diagnose_both, unreached,
 };
 pub use error::DoctorError;
 pub use recording::Recording;

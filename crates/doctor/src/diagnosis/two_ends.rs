@@ -7,7 +7,7 @@
 use super::{
     Diagnosis, PeriodReport, Question, Sorted, advice, described, report, verdict, within_saved,
 };
-use crate::recording::{Attempt, Connection, Period, Recording, Sample, Unseen};
+use crate::recording::{Attempt, Connection, Machine, Period, Recording, Sample, Unseen};
 use crate::rules::{Answer, Outcome, Side, joined, settled};
 use crate::view::{Flow, View};
 use crate::words;
@@ -49,6 +49,18 @@ pub struct EndReport {
     pub busiest_core: Option<f64>,
 }
 
+/// Returns an empty recording for the far end if the test was refused or had no answer: no
+/// connection was observed there. `None` after a test. `reason`: the far end's error message.
+pub fn unreached(near: &Recording, reason: String) -> Option<Recording> {
+    let mut attempts = near.periods.iter().filter_map(|period| period.attempt.as_ref());
+    attempts.any(|attempt| attempt.refusal.is_some()).then(|| {
+        let kernel = near.machine.kernel.clone();
+        let mut far = Recording::new(Machine { kernel, ..Machine::default() });
+        far.unseen.push(Unseen { what: CONNECTIONS.to_owned(), reason });
+        far
+    })
+}
+
 /// Applies every rule at both ends. The first end is the client of the test.
 pub fn diagnose_both(ends: [Observed<'_>; 2]) -> Diagnosis {
     let [near, far] = ends;
@@ -64,7 +76,7 @@ pub fn diagnose_both(ends: [Observed<'_>; 2]) -> Diagnosis {
         let both = of_both(ends, period);
         if both.is_none() && period.attempt.as_ref().is_some_and(|one| one.refusal.is_none()) {
             not_seen.push(Unseen {
-                what: at(far.name, "the connections of the test"),
+                what: at(far.name, CONNECTIONS),
                 reason: "no connection there has the addresses that the first end saw; a translation of addresses \
                          between the ends changes them"
                     .to_owned(),
@@ -279,6 +291,8 @@ fn at(end: &str, text: &str) -> String {
     format!("at {}: {text}", foreign(end))
 }
 
+const CONNECTIONS: &str = "the connections of the test";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -420,6 +434,27 @@ mod tests {
         let unseen = &diagnosis.not_seen;
         assert!(unseen.iter().any(|one| one.what == "at root@b: the connections of the test"));
         assert_eq!(diagnosis.verdict.kind, VerdictKind::Limited);
+    }
+
+    #[test]
+    fn a_test_that_does_not_reach_the_far_end_is_judged_at_the_near_end() {
+        let [mut near, _] = recordings(&Sketch::new(), &receiver());
+        assert_eq!(unreached(&near, "no TCP connection".to_owned()), None);
+        for sample in &mut near.periods[0].samples {
+            sample.connections.clear();
+        }
+        near.periods[0].attempt = Some(Attempt {
+            host: "10.0.0.2".to_owned(),
+            port: 5201,
+            sends: true,
+            refusal: Some(crate::recording::Refusal::Silent),
+            ..Attempt::default()
+        });
+        let far = unreached(&near, "no TCP connection".to_owned()).unwrap();
+        let diagnosis = judged(&[near, far]);
+        assert_eq!(diagnosis.verdict.cause, Some("no-answer"), "{diagnosis:#?}");
+        let unseen = diagnosis.not_seen.iter().find(|one| one.reason == "no TCP connection");
+        assert_eq!(unseen.unwrap().what, "at root@b: the connections of the test");
     }
 
     #[test]

@@ -34,9 +34,11 @@ struct Connected {
 }
 
 impl TwoEnds<'_> {
-    /// Tests both directions, and returns the text of each end's recording. The texts are those of
-    /// other machines, and may have any content.
-    pub fn record(&self, cancel: &Cancel) -> Result<[String; 2], LabError> {
+    /// Tests both directions, and returns the text of each end's recording. If the observation of
+    /// the server's end failed, the second text is its error message: a test that does not reach
+    /// the server leaves no connection there. The texts are those of other machines, and may have
+    /// any content.
+    pub fn record(&self, cancel: &Cancel) -> Result<(String, Result<String, String>), LabError> {
         let sha256 = programs::own_sha256().ok_or_else(|| {
             LabError::Usage(
                 "the checksum of this program cannot be read: is /proc mounted?".to_owned(),
@@ -140,7 +142,7 @@ impl TwoEnds<'_> {
         [near, far]: [&RemoteHost; 2],
         ssh: &Ssh,
         cancel: &Cancel,
-    ) -> Result<[String; 2], Failure> {
+    ) -> Result<(String, Result<String, String>), Failure> {
         let unknown = || {
             let reason = "its address for the other end is not known: add --address".to_owned();
             Failure::HostLost { host: far.name().to_owned(), reason }
@@ -166,17 +168,21 @@ impl TwoEnds<'_> {
         words.extend(self.thorough.then_some("--thorough"));
         let mut testing = start(near, &words)?;
         let patience = Duration::from_secs(u64::from(seconds)) + BEYOND;
-        for (host, task) in [(near, &mut testing), (far, &mut watching)] {
+        let failure = |task: &mut dyn Task| -> Result<Option<String>, Failure> {
             let end = task.wait(patience, cancel)?;
-            if !end.is_some_and(|end| end.is_success()) {
-                let words = last_words(task.as_mut());
-                return Err(Failure::Workload(format!(
-                    "{}: weir doctor failed there: {words}",
-                    host.name()
-                )));
-            }
+            let is_success = end.is_some_and(|end| end.is_success());
+            Ok((!is_success).then(|| last_words(task)))
+        };
+        if let Some(words) = failure(testing.as_mut())? {
+            let name = near.name();
+            return Err(Failure::Workload(format!("{name}: weir doctor failed there: {words}")));
         }
-        Ok([read(near)?, read(far)?])
+        // An end that the test does not reach has no connection to observe.
+        let watched = match failure(watching.as_mut())? {
+            Some(words) => Err(words),
+            None => Ok(read(far)?),
+        };
+        Ok((read(near)?, watched))
     }
 
     fn await_server(

@@ -31,14 +31,19 @@ pub(super) fn run(arguments: &Doctor, names: [&String; 2]) -> anyhow::Result<End
         thorough: arguments.thorough,
         weir: &weir,
     };
-    let texts = test.record(&cancel)?;
-    let read = |end: usize| {
-        Recording::parse(&texts[end]).map_err(|reason| {
+    let (near, far) = test.record(&cancel)?;
+    let read = |end: usize, text: &str| {
+        Recording::parse(text).map_err(|reason| {
             let reason = units::foreign(reason);
             anyhow::anyhow!("{}: its recording cannot be judged: {reason}", visible(names[end]))
         })
     };
-    let (near, far) = (read(0)?, read(1)?);
+    let near = read(0, &near)?;
+    let far = match far {
+        Ok(text) => read(1, &text)?,
+        Err(words) => doctor::unreached(&near, words.clone())
+            .with_context(|| format!("{}: weir doctor failed there: {words}", visible(names[1])))?,
+    };
     let diagnosis = doctor::diagnose_both([
         Observed { name: from.name(), recording: &near },
         Observed { name: to.name(), recording: &far },
