@@ -271,7 +271,7 @@ impl EndReport {
             add(format!("window {}", words::bytes(window)));
         }
         if let Some(share) = self.retransmitted {
-            add(format!("{} lost", words::percent(share)));
+            add(format!("{} of segments lost", words::percent(share)));
         }
         if let Some(waiting) = self.waiting {
             add(format!(
