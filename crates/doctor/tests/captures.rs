@@ -228,6 +228,20 @@ fn options_that_the_capture_cut_off_are_unknown() {
     assert_eq!(verdict.cause, Some("receiver-window"), "{verdict:?}");
 }
 
+/// The capture keeps whole headers, and not the padding of short frames.
+#[test]
+fn options_that_a_whole_header_lacks_are_absent() {
+    let mut trace = bursts(Side::Sender, FILLED);
+    for (_, bytes, length) in &mut trace.packets[..2] {
+        // Replaces the option of the scale by padding within the header.
+        bytes[46..49].fill(1);
+        *length += 6;
+    }
+    let recording = read(&trace.file(101, &[]));
+    let last = recording.periods[0].samples.last().unwrap();
+    assert_eq!(last.connections[0].tcp.window_scaling, Some(false));
+}
+
 /// A sender that fills half of its windows: no scale follows, and no window limits it.
 #[test]
 fn no_scale_follows_from_windows_that_the_data_does_not_fill() {

@@ -59,10 +59,10 @@ impl<R: Read> Packets<R> {
         now.max(latest)
     }
 
-    /// Calls `take` with the time and the content of each segment, and whether the capture cut the
-    /// packet. Times never decrease: a packet
-    /// that another interface recorded late gets the time of the packet before. If the clock was
-    /// set back, the times continue at the time of the packet before.
+    /// Calls `take` with the time and the content of each segment, and whether the capture may have
+    /// cut its options. Times never decrease: a packet that another interface recorded late gets the
+    /// time of the packet before. If the clock was set back, the times continue at the time of the
+    /// packet before.
     pub(super) fn each(
         &mut self,
         mut take: impl FnMut(u64, &Segment, bool),
@@ -82,8 +82,8 @@ impl<R: Read> Packets<R> {
                             (packet.original_length as usize).saturating_sub(at),
                         )
                     {
-                        let is_cut = packet.bytes.len() < packet.original_length as usize;
-                        take(now, &segment, is_cut);
+                        let is_shorter = packet.bytes.len() < packet.original_length as usize;
+                        take(now, &segment, is_shorter && lacks_header(&packet.bytes[at..]));
                     }
                     start += used;
                     if self.reader.count() >= MOST_PACKETS {
@@ -121,6 +121,20 @@ impl<R: Read> Packets<R> {
     }
 }
 
+/// Whether a part of the TCP header may be missing. The end of a packet may be missing because a
+/// capture keeps neither data nor the padding of a short frame.
+fn lacks_header(packet: &[u8]) -> bool {
+    let at = match packet {
+        [first, ..] if first >> 4 == 4 => usize::from(first & 0x0f) * 4,
+        [first, _, _, _, _, _, TCP, ..] if first >> 4 == 6 => 40,
+        _ => return true,
+    };
+    let length = packet.get(at + 12).map(|offset| usize::from(offset >> 4) * 4);
+    length.is_none_or(|length| packet.len() < at + length)
+}
+
+/// The number of TCP in the headers of IP.
+const TCP: u8 = 6;
 const PIECE: usize = 256 << 10;
 /// A packet that is this much earlier than the packet before shows that the clock was set back, in
 /// nanoseconds. Interfaces record packets less late.
