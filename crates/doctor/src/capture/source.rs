@@ -60,9 +60,9 @@ impl<R: Read> Packets<R> {
     }
 
     /// Calls `take` with the time and the content of each segment, and whether the capture may have
-    /// cut its options. Times never decrease: a packet that another interface recorded late gets the
-    /// time of the packet before. If the clock was set back, the times continue at the time of the
-    /// packet before.
+    /// cut the segment's options. Times never decrease: a packet that another interface recorded
+    /// late gets the time of the packet before. If the clock was set back, the times continue at
+    /// the time of the packet before.
     pub(super) fn each(
         &mut self,
         mut take: impl FnMut(u64, &Segment, bool),
