@@ -95,10 +95,10 @@ exec 2>&1
 mount -t tmpfs -o mode=755 none /run && mkdir /run/netns && mount -t tmpfs none /tmp && ip link set lo up || exit
 start() {
     \"$@\" >/tmp/said 2>&1 &
-    for wait in $(seq 100); do grep -q '^control at' /tmp/said && break; sleep 0.1; done
+    for wait in $(seq 100); do grep -qs '^control at' /tmp/said && break; sleep 0.1; done
     # The line behind it says which database the switch follows.
     case \"$*\" in *--ovsdb*)
-        for wait in $(seq 100); do grep -q 'follows the database' /tmp/said && break; sleep 0.1; done
+        for wait in $(seq 100); do grep -qs 'follows the database' /tmp/said && break; sleep 0.1; done
     esac
     sleep 0.1; cat /tmp/said
 }

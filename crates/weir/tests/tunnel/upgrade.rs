@@ -161,18 +161,20 @@ fn a_failed_upgrade_leaves_the_running_process_unchanged() {
     assert_eq!((&now["pid"], &now["is_draining"]), (&server.pid().into(), &false.into()), "{now}");
 }
 
-/// Two ends of a user run here, so the command asks for the path of a socket, which contains the
-/// number of the former process.
+/// A server and a client of one user run here, so the command asks for the path of a socket, which
+/// contains the number of the former process.
 #[test]
 fn an_upgrade_finds_the_new_process_if_its_default_socket_has_another_path() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ends = Ends::new(&sandbox);
-    let own = ends.own("server");
-    let words = ["tunnel", "server", "--peer", &ends.peer, "--allow", "tcp:127.0.0.1:1"];
+    let (own, other) = (ends.own("server"), ends.own("client"));
+    let words = ["tunnel", "server", "--peer", &ends.peer, "--listen-on", "127.0.0.1:7500"];
     let words: Vec<_> = words.into_iter().chain(own.iter().map(String::as_str)).collect();
-    let on = |address| [&words[..], &["--listen-on", address]].concat();
-    let server = ends.started(&on("127.0.0.1:7500"), "listening on");
-    let _other = ends.started(&on("127.0.0.1:7501"), "listening on");
+    let server = ends.started(&words, "listening on");
+    let words = ["tunnel", "client", "--server", "127.0.0.1:7500", "--pin", &ends.pin];
+    let forward = ["--forward", "tcp:127.0.0.1:6000=tcp:127.0.0.1:1"];
+    let words = words.into_iter().chain(forward).chain(other.iter().map(String::as_str));
+    let _client = ends.started(&words.collect::<Vec<_>>(), "connected to");
     let several = sandbox.weir(&["tunnel", "upgrade"]);
     let name = format!("server-{}.sock", server.pid());
     let path = several.stderr.split([' ', ',', '\n']).find(|word| word.ends_with(&name)).unwrap();
