@@ -161,31 +161,6 @@ fn a_failed_upgrade_leaves_the_running_process_unchanged() {
     assert_eq!((&now["pid"], &now["is_draining"]), (&server.pid().into(), &false.into()), "{now}");
 }
 
-/// A server and a client of one user run here, so the command asks for the path of a socket, which
-/// contains the number of the former process.
-#[test]
-fn an_upgrade_finds_the_new_process_if_its_default_socket_has_another_path() {
-    let Some(sandbox) = Sandbox::new() else { return };
-    let ends = Ends::new(&sandbox);
-    let (own, other) = (ends.own("server"), ends.own("client"));
-    let words = ["tunnel", "server", "--peer", &ends.peer, "--listen-on", "127.0.0.1:7500"];
-    let words: Vec<_> = words.into_iter().chain(own.iter().map(String::as_str)).collect();
-    let server = ends.started(&words, "listening on");
-    let words = ["tunnel", "client", "--server", "127.0.0.1:7500", "--pin", &ends.pin];
-    let forward = ["--forward", "tcp:127.0.0.1:6000=tcp:127.0.0.1:1"];
-    let words = words.into_iter().chain(forward).chain(other.iter().map(String::as_str));
-    let _client = ends.started(&words.collect::<Vec<_>>(), "connected to");
-    let several = sandbox.weir(&["tunnel", "upgrade"]);
-    let name = format!("server-{}.sock", server.pid());
-    let path = several.stderr.split([' ', ',', '\n']).find(|word| word.ends_with(&name)).unwrap();
-    let upgraded = sandbox.weir(&["tunnel", "upgrade", "--json", "--status-socket", path]);
-    assert_eq!(upgraded.status.code(), Some(0), "{upgraded:?}");
-    let upgraded: Value = serde_json::from_str(&upgraded.stdout).unwrap();
-    let successor = path.replace(&name, &format!("server-{}.sock", upgraded["successor"]));
-    let drained = sandbox.weir(&["tunnel", "drain", "--status-socket", &successor]);
-    assert_eq!(drained.status.code(), Some(0), "{drained:?}");
-}
-
 #[test]
 fn a_draining_process_keeps_no_copy_of_its_listener() {
     let Some(sandbox) = Sandbox::new() else { return };
