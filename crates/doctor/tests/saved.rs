@@ -87,8 +87,8 @@ fn a_saved_test_shows_the_limits_by_application_cpu_and_path() {
     assert_eq!(cause(&|_| json!({"rtt_us": 40_000}), 5.0), Some("path"));
 }
 
-/// Both ends of the test are on one machine: the result has neither the far end's process nor other
-/// programs.
+/// The client and the server of the test run on the same machine: the result has neither the
+/// server's process nor other programs.
 #[test]
 fn full_cores_of_a_saved_test_are_the_limit_whichever_programs_fill_them() {
     let folder = tempfile::tempdir().unwrap();

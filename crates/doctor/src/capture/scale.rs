@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use wire::tcp::Segment;
 
-/// One direction of a connection, with the windows that the other end offers.
+/// A direction of a connection, with the windows that the receiver of the direction offers.
 #[derive(Debug, Default)]
 pub(super) struct Scale {
     base: Option<u32>,

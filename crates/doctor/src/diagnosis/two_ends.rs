@@ -1,4 +1,4 @@
-//! One diagnosis of a test that was observed at both of its ends.
+//! Joins the observations of the client and of the server of a test into a diagnosis.
 //!
 //! The rules judge each end by the signals of its own machine. The findings about one connection
 //! are then joined: the table of precedence applies to the findings of both ends together, and each
@@ -25,7 +25,7 @@ pub struct Observed<'a> {
     pub recording: &'a Recording,
 }
 
-/// One end of a connection, by the signals of its own machine.
+/// A connection, by the signals of the machine at this end.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EndReport {
     pub name: String,

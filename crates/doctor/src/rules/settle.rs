@@ -61,8 +61,7 @@ pub(crate) fn settled<'a>(flows: &[&Flow<'a>], view: &View<'a>) -> (Vec<Vec<Answ
     (flows, machine)
 }
 
-/// One end of a connection that was observed at both ends: its flow, as the end's own machine sees
-/// the flow.
+/// A flow that was observed at both ends, as the machine of this end sees the flow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Side<'s, 'a> {
     pub(crate) flow: &'s Flow<'a>,
@@ -83,7 +82,7 @@ pub(crate) struct Source {
 pub(crate) fn joined(sides: [Side<'_, '_>; 2], answers: [Vec<Answer>; 2]) -> Vec<(Answer, Source)> {
     let sender = usize::from(sides[0].flow.sender.is_none());
     let [near, far] = answers;
-    // Both lists have each cause with a rule for flows, in the order of the table.
+    // The answers of both ends have each cause with a rule for flows, in the order of the table.
     let (mut all, sources): (Vec<Answer>, Vec<Source>) =
         near.into_iter().zip(far).map(|(near, far)| decided(near, far, sender)).unzip();
     let is_closed = all.iter().zip(&sources).any(|(answer, source)| {

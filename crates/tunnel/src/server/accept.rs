@@ -210,7 +210,7 @@ async fn serve(shared: Arc<Shared>, admitted: Admitted) {
     let Admitted { session, peer, usage, remote, since, .. } = &admitted;
     let guard = shared.guard.subscribe();
     let connection = session.connection.clone();
-    // One task does all of the session's own work: several tasks would take more memory.
+    // A session has a single task: each further task of a session would take more memory.
     let own = async {
         tokio::join!(
             Arc::clone(session).deliver_datagrams(),
