@@ -210,9 +210,10 @@ fn a_device_that_dies_in_the_middle_ends_the_search() {
     let running = sandbox
         .start(&["gen", "-f", "p.yaml", "-d", "30", "--json", "--port", "gen0", "--port", "gen1"]);
     let pid = running.pid();
-    await_some("two threads", || {
+    // A program that is pinned to a CPU keeps this CPU; the generator then has a single thread.
+    await_some("a sending thread", || {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.count();
-        (tasks >= 3).then_some(())
+        (tasks >= 2).then_some(())
     });
     ip(&sandbox, "link del gen0");
     let output = running.end();
