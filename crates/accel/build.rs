@@ -51,8 +51,8 @@ fn compile(source: &Path, object: &Path) {
     }
 }
 
-/// Builds the native side of the parity test, which only the integration tests link. It wraps each
-/// function of the cores to record every call (see tests/parity/native.c).
+/// Builds the native side of the parity test, which only the integration tests link. The native
+/// side wraps each function of the cores to record every call (see tests/parity/native.c).
 fn parity(out: &Path) {
     let debug = env::var("PROFILE").is_ok_and(|profile| profile == "debug");
     let mut build = c_compiler::Build::new();

@@ -1,6 +1,6 @@
-//! Records the source that the program is built from: the commit, whether its files differ from it,
-//! and the compilers. A run of a lab names them. Outside a git checkout `WEIR_COMMIT` names the
-//! commit; without it the commit is unknown.
+//! Records the source from which the program is built: the commit, whether the files differ from
+//! the commit, and the compilers. A run of a lab names these facts. Outside a git checkout
+//! `WEIR_COMMIT` names the commit; without `WEIR_COMMIT` the commit is unknown.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -38,7 +38,8 @@ fn main() {
     }
 }
 
-/// Lists all files that end up in the program, relative to `root`. Tests and documents do not.
+/// Lists all files that end up in the program, relative to `root`. Tests and documents do not end
+/// up in the program.
 fn sources(root: &Path) -> Vec<String> {
     let mut sources = SHARED.map(str::to_owned).to_vec();
     for entry in fs::read_dir(root.join("crates")).into_iter().flatten().flatten() {
@@ -65,12 +66,12 @@ fn checkout(root: &Path) -> Option<String> {
     git(root, &["rev-parse", "HEAD"])
 }
 
-/// Watches the reflog of HEAD, which every commit changes. The index is unsuitable: `git status`
-/// rewrites it.
+/// Watches the reflog of HEAD, which every commit changes. The index is unsuitable, because `git
+/// status` rewrites the index.
 fn watch_commit(root: &Path) {
     for name in ["HEAD", "logs/HEAD"] {
         let path = git(root, &["rev-parse", "--git-path", name]).map(|path| root.join(path));
-        // Only existing files: cargo would run this script at each build for a missing one.
+        // Only existing files: for a missing file, cargo would run this script at each build.
         if let Some(path) = path.filter(|path| path.exists()) {
             println!("cargo::rerun-if-changed={}", path.display());
         }

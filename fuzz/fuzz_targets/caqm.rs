@@ -99,7 +99,7 @@ fn hosts(words: &mut Words<'_>) {
     }
 }
 
-/// Granted minus removed units, of which only one is non-zero at a time.
+/// Granted minus removed units. Only one of the two numbers is non-zero at a time.
 fn net(receiver: &CaqmReceiver) -> i64 {
     let (more, fewer) = receiver.owed();
     assert!(more.count() == 0 || fewer.count() == 0);

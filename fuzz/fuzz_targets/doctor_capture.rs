@@ -1,4 +1,4 @@
-//! Captures from others: read, judged and shown.
+//! Reads, judges and shows captures of other machines.
 #![no_main]
 
 use doctor::observe::Focus;

@@ -1,5 +1,5 @@
-//! Recordings and saved results from others: read, judged and shown. The journal of a lab's run
-//! follows the results behind a zero byte, which no JSON contains.
+//! Reads, judges and shows recordings and saved results of other machines. The journal of a lab's
+//! run follows the results behind a zero byte, which no JSON contains.
 #![no_main]
 
 use doctor::{Question, diagnose, output, saved};

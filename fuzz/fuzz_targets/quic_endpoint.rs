@@ -238,7 +238,7 @@ impl World {
     /// After the client has left, the server forgets its connections.
     fn end(mut self) {
         self.read();
-        // A connection stays for three probe timeouts at least (RFC 9000, section 10.1), and an
+        // A connection stays for at least three probe timeouts (RFC 9000, section 10.1), and an
         // input's waits can make the round trip as long as 20 s.
         for _ in 0..600 {
             self.now += Duration::from_secs(1);

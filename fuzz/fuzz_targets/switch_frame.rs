@@ -82,7 +82,7 @@ impl Switch {
             tracker: &mut NoTracker,
             sink: &mut sink,
         };
-        // The second frame finds the megaflow of the first.
+        // The second frame finds the megaflow of the first frame.
         let mut frames = vec![Frame::from_bytes(bytes, Time::ZERO); 2];
         self.datapath.process(1, &mut frames, Time::ZERO, &mut around);
         assert_eq!(sink.0, [bytes, bytes]);

@@ -1,5 +1,5 @@
-//! The document on a status socket: another process may have written it. Its text contains no
-//! control characters. A request to the socket is parsed or refused.
+//! The document on a status socket, which another process may have written. The document's text
+//! contains no control characters. A request to the socket is parsed or refused.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

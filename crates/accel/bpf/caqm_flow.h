@@ -15,7 +15,7 @@ struct caqm_settings {
 	struct caqm_params params;
 	u32 tpid;
 	u32 kind; /* cc_type: tags of other types are left alone */
-	u32 trusts_path; /* assume that the ports support CAQM, as if one had answered */
+	u32 trusts_path; /* assume that the ports support CAQM, as if a port had answered */
 	u32 negotiation; /* NEGOTIATE_OPTION and NEGOTIATE_BITS */
 	char algorithm[16]; /* its registered name; TCP_CA_NAME_MAX of include/net/tcp.h */
 };

@@ -5,14 +5,15 @@
  * both pass interfaces that add and remove tags, and both pass a port that supports CAQM.
  *
  * The offer is an experimental option of TCP (RFC 6994): kind 254, "CAQM", and the two words of a
- * tag, which are the TPID and a question that ports answer (crates/wire/src/caqm/offer.rs). No
- * packet carries a tag before both ends can know that a port handles it. The SYN-ACK reports the
- * answer to the SYN's question, and the tag of the handshake's last packet reports the answer to
- * the SYN-ACK's.
+ * tag, which are the TPID and a word that asks the ports on the path whether they support CAQM
+ * (crates/wire/src/caqm/offer.rs). No packet carries a tag before both ends can know that a port
+ * supports CAQM. The SYN-ACK reports the answer of the ports on the SYN's path. The tag of the
+ * handshake's last packet reports the answer of the ports on the SYN-ACK's path.
  *
- * The passive end accepts CAQM when that tag has arrived, so it does not accept a path that loses
- * tags or that leads through another interface. If no port on the path of an end's data supports
- * CAQM, that end sends as Reno, without tags, and still answers the peer's tags.
+ * The passive end accepts CAQM when the tag of the handshake's last packet has arrived. So the
+ * passive end does not accept a path that loses tags or that leads through another interface. If
+ * no port on the path of an end's data supports CAQM, the end sends as Reno, without tags, and
+ * still answers the peer's tags.
  *
  * The offer may also be two of TCP's reserved bits, as in the reference kernel: caqm_tags.bpf.c
  * writes and reads the bits, and this program decides whether to offer and to accept
@@ -222,7 +223,7 @@ static __always_inline void be_plain(struct bpf_sock_ops *ops)
 }
 
 /* Record that both ends use CAQM. `ahead`: a port on the path of this end's data supports CAQM;
- * `goes_ahead`: a port on the path of the peer's data does. */
+ * `goes_ahead`: a port on the path of the peer's data supports CAQM. */
 static __always_inline struct caqm_record *agree(struct bpf_sock_ops *ops, struct bpf_sock *sk,
 						 bool called, bool ahead, bool goes_ahead)
 {
@@ -258,7 +259,7 @@ static __always_inline struct caqm_record *agree(struct bpf_sock_ops *ops, struc
 }
 
 /* As `agree`, after reserved bits have shown that both ends support CAQM. Ports do not answer
- * reserved bits, so the path counts as one with a port that supports CAQM. */
+ * reserved bits, so the path counts as a path with a port that supports CAQM. */
 static __always_inline void agree_by_bits(struct bpf_sock_ops *ops, struct bpf_sock *sk,
 					  const struct caqm_first *first)
 {

@@ -12,8 +12,8 @@
 #define TAG_VALID (1U << 8)
 #define TAG_HINT 0xffU
 #define TAG_GO_AHEAD (TAG_CONGESTION | TAG_VALID)
-/* The same bits in an offer ask whether a port on the path supports CAQM. A port that does clears
- * the last two bits. */
+/* The same bits in an offer ask whether a port on the path supports CAQM. A port that supports
+ * CAQM clears the last two bits. */
 #define OFFER_QUESTION (TAG_REQUEST | TAG_CONGESTION | TAG_VALID)
 /* In an answering offer: a port has answered the question of the original offer. */
 #define OFFER_ECHO 1U
@@ -50,7 +50,7 @@ static __always_inline bool tag_goes_ahead(u32 info)
 	return (info & TAG_GO_AHEAD) == TAG_GO_AHEAD;
 }
 
-/* Returns the units of an increase; 0 if the tag holds none. */
+/* Returns the units of an increase; 0 if the tag holds no increase. */
 static __always_inline u32 tag_more(u32 info)
 {
 	return (info & (TAG_CONGESTION | TAG_VALID)) == TAG_VALID ? info & TAG_HINT : 0;

@@ -22,8 +22,8 @@
 /* Maximum number of pure ACKs among these packets: on a path that drops tagged packets, the
  * handshake must end without tags. */
 #define UNHEARD_ANSWERS 2U
-/* Maximum number of SYNs with the bit. Further SYNs omit it, in case a network drops SYNs with the
- * bit. */
+/* Maximum number of SYNs with the bit. Further SYNs omit the bit, in case a network drops SYNs with
+ * the bit. */
 #define OFFERS 2U
 
 struct vlans {

@@ -10,7 +10,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-#define REASONS 512	  /* more than any kernel has; the last one counts all others */
+#define REASONS 512	  /* more than any kernel has; the last entry counts all others */
 #define PLACES 4096	  /* 0.5 MB; further places are counted without their connection */
 #define BARE 1024	  /* places without a connection; a remote sender cannot add to them */
 #define EACH 256	  /* for each reason and CPU, the places of this many packets are all counted */
@@ -109,7 +109,7 @@ struct ipv6_head {
 	u32 to[4];
 };
 
-/* Each of these three returns 0 if the address is wrong. */
+/* Each of the next three functions returns 0 if the address is wrong. */
 static __always_inline u64 pointer_at(u64 address, u32 offset)
 {
 	u64 value = 0;

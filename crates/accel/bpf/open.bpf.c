@@ -97,8 +97,8 @@ static __always_inline bool choose(struct tcp_sock *tp, const char *name)
 	       !bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, copy, sizeof(copy));
 }
 
-/* Gives the connection its earlier algorithm, or the system's if the earlier algorithm is unknown
- * or gone. tcpa frees the storage when it is replaced. */
+/* Gives the connection its earlier algorithm, or the system's algorithm if the earlier algorithm
+ * is unknown or gone. tcpa frees the storage when it is replaced. */
 static __always_inline void put_back(struct tcp_sock *tp, const struct flow *flow,
 				     const struct order *order, struct turned *turned)
 {
@@ -110,7 +110,7 @@ static __always_inline void put_back(struct tcp_sock *tp, const struct flow *flo
 	}
 }
 
-/* Treat open connections as new ones. A socket that chose its algorithm itself keeps that
+/* Treat open connections as new connections. A socket that chose its algorithm itself keeps that
  * algorithm. */
 SEC("iter/tcp")
 int adopt(struct bpf_iter__tcp *ctx)

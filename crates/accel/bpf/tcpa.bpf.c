@@ -36,8 +36,8 @@ static __always_inline void apply(struct sock *sk, const struct flow *flow)
 	sk->sk_pacing_rate = rate;
 }
 
-/* Paces the first window over a round trip; only the packets after the unpaced ones take time. At
- * the core's pace the first window would end long before the first ACK, and its packets would
+/* Paces the first window over a round trip; only the packets after the unpaced packets take time.
+ * At the core's pace the first window would end long before the first ACK, and its packets would
  * arrive as a burst. */
 static __always_inline void spread_first_window(struct sock *sk, u32 segments)
 {
@@ -238,8 +238,8 @@ u32 BPF_PROG(tcpa_undo_cwnd, struct sock *sk)
 	return tcp_sk(sk)->snd_cwnd;
 }
 
-/* Returns the number of windows that the send buffer should hold: it keeps data that is
- * retransmitted several times. */
+/* Returns the number of windows that the send buffer should hold: the buffer keeps data
+ * that is retransmitted several times. */
 SEC("struct_ops")
 u32 BPF_PROG(tcpa_sndbuf_expand, struct sock *sk)
 {

@@ -9,7 +9,7 @@ use crate::{AccelError, Tunables};
 use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The loaded algorithm; sockets cannot choose it before [`Algorithm::register`].
+/// The loaded algorithm. Sockets cannot choose the algorithm before [`Algorithm::register`].
 #[derive(Debug)]
 pub struct Algorithm {
     loaded: Loaded,
@@ -29,14 +29,15 @@ impl Algorithm {
         Self::load_for(interface()?)
     }
 
-    /// Loads the struct_ops variant for `interface`, which may be that of an older kernel.
+    /// Loads the struct_ops variant for `interface`. The running kernel may be newer than
+    /// `interface`.
     pub fn load_for(interface: Interface) -> Result<Self, AccelError> {
         Self::load_form(interface, ops_for(interface), NAME)
     }
 
     /// Loads the algorithm under another name, independent of an algorithm that is registered as
-    /// `tcpa`. It begins with these tunables and no memory of paths, and ends with this process at
-    /// the latest.
+    /// `tcpa`. The loaded algorithm begins with these tunables and no memory of paths, and ends
+    /// with this process at the latest.
     pub fn load_unpinned(name: &str, tunables: &Tunables) -> Result<Self, AccelError> {
         tunables.check()?;
         let interface = interface()?;

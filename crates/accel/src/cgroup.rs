@@ -1,4 +1,4 @@
-//! Control groups of version 2: where they are mounted, and the kernel's number of each.
+//! Control groups of version 2: their mount point, and the kernel's number of each control group.
 
 use crate::AccelError;
 use crate::mounts::{MountTable, hidden_cgroups};
@@ -21,7 +21,7 @@ impl Cgroup {
         let below = mount.join(name.strip_prefix("/").unwrap_or(name));
         let path = if name.starts_with(&mount) { name.to_owned() } else { below };
         let missing = || AccelError::NoSuchCgroup { name: name.to_owned(), mount: mount.clone() };
-        // Each control group has this file; other directories do not.
+        // Each control group has this file; no other directory has the file.
         if !path.join("cgroup.events").exists() && path != mount {
             return Err(missing());
         }

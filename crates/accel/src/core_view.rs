@@ -19,7 +19,7 @@ pub struct CoreView {
     pub window: Option<Bytes>,
     /// The share of packets that the path loses even at a low rate.
     pub floor: Share,
-    /// The flow competes with flows of other algorithms, and fills the queue as they do.
+    /// The flow competes with flows of other algorithms, and fills the queue as the other flows do.
     pub contending: bool,
     /// The algorithm that the rule replaced; none if the socket chose tcpa itself.
     pub before: Option<String>,

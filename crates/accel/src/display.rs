@@ -96,7 +96,7 @@ impl Status {
         }
     }
 
-    /// Returns the algorithms that connections get: tcpa unless all rules give others.
+    /// Returns the algorithms that connections get: tcpa unless all rules give other algorithms.
     fn on(&self) -> Vec<&str> {
         let others = self.policy.kernel_algorithms().into_iter().map(KernelAlgorithm::name);
         let all: Vec<&str> = others.collect();

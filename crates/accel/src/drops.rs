@@ -37,7 +37,7 @@ pub struct Place {
     pub reason: String,
     /// The index of the interface that had or received the packet; 0: none.
     pub interface: u32,
-    /// The kernel's function that dropped the packet; `None`: its name is not known.
+    /// The kernel's function that dropped the packet; `None` for a function without a known name.
     pub function: Option<String>,
     /// The protocol's number, and both ends. Protocols without ports have port 0.
     pub connection: Option<(u8, SocketAddr, SocketAddr)>,
@@ -208,7 +208,7 @@ fn word(bytes: &[u8]) -> u64 {
 }
 
 /// Returns the name of a reason. A subsystem's own reasons have the subsystem's number in their
-/// upper 16 bits, and no name in the kernel's list: they share the last slot.
+/// upper 16 bits, and no name in the kernel's list. All such reasons share the last slot.
 fn name_of(names: &BTreeMap<u32, String>, reason: u32) -> String {
     if reason >= REASONS - 1 {
         return OTHER_SUBSYSTEM.to_owned();
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_belongs_to_the_last_function_at_or_before_it() {
+    fn an_address_belongs_to_the_last_function_at_or_before_the_address() {
         let symbols = "0000000000000000 T hidden\nffffffff81000000 T first\nffffffff81000100 t second\n\
                        ffffffff81000180 d data\nffffffffc0000000 t drop_it\t[module]\nbad line\n";
         let addresses = [0xffff_ffff_8100_0010, 0xffff_ffff_8100_01f0, 0xffff_ffff_c000_0001, 1];

@@ -200,8 +200,8 @@ fn holder_text(holder: &Option<u32>) -> String {
     holder.map_or_else(|| "another command".to_owned(), |pid| format!("process {pid}"))
 }
 
-/// Extracts the end of the verifier's log: it logs its whole path, and the reason for the refusal
-/// is at the end.
+/// Extracts the end of the verifier's log: the log lists the whole verified path, and ends with the
+/// reason for the refusal.
 fn details(log: &str) -> String {
     let lines: Vec<_> = log.lines().filter(|line| !line.starts_with("--")).collect();
     let last = &lines[lines.len().saturating_sub(6)..];

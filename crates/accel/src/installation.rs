@@ -26,7 +26,8 @@ pub enum Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Applied {
     pub change: Change,
-    /// The open connections that the change switched; zero if it left them alone.
+    /// The open connections that the change switched; zero if the change left open connections
+    /// alone.
     pub switched: SwitchedConnections,
 }
 
@@ -35,12 +36,12 @@ pub struct Removed {
     /// Whether anything was installed.
     pub there: bool,
     pub switched: SwitchedConnections,
-    /// Another user's entries with Weir's names; they stay.
+    /// Another user's entries with Weir's names; these entries stay.
     pub foreign: Vec<PathBuf>,
 }
 
-/// Installs the policy: new connections get the algorithms that its rules name. On failure
-/// everything is as before, or the error names what is not.
+/// Installs the policy: new connections get the algorithms that its rules name. On failure nothing
+/// has changed, or the error names the changes that remain.
 pub fn apply(policy: &Policy, reach: Reach) -> Result<Applied, AccelError> {
     let kernel = kernel::interface()?;
     policy.check()?;
@@ -107,7 +108,7 @@ pub enum Scope {
     OwnChoice,
 }
 
-/// The changes that [`set`] made, one text for each.
+/// The changes that [`set`] made, a text for each change.
 pub type SetChanges = Vec<String>;
 
 /// Sets tunables and settings of the system from `NAME=VALUE`.
@@ -133,7 +134,7 @@ pub fn set(values: &[String], scope: Scope) -> Result<SetChanges, AccelError> {
     Ok(changes)
 }
 
-/// Checks the name and the value. A mistake in them is wrong on any machine, so it is reported
+/// Checks the name and the value. A mistake is wrong on any machine, so the mistake is reported
 /// before the machine's own problems.
 fn check_value(text: &str) -> Result<(), AccelError> {
     let (mut tunables, mut system) = (Tunables::default(), System::default());
@@ -232,7 +233,7 @@ pub fn remove(reach: Reach) -> Result<Removed, AccelError> {
             loaded => Some(loaded?),
         },
     };
-    // Do each of these steps even if another step fails.
+    // Do each step even if another step fails.
     let installed = pins.presence() != Presence::Nothing;
     let removed = pins.remove();
     let switched = open.map_or(Ok(SwitchedConnections::default()), |open| open.put_back());
@@ -241,7 +242,7 @@ pub fn remove(reach: Reach) -> Result<Removed, AccelError> {
     Ok(Removed { there: changed? || installed, switched: switched?, foreign: pins.foreign()? })
 }
 
-/// Reads the policy in force from the kernel; it may differ from the last command's.
+/// Reads the policy in force from the kernel. The policy of the last command may differ.
 pub fn in_force(pins: &Pins) -> Result<Policy, AccelError> {
     let system = Journal::read()?.system();
     if pins.presence() != Presence::Whole {

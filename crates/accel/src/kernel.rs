@@ -10,7 +10,7 @@ pub struct Interface {
     /// `cong_control` also receives the acknowledgement number and the flags (Linux 6.10).
     pub four_arguments: bool,
     /// The algorithm sizes whole trains of segments (`tso_segs(sk, mss)`, kernels with Google's
-    /// patches for BBRv3), not just the least (`min_tso_segs(sk)`).
+    /// patches for BBRv3), not just the smallest train (`min_tso_segs(sk)`).
     pub whole_trains: bool,
     /// A transmission after an idle period has a separate callback (`cwnd_event_tx_start`, Linux
     /// 7.1), and is no longer an event of `cwnd_event`.
@@ -62,7 +62,7 @@ pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
     let tx_start = arguments("cwnd_event_tx_start") == Some(1);
     // The kernel has this type only if BPF programs may implement congestion control.
     registered.ok_or_else(too_old)?;
-    // These fields identify a connection's control groups (Linux 6.1).
+    // The kernel has these fields to identify a connection's control groups (Linux 6.1).
     if !cgroup.is_some_and(|cgroup| cgroup.has("ancestors")) {
         return Err(too_old());
     }

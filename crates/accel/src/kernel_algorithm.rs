@@ -38,7 +38,8 @@ impl KernelAlgorithm {
         }
     }
 
-    /// Returns the algorithm that a rule in the kernel names; it may have been unloaded since then.
+    /// Returns the algorithm that a rule in the kernel names. The algorithm may have been unloaded
+    /// since then.
     pub(crate) fn in_force(name: &str) -> Option<Self> {
         (!name.is_empty() && name != NAME).then(|| Self(name.to_owned()))
     }

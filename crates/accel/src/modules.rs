@@ -28,8 +28,7 @@ pub enum Counter {
     Rate(Rate),
 }
 
-/// Lists the modules in the order of the report's figure: data comes from above, and
-/// acknowledgements from below.
+/// Lists the modules in the order of the report's figure.
 pub(crate) fn modules(policy: &Policy, work: &Work, pacing: Option<Rate>) -> Vec<Module> {
     let count = |name, value| (name, Counter::Count(value));
     let state = SwitchState::of(policy);

@@ -24,7 +24,7 @@ impl MountTable {
         Self::of("self")
     }
 
-    /// Returns the mount point of this type of file system; the last mount hides earlier ones.
+    /// Returns the mount point of this type of file system. The last mount hides earlier mounts.
     pub(crate) fn point_of(&self, kind: &str) -> Option<&Path> {
         self.mounts.iter().rfind(|mount| mount.kind == kind).map(|mount| mount.point.as_path())
     }
@@ -47,8 +47,8 @@ impl MountTable {
     }
 
     /// Whether `whole` has this kind of file system below a `/sys` that differs from this
-    /// process's. A file system that this process's namespace has unmounted is not hidden: its
-    /// `/sys` is the same.
+    /// process's. A file system that this process's namespace has unmounted is not hidden: this
+    /// process's `/sys` is the same.
     fn hides(&self, whole: &Self, kind: &str, below: &str) -> bool {
         let is_another = match (self.sys(), whole.sys()) {
             // The kernel has a sysfs for each network namespace (fs/sysfs/mount.c). A new mount of

@@ -78,7 +78,7 @@ const REPORT: [ReportName; 10] = [
     },
 ];
 
-/// Tunables of rules beyond those of the report.
+/// Tunables of rules beyond the tunables of the report.
 const OF_RULES: [(&str, &str); 4] = [
     ("memory_age", "the oldest record of a path from which a connection starts"),
     ("min_window", "segments: no window is smaller"),

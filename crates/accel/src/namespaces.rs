@@ -16,8 +16,8 @@ pub enum NamespaceId {
 }
 
 /// Runs `work` in this namespace, and then in every other namespace that a process, a thread or a
-/// name of `ip netns` keeps alive. Skips a namespace that has ended by then: it has no connections
-/// left.
+/// name of `ip netns` keeps alive. Skips a namespace that has ended by then and so has no
+/// connections left.
 pub(crate) fn run_in_each<T: Send>(
     work: impl Fn(Option<&NamespaceId>) -> Result<T, AccelError> + Sync,
 ) -> Result<Vec<T>, AccelError> {

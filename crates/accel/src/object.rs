@@ -24,7 +24,7 @@ pub struct Loaded {
 }
 
 impl Spec {
-    /// Opens a compiled object; `what` names it in messages.
+    /// Opens a compiled object. `what` is the name of the object in messages.
     pub fn open(what: &'static str, elf: &[u8]) -> Result<Self, AccelError> {
         let open = with_libbpf_log(what, || ObjectBuilder::default().open_memory(elf))?;
         Ok(Self { what, open })
@@ -140,7 +140,8 @@ pub(crate) fn with_libbpf_log<T>(
     set_print(before);
     let log = LOG.lock().map(|mut log| std::mem::take(&mut *log)).unwrap_or_default();
     outcome.map_err(|source| match source.kind() {
-        // A refusal of the verifier has a log; a lack of permission has none.
+        // An error after a refusal by the verifier has a log; an error for lack of permission has
+        // no log.
         ErrorKind::PermissionDenied if !log.contains("PROG LOAD LOG") => {
             AccelError::NotPermitted { doing: what }
         }

@@ -19,7 +19,7 @@ use std::os::unix::fs::MetadataExt as _;
 pub enum Reach {
     /// Connections that begin from now on; open connections stay unchanged.
     New,
-    /// New connections and open connections; open ones are treated as if they began now.
+    /// New connections and open connections. Open connections are treated as if they began now.
     OpenToo,
 }
 
@@ -68,7 +68,7 @@ impl Open {
         Ok(Self { loaded: spec.load()?, scope: about.ino() })
     }
 
-    /// Treats open connections as the policy treats new ones.
+    /// Treats open connections as the policy treats new connections.
     pub(crate) fn adopt(&self) -> Result<SwitchedConnections, AccelError> {
         self.run("adopt")
     }

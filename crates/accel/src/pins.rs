@@ -44,7 +44,7 @@ pub struct Pins {
 pub enum Presence {
     Nothing,
     /// Connections may run with the algorithm; [`Pins::gives`] tells whether new connections get
-    /// it.
+    /// the algorithm.
     Part,
     Whole,
 }
@@ -182,8 +182,8 @@ impl Pins {
         }
         self.staging().remove_folder()?;
         if let Ok(ops) = self.map(ALGORITHM_MAP) {
-            // Without a link this is the only way to unregister the algorithm. An error means that
-            // it has gone already.
+            // Without a link, this removal is the only way to unregister the algorithm. An error
+            // means that the algorithm has gone already.
             let _ = ops.delete(&0_u32.to_ne_bytes());
         }
         self.remove_folder()?;
@@ -252,7 +252,7 @@ pub(crate) fn is_there(path: &Path) -> bool {
 }
 
 /// Waits until the kernel has unregistered the algorithm: before Linux 6.11 links of algorithms
-/// cannot be detached, and the kernel does so later.
+/// cannot be detached, and the kernel unregisters the algorithm later.
 fn wait_until_free(algorithm: &str) {
     let deadline = Instant::now() + LOCK_TIMEOUT;
     let taken = || {

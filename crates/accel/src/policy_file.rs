@@ -26,11 +26,11 @@ pub struct PolicyFile {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CaqmPart {
-    /// CAQM's rules, and earlier rules that choose another algorithm: their connections do not
-    /// offer CAQM.
+    /// CAQM's rules, and earlier rules that choose another algorithm. Connections of the earlier
+    /// rules do not offer CAQM.
     pub rules: Vec<Rule>,
-    /// Interfaces to add to the current ones. Without any interface, CAQM uses all interfaces of
-    /// this network namespace.
+    /// Interfaces to add to the present interfaces. Without any interface, CAQM uses all interfaces
+    /// of this network namespace.
     pub interfaces: Vec<InterfaceName>,
     pub network: Network,
 }
@@ -108,8 +108,8 @@ impl PolicyFile {
     }
 
     /// Applies the file to connections from now on; the kernel's defaults hold for everything that
-    /// the file does not name. On failure everything is as before, or the error names what is not.
-    /// `None` if the file changes nothing of tcpa.
+    /// the file does not name. On failure nothing has changed, or the error names the changes that
+    /// remain. `None` if the file changes nothing of tcpa.
     pub fn apply(&self, reach: Reach) -> Result<Option<Applied>, AccelError> {
         let before = self.apply_caqm()?;
         if self.is_caqm_alone() && Pins::open()?.presence() == Presence::Nothing {

@@ -6,7 +6,7 @@ use crate::names;
 use crate::{AccelError, KernelAlgorithm, Prefix};
 use units::{Bytes, Span, Switch};
 
-/// One rule; without conditions it matches every connection.
+/// A rule. A rule without conditions matches every connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rule {
     pub cgroup: Option<Cgroup>,
@@ -232,7 +232,7 @@ impl Tunables {
     }
 }
 
-/// Checks that all values are in bounds and no rule is hidden behind an earlier one.
+/// Checks that all values are in bounds and no rule is hidden behind an earlier rule.
 pub fn check(rules: &[Rule]) -> Result<(), AccelError> {
     if rules.len() > MOST_RULES {
         return Err(AccelError::TooManyRules { count: rules.len(), most: MOST_RULES });
@@ -246,8 +246,8 @@ pub fn check(rules: &[Rule]) -> Result<(), AccelError> {
     Ok(())
 }
 
-/// Replaces the rule with the same conditions, or inserts the rule before the first one that covers
-/// it.
+/// Replaces the rule with the same conditions, or inserts the rule before the first rule that
+/// covers the new rule.
 pub fn insert(rules: &mut Vec<Rule>, rule: Rule) {
     let same = |other: &Rule| other.covers(&rule) && rule.covers(other);
     if let Some(at) = rules.iter().position(same) {
@@ -275,7 +275,7 @@ pub(crate) const TUNABLES_BYTES: usize = 32;
 /// Maximum `memory_age`: a week.
 const MOST_AGE: u64 = 7 * 24 * 3600;
 const MOST_SEGMENTS: u32 = 10_000;
-/// Maximum `min_window` in segments: a larger one would flood a path that loses packets.
+/// Maximum `min_window` in segments. A larger window would flood a path that loses packets.
 const MOST_LEAST: u32 = 100;
 const MOST_THRESHOLD: u64 = 1 << 30;
 

@@ -15,11 +15,11 @@ use std::cmp::Reverse;
 use std::net::SocketAddr;
 use units::{Bytes, Rate, Share, Span};
 
-/// The state in the kernel, which may differ from the last command's.
+/// The state in the kernel, which may differ from the state that the last command requested.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     pub presence: Presence,
-    /// New connections get the algorithm; this may hold for a partial installation too.
+    /// New connections get the algorithm, perhaps also with a partial installation.
     pub gives: bool,
     pub policy: Policy,
     /// Connections in this network namespace and in every other namespace in use.

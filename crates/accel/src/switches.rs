@@ -116,7 +116,7 @@ impl KernelSwitch {
         }
     }
 
-    /// Returns the text for a value of the kernel; `None` if there is none.
+    /// Returns the text for a value of the kernel; `None` if the value has no text.
     pub(crate) fn of_kernel(&self, value: u64) -> Option<String> {
         let shown = self.shown(value);
         (self.parse(&shown).ok() == Some(value)).then_some(shown)

@@ -153,8 +153,8 @@ impl Journal {
         }
     }
 
-    /// Sets the wanted values, and restores settings that are no longer wanted. On failure
-    /// everything is as before, or the error names what is not.
+    /// Sets the wanted values, and restores settings that are no longer wanted. On failure nothing
+    /// has changed, or the error names the changes that remain.
     pub(crate) fn become_like(&mut self, wanted: &System) -> Result<(), AccelError> {
         let wanted = wanted.sysctls();
         if wanted.is_empty() && self.settings.is_empty() {

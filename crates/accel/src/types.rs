@@ -8,7 +8,7 @@ use std::path::Path;
 #[derive(Debug)]
 pub(crate) struct Types {
     bytes: Vec<u8>,
-    /// The offset of each type's record in `bytes`; the first one has the id 1.
+    /// The offset of each type's record in `bytes`. The first record has the id 1.
     starts: Vec<u32>,
     /// The offset of the names in `bytes`.
     names: usize,
@@ -272,7 +272,7 @@ mod tests {
             at
         }
 
-        /// Adds a record. `word`: its size or the id of another type.
+        /// Adds a record. `word`: the size of the record, or the id of another type.
         fn add(&mut self, kind: u32, name: &str, count: u32, word: u32, rest: &[u32]) {
             let name = self.name(name);
             let words = [name, (kind << 24) | count, word];

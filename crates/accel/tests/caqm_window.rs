@@ -103,7 +103,7 @@ fn only_an_acknowledgement_of_the_syn_ack_may_end_a_handshake() {
 }
 
 #[test]
-fn closed_and_largest_windows_accept_only_tags_within_them() {
+fn closed_and_largest_windows_accept_only_tags_within_the_window() {
     let closed = Window { offered: 0, overtaken: 0, granted: 0, ..Window::at(5, 7) };
     let closed = Window { written: 7, ..closed };
     assert!(closed.takes(5, 7) && closed.takes(4, 7));
@@ -120,7 +120,7 @@ fn closed_and_largest_windows_accept_only_tags_within_them() {
 
 proptest! {
     #[test]
-    fn wrapped_sequence_numbers_are_accepted_like_unwrapped_ones(
+    fn wrapped_sequence_numbers_are_accepted_like_unwrapped_sequence_numbers(
         received in any::<u32>(),
         acked in any::<u32>(),
         sequence in -3_000_000_i64..3_000_000,

@@ -56,7 +56,7 @@ algorithms! {
 }
 
 impl Algorithm {
-    /// The tunnel's choice where the user makes none.
+    /// The tunnel's congestion control if the user names none.
     pub const TUNNEL_DEFAULT: Self = Self::Tcpa;
 
     /// Whether an end offers CAQM in its handshake: the algorithm sends requests if the peer and a
@@ -65,7 +65,8 @@ impl Algorithm {
         self == Self::Caqm
     }
 
-    /// Returns the congestion controls of the kernel that behave most like this one, best first.
+    /// Returns the congestion controls of the kernel that behave most like this algorithm, best
+    /// first.
     pub fn in_kernel(self) -> &'static [&'static str] {
         match self {
             Self::Tcpa => &["tcpa", "bbr"],
@@ -93,7 +94,7 @@ enum Hosts {
     Simulator,
 }
 
-/// The error for a name that no algorithm has; the value is the name as written.
+/// The error for a name that no algorithm has; the value is the name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownAlgorithm(pub String);
 

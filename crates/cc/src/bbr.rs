@@ -30,11 +30,11 @@ pub struct Bbr {
     /// Whether this is the first round of a recovery, in which the window only conserves packets.
     conserves: bool,
     repair: Repair,
-    /// `repair` at the previous ACK. A recovery that directly follows another counts as the same
-    /// recovery, and the window conserves packets only once (`prev_ca_state`).
+    /// `repair` at the previous ACK. A recovery that directly follows another recovery counts as
+    /// the same recovery, and the window conserves packets only once (`prev_ca_state`).
     repair_before: Repair,
-    /// BBR ignores samples of packets sent between these two counts of delivered bytes, because
-    /// ProbeRTT sent too little to fill the path.
+    /// BBR ignores samples of packets sent between these two counts of delivered bytes: ProbeRTT
+    /// sent too little to fill the path.
     unused: (Bytes, Bytes),
     restarting: bool,
     aggregation: Aggregation,
@@ -169,7 +169,7 @@ impl Bbr {
 
     fn enter_probe_bandwidth(&mut self, now: Time) {
         self.mode = Mode::ProbeBandwidth;
-        // Start in any phase except the draining one, so that flows do not probe together.
+        // Start in any phase except the draining phase, so that flows do not probe together.
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
         let turn = (self.random >> 33) as usize % (PACING_GAINS.len() - 1);
         self.cycle = Cycle { phase: if turn == 0 { 0 } else { turn + 1 }, since: now };
@@ -418,7 +418,7 @@ const LEAST_SEGMENTS: u64 = 4;
 const PACING_MARGIN_PERCENT: u64 = 1;
 const FULL_GROWTH: u64 = ONE * 5 / 4;
 const FULL_ROUNDS: u32 = 3;
-/// 1.2 Mbit/s in bytes a second: below it a burst is one segment.
+/// 1.2 Mbit/s in bytes a second. At a lower rate a burst is one segment.
 const SLOW: u64 = 150_000;
 
 #[cfg(test)]

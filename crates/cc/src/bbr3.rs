@@ -468,8 +468,8 @@ const LEAST_SEGMENTS: u64 = 4;
 const PACING_MARGIN_PERCENT: u64 = 1;
 const PROBE_RTT_TIME: Span = Span::from_millis(200);
 const AGGREGATION_ROUNDS: u64 = 10;
-/// Maximum number of rounds between probes: a Reno flow at 25 Mbit/s and 30 ms grows back to its
-/// share in as many rounds.
+/// Maximum number of rounds between probes. In this number of rounds a Reno flow at 25 Mbit/s and
+/// 30 ms grows back to its share.
 const MOST_ROUNDS_BETWEEN_PROBES: u64 = 63;
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ pub struct Memory {
     pub rate: Rate,
     /// The smallest round-trip time on the path.
     pub min_rtt: Span,
-    /// The time since the estimate was made; zero in a new one.
+    /// The time since the estimate was made; zero in a new estimate.
     pub age: Span,
 }
 
@@ -118,7 +118,7 @@ pub trait CongestionControl: Debug + Send {
     fn on_timeout(&mut self, loss: &Loss);
 
     /// The losses of a timeout are repaired. The window has grown since the timeout, because
-    /// `in_recovery` is false after it.
+    /// `in_recovery` is false after the timeout.
     fn on_timeout_repaired(&mut self, _now: Time) {}
 
     /// The loss event or timeout was spurious (F-RTO, DSACK, Eifel): the algorithm returns to its
@@ -189,7 +189,7 @@ pub trait CongestionControl: Debug + Send {
 }
 
 impl Ack {
-    /// Returns the rate sample (draft-ietf-ccwg-bbr: delivery rate), if there is one.
+    /// Returns the rate sample (draft-ietf-ccwg-bbr: delivery rate), if the ACK has a rate sample.
     pub fn delivery_rate(&self) -> Option<Rate> {
         let nanos = u128::from(self.interval.nanos());
         let bytes = self.delivered.saturating_sub(self.prior_delivered).count();

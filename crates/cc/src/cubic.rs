@@ -7,7 +7,7 @@ use units::{Bytes, Rate, Span, Time};
 mod linux;
 mod rfc9438;
 
-/// CUBIC: as Linux implements it, or exactly as in RFC 9438.
+/// CUBIC: as implemented by Linux, or exactly as in RFC 9438.
 #[derive(Debug, Clone)]
 pub struct Cubic {
     mss: f64,
@@ -15,7 +15,8 @@ pub struct Cubic {
     /// In segments, like every count in the RFC.
     cwnd: f64,
     ssthresh: f64,
-    /// The window at the last reduction, lowered for fast convergence; zero before the first one.
+    /// The window at the last reduction, lowered for fast convergence; zero before the first
+    /// reduction.
     w_max: f64,
     flavour: Flavour,
     srtt: Option<Span>,

@@ -11,8 +11,8 @@ pub struct Dctcp {
     rounds: Rounds,
     acked: u64,
     marked: u64,
-    /// The `delivered` of the last reduction: marks on data sent before it cause no further
-    /// reduction.
+    /// The value of `delivered` at the last reduction: marks on data sent before the reduction
+    /// cause no further reduction.
     reduced_until: Bytes,
 }
 

@@ -19,7 +19,7 @@ impl Rounds {
         begins
     }
 
-    /// Restarts the current round: it ends with the ACK of a packet sent from now on.
+    /// Restarts the current round. The round then ends with the ACK of a packet sent from now on.
     pub(crate) fn restart(&mut self, delivered: Bytes) {
         self.ends_at = delivered;
     }

@@ -18,7 +18,7 @@ pub struct TcpaSettings {
     /// The window after a retransmission timeout.
     pub loss_init_cwnd: u32,
     /// Whether the flow sends less at times, to measure the path without this host's flows. Without
-    /// pauses a flow detects neither a longer path nor a rival.
+    /// pauses a flow detects neither a longer path nor another flow.
     pub pauses: bool,
 }
 

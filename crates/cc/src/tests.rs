@@ -52,7 +52,7 @@ fn an_algorithm_calls_itself_by_the_name_that_users_write() {
     }
 }
 
-/// Without a threshold a flow is never above it.
+/// A flow without a threshold is never above a threshold.
 #[test]
 fn bbr_and_tcpa_have_no_threshold() {
     for algorithm in [Algorithm::Bbr, Algorithm::Bbr3, Algorithm::Tcpa] {

@@ -18,7 +18,7 @@ impl WindowedMax {
             self.candidates.pop_back();
         }
         self.candidates.push_back((at, value));
-        // Always keep the newest value, so that a window without values retains its last one.
+        // Always keep the newest value, so that a window without values retains the last value.
         while self.candidates.len() > 1
             && self.candidates.front().is_some_and(|(then, _)| then + self.window <= at)
         {

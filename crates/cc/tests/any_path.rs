@@ -164,8 +164,8 @@ fn memory() -> impl Strategy<Value = Memory> {
 }
 
 proptest! {
-    /// With any settings, the first window is the configured one unless the memory replaces it. The
-    /// window after a timeout is always the configured one.
+    /// With any settings, the first window is the configured window unless the memory replaces it.
+    /// The window after a timeout is always the configured window.
     #[test]
     fn settings_and_memories_are_kept_within_bounds(
         steps in prop::collection::vec(step(), 1..200),

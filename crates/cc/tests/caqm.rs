@@ -1,4 +1,4 @@
-//! CAQM hosts account for every byte of a hint: they neither lose nor invent a byte.
+//! CAQM hosts account for every byte of a hint, and neither lose nor invent a byte.
 
 use cc::caqm::{CaqmReceiver, CaqmSender, CaqmSettings};
 use proptest::prelude::*;

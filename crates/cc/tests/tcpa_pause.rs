@@ -1,4 +1,4 @@
-//! A tcpa flow beside another flow whose queue is many times as long as the path.
+//! A tcpa flow beside another flow. The other flow's queue is many times as long as the path.
 
 mod pipe;
 
@@ -99,7 +99,7 @@ fn the_next_connection_learns_the_rate_and_the_round_trip_of_the_path() {
     assert!((90.0..101.0).contains(&noted.rate.mbit_per_second()), "{}", noted.rate);
 }
 
-/// The path loses one packet in fifty, and has no queue to lose them from.
+/// The path loses one packet in fifty, and has no queue that could drop packets.
 #[test]
 fn the_loss_of_the_path_itself_is_reported() {
     let mut pipe = Pipe::new(Algorithm::Tcpa, Rate::from_mbit(100), Span::from_millis(40));

@@ -112,8 +112,8 @@ fn reno_repeats_slow_start_up_to_half_the_window_after_a_timeout() {
     assert_eq!(reno.ssthresh().count(), 2 * MSS, "never below two segments");
 }
 
-/// An ACK of four segments crosses the threshold after the first; the three others count towards
-/// the segment that congestion avoidance adds.
+/// An ACK of four segments crosses the threshold with its first segment. The other three segments
+/// count towards the segment that congestion avoidance adds.
 #[test]
 fn reno_counts_what_an_ack_acknowledges_beyond_the_threshold() {
     let (mut reno, mut feed) = (Reno::new(&path()), Feed { delivered: 0 });

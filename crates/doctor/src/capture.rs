@@ -1,6 +1,6 @@
 //! Turns a capture of packets into the facts that an observation of the sender's machine would
-//! have: round trips, losses, windows and pauses, as the packets show them. The rules judge these
-//! facts like the facts of a machine.
+//! have: round trips, losses, windows and pauses. The rules judge these facts like the facts of a
+//! machine.
 //!
 //! The capture may come from the sender, the receiver or a point between them: each round trip has
 //! a part on either side of the capture. Acknowledgements and the echoes of timestamps (RFC 7323)
@@ -30,9 +30,9 @@ use survey::{Seen, Survey};
 use track::{Ends, Track};
 use units::Span;
 
-/// Reads a capture in pcap's or pcapng's format. The file's bytes are not trusted. The first
-/// pass finds the connections that moved most data. If the capture began later than one of these,
-/// another pass finds the scale of the windows.
+/// Reads a capture in pcap's or pcapng's format. The file's bytes are not trusted. The first pass
+/// finds the connections that moved most data. If the capture began after the handshake of such a
+/// connection, another pass finds the scale of the windows.
 pub fn open(path: &Path, focus: &Focus) -> Result<Recording, DoctorError> {
     let failed = |source| DoctorError::Capture { path: path.to_owned(), source };
     let file = host::open_regular_file(path).map_err(failed)?;

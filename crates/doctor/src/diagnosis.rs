@@ -30,7 +30,7 @@ pub struct Diagnosis {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verdict {
     pub kind: VerdictKind,
-    /// The cause's name; `None` if there is none.
+    /// The cause's name; `None` if no cause holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<&'static str>,
     /// One sentence.
@@ -94,7 +94,7 @@ pub struct FlowReport {
     pub one_sided: bool,
     /// Only the receiver was observed: the sender is another machine.
     pub receives_only: bool,
-    /// Whether the flow belongs to a test: its sender had data all the time.
+    /// Whether the flow belongs to a test, so that its sender had data all the time.
     #[serde(skip)]
     pub tested: bool,
     /// The connection waits for its handshake.
@@ -152,7 +152,7 @@ pub struct RuledOut {
     pub by: String,
 }
 
-/// The user's question. It decides whether a slow application is a verdict.
+/// The user's question, which decides whether a slow application is a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
     /// Is anything wrong with this machine?
@@ -251,7 +251,7 @@ struct Sorted {
     not_seen: Vec<RuledOut>,
 }
 
-/// Turns a cause that was ruled out into one that was not seen if the recording lacks its signals,
+/// Marks a cause that was ruled out as not seen, if the recording lacks the signals of this cause,
 /// as saved results and captures do.
 fn within_saved(recording: &Recording, mut answer: Answer) -> Answer {
     let lacks = match recording.origin {

@@ -6,7 +6,7 @@ use crate::recording::Recording;
 /// The names of all examples.
 pub const NAMES: [&str; 1] = ["slow-nic"];
 
-/// Returns the recording with one of [`NAMES`].
+/// Returns the recording named `name`, a name of [`NAMES`].
 pub fn open(name: &str) -> Result<Recording, DoctorError> {
     match name {
         "slow-nic" => Recording::parse(include_str!("examples/slow-nic.json"))

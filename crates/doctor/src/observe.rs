@@ -56,8 +56,8 @@ fn has_connections(recording: &Recording) -> bool {
     })
 }
 
-/// Decides what to do if the process has no connection: it may wait for a name server before it
-/// connects.
+/// Decides what to do if the process has no connection: the process may wait for a name server
+/// before it connects.
 fn without_connection(pid: u32, recording: Recording) -> Result<Recording, DoctorError> {
     let is_of_process = |udp: &UdpSocket| udp.holders.iter().any(|holder| holder.pid == pid);
     let last = recording.periods.last().and_then(|period| period.samples.last());
@@ -83,7 +83,7 @@ pub fn own_cpu_time() -> Span {
     probe::clock::own_thread_cpu_time()
 }
 
-/// Returns the CPUs that this machine uses; none if they cannot be seen.
+/// Returns the CPUs that this machine uses; empty if the CPUs cannot be seen.
 pub fn cpus() -> Vec<usize> {
     facts::cores(&Tree::here()).unwrap_or_default()
 }

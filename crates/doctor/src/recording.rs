@@ -90,22 +90,22 @@ pub struct Period {
     pub far_ends: Vec<InnerEnd>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub short_lived: Option<ShortLived>,
-    /// The packets that the kernel dropped; `None` if they could not be counted.
+    /// The packets that the kernel dropped; `None` if the packets could not be counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drops: Option<Drops>,
-    /// The test during this period, if there was one.
+    /// The test during this period; `None` without a test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<Attempt>,
 }
 
-/// Connections that opened and ended within half of the observation. They were in at most a single
-/// sample, or lasted at most [`ShortLived::ROUND_TRIPS`]. On a busy machine more may have opened
-/// and ended between two samples.
+/// Connections that opened and ended within half of the observation. Each of these connections was
+/// in at most a single sample, or lasted at most [`ShortLived::ROUND_TRIPS`]. On a busy machine
+/// more connections may have opened and ended between two samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ShortLived {
     pub connections: u64,
-    /// The bytes that they had sent and received when they were last seen.
+    /// The bytes that these connections had sent and received when they were last seen.
     pub bytes: Bytes,
 }
 

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_begin_count_seconds_and_end_after_three_observations_without_them() {
+    fn verdicts_begin_count_seconds_and_end_after_three_observations_without_the_verdict() {
         let mut standing = Standing::new(10);
         let mut happened = Vec::new();
         for (second, limited) in [(3, 90), (6, 90), (9, 0), (12, 90), (15, 0), (18, 0), (21, 0)] {

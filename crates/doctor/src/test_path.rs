@@ -23,7 +23,7 @@ pub struct TestPlan {
     pub port: u16,
     /// The duration of each direction.
     pub time: Span,
-    /// Maximum number of bytes in each direction. A transfer that reaches it ends early.
+    /// Maximum number of bytes in each direction. A transfer that reaches this number ends early.
     pub most: Bytes,
     pub connect_within: Duration,
     /// The time for which the idle path is probed before the first transfer.

@@ -408,7 +408,7 @@ fn unanswered_and_refused_handshakes_are_told_apart() {
 }
 
 #[test]
-fn a_capture_of_one_direction_names_the_other_as_unseen() {
+fn a_capture_of_one_direction_names_the_other_direction_as_unseen() {
     let mut trace = window_limited(Side::Sender);
     // The addresses begin at the twelfth byte.
     trace.packets.retain(|(_, bytes, _)| bytes[12..16] == CLIENT.0);

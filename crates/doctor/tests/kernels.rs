@@ -1,5 +1,5 @@
-//! `/proc` and `/sys` of other kernels and machines. All trees are synthetic: they have the formats
-//! of those kernels, and the values of machines on which nothing is wrong.
+//! `/proc` and `/sys` of other kernels and machines. All trees are synthetic, with the formats of
+//! those kernels, and the values of machines on which nothing is wrong.
 #![allow(clippy::unwrap_used)]
 
 use doctor::observe::{Observer, Plan};

@@ -5,8 +5,8 @@
 //! cargo run --release -p weir-emu --example lateness -- ROUNDS SECONDS [RATE DELAY LOAD]
 //! ```
 //!
-//! Every round measures each policy once, so that a disturbance of the machine affects all of
-//! them. Each round starts with another policy, because the emulator remembers a contended CPU
+//! Every round measures each policy once, so that a disturbance of the machine affects all
+//! policies. Each round starts with another policy, because the emulator remembers a contended CPU
 //! from one run to the next for a while.
 
 use emu::{LatenessSummary, LinkOptions, RunningLink};

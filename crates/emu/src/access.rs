@@ -1,6 +1,6 @@
 //! The access links of hosts that share side `a` of a cable, as behind a switch. Each host sends to
-//! `b` over its own access link and then over the cable. From `b`, it gets the frames for its
-//! hardware address.
+//! `b` over its own access link and then over the cable. A host gets the frames from `b` with the
+//! host's hardware address.
 
 use crate::DirectionStatistics;
 use crate::engine::DirectionLink;

@@ -9,7 +9,7 @@
 //! a millisecond at most. On a CPU without competing tasks the emulator never yields.
 //!
 //! Measured by `weir lab run link-accuracy --quick` on two cores that compilers kept busy: without
-//! yielding 8 of 14 cells were up to 45 ms late at p99, with it none exceeded 1 ms.
+//! yielding 8 of 14 cells were up to 45 ms late at p99, with yielding no cell exceeded 1 ms.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use units::{Span, Time};
@@ -29,9 +29,9 @@ impl CpuYield {
         Self { enabled: real_time, checked: now, last: now, contended_until: &CONTENDED_UNTIL }
     }
 
-    /// Returns how long the thread must sleep now, if at all. Called once in every round of the
-    /// loop. `next` returns when the next frame is due: a sleep waits a little for a gap between
-    /// frames.
+    /// Returns the time for which the thread must sleep now; `None` for no sleep. Called once in
+    /// every round of the loop. `next` returns when the next frame is due: a sleep waits a little
+    /// for a gap between frames.
     pub(crate) fn due(&mut self, now: Time, next: impl FnOnce() -> Time) -> Option<Span> {
         if !self.enabled {
             return None;

@@ -47,7 +47,7 @@ impl Default for Scheduling {
     }
 }
 
-/// A running set of cables. Dropping it stops the thread and closes the ports.
+/// A running set of cables. Dropping this value stops the thread and closes the ports.
 #[derive(Debug)]
 pub struct Emulator {
     handle: Handle,
@@ -55,8 +55,8 @@ pub struct Emulator {
     tid: u32,
 }
 
-/// A handle to a running emulator for any thread. It outlives the emulator, and then returns an
-/// error.
+/// A handle to a running emulator for any thread. A handle outlives the emulator, and then returns
+/// an error.
 #[derive(Debug, Clone)]
 pub struct Handle {
     commands: mpsc::Sender<Command>,

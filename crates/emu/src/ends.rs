@@ -1,4 +1,4 @@
-//! Turns endpoints into ports: attaches to existing interfaces and creates missing ones.
+//! Turns endpoints into ports: attaches to existing interfaces and creates missing interfaces.
 
 use crate::{EmuError, Endpoint, EndpointKind, LinkPlan};
 use host::{HostError, Namespace, Privilege};
@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd};
 pub(crate) struct Ends {
     pub(crate) notes: Vec<String>,
     made: Vec<CreatedInterface>,
-    /// The namespace of the inner ends of veth pairs; `None` until it is created.
+    /// The namespace of the inner ends of veth pairs; `None` before its creation.
     wires: Option<Namespace>,
     /// Without root: the namespaces created for the link, under the names that the endpoints use.
     own: Vec<Namespace>,
@@ -186,9 +186,9 @@ impl Ends {
     }
 }
 
-/// The outer end of a veth pair. The kernel removes it with the inner end's namespace, but some
-/// time after the process has ended. Dropping this value removes it at once, so that the user can
-/// start the next link.
+/// The outer end of a veth pair. The kernel removes the outer end with the inner end's namespace,
+/// but some time after the process has ended. Dropping this value removes the outer end at once, so
+/// that the user can start the next link.
 #[derive(Debug)]
 struct CreatedInterface {
     namespace: Namespace,

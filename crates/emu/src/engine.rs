@@ -51,7 +51,7 @@ struct RunningCable {
 pub(crate) struct DirectionLink {
     pub(crate) link: Link<Carried>,
     trace: QueueTrace,
-    /// The port gets no frame before this time, that of its next interrupt.
+    /// The port gets no frame before the time of its next interrupt.
     next: Time,
     tpid: Option<u16>,
     tagged: u64,
@@ -243,8 +243,8 @@ impl RunningCable {
         self.ports.iter().chain(others).map(|port| &**port)
     }
 
-    /// Passes the frames received at one side to the model. Returns their number, and the time up
-    /// to which the model may advance.
+    /// Passes the frames received at one side to the model. Returns the number of frames, and the
+    /// time up to which the model may advance.
     fn receive(
         &mut self,
         from: usize,
@@ -349,8 +349,9 @@ fn next_delivery(cables: &[RunningCable]) -> Time {
     due.min().unwrap_or(Time::NEVER)
 }
 
-/// Returns the number of full frames that a direction may hold at once. Their memory is touched in
-/// advance: on a virtual machine the first touch of a page can take as long as a hundred frames.
+/// Returns the number of full frames that a direction may hold at once. The memory of these frames
+/// is touched in advance: on a virtual machine the first touch of a page can take as long as a
+/// hundred frames.
 fn room(config: &LinkConfig) -> usize {
     let under_way = match &config.rate {
         Capacity::Fixed(rate) => rate.bytes_in(config.delay).count() / FULL_FRAME,

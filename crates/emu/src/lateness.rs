@@ -2,8 +2,8 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use units::Span;
 
-/// The delay between the model's departure times and the actual ones. It is a property of the
-/// machine, not of the link: a run whose lateness exceeds the bound is invalid.
+/// The delay between the model's departure times and the actual departure times. Lateness is a
+/// property of the machine, not of the link: a run whose lateness exceeds the bound is invalid.
 #[derive(Debug, Clone)]
 pub struct Lateness(Histogram<u64>);
 

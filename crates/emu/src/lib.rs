@@ -1,10 +1,11 @@
 //! The real-time link: the model of the `link` crate over real packets and the real clock.
 //!
-//! An [`Emulator`] is one thread that serves any number of [`Cable`]s. It receives frames from a
-//! cable's ports with the kernel's arrival times, lets the model decide on drops and departure
-//! times, and sends each frame to the other port when it is due. The thread sleeps until shortly
-//! before the next deadline and spins for the rest. It records how late it was. Its lateness never
-//! enters the model: departures follow from the arrival times, not from the time of the poll.
+//! An [`Emulator`] is one thread that serves any number of [`Cable`]s. The emulator receives frames
+//! from a cable's ports with the kernel's arrival times, lets the model decide on drops and
+//! departure times, and sends each frame to the other port when it is due. The thread sleeps until
+//! shortly before the next deadline and spins for the rest. The thread records its own lateness,
+//! which never enters the model: departures follow from the arrival times, not from the time of the
+//! poll.
 //!
 //! `weir link up` makes a [`RunningLink`] from [`LinkOptions`]: two existing or created
 //! [`Endpoint`]s, one cable, and a [`control::Server`] through which other commands show and change

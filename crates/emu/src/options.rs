@@ -92,7 +92,7 @@ impl LinkOptions {
     }
 
     /// Parses the text of a file: TOML with the keys above, and tables `[ab]` and `[ba]` with
-    /// settings of one direction. Messages refer to it as `file`.
+    /// settings of one direction. Messages refer to the file as `file`.
     pub fn parse(file: &str, text: &str) -> Result<Self, UsageError> {
         let mut options = Self::default();
         let at = |start: usize, problem: String| UsageError::File {
@@ -162,8 +162,8 @@ impl LinkOptions {
         }
         let forward = self.ab.or(&self.both);
         let mut backward = self.ba.or(&self.both);
-        // Use another seed for this direction: with the same random stream, a loss in one direction
-        // would always be a loss in the other.
+        // Use another seed for this direction. With the same random stream, both directions would
+        // always lose packets together.
         if self.ba.seed.is_none() {
             backward.seed = Some(backward.seed.unwrap_or_default().wrapping_add(1));
         }

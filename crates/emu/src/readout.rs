@@ -150,7 +150,7 @@ pub fn table(report: &LinkReport) -> String {
     text
 }
 
-/// Returns the count of each direction; `None` if both are 0.
+/// Returns the count of each direction; `None` if both counts are 0.
 fn counts(ways: [&DirectionReport; 2], count: Counter) -> Option<[String; 2]> {
     let counts = ways.map(|way| count(&way.statistics));
     (counts != [0, 0]).then(|| counts.map(|count| count.to_string()))

@@ -24,13 +24,13 @@ pub struct LinkPlan {
     /// The settings of both configurations. The user may change them while the link runs; derived
     /// values change with them.
     pub settings: [Settings; 2],
-    /// Runs until it is stopped if `None`.
+    /// The duration; `None`: the link runs until it is stopped.
     pub duration: Option<Span>,
     pub scheduling: Scheduling,
 }
 
-/// A link between two endpoints that carries packets. Dropping it removes all objects that it
-/// created.
+/// A link between two endpoints that carries packets. Dropping this value removes all objects that
+/// the link created.
 #[derive(Debug)]
 pub struct RunningLink {
     emulator: Emulator,
@@ -117,7 +117,7 @@ impl Inspector {
         self.report(self.handle.statistics()?)
     }
 
-    /// Changes both directions or one. An invalid setting changes nothing.
+    /// Changes one direction or both directions. An invalid setting changes nothing.
     pub fn change(&self, both: &Settings, ab: &Settings, ba: &Settings) -> Result<(), EmuError> {
         if [both, ab, ba].iter().any(|settings| settings.seed.is_some()) {
             return Err(UsageError::value(

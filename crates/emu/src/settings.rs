@@ -17,7 +17,7 @@ fn read_trace(path: &str) -> Result<Trace, UsageError> {
     let unreadable = |source| UsageError::Unreadable { file: path.to_owned(), source };
     let file = host::open_regular_file(path.as_ref()).map_err(unreadable)?;
     let mut text = String::new();
-    // A device file has no length: a limit keeps it from filling the memory.
+    // A device file has no length. A limit keeps the file from filling the memory.
     let length = file.take(LARGEST_TRACE + 1).read_to_string(&mut text).map_err(unreadable)?;
     if length as u64 > LARGEST_TRACE {
         let problem =

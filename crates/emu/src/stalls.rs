@@ -1,5 +1,5 @@
-//! Deliberate stalls of the emulator. They make frames late by a known amount, which shows how much
-//! lateness a measurement tolerates.
+//! Deliberate stalls of the emulator. Stalls make frames late by a known amount, which shows how
+//! much lateness a measurement tolerates.
 
 use units::{Span, Time};
 
@@ -7,7 +7,7 @@ use units::{Span, Time};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stalls {
     pub length: Span,
-    /// Mean time from the beginning of one stall to the beginning of the next.
+    /// Mean time from the beginning of a stall to the beginning of the next stall.
     pub every: Span,
 }
 

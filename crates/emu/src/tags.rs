@@ -210,7 +210,7 @@ pub fn document(when: Time, frame: &[u8], tpid: u16, units: (u64, u64)) -> Optio
     }))
 }
 
-/// Describes the tag: its bits by their names, and its meaning.
+/// Describes the tag: the names of its bits, and its meaning.
 fn describe(info: Info, units: (u64, u64)) -> String {
     let bits = info.bits();
     let bit = |number: u32| bits >> number & 1;
@@ -288,14 +288,14 @@ fn ends(frame: &[u8], layout: &Layout) -> Option<(SocketAddr, SocketAddr)> {
 }
 
 const MOST_AT_ONCE: usize = 256;
-/// The reserved bits with which the client's SYN offers CAQM, and those with which the server's
-/// SYN-ACK agrees.
+/// The reserved bits with which the client's SYN offers CAQM, and the reserved bits with which the
+/// server's SYN-ACK agrees.
 const CLIENT_OFFERS: u8 = 1;
 const SERVER_AGREES: u8 = 2;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
-/// ECE and CWR: with them, reserved bit 0 belongs to accurate ECN (RFC 9768).
+/// ECE and CWR. Together with these bits, reserved bit 0 belongs to accurate ECN (RFC 9768).
 const ECN: u8 = 0xc0;
 /// Maximum number of bytes shown: MAC, a tag, IPv6 and TCP with its options.
 const SHOWN: usize = 80;

@@ -1,4 +1,4 @@
-//! The control socket serves valid clients and survives invalid ones.
+//! The control socket serves valid clients and survives invalid clients.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -75,7 +75,7 @@ impl Testbed {
 }
 
 /// Returns the path of the sockets' directory. A temporary directory is open to all users, so the
-/// program makes this one inside it, with its own mode.
+/// program makes the sockets' directory inside the temporary directory, with its own mode.
 fn links(path: &TempDir) -> PathBuf {
     path.path().join("links")
 }
@@ -173,7 +173,7 @@ fn closed_and_silent_clients_do_not_block_other_clients() {
     });
     // A client that sends a request and does not wait for the reply.
     for _ in 0..50 {
-        // The link may already have closed this connection because it has too many clients.
+        // The link may already have closed this connection, because the link has too many clients.
         let _ = testbed.raw().write_all(b"{\"do\":\"show\"}\n{\"do\":\"show\"}\n");
     }
     support::until("there is room again", || {

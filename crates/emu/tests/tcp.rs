@@ -75,8 +75,8 @@ fn fresh() -> impl Hasher {
     ByBytes(0xcbf2_9ce4_8422_2325)
 }
 
-/// FNV-1a. Unlike the standard library's hash it does not depend on how the bytes are split into
-/// writes.
+/// FNV-1a, which does not depend on how the bytes are split into writes, unlike the standard
+/// library's hash.
 struct ByBytes(u64);
 
 impl Hasher for ByBytes {

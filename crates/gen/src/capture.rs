@@ -83,7 +83,7 @@ pub(crate) fn read(path: &Path, longest: u64) -> Result<Vec<u8>, GenError> {
 fn candidates(name: &str, profile: Option<&Path>) -> Vec<PathBuf> {
     let folder = profile.and_then(Path::parent);
     let mut candidates = Vec::new();
-    // Searches only the folders above a profile, not those above the working directory.
+    // Searches only the folders above a profile, not the folders above the working directory.
     let above = folder.into_iter().flat_map(|folder| folder.ancestors().take(FOLDERS));
     candidates.extend(above.map(|folder| folder.join(name)));
     candidates.push(PathBuf::from(name));

@@ -22,8 +22,8 @@ pub fn confine(ports: &[PortSpec], report: Option<&Path>) {
     tracing::debug!("{confinement}");
 }
 
-/// Whether the port's namespace is that of a process, also by a link. No thread under Landlock can
-/// open such a namespace.
+/// Whether the port's namespace is the namespace of a process, also by a link. No thread under
+/// Landlock can open such a namespace.
 fn names_process(port: &PortSpec) -> bool {
     match &port.kind {
         PortKind::Interface { namespace: Some(name), .. }

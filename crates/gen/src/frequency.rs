@@ -29,7 +29,7 @@ impl Frequency {
         Self::per_second(self.0 * factor)
     }
 
-    /// This frequency divided by `whole`; zero if both are zero.
+    /// This frequency divided by `whole`; zero if both frequencies are zero.
     pub fn share_of(self, whole: Self) -> f64 {
         if whole.0 > 0.0 { self.0 / whole.0 } else { 0.0 }
     }

@@ -36,7 +36,7 @@ pub struct Profile {
     pub addresses_in_mac: AddressesInMac,
     /// The first 96 bits of IPv6 addresses of clients and servers, for runs with IPv6.
     pub ipv6: Option<Ipv6Prefixes>,
-    /// Minimum gap between two captured packets, and the gap that replaces a shorter one.
+    /// Minimum gap between two captured packets, and the gap that replaces a shorter gap.
     pub shortest_gap: Option<(Span, Span)>,
     /// Remarks about keys that are accepted but change nothing.
     pub notes: Vec<String>,
@@ -48,7 +48,7 @@ pub struct Pool {
     pub first: Ipv4Addr,
     pub last: Ipv4Addr,
     pub distribution: Distribution,
-    /// Offset of the addresses between one pair of ports and the next.
+    /// Offset of the addresses from one pair of ports to the next pair.
     pub dual_port_mask: u32,
     /// The time that a client's port stays unused after a flow.
     pub tcp_aging: Span,
@@ -138,7 +138,8 @@ pub enum EditContent {
 }
 
 impl Profile {
-    /// Reads the text of a profile; `file` names it in messages. Never panics, whatever the text.
+    /// Reads the text of a profile. `file` is the name of the profile in messages. Never panics,
+    /// whatever the text.
     pub fn parse(file: &str, text: &str) -> Result<Self, Mistakes> {
         read::profile(file, text)
     }

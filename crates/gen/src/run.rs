@@ -87,8 +87,8 @@ pub struct Second {
 }
 
 impl Job {
-    /// True if the only sending thread also receives, because there is only one CPU: two threads
-    /// would alternate too slowly for the ports' rings.
+    /// Whether the only sending thread also receives, because the machine has only one CPU. Two
+    /// threads would alternate too slowly for the ports' rings.
     fn receives_between(&self) -> bool {
         self.threads <= 1 && host::online_cpus().len() == 1
     }

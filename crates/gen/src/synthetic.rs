@@ -60,7 +60,8 @@ impl FrameMix {
         Self { name: size.count().to_string(), sizes: vec![(size, 1)] }
     }
 
-    /// Returns the "simple IMIX": seven frames of 64 bytes, four of 594 and one of 1518.
+    /// Returns the "simple IMIX": seven frames of 64 bytes, four frames of 594 bytes and one frame
+    /// of 1518 bytes.
     pub fn imix() -> Self {
         let sizes = vec![(Bytes::new(64), 7), (Bytes::new(594), 4), (Bytes::new(1518), 1)];
         Self { name: "imix".to_owned(), sizes }

@@ -28,13 +28,13 @@ struct Device {
     seen: u64,
     own: Queue,
     peer: Queue,
-    /// The port sends no ARP reply after this many frames.
+    /// The number of received frames after which the port sends no ARP reply.
     mute_after: u64,
-    /// The port takes no packet after this many frames.
+    /// The number of received frames after which the port takes no packet.
     full_after: u64,
     /// The port has no peer, and refuses every packet.
     is_alone: bool,
-    /// The port fails once the generator has received this many frames.
+    /// The number of frames received by the generator after which the port fails.
     dies_after: u64,
     received: u64,
 }
@@ -226,7 +226,7 @@ fn a_port_without_a_peer_is_not_reported_as_a_slow_generator() {
     let mut lanes = lanes(whole, |device| device.is_alone = true);
     let mut tester = PortTester::new(&mut lanes, plan(), 1, Arc::default());
     tester.real_time = false;
-    // On a busy machine the generator may send too few packets, which is another reason.
+    // On a busy machine the generator may send too few packets, which is another valid reason.
     let mut reasons = (0..10).map(|_| {
         let load = Frequency::per_second(2_000.0);
         let trial = tester.trial(load, Span::from_millis(100)).unwrap();

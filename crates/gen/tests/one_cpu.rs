@@ -91,8 +91,8 @@ fn a_run_continues_and_reports_a_port_that_fails() {
     assert!(outcome.error.unwrap().contains("receiving"));
 }
 
-/// A run begins shortly after the generator has emptied its ports. If a packet left before that,
-/// the gaps between the first packets would be wrong.
+/// A run begins shortly after the generator has emptied its ports. If a packet left while the
+/// generator empties its ports, the gaps between the first packets would be wrong.
 #[test]
 fn the_first_packet_leaves_after_the_ports_were_emptied() {
     let times = Times::default();

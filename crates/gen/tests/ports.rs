@@ -34,7 +34,7 @@ fn run(ports: [&str; 2]) -> Result<Outcome, GenError> {
     run::run(&mut lanes, &job, &AtomicBool::new(false), |_| {})
 }
 
-/// The last part of a capture is buffered until the run ends; writing it may fail.
+/// The last part of a capture is buffered until the run ends. The write of this part may fail.
 #[test]
 fn a_capture_file_that_cannot_be_written_completely_is_an_error() {
     let outcome = run(["pcap:/dev/full", "null"]).unwrap();

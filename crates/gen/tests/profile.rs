@@ -179,7 +179,7 @@ fn the_default_pool_is_the_first_pool() {
 
 #[test]
 fn missing_and_contradicting_keys_are_errors() {
-    // Each line has ten times as many values as the previous line.
+    // Each line has ten times the number of values of the previous line.
     let line = |number: usize| {
         let ten = vec![format!("*a{}", number - 1); 10].join(", ");
         format!("  x{number} : &a{number} [{ten}]\n")

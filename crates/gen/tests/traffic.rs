@@ -54,7 +54,7 @@ struct Seen {
     len: usize,
 }
 
-/// Returns all packets before `end`. Checks their checksums with another implementation.
+/// Returns all packets before `end`. Checks the checksums with another implementation.
 fn packets(traffic: &mut Traffic, end: Span) -> Vec<Seen> {
     let mut seen = Vec::new();
     let mut buffer = [0; 2048];
@@ -171,7 +171,7 @@ fn random_addresses_are_uniform() {
 }
 
 #[test]
-fn normally_distributed_addresses_gather_in_the_middle() {
+fn normally_distributed_addresses_are_most_frequent_in_the_middle() {
     let (quarters, clients) = quarters("normal");
     let [low, left, right, high] = quarters;
     // P(sum of four uniform numbers < 1) = 1/24; the second quarter has the remaining 11/24 of the

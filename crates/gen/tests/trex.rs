@@ -345,7 +345,7 @@ fn packets(frames: Vec<(u64, u8, Vec<u8>)>, case: &Case) -> Vec<Packet> {
         let key = format!("{flow:?}").into_bytes();
         let place = seen.entry(key).or_insert(0);
         if case.recording == "dyn_pyld1" && *place == 0 {
-            // TRex fills the rest with random numbers.
+            // TRex fills the remaining bytes with random numbers.
             bytes.truncate(start + 8);
         }
         *place += 1;
@@ -371,7 +371,8 @@ fn flows(packets: Vec<Packet>) -> Vec<Vec<Packet>> {
 /// Tolerance for the resolution of a recording, in nanoseconds.
 const START_TOLERANCE: u64 = 10;
 const TOLERANCE: u64 = 1_000_000;
-/// TRex's timer wheel delays a packet by up to this, because its second level is coarse.
+/// TRex's timer wheel delays a packet by up to this time, because the second level of the wheel is
+/// coarse.
 const TICK: u64 = 25_000;
 const LONG_TICK: u64 = 1_300_000;
 const LONG_GAP: u64 = 19_000_000;

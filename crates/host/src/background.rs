@@ -5,8 +5,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 /// Prepares a program that continues after this process has ended. The program reads from /dev/null
-/// and prints to it. It inherits no descriptor except the standard error that the caller sets: an
-/// inherited lock of flock(1) or writing end of a pipe would stay open until the program ends.
+/// and prints to /dev/null. The program inherits no descriptor except the standard error that the
+/// caller sets: an inherited lock of flock(1) or writing end of a pipe would stay open until the
+/// program ends.
 pub fn prepare_background(command: &mut Command) {
     command.stdin(Stdio::null()).stdout(Stdio::null());
     // SAFETY: between fork and exec only async-signal-safe calls are allowed: `close_on_exec` is
@@ -14,8 +15,8 @@ pub fn prepare_background(command: &mut Command) {
     unsafe { command.pre_exec(close_on_exec) };
 }
 
-/// Marks all descriptors above the standard ones to be closed on exec, open or not. The standard
-/// library's own pipe to the new process stays usable until the program starts.
+/// Marks all descriptors above the standard descriptors to be closed on exec, open or not. The
+/// standard library's own pipe to the new process stays usable until the program starts.
 fn close_on_exec() -> io::Result<()> {
     // SAFETY: the call only sets a flag of descriptors, and takes no pointer.
     let status = unsafe {
@@ -38,7 +39,7 @@ mod tests {
     use std::fs::File;
     use std::os::fd::{AsRawFd, OwnedFd};
 
-    /// Returns the open descriptors of `ls`, one of which `ls` itself opens.
+    /// Returns the open descriptors of `ls`. `ls` itself opens one of these descriptors.
     fn descriptors(prepare: impl FnOnce(&mut Command)) -> Vec<String> {
         let mut command = Command::new("ls");
         command.args(["-l", "/proc/self/fd"]).stdin(Stdio::piped());

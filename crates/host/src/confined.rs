@@ -29,7 +29,7 @@ pub struct Ended {
     pub status: ExitStatus,
     /// Time from the call that started the program to its end.
     pub took: Duration,
-    /// CPU time of the program and of those descendants that ended before it.
+    /// CPU time of the program, and of the descendants that ended before the program.
     pub cpu: Duration,
 }
 
@@ -62,7 +62,7 @@ impl Confined {
         let (started, start) = mpsc::channel();
         let (ending, ended) = mpsc::channel();
         // The parent-death signal is sent when the thread that forked ends, not when the process
-        // ends. So this thread ends only when the program does.
+        // ends. So this thread ends only when the program ends.
         let keeper = std::thread::Builder::new()
             .name(format!("keeper of {}", name.replace('\0', "")))
             .spawn(move || match fork_into(inside.as_ref(), program) {

@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 
 /// Reads the processor's time-stamp counter, for differences on the same CPU; nanoseconds on a
-/// processor without one.
+/// processor without a time-stamp counter.
 #[inline]
 #[must_use]
 pub fn cycles() -> u64 {

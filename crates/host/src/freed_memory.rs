@@ -45,8 +45,8 @@ impl FreedMemory {
 struct Memory {
     /// Bytes in blocks of the allocator that are in use.
     used: u64,
-    /// Resident bytes outside these blocks. Stacks and static data count as unused: they change
-    /// little between two calls.
+    /// Resident bytes outside these blocks. Stacks and static data, which change little between two
+    /// calls, count as unused.
     unused: u64,
 }
 
@@ -96,7 +96,7 @@ fn bound_tops() {}
 fn trim() {}
 
 const MUCH: u64 = 8 << 20;
-/// Without load, the bytes in use change by less than this.
+/// Without load, the bytes in use change by less than this number.
 const LITTLE: u64 = 1 << 20;
 /// The allocator takes blocks of this size from the kernel and returns them to the kernel.
 #[cfg(target_env = "gnu")]

@@ -6,8 +6,8 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
 use std::net::IpAddr;
 
-/// Creates a namespace for the inner ends of links, which only carry packets of other hosts. Its
-/// kernel sends no packets of its own, such as IPv6 solicitations.
+/// Creates a namespace for the inner ends of links, which only carry packets of other hosts. In
+/// this namespace the kernel sends no packets of its own, such as IPv6 solicitations.
 pub fn silent_namespace(name: &str) -> Result<Namespace, HostError> {
     let namespace = Namespace::create(name)?;
     namespace.run(|| match read_sysctl(IPV6_SWITCH) {
@@ -21,7 +21,8 @@ pub fn has_interface(namespace: &Namespace, interface: &str) -> Result<bool, Hos
     namespace.run(|| Ok(if_nametoindex(interface).is_ok()))
 }
 
-/// Returns the interface's addresses, without IPv6's link-local ones, which every interface has.
+/// Returns the interface's addresses, without the link-local addresses of IPv6, which every
+/// interface has.
 pub fn addresses(namespace: &Namespace, interface: &str) -> Result<Vec<IpAddr>, HostError> {
     namespace.run(|| {
         let all = getifaddrs()

@@ -1,9 +1,9 @@
 //! Hosts made of network namespaces: the machines of an experiment.
 //!
 //! A [`Namespace`] has no name in the file system: only a file descriptor keeps it. A [`Confined`]
-//! process runs in a new process namespace and ends with the thread that keeps it. So however the
-//! program that made them ends, even by `kill -9`, the kernel removes all of them: processes,
-//! namespaces, and the interfaces and queues inside.
+//! process runs in a new process namespace and ends with the thread that keeps it. So the kernel
+//! removes all processes, namespaces, interfaces and queues of a program however the program ends,
+//! even by `kill -9`.
 //!
 //! Programs of one user find one another by sockets in the file system. A [`PrivateDirectory`]
 //! belongs to that user alone, a [`SocketFile`] removes only dead sockets, and [`ListeningProcess`]

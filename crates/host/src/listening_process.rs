@@ -89,7 +89,8 @@ fn user_of(pid: i32) -> Option<u32> {
     users.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Whether the process has not ended: its descriptor is readable once it has ended (pidfd_open(2)).
+/// Whether the process has not ended. The descriptor becomes readable when the process ends
+/// (pidfd_open(2)).
 fn is_alive(process: &OwnedFd) -> io::Result<bool> {
     let mut polled = [PollFd::new(process, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_descriptor_of_an_ended_process_reports_it_as_dead() {
+    fn the_descriptor_of_an_ended_process_reports_the_process_as_dead() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let pid = Pid::from_child(&child);
         let process = by_number(pid, rustix::process::geteuid().as_raw()).unwrap();

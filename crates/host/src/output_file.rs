@@ -31,7 +31,7 @@ pub enum Earlier {
 /// reader.
 pub fn open_output_file(path: &Path, earlier: Earlier, mode: u32) -> io::Result<File> {
     let file = open(path, earlier, mode)?;
-    // Only open(2) must not wait; writes may.
+    // Only open(2) must not block. Writes may block.
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     Ok(file)
 }
@@ -206,7 +206,8 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// Makes a directory where anybody may write, and a directory where only this user may.
+    /// Makes two directories: anybody may write in the first, and only this user may write in the
+    /// second.
     fn folders() -> Option<(tempfile::TempDir, PathBuf, PathBuf)> {
         if !geteuid().is_root() {
             eprintln!("SKIPPED: only root can make files of other users");

@@ -1,4 +1,4 @@
-//! The directories above a path: whether another user can replace one of them.
+//! Checks whether another user can replace a directory above a path.
 
 use crate::HostError;
 use rustix::fs::{FileType, Mode, Stat};

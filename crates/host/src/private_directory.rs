@@ -20,9 +20,9 @@ pub struct PrivateDirectory {
     path: PathBuf,
 }
 
-/// The directory of this user for a socket. Dropping it removes the directory if it is empty, and
-/// the directory above if that is empty, so that the last program leaves nothing behind. Drop it
-/// after the socket's file.
+/// The directory of this user for a socket. Dropping this value removes the directory if it is
+/// empty, and then the directory above if it is empty, so that the last program leaves nothing
+/// behind. Drop this value after the socket's file.
 #[derive(Debug)]
 pub struct RemovedWhenEmpty {
     path: PathBuf,
@@ -32,7 +32,8 @@ pub struct RemovedWhenEmpty {
 
 impl PrivateDirectory {
     /// Returns the path of this user's directory: `/run/weir` for root, `$XDG_RUNTIME_DIR/weir` or
-    /// `/tmp/weir-UID` for others. Call this before a user namespace changes the user.
+    /// `/tmp/weir-UID` for other users. Call this function before a user namespace changes the
+    /// user.
     pub fn of_user() -> PathBuf {
         let uid = rustix::process::geteuid();
         match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
@@ -71,8 +72,9 @@ impl PrivateDirectory {
         make(path, Self::open_named)
     }
 
-    /// As [`Self::open`], for a directory that a user names: it may be root's, and other users may
-    /// enter it, but only this user and root may change it or a directory above it.
+    /// As [`Self::open`], for a directory that a user names. The directory may be root's, and other
+    /// users may enter the directory. Only this user and root may change the directory or a
+    /// directory above it.
     pub fn open_named(path: &Path) -> Result<Option<Self>, HostError> {
         check_above(path)?;
         let Some((directory, found)) = open(path, NAMED_ADVICE)? else { return Ok(None) };

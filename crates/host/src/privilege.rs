@@ -79,7 +79,7 @@ fn unshare_when_alone(flags: CloneFlags) -> std::io::Result<()> {
 }
 
 /// Whether this process can make networks. Root in a container may lack a capability, which is
-/// checked first, or be forbidden to use one, which only an attempt shows.
+/// checked first, or be forbidden to use the capability, which only an attempt shows.
 fn can_make_networks() -> bool {
     has_capabilities()
         && std::thread::scope(|scope| {

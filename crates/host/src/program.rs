@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Whether `program` is the path of an executable file, or the name of one in PATH.
+/// Whether `program` is the path of an executable file, or the name of an executable file in PATH.
 pub fn is_installed(program: &str) -> bool {
     let executable = |path: &Path| {
         path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)

@@ -4,8 +4,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Opens a file that the user named, for reading. Any file except a regular one is an error: pipes,
-/// sockets and devices may have no end, and open(2) of a pipe waits for a writer.
+/// Opens a file that the user named, for reading. Any file except a regular file is an error:
+/// pipes, sockets and devices may have no end, and open(2) of a pipe waits for a writer.
 pub fn open_regular_file(path: &Path) -> io::Result<File> {
     check(std::fs::metadata(path)?.file_type(), ADVICE)?;
     // The file may have been replaced since the check.

@@ -31,7 +31,8 @@ pub fn real_time() -> Result<(), HostError> {
     if failed == 0 {
         Ok(())
     } else {
-        // A user namespace provides other missing rights, but not this one.
+        // A user namespace provides other missing rights, but not the right to real-time
+        // scheduling.
         Err(HostError::Io {
             doing: "asking for SCHED_FIFO".to_owned(),
             source: std::io::Error::last_os_error(),

@@ -1,5 +1,5 @@
 //! UNIX sockets by their files: distinguishes dead sockets from live sockets, and removes only dead
-//! ones.
+//! sockets.
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
@@ -23,8 +23,8 @@ pub struct SocketFile {
     path: PathBuf,
 }
 
-/// The file of a socket that this process has bound. Dropping it removes the file, unless another
-/// file has replaced it.
+/// The file of a socket that this process has bound. Dropping this value removes the file, unless
+/// another file has replaced it.
 #[derive(Debug)]
 pub struct BoundFile {
     file: SocketFile,
@@ -88,9 +88,8 @@ impl SocketFile {
         by_descriptor(&self.folder).join(&self.name)
     }
 
-    /// Removes a socket that a process left behind when it died. A live socket stays
-    /// ([`io::ErrorKind::AddrInUse`]), and so does any other file
-    /// ([`io::ErrorKind::AlreadyExists`]).
+    /// Removes a socket whose process has died. A live socket stays ([`io::ErrorKind::AddrInUse`]),
+    /// and so does any other file ([`io::ErrorKind::AlreadyExists`]).
     pub fn clear(&self) -> io::Result<()> {
         let Some(seen) = self.examine()? else { return Ok(()) };
         if !seen.is_socket {
@@ -172,7 +171,7 @@ impl SocketFile {
     }
 
     /// Removes the file if its inode is still `inode`. The kernel removes files by name only, so
-    /// this method first renames the file, and restores the name if the file is another one.
+    /// this method first renames the file, and restores the name if the file has another inode.
     fn remove(&self, inode: Inode) -> io::Result<()> {
         if self.inode_of(&self.name)? != Some(inode) {
             return Ok(());
@@ -212,10 +211,10 @@ impl SocketFile {
 }
 
 impl Examined {
-    /// Whether the socket is dead: no process has it any more. The kernel looks for the socket of
-    /// the inode, then compares the types: only a dead socket refuses the connection of a datagram
-    /// socket (unix_find_bsd in net/unix/af_unix.c). A listener does not notice the attempt, and
-    /// the call does not block.
+    /// Whether the socket is dead, because no process has the socket open. The kernel looks for the
+    /// socket of the inode, then compares the types: only a dead socket refuses the connection of a
+    /// datagram socket (unix_find_bsd in net/unix/af_unix.c). A listener does not notice the
+    /// attempt, and the call does not block.
     fn is_dead(&self) -> io::Result<bool> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let family = AddressFamily::UNIX;

@@ -101,8 +101,8 @@ pub fn add_route(namespace: &Namespace, route: Route) -> Result<(), HostError> {
     })
 }
 
-/// Adds a route to a neighbour with an initial congestion window of this many segments (`initcwnd`
-/// of ip-route).
+/// Adds a route to a neighbour. `segments`: the initial congestion window of connections over the
+/// route (`initcwnd` of ip-route).
 pub fn add_first_window(
     namespace: &Namespace,
     interface: &str,

@@ -69,7 +69,7 @@ fn a_program_ends_with_all_its_descendants() {
 }
 
 #[test]
-fn the_error_of_a_missing_program_names_it() {
+fn the_error_of_a_missing_program_names_the_program() {
     let Some(inside) = namespace("inside") else {
         return;
     };

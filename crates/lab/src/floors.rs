@@ -14,7 +14,7 @@ fn no_source_imports_a_higher_floor() {
     let mut found = Vec::new();
     for (path, text) in &sources {
         let name = path.strip_prefix(&root).unwrap_or(path);
-        // lib.rs is on no floor: it names each floor's public items.
+        // lib.rs is on no floor, because lib.rs names each floor's public items.
         let Some((floor, depth)) = floor_of(name) else { continue };
         if tests.iter().any(|test| path.starts_with(test) || *path == test.with_extension("rs")) {
             continue;

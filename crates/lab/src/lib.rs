@@ -1,7 +1,7 @@
 //! Experiments: a lab file asks a question, and a run answers it.
 //!
 //! [`builtin::open`] or [`LabFile::read`] returns a checked [`LabFile`]. [`run`] builds the network
-//! of each cell, measures, and takes the network down again, turn by turn. It leaves a run
+//! of each cell, measures, and takes the network down again, turn by turn. The run leaves a
 //! directory that users can read, compare, check and repeat.
 //!
 //! The crate has floors. A floor imports only floors that stand before it in this list. The test

@@ -124,7 +124,7 @@ impl Server {
     }
 
     /// Handles the arrival of a frame at an idle link. Past opportunities that found no frame are
-    /// lost, and so is the remainder of an opportunity (`LinkQueue::rationalize` in mahimahi's
+    /// lost, as is the remainder of an opportunity (`LinkQueue::rationalize` in mahimahi's
     /// link_queue.cc).
     #[inline]
     pub(crate) fn wake(&mut self, now: Time) {
@@ -175,7 +175,7 @@ impl Server {
     }
 
     /// Returns the bytes of a frame of `size` that are unsent at `now`, if the frame would end at
-    /// `finish`. A trace does not track partial frames, so its frame starts again.
+    /// `finish`. A trace does not track partial frames, so a frame on a trace starts again.
     pub(crate) fn unsent(&self, now: Time, finish: Time, size: Bytes) -> Bytes {
         match self {
             Self::Fixed { rate, .. } => {

@@ -12,7 +12,7 @@ pub struct LinkConfig {
     pub delay: Span,
     /// Variation of the propagation delay.
     pub jitter: Jitter,
-    /// Loss on the medium, after serialisation. Drops by the queue are not part of it.
+    /// Loss on the medium, after serialisation. Drops by the queue do not count as loss.
     pub loss: Loss,
     /// Extra delay for a share of the packets, so that later packets overtake them.
     pub reorder: Reorder,

@@ -51,7 +51,7 @@ pub enum LinkError {
         /// The settings that the component takes, as a list for the message.
         known: String,
     },
-    /// A setting has a value that no link can have.
+    /// The value of a setting is not possible for a link.
     #[error("{setting} {problem}")]
     Invalid {
         /// The setting, as the subject of the message's sentence.
@@ -70,7 +70,7 @@ impl LinkError {
 /// The reason why a text is not a valid trace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
-    /// The text has no time: it is empty, or has only comments and empty lines.
+    /// The text has no time: the text is empty, or has only comments and empty lines.
     #[error(
         "the trace is empty: write one line per delivery opportunity, each a time in milliseconds"
     )]
@@ -92,7 +92,7 @@ pub enum TraceError {
         line: usize,
         /// The time in this line, in milliseconds.
         found: u64,
-        /// The time before it, in milliseconds.
+        /// The time of the line before, in milliseconds.
         before: u64,
     },
     /// A time is later than a year after the start.

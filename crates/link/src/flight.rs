@@ -15,8 +15,8 @@ pub(crate) struct InFlight<P> {
     pub(crate) packet: P,
 }
 
-/// The packets in flight: a queue for those that keep their order, which are most, and a heap for
-/// those that overtake or are overtaken.
+/// The packets in flight: a queue for packets that keep their order, as most packets do, and a heap
+/// for packets that overtake or are overtaken.
 #[derive(Debug)]
 pub(crate) struct Flight<P> {
     ordered: VecDeque<InFlight<P>>,

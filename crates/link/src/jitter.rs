@@ -7,8 +7,8 @@ use units::Span;
 ///
 /// Written `1ms` or `1ms,uniform` (the delay ± up to 1 ms) or `1ms,normal` (a standard deviation of
 /// 1 ms, cut at six standard deviations). With `,reorder`, a packet with a shorter delay may
-/// overtake. Without it packets keep their order: a packet that would overtake arrives together
-/// with the packet before it. `none` means no jitter. A delay never becomes negative.
+/// overtake. Without `,reorder` packets keep their order: a packet that would overtake arrives
+/// together with the packet before it. `none` means no jitter. A delay never becomes negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Jitter {
     /// Largest deviation from the delay (uniform), or its standard deviation (normal); at most an
@@ -115,8 +115,8 @@ impl std::fmt::Display for Jitter {
 as_text!(Jitter, "a jitter such as \"1ms,normal\"");
 
 /// Draws a normal number: the sum of twelve uniform numbers minus six, which has mean 0 and
-/// variance 1. Its distribution lies within 0.2 % of the normal distribution, and no step rounds
-/// differently on another platform. Each uniform number takes 16 bits.
+/// variance 1. The distribution of the sum lies within 0.2 % of the normal distribution, and no
+/// step rounds differently on another platform. Each uniform number takes 16 bits.
 fn normal(random: &mut Stream) -> f64 {
     let mut sum = 0;
     for _ in 0..3 {

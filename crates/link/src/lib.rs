@@ -1,9 +1,9 @@
 //! One direction of a link over logical time, without I/O, a clock or threads.
 //!
-//! A simulator drives [`Link`] with virtual time, and an emulator drives it with real packets. Both
-//! get the same decisions. A packet passes through these stages:
+//! A simulator drives [`Link`] with virtual time, and an emulator drives it with real packets. The
+//! simulator and the emulator get the same decisions. A packet passes through these stages:
 //!
-//! 1. **arrival**: the [queue](QueueConfig) takes it or drops it;
+//! 1. **arrival**: the [queue](QueueConfig) takes the packet or drops it;
 //! 2. **serialisation** at the [rate](Capacity): `start = max(free, arrival)`,
 //!    `free = start + bits / rate`, so that a caller's lateness never adds up;
 //! 3. **departure**, at its logical time: [loss](Loss), corruption, duplication. A lost packet has

@@ -230,7 +230,7 @@ impl<P: Packet> Link<P> {
 
     /// Ends the serialisation of a packet. Each component draws a random number for every
     /// departure, whatever other components decide. Enabling one component therefore does not
-    /// change the decisions of the others.
+    /// change the decisions of the other components.
     #[inline]
     fn depart(&mut self, at: Time, item: Queued<P>) {
         let config = &self.config;

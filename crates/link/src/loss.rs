@@ -29,12 +29,12 @@ pub enum Loss {
 pub struct GilbertElliott {
     /// The probability of changing from good to bad.
     pub p: Share,
-    /// The probability of changing from bad to good. It defaults to `1 - p`, as in netem; losses
+    /// The probability of changing from bad to good. The default is `1 - p`, as in netem; losses
     /// are then independent.
     pub r: Share,
-    /// The probability that a packet survives in the bad state. It defaults to 0 %.
+    /// The probability that a packet survives in the bad state. The default is 0 %.
     pub h: Share,
-    /// The probability that a packet survives in the good state. It defaults to 100 %.
+    /// The probability that a packet survives in the good state. The default is 100 %.
     pub k: Share,
     /// The time between two changes of the state. `None`: the state changes with each packet.
     pub every: Option<Span>,
@@ -186,7 +186,7 @@ impl LossProcess {
         Self { model: model.clone(), random, bad: false, interval: 0, next: 0 }
     }
 
-    /// Changes the model. The random stream continues, and so does the state if the new model has
+    /// Changes the model. The random stream continues. The state continues if the new model has
     /// this state.
     pub(crate) fn reconfigure(&mut self, model: &Loss) {
         if self.model != *model {
@@ -346,7 +346,7 @@ mod tests {
     fn with_every_the_loss_state_changes_while_no_packet_passes() {
         let text = "gilbert:p=1%,r=10%,every=1ms";
         let mean = 1.0 / 11.0;
-        // Packets of one interval share its state.
+        // Packets of one interval share the state of the interval.
         let close = losses_every(text, Span::from_micros(100), 1_000_000);
         assert!(close.chunks(10).all(|interval| interval.iter().all(|lost| *lost == interval[0])));
         let (lost, count) = share(close.chunks(10).map(|interval| interval[0]));

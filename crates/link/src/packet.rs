@@ -5,7 +5,7 @@ use wire::caqm::Info;
 /// simulator's records. A link clones a packet only to duplicate it.
 pub trait Packet: Clone {
     /// Returns the frame's size in bytes from the MAC addresses onwards, without the frame check
-    /// sequence. It must not change while the link holds the packet.
+    /// sequence. The size must not change while the link holds the packet.
     fn size(&self) -> Bytes;
 
     /// Returns a hash of the flow's addresses, protocol and ports, for FQ-CoDel.
@@ -20,7 +20,8 @@ pub trait Packet: Clone {
     /// Flips one bit, chosen by `random`.
     fn corrupt(&mut self, random: u64);
 
-    /// Reads the packet's CAQM tag, if it has one with this TPID. Most packets have none.
+    /// Reads the packet's CAQM tag with this TPID; `None` for a packet without such a tag, as most
+    /// packets are.
     fn caqm(&self, _tpid: u16) -> Option<Info> {
         None
     }

@@ -42,15 +42,15 @@ pub trait Discipline<P: Packet>: Sized {
     /// Creates an empty queue. `pace` is the link's long-term rate, `None` for an unlimited link.
     fn new(config: &Self::Config, pace: Option<Rate>, seed: u64) -> Self;
 
-    /// Applies new settings and keeps the learnt state. The caller enforces the limit: it takes all
-    /// packets out and admits them again.
+    /// Applies new settings and keeps the learnt state. The caller enforces the limit: the caller
+    /// takes all packets out and admits them again.
     fn retune(&mut self, config: &Self::Config, pace: Option<Rate>);
 
     /// Handles a packet that arrives at `now`: queues, marks or drops it, and counts marks and
     /// drops in `stats`.
     fn enqueue(&mut self, now: Time, item: Queued<P>, stats: &mut LinkStats);
 
-    /// Admits a packet that was already queued. Drops it only if there is no room.
+    /// Admits a packet that was already queued. Drops the packet only if the queue has no room.
     fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats);
 
     /// Removes and returns the next packet when the link is free. `None` if no packet is left; the
@@ -76,7 +76,7 @@ pub struct Queue<P: Packet> {
     config: QueueConfig,
     pace: Option<Rate>,
     seed: u64,
-    /// The number of disciplines so far, from which each derives its own random streams.
+    /// The number of disciplines so far, from which each discipline derives its random streams.
     generation: u64,
     kind: Kind<P>,
 }

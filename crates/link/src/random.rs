@@ -10,7 +10,7 @@ pub struct Stream(Pcg64);
 
 impl Stream {
     /// Creates the stream of the component `name`. Streams of different names are independent, so
-    /// that enabling one component does not change the decisions of the others.
+    /// that enabling one component does not change the decisions of the other components.
     pub fn new(seed: u64, name: &str) -> Self {
         let mut state = mix(seed) ^ fnv1a(name);
         let mut word = || {

@@ -8,7 +8,7 @@ use units::{Share, Span};
 pub struct Reorder {
     /// The share of packets that are held back; zero means none.
     pub share: Share,
-    /// Time by which these packets are held back after the propagation delay.
+    /// The time for which packets are held back after the propagation delay.
     pub delay: Span,
 }
 

@@ -28,13 +28,13 @@ macro_rules! settings {
                 #[serde(skip_serializing_if = "Option::is_none")]
                 pub $key: Option<$type>,
             )*
-            /// Its sizes may be multiples of the bandwidth-delay product.
+            /// The queue, with sizes that may be multiples of the bandwidth-delay product.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub queue: Option<QueueOfPath>,
         }
 
         impl Settings {
-            /// Merges the settings; these settings take precedence over `others`.
+            /// Merges the settings. `self` takes precedence over `others`.
             pub fn or(&self, others: &Self) -> Self {
                 Self {
                     $($key: self.$key.clone().or_else(|| others.$key.clone()),)*
@@ -42,8 +42,8 @@ macro_rules! settings {
                 }
             }
 
-            /// Returns the configuration of the direction without a queue. Settings not given are
-            /// those of a perfect wire.
+            /// Returns the configuration of the direction without a queue. Settings not given have
+            /// the values of a perfect wire.
             pub fn wire(&self) -> LinkConfig {
                 LinkConfig {
                     $($key: self.$key.clone().unwrap_or_default(),)*
@@ -190,8 +190,8 @@ impl Settings {
         *self == Self::default()
     }
 
-    /// Returns the configuration of the direction. Settings not given are those of a perfect wire;
-    /// the round trip of the path is twice the delay.
+    /// Returns the configuration of the direction. Settings not given have the values of a perfect
+    /// wire; the round trip of the path is twice the delay.
     pub fn config(&self) -> Result<LinkConfig, SettingError> {
         let mut config = self.wire();
         let round_trip = self.round_trip();

@@ -4,7 +4,7 @@ use units::{Bytes, Time};
 /// Counters and distributions of a link since its creation.
 #[derive(Debug, Clone)]
 pub struct LinkStats {
-    /// Packets that arrived at the queue, including those that it dropped.
+    /// Packets that arrived at the queue, including packets that the queue dropped.
     pub arrived: Count,
     /// Packets that the caller fetched, duplicates included.
     pub delivered: Count,
@@ -12,7 +12,8 @@ pub struct LinkStats {
     pub dropped: Drops,
     /// Copies that the link made. Each copy is delivered or in flight in addition to its original.
     pub duplicated: Count,
-    /// Packets that departed with a flipped bit; they are delivered like others.
+    /// Packets that departed with a flipped bit. The link delivers these packets like other
+    /// packets.
     pub corrupted: Count,
     /// Packets delivered after a packet that had departed later (RFC 4737, section 3).
     pub reordered: Count,
@@ -107,7 +108,7 @@ pub struct Balance {
 }
 
 impl Balance {
-    /// Whether the packets and bytes that entered equal the sum of the others.
+    /// Whether the packets and bytes that entered equal the sum of the other counts.
     pub fn holds(&self) -> bool {
         self.entered == self.delivered + self.dropped + self.queued + self.in_flight
     }

@@ -8,7 +8,7 @@ use units::{Bytes, Rate, Span};
 /// Each line is an opportunity: a time in milliseconds at which 1504 bytes may leave. The trace
 /// repeats after its last time. A frame leaves the queue at the first opportunity after its
 /// arrival. A larger frame takes several opportunities, and the next frames use the remainder of
-/// the last one. If the queue is empty, an opportunity or its remainder is lost.
+/// the last opportunity. If the queue is empty, an opportunity or its remainder is lost.
 ///
 /// Mahimahi counts an IP packet plus 4 bytes of TUN header, so that a packet of 1500 bytes takes
 /// one opportunity. Frames here count from the MAC addresses onwards; an overhead of `-10` makes
@@ -51,7 +51,7 @@ impl Trace {
         }
     }
 
-    /// Builds a trace that plays the rates one after another, each for its time in whole
+    /// Builds a trace that plays the rates one after another. Each rate lasts for its time in whole
     /// milliseconds.
     pub fn of_rates(rates: &[(Rate, Span)]) -> Result<Self, TraceError> {
         // Count in bits per second times milliseconds, so that no rounding is needed.
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(trace.opportunities(), 4000);
         assert_eq!(trace.first_after(second), 3000);
         assert_eq!(trace.at(3000), Span::from_millis(2001));
-        // If no opportunity falls on the end, the end itself becomes one.
+        // If no opportunity falls on the end, the end itself becomes an opportunity.
         let trace = Trace::of_rates(&[(rate(1), second), (rate(0), second)]).unwrap();
         assert_eq!((trace.length(), trace.opportunities()), (Span::from_secs(2), 1001));
         assert_eq!(Trace::of_rates(&[(rate(0), second)]), Err(TraceError::NothingSent));

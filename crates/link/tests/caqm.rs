@@ -47,7 +47,7 @@ fn frame(words: &[u16]) -> Frame {
     Frame(bytes)
 }
 
-/// Passes the frames, in order, through a port whose queue is already too long, so that it refuses
+/// Passes the frames, in order, through a port whose queue is too long, so that the port refuses
 /// every request.
 fn refused(frames: &[Frame]) -> Vec<Frame> {
     let config = LinkConfig {
@@ -81,7 +81,7 @@ fn only_requests_after_at_most_two_vlan_tags_are_refused() {
         frame(&tag),
         frame(&[&customer[..], &tag].concat()),
         frame(&[&service[..], &customer, &tag].concat()),
-        // A tag contains another tag: the outer one counts.
+        // A tag contains another tag: the outer tag counts.
         frame(&[&[TPID, asks][..], &tag].concat()),
     ];
     for (before, after) in requests.iter().zip(refused(&requests)) {

@@ -140,8 +140,8 @@ fn codel_drops_by_its_control_law() {
             drops.push(number as f64 * 0.8);
         }
     }
-    // The wait grows by 0.25 ms per millisecond. It reaches 5 ms after about 20 ms + 5 ms, and the
-    // first drop follows one interval later.
+    // The wait grows by 0.25 ms per millisecond. The wait reaches 5 ms after about 20 ms + 5 ms,
+    // and the first drop follows one interval later.
     assert!((120.0..130.0).contains(&drops[0]), "{}", drops[0]);
     let mut due = drops[0];
     for (index, drop) in drops.iter().enumerate().take(20) {
@@ -258,7 +258,8 @@ fn red_passes_all_packets_below_its_lower_threshold() {
     assert_eq!(link.stats().dropped.total().packets, 0);
 }
 
-/// RFC 8290, section 1.3: a flow that sends three times as much as another gets no larger share.
+/// RFC 8290, section 1.3: a flow that sends three times as much as another flow gets no larger
+/// share.
 #[test]
 fn fq_codel_gives_unequal_flows_equal_rates() {
     let mut link = link(&ten_mbit("fq_codel"));
@@ -332,8 +333,8 @@ fn fq_codel_is_not_starved_by_flows_that_look_sparse() {
         link.arrive(at(0), TestPacket::new(number, 1250));
     }
     let mut delivered = [0u64; 3];
-    // The bulk flow has the first three turns. Then one of the two other flows has a packet
-    // whenever the link is free.
+    // The bulk flow has the first three turns. Then another flow has a packet whenever the link is
+    // free.
     for step in 2..3002u64 {
         let now = at(step * 1_000_000 + 1000);
         let flow = 1 + step % 2;
@@ -372,7 +373,7 @@ fn fq_codel_drops_from_the_fattest_flow() {
 fn fq_codel_drops_in_batches() {
     let queued = |limit: u64, size: u64| {
         let mut link = link(&ten_mbit(&format!("fq_codel:limit={limit}p")));
-        // The first packet is in transmission at once, and the last one exceeds the limit.
+        // The first packet is in transmission at once, and the last packet exceeds the limit.
         for number in 0..limit + 2 {
             link.arrive(at(0), TestPacket::new(number, size));
         }

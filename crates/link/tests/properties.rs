@@ -45,8 +45,8 @@ proptest! {
         prop_assert_eq!(link.next_event(), None);
     }
 
-    /// Whether the caller polls promptly, in batches, or only at the end, it gets the same packets
-    /// at the same logical times, and the same statistics.
+    /// A caller that polls promptly, in batches, or only at the end gets the same packets at the
+    /// same logical times, and the same statistics.
     #[test]
     fn late_calls_change_neither_deliveries_nor_statistics(config in config(), arrivals in arrivals(), batch in 1usize..20) {
         let prompt = run(&config, &arrivals, |link, until, _| {

@@ -179,7 +179,7 @@ fn a_slower_rate_applies_to_the_packet_being_serialised() {
     for number in 1..=4 {
         link.arrive(at(0), TestPacket::new(number, 1000));
     }
-    // The link has sent half of the first packet. The rest takes ten times as long.
+    // The link has sent half of the first packet. The second half takes ten times as long.
     let slower = LinkConfig {
         rate: "800mbit".parse().unwrap(),
         delay: Span::from_micros(1),

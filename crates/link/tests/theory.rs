@@ -41,7 +41,7 @@ fn the_mean_wait_is_that_of_m_d_1() {
     }
 }
 
-/// Enabling one impairment does not change which packets another one affects.
+/// A second impairment does not change which packets the first impairment affects.
 #[test]
 fn impairments_are_independent() {
     let alone = |config: LinkConfig| impaired(&config);

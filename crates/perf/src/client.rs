@@ -79,8 +79,8 @@ impl<'a> Client<'a> {
             Control::new(socket, remote.to_string(), options.connect_timeout, stop.clone())?;
         let cookie = Cookie::random();
         introduce(&mut control, &cookie, options.connect_timeout, stop)?;
-        // Read after the cookie was sent, as iperf3 does: a small first window may lower the
-        // kernel's estimate of the MSS.
+        // Read the MSS after the cookie was sent, as iperf3 does: a small first window may lower
+        // the kernel's estimate of the MSS.
         let mss = SockRef::from(control.socket()).tcp_mss().ok().filter(|mss| *mss > 0);
         Ok(Self { options, stop, control, cookie, remote, mss })
     }
@@ -231,8 +231,8 @@ impl<'a> Client<'a> {
     }
 
     /// Returns a warning if datagrams exceed the path MTU. The control connection takes the same
-    /// path, so the kernel knows its MTU: that of the first hop, until a router reports a smaller
-    /// one.
+    /// path, so the kernel knows the MTU of the path: the MTU of the first hop, until a router
+    /// reports a smaller MTU.
     fn fragments(&self, test: &TestOptions) -> Option<String> {
         let mtu = match self.remote {
             SocketAddr::V4(_) => sockopt::ip_mtu(self.control.socket()),
@@ -288,7 +288,7 @@ impl<'a> Client<'a> {
         let local = self.control.socket().local_addr();
         Ok(Started {
             role: Role::Client,
-            // The wall-clock time is only displayed; no calculation uses it.
+            // The wall-clock time is only displayed. No calculation uses this time.
             at: SystemTime::now(),
             cookie: self.cookie.as_str().to_owned(),
             peer: self.options.host.clone(),
@@ -303,8 +303,8 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Explains a closed connection if the client sent an account: an iperf3 3.21 server closes it
-/// without a message when it refuses the account.
+/// Explains a closed connection if the client sent an account: an iperf3 3.21 server closes the
+/// connection without a message when it refuses the account.
 fn unaccepted(error: PerfError, credentials: Option<&Credentials>) -> PerfError {
     match error {
         PerfError::Gone { peer, .. } if credentials.is_some() => {
@@ -317,7 +317,7 @@ fn unaccepted(error: PerfError, credentials: Option<&Credentials>) -> PerfError 
 }
 
 /// Explains a closed connection if the client requested a rate: the iperf3 server of Debian 12
-/// closes it without a message when the request exceeds the server's limit.
+/// closes the connection without a message when the request exceeds the server's limit.
 fn beyond_limit(error: PerfError, test: &TestOptions) -> PerfError {
     match error {
         PerfError::Gone { peer, .. } if test.rate.is_some() => {

@@ -1,8 +1,8 @@
 //! Round trips and bandwidth between two processes of this machine, over a UNIX socket, pipes or
 //! TCP: lmbench's lat_unix, lat_pipe, lat_tcp, bw_unix, bw_pipe and bw_tcp.
 //!
-//! The second process runs this program again ([`far_end`]). Its standard input and output lead to
-//! the first process. The second process ends when the first process ends.
+//! The second process runs this program again ([`far_end`]). The standard input and output of the
+//! second process lead to the first process. The second process ends when the first process ends.
 
 mod channel;
 mod far;

@@ -1,8 +1,8 @@
 //! Measurements beside the streams: TCP_INFO over time, local CPU use, latency under load.
 //!
-//! [`Observer`] does all of this for one test, in either role. It has no thread for TCP_INFO and
-//! CPU: the caller polls [`Observer::sample`] at any rate. A call that comes too soon, or that
-//! would cost too much, takes no sample.
+//! [`Observer`] does all of this for one test, at the client or at the server. [`Observer`] has no
+//! thread for TCP_INFO and CPU: the caller polls [`Observer::sample`] at any rate. A call that
+//! comes too soon, or that would cost too much, takes no sample.
 
 pub mod cpu;
 pub mod echo;
@@ -52,7 +52,7 @@ pub struct LatencyPlan {
     pub peer: IpAddr,
     /// The interface of a link-local IPv6 peer.
     pub scope: u32,
-    /// The weir server's echo, if it offered one.
+    /// The weir server's echo, if the server offered an echo.
     pub echo: Option<EchoOffer>,
     pub bind: Option<IpAddr>,
     pub bind_device: Option<String>,
@@ -264,7 +264,8 @@ impl Observer {
         noted
     }
 
-    /// Ends the measurements and returns their results. Call it while the streams are open.
+    /// Ends the measurements and returns their results. Call this function while the streams are
+    /// open.
     pub fn finish(mut self, sockets: &[StreamSocket<'_>]) -> Observed {
         let now = clock::now();
         let mut cpu = CpuUse::default();
@@ -309,8 +310,8 @@ impl Observer {
         self.plan.probes && self.current_period.as_ref().is_none_or(CurrentPeriod::samples)
     }
 
-    /// Moves to the next period if the current one is over. Reads the same counters in periods with
-    /// samples and without.
+    /// Moves to the next period if the current period is over. Reads the same counters in periods
+    /// with samples and without.
     fn switch_periods(&mut self, now: Time, sockets: &[StreamSocket<'_>]) {
         let Some(current) = self.current_period.as_mut().filter(|_| self.plan.probes) else {
             return;
@@ -329,8 +330,8 @@ impl Observer {
         if current.samples() == sampled {
             return;
         }
-        // Continue the schedule of the previous samples instead of starting it anew with each
-        // period. A period then has as many samples as any other span of the same length.
+        // Continue the schedule of the previous samples instead of starting a new schedule with
+        // each period. A period then has as many samples as any other span of the same length.
         let every = self.plan.every;
         self.next_tcp = in_step(self.next_tcp, every, now);
         self.next_cpu = in_step(self.next_cpu, CPU_EVERY, now);
@@ -427,6 +428,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const GRACE: Span = Span::from_millis(500);
 /// Time between two CPU samples: fifty ticks of /proc/stat.
 const CPU_EVERY: Span = Span::from_millis(500);
-/// Minimum interval between samples, as a multiple of the last sample's CPU time. It limits the
-/// cost to 0.2 % of a core.
+/// Minimum interval between samples, as a multiple of the last sample's CPU time. The minimum
+/// limits the cost to 0.2 % of a core.
 const DEAREST: u64 = 500;

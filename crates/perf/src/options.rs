@@ -120,11 +120,11 @@ pub struct ServerOptions {
 pub struct Limits {
     /// Maximum number of concurrent tests; a further client is refused with a message.
     pub sessions: usize,
-    /// Maximum number of concurrent tests from the same address; the IPv6 addresses of a /64
-    /// count as the same.
+    /// Maximum number of concurrent tests from the same address. The IPv6 addresses of a /64 count
+    /// as one address.
     pub sessions_per_address: usize,
-    /// Maximum number of connections that have not sent their cookie; a new connection displaces
-    /// the oldest.
+    /// Maximum number of connections that have not sent their cookie. A new connection displaces
+    /// the oldest connection.
     pub pending: usize,
     pub streams: u32,
     pub rate: Option<Rate>,

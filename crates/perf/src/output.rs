@@ -30,7 +30,7 @@ pub fn peer_program(started: &Started) -> String {
         true => "weir",
         false => "iperf3",
     };
-    // The version that weir sends to iperf3 names both: "3.12 (weir 0.1.0)".
+    // The version that weir sends to iperf3 names both programs: "3.12 (weir 0.1.0)".
     let own = version.split_once("(weir ").map(|(_, own)| own.trim_end_matches(')').to_owned());
     let version = own.unwrap_or(version);
     if version.is_empty() || version.starts_with(name) {

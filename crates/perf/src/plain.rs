@@ -1,9 +1,9 @@
 //! A minimal program that measures a transfer, with threads that write and threads that read.
 //!
 //! This program has no control connection, no negotiated options, and no results while it runs: it
-//! costs only what the kernel's TCP costs any program. It is the baseline for [`crate::client`] and
-//! iperf3 in the lab `perf-overhead`. Each connection ends with 16 bytes from the reader: the
-//! number of bytes received, and the nanoseconds since the first byte.
+//! costs only what the kernel's TCP costs any program. The program is the baseline for
+//! [`crate::client`] and iperf3 in the lab `perf-overhead`. Each connection ends with 16 bytes from
+//! the reader: the number of bytes received, and the nanoseconds since the first byte.
 
 use crate::PerfError;
 use std::io::{self, ErrorKind, Read, Write};

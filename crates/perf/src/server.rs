@@ -1,8 +1,9 @@
 //! The server: serves many clients at once, each within its limits.
 //!
 //! The listener thread accepts every connection and datagram that arrives at the port, and finds
-//! out which session it belongs to. It never blocks on a single client. Each client and each of its
-//! streams has its own thread. A client that misbehaves or stalls does not affect other clients.
+//! the session of the connection or datagram. The listener thread never blocks on a single client.
+//! Each client has a thread, and each stream of a client has a thread. A client that misbehaves or
+//! stalls does not affect other clients.
 
 mod admission;
 mod client_session;

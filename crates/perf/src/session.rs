@@ -382,7 +382,7 @@ impl Session {
         if self.setup.role == Role::Client && !self.schedule.is_omitting() {
             next = next.min(self.until_reached(now));
         }
-        // The work that is due has been done: never poll more often than this.
+        // The work that is due has been done. Never poll at shorter intervals than this minimum.
         next.max(SHORTEST_POLL)
     }
 

@@ -83,7 +83,8 @@ struct Progress {
 }
 
 impl Running {
-    /// Starts the threads, which wait for [`Self::go`]. They are pinned to the CPU `affinity`.
+    /// Starts the threads, which wait for [`Self::go`]. The threads are pinned to the CPU
+    /// `affinity`.
     pub fn start(
         opened: Vec<Opened>,
         options: &TestOptions,
@@ -148,9 +149,10 @@ impl Running {
         })
     }
 
-    /// True once this side has sent the amount of `-n` or `-k`. Its senders then pause. If the test
-    /// does not end soon (the peer lost data, or omitted another part of the start), the senders go
-    /// on slowly. Otherwise a receiver that waits for the last byte would wait for ever.
+    /// Whether this side has sent the amount of `-n` or `-k`. The senders of this side then pause.
+    /// If the test does not end soon (the peer lost data, or omitted another part of the start),
+    /// the senders go on slowly. Otherwise a receiver that waits for the last byte would wait for
+    /// ever.
     pub fn is_spent(&self) -> bool {
         self.budget.is_spent(self.bytes_sent())
     }

@@ -285,7 +285,7 @@ fn the_start_of_the_test_replaces_a_lost_reply_to_a_udp_hello() {
     });
 }
 
-/// Ignores the first `deaf_to` hellos and replies to the next; returns the number of received
+/// Ignores the first `deaf_to` hellos and replies to the next hello. Returns the number of received
 /// hellos.
 fn hellos(port: u16, deaf_to: usize) -> thread::JoinHandle<usize> {
     let socket = UdpSocket::bind(("127.0.0.1", port)).unwrap();
@@ -427,7 +427,7 @@ impl Audience for KillsServer {
 struct Iperf3(Child);
 
 impl Iperf3 {
-    /// Starts iperf3 and waits until it listens; `None` if it is not installed.
+    /// Starts iperf3 and waits until iperf3 listens; `None` if iperf3 is not installed.
     fn start() -> Option<Self> {
         let mut command = Command::new("iperf3");
         command.args(["-s", "-1", "--forceflush"]).stdout(Stdio::piped());

@@ -1,5 +1,5 @@
-//! Texts chosen by a hostile server: they reach a terminal only in escaped form, and the length of
-//! documents is bounded.
+//! Texts chosen by a hostile server: the texts reach a terminal only in escaped form, and the
+//! length of documents is bounded.
 #![allow(clippy::unwrap_used)]
 
 mod scripted;

@@ -129,7 +129,7 @@ fn lost_duplicated_and_reordered_replies_each_count_once() {
     // end of the phase.
     let most = sent.load(Ordering::Relaxed) + 1;
     assert!(whole.samples >= samples && whole.lost >= lost, "{whole:?}");
-    // If a duplicate counted, there would be as many replies as probes.
+    // If a duplicate counted, the number of replies would equal the number of probes.
     assert!(whole.samples <= most * 3 / 4 + 1, "{whole:?} of {most}");
     assert!(whole.samples + whole.lost <= most, "{whole:?} of {most}");
 }

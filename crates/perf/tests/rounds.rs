@@ -292,8 +292,8 @@ fn a_lost_datagram_is_counted_and_the_next_request_is_sent() {
     assert!(is_even, "not every second request was lost");
 }
 
-/// Starts a server for a single client. It responds to every second request in time, and to the
-/// other requests when the client no longer waits. The thread returns the number of requests.
+/// Starts a server for a single client. The server responds to every second request in time, and to
+/// the other requests when the client no longer waits. The thread returns the number of requests.
 fn forgetful_server() -> (u16, JoinHandle<u64>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

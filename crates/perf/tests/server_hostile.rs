@@ -282,13 +282,13 @@ fn a_thousand_silent_connections_block_no_other_client() {
     let more = std::thread::spawn(move || -> Vec<TcpStream> {
         (0..500).map(|_| TcpStream::connect(address).unwrap()).collect()
     });
-    // Real clients run while the silent ones connect. A real client whose thread waits for a CPU
+    // Real clients run while the silent clients connect. A real client whose thread waits for a CPU
     // between its connect and its cookie counts as silent, and may be among the oldest.
     let client = || hostile::client(server.client_options(Protocol::Tcp)).join().unwrap();
     assert!((0..3).any(|_| client().is_ok()), "no client is served");
     silent.extend(more.join().unwrap());
     server.assert_serves();
-    // The server has closed all silent connections but the newest, without a message.
+    // The server has closed all silent connections except the newest connection, without a message.
     let mut oldest = silent.swap_remove(0);
     assert!(hostile::read_to_end(&mut oldest).is_empty());
     let summary = server.close();
@@ -323,7 +323,7 @@ fn clients_that_send_only_a_cookie_block_no_other_client() {
     let server = TestServer::open(Limits { sessions: 1, pending: 20, ..long_timeouts() });
     let mut silent = server.silent_clients(60);
     server.assert_serves();
-    // The server has disconnected all clients but the newest.
+    // The server has disconnected all clients except the newest client.
     assert!(hostile::read_to_end(&mut silent[0].control).is_empty());
     drop(silent);
     let summary = server.close();
@@ -366,8 +366,8 @@ fn two_tests_from_the_same_address_run_concurrently() {
                     sum(|stream| stream.received.bytes.count()),
                 );
                 assert!(received > 0, "{what}");
-                // Data for one client must not count for another. The margin covers data sent while
-                // this thread reads the senders' count.
+                // Data for one client must not count for another client. The margin covers data
+                // sent while this thread reads the senders' count.
                 assert!(received <= sent + (4 << 20), "{what}");
             }
         }

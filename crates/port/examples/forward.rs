@@ -5,7 +5,7 @@
 //! ARGUMENTS...]]]`
 //!
 //! Needs root and iperf3. The forwarding thread is pinned to the first processor, and both
-//! endpoints of the transfer to the second.
+//! endpoints of the transfer to the second processor.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};

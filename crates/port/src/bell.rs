@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rustix::event::epoll;
 
-/// A descriptor for the whole lifetime of a port. It becomes readable when the descriptor of the
-/// present peer does.
+/// A descriptor for the whole lifetime of a port. The descriptor becomes readable when the
+/// descriptor of the present peer becomes readable.
 #[derive(Debug)]
 pub(crate) struct Bell(Arc<OwnedFd>);
 

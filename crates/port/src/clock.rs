@@ -10,7 +10,7 @@ use units::Time;
 pub(crate) struct ArrivalClock {
     /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`, in nanoseconds.
     difference: i64,
-    /// The start of this batch and of the one before it.
+    /// The start of this batch and of the previous batch.
     now: Time,
     before: Time,
     latest: Time,
@@ -70,7 +70,8 @@ fn nanos(clock: ClockId) -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec as i64
 }
 
-/// Three readings of the clock take about 0.1 us. If they take longer, the thread was interrupted.
+/// Three readings of the clock take about 0.1 us. A longer time shows that the thread was
+/// interrupted.
 const NARROW: u64 = 1_000;
 const ATTEMPTS: usize = 3;
 

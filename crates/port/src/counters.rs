@@ -1,6 +1,6 @@
 use std::ops::{Add, Sub};
 
-/// A port's counters. They count frames after segmentation, as on a wire.
+/// A port's counters. The counters count frames after segmentation, as on a wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PortCounters {
     pub received_frames: u64,
@@ -16,7 +16,7 @@ pub struct PortCounters {
     /// (`PACKET_STATISTICS`; for TAP the device's `tx_dropped`).
     pub kernel_drops: u64,
     /// Packets that the interface dropped before they reached the port (`rx_dropped`), such as
-    /// those beyond `net.core.netdev_max_backlog`.
+    /// packets beyond `net.core.netdev_max_backlog`.
     pub backlog_drops: u64,
     /// Packets that the kernel truncated, and that the port dropped for that reason.
     pub truncated: u64,

@@ -16,8 +16,8 @@ pub trait DuplexPort: Send + Sync + std::fmt::Debug {
         limit: usize,
     ) -> Result<usize, PortError>;
 
-    /// Sends packets in order until one is refused. The port neither retries nor drops packets: the
-    /// caller gets the reason for the refusal, and decides.
+    /// Sends packets in order until a packet is refused. The port neither retries nor drops
+    /// packets: the caller gets the reason for the refusal, and decides.
     fn send(&self, packets: &[&[u8]]) -> Result<Accepted, PortError>;
 
     /// Whether the peer accepts frames with this offload. Frames for other peers must be finished
@@ -26,7 +26,7 @@ pub trait DuplexPort: Send + Sync + std::fmt::Debug {
         false
     }
 
-    /// As [`Self::send`], for unfinished frames with the offload of each.
+    /// As [`Self::send`], for unfinished frames and their offloads.
     fn send_unfinished(
         &self,
         packets: &[&[u8]],

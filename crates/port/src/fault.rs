@@ -131,7 +131,7 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
     unsafe { libc::sigaction(signal, &raw const *former, null_mut()) };
 }
 
-/// Replaces the guarded mapping that contains `address`; false if there is none.
+/// Replaces the guarded mapping that contains `address`; false if no guarded mapping contains it.
 fn replace(address: usize) -> bool {
     for place in &PLACES {
         let Some((start, len)) = place.mapping_with(address) else { continue };

@@ -22,7 +22,7 @@ pub struct Frame {
 
 impl Frame {
     /// Creates a frame of `len` bytes. The caller must write the bytes, because a recycled buffer
-    /// holds old ones.
+    /// holds old bytes.
     #[inline]
     pub fn with_len(len: usize, arrival: Time) -> Self {
         Self::of_body(FramePool::take(HEADROOM + len), len, arrival)
@@ -53,7 +53,7 @@ impl Frame {
     }
 
     /// Copies whole `lines` if the buffer has space for them; the frame's bytes are at their start.
-    /// This is faster than copying exactly the bytes of a short frame.
+    /// Copying whole lines is faster than copying exactly the bytes of a short frame.
     #[inline]
     pub fn fill_from_lines(&mut self, lines: &[[u8; LINE]]) {
         if let [line] = lines
@@ -168,7 +168,7 @@ impl Frame {
         }
     }
 
-    /// Returns the number of frames that this one becomes on the wire, and their bytes. Only a
+    /// Returns the number of frames that this frame becomes on the wire, and their bytes. Only a
     /// super-packet becomes several frames.
     #[inline(always)]
     pub fn on_wire(&self) -> (u64, u64) {

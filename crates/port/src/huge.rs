@@ -78,7 +78,7 @@ impl<T> HugeVec<T> {
     }
 
     /// As [`HugeVec::push`], but the vector allocates memory for more than `most` elements only
-    /// when it has that many.
+    /// when it holds `most` elements.
     pub fn push_within(&mut self, most: usize, element: T) {
         if self.len == self.capacity {
             let wanted = (self.capacity + self.capacity / 4).max(FIRST).min(most);
@@ -93,8 +93,8 @@ impl<T> HugeVec<T> {
     fn move_to(&mut self, capacity: usize) {
         let mut larger = Self::with_capacity(capacity);
         // SAFETY: the two memory blocks are distinct and valid for `len` elements, because the new
-        // capacity is the larger one. Once `self.len` is zero, the elements belong to `larger`
-        // alone, so they are dropped once.
+        // capacity is larger. Once `self.len` is zero, the elements belong to `larger` alone, so
+        // they are dropped once.
         unsafe { self.start.copy_to_nonoverlapping(larger.start, self.len) };
         larger.len = std::mem::take(&mut self.len);
         *self = larger;

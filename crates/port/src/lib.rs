@@ -2,9 +2,10 @@
 //!
 //! Linux passes unfinished packets between virtual interfaces: checksum fields hold only the
 //! pseudo-header's sum, TCP and UDP data arrive in super-packets of 64 KiB, and the outermost VLAN
-//! tag is beside the packet. A port completes them first, so that a loss model drops single frames
-//! and a rate counts single frames, whatever the peer's offloads. A switch needs finished frames
-//! only for output ports without offloads, so its ports leave packets unfinished ([`Offload`]).
+//! tag is beside the packet. A port completes such packets first, so that a loss model drops single
+//! frames and a rate counts single frames, whatever the peer's offloads. A switch needs finished
+//! frames only for output ports without offloads, so its ports leave packets unfinished
+//! ([`Offload`]).
 //!
 //! | port | description |
 //! | --- | --- |
@@ -14,7 +15,7 @@
 //! | [`NullPort`] | discards every frame, and never receives one |
 //! | [`pair`] | two ports, each of which receives what the other sends |
 //!
-//! Several threads can use these ports at once ([`DuplexPort`]):
+//! Several threads can use a [`DuplexPort`] at once. The ports of this kind:
 //!
 //! | port | description |
 //! | --- | --- |
@@ -26,9 +27,9 @@
 //! [`HugeVec`] is memory for tables with an entry per flow. [`mod@prefetch`] starts to load an
 //! entry.
 //!
-//! AF_XDP completes no packets: it delivers their bytes without a `virtio_net_hdr`. The partial
-//! checksum of a veth peer then looks wrong, and a super-packet is lost, unless the peer's offloads
-//! are switched off.
+//! AF_XDP completes no packets: AF_XDP delivers the bytes of a packet without a `virtio_net_hdr`.
+//! The partial checksum of a veth peer then looks wrong, and a super-packet is lost, unless the
+//! peer's offloads are switched off.
 
 #[cfg(test)]
 mod against_kernel;
@@ -94,8 +95,8 @@ pub trait Port: Send + std::fmt::Debug {
     /// counted by reason. An error means that the port itself no longer works.
     fn send(&mut self, frames: &[Frame]) -> Result<SendReport, PortError>;
 
-    /// Whether [`Port::send`] sends unfinished frames as they are. Otherwise it finishes them, and
-    /// its report counts the finished frames.
+    /// Whether [`Port::send`] sends unfinished frames unchanged. If not, the port finishes the
+    /// frames, and its report counts the finished frames.
     fn takes_offloads(&self) -> bool {
         true
     }

@@ -7,8 +7,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::PortError;
 
-/// The kernel's messages about the interfaces of a namespace: new interfaces, removed ones, and
-/// changes of their state.
+/// The kernel's messages about the interfaces of a namespace: new interfaces, removed interfaces,
+/// and changes of their state.
 pub struct LinkEvents {
     socket: Socket,
 }
@@ -28,8 +28,8 @@ impl LinkEvents {
             .map_err(|error| PortError::from_io("asking for changes of interfaces", error))
     }
 
-    /// Waits for a change, at most for `most`. Returns whether there were any. All messages so far
-    /// count as one change.
+    /// Waits for a change, at most for `most`. Returns whether there were changes. All messages so
+    /// far count as one change.
     pub fn wait(&self, most: Duration) -> bool {
         let fd = self.socket.as_fd();
         let most = Timespec::try_from(most).ok();

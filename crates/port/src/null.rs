@@ -4,7 +4,7 @@ use units::Bytes;
 
 use crate::{Frame, Port, PortCounters, PortError, SendReport};
 
-/// Discards every frame and never receives one.
+/// Discards every frame and never receives a frame.
 #[derive(Debug, Default)]
 pub struct NullPort {
     counters: PortCounters,

@@ -41,11 +41,11 @@ mod flag {
 }
 
 impl Offload {
-    /// The offload of a finished frame: none.
+    /// The offload of a finished frame: nothing is left to do.
     pub const NONE: Self = Self { start: 0, headers: 0, size: 0, kind: Kind::None, flags: 0 };
 
-    /// Returns the offload that a `virtio_net_hdr` describes. `None` if there is none, or if some
-    /// port could not send the frame. The frame must be TCP or UDP over IP, with the partial
+    /// Returns the offload that a `virtio_net_hdr` describes. `None` for a finished frame, or if
+    /// some port could not send the frame. The frame must be TCP or UDP over IP, with the partial
     /// checksum in the transport header; a super-packet must also be complete.
     #[must_use]
     pub fn of(frame: &[u8], virtio: &VirtioHeader) -> Option<Self> {
@@ -186,7 +186,7 @@ impl Frame {
         Self::finish_unless(frames, |_| false);
     }
 
-    /// Finishes the frames, except those with an offload for which `is_taken` is true.
+    /// Finishes the frames, except frames with an offload for which `is_taken` is true.
     pub fn finish_unless(frames: &mut Vec<Self>, is_taken: impl Fn(Offload) -> bool) {
         let is_left = |frame: &Self| frame.is_unfinished() && !is_taken(frame.offload());
         if !frames.iter().any(is_left) {
@@ -311,7 +311,7 @@ mod tests {
             (&padded, virtio(34, 1_000)),
             (&fragment, virtio(34, 1_000)),
             (&bytes, virtio(33, 1_000)),
-            // More segments than a super-packet may have.
+            // This number of segments is above a super-packet's maximum.
             (&bytes, virtio(34, 1)),
             (&bytes, VirtioHeader { gso: v6, ..virtio(34, 0) }),
             (&bytes, unsummed),

@@ -24,8 +24,8 @@ use crate::{Frame, Port, PortCounters, PortError, SendReport, socket};
 /// Measured with `examples/forward.rs` between namespaces on a shared virtual machine of two
 /// processors, TCP with all offloads at 1 Gbit/s, medians of four runs of 3 s: receiving took 0.18
 /// us a frame, acknowledgements included, and 0.15 us with large slots. There are only 1024 large
-/// slots instead of 16384: with 117,000 datagrams of 64 bytes a second they overran in three runs
-/// of five, the small ones in none. An empty poll of two ports takes 0.03 us.
+/// slots instead of 16384: with 117,000 datagrams of 64 bytes a second the large slots overran in
+/// three runs of five, and the small slots never overran. An empty poll of two ports takes 0.03 us.
 ///
 /// Sending (`examples/send.rs`) takes 1.2 us a frame in batches of 32, 1.3 us in batches of 4 and
 /// 1.7 us alone. Into a veth pair the sending thread also pays for the receiver's stack, which runs
@@ -206,7 +206,7 @@ impl PacketPort {
         len > longest && (len > longest + TAG || vlan::outermost(frame.bytes()).is_none())
     }
 
-    /// Sends as many frames as fit into one system call. Returns the number of handled frames.
+    /// Sends a batch of frames with one system call. Returns the number of handled frames.
     fn send_some(
         &mut self,
         frames: &[Frame],
@@ -471,7 +471,7 @@ fn fetch<'a>(
 }
 
 /// Reads the oldest packet of the socket's queue into a new frame, and inserts its tag again.
-/// `len`: its length without the tag.
+/// `len`: the packet's length without the tag.
 fn fetch_frame(
     socket: &OwnedFd,
     len: usize,
@@ -510,8 +510,8 @@ fn with_header(frame: &Frame) -> ([u8; VirtioHeader::LEN], &[u8]) {
 }
 
 fn prepare_sender(sender: &OwnedFd, interface: &Interface) -> Result<(), PortError> {
-    // Without this option, a queueing discipline could hold or drop frames unnoticed. With it, the
-    // kernel reports at once that it has no space.
+    // Without this option, a queueing discipline could hold or drop frames unnoticed. With this
+    // option, the kernel reports at once that it has no space.
     socket::set_number(sender, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)
         .map_err(|error| unsupported("PACKET_QDISC_BYPASS", error))?;
     let size = SEND_BUFFER as i32;
@@ -561,8 +561,8 @@ const SLOT_OVERHEAD: usize = 128;
 /// Holds any packet of 64 KiB, and is a whole number of pages.
 const LARGE_SLOT: usize = 17 << 12;
 const MOST_LARGE_SLOTS: usize = 1024;
-/// Minimum size of the socket's queue: it holds a hundred super-packets. A smaller queue would hold
-/// fewer than the ring of large slots.
+/// Minimum size of the socket's queue, which is room for a hundred super-packets. A smaller queue
+/// would hold fewer super-packets than the ring of large slots.
 const ENOUGH_QUEUED: Bytes = Bytes::new(16 << 20);
 /// Frames of a larger MTU, such as loopback's, are treated like super-packets.
 const MOST_IN_SLOT: u64 = 9216;
@@ -580,6 +580,6 @@ const UNFINISHED_ATTEMPTS: u32 = 3;
 const MOST_REFUSALS: u32 = 8;
 /// Nanoseconds without offloads after `MOST_REFUSALS` refusals.
 const REST: u64 = 10_000_000_000;
-/// The number of empty polls before a check for socket errors: often enough for a thread that wakes
-/// each millisecond, seldom enough for one that spins.
+/// The number of empty polls before a check for socket errors: small for a thread that wakes each
+/// millisecond, large for a thread that spins.
 const IDLE_CHECK: u32 = 256;

@@ -100,8 +100,8 @@ fn bell() -> Result<OwnedFd, PortError> {
         .map_err(|error| PortError::from_io("making an eventfd", error.into()))
 }
 
-/// Makes the descriptor readable. A write fails only if the counter is full, and then it is
-/// readable.
+/// Makes the descriptor readable. A write fails only if the counter is full, and then the
+/// descriptor is readable.
 fn ring(bell: &OwnedFd) {
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }

@@ -21,7 +21,7 @@ pub fn prefetch_address(address: usize) {
     let _ = address;
 }
 
-/// As [`prefetch_address`], for a cache line that will be written: also takes it from other
+/// As [`prefetch_address`], for a cache line that will be written: also takes the line from other
 /// processors' caches.
 #[inline(always)]
 pub fn prefetch_to_write(address: usize) {

@@ -10,8 +10,9 @@ use wire::vlan::Tag;
 
 use crate::socket;
 
-/// The receive ring of a packet socket, version 2 (Documentation/networking/packet_mmap.rst). Its
-/// slots have the same size; the kernel fills them, and the port returns them in order.
+/// The receive ring of a packet socket, version 2 (Documentation/networking/packet_mmap.rst). The
+/// slots of the ring have the same size. The kernel fills the slots, and the port returns the slots
+/// in order.
 #[derive(Debug)]
 pub(crate) struct Ring {
     start: NonNull<u8>,
@@ -74,8 +75,8 @@ impl Ring {
         self.slot_size
     }
 
-    /// Returns the oldest packet that was not returned to the kernel. Costs only one load if there
-    /// is none.
+    /// Returns the oldest packet that was not returned to the kernel. Costs only one load if the
+    /// ring has no packet.
     #[inline]
     pub(crate) fn peek(&self) -> Option<Slot<'_>> {
         let status = self.status(self.next).load(Ordering::Acquire);

@@ -17,7 +17,7 @@ pub struct PacketSender {
     socket: OwnedFd,
 }
 
-/// The result of a call: the number of sent frames, and why the next one was refused.
+/// The result of a call: the number of sent frames, and the reason why the next frame was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accepted {
     pub sent: usize,
@@ -71,7 +71,7 @@ impl PacketSender {
         self.interface.mtu.count() as usize + MAC_HEADER + TAG
     }
 
-    /// Sends frames in order until the kernel refuses one. A call sends at most 32.
+    /// Sends frames in order until the kernel refuses a frame. A call sends at most 32 frames.
     pub fn send<'a>(
         &self,
         frames: impl ExactSizeIterator<Item = &'a [u8]>,

@@ -87,7 +87,7 @@ impl SharedMemory {
         self.start.as_ptr() as u64
     }
 
-    /// Copies bytes out of the mapping; false if they are not all within it.
+    /// Copies bytes out of the mapping; false if some of the bytes are outside the mapping.
     #[inline]
     pub(crate) fn read(&self, at: usize, out: &mut [u8]) -> bool {
         if !self.holds(at, out.len()) {
@@ -138,8 +138,8 @@ impl SharedMemory {
         Some(unsafe { AtomicU64::from_ptr(place.cast()) })
     }
 
-    /// Starts to load the cache line of a byte. If it will be written, also takes the line from the
-    /// other side. An offset outside the mapping is ignored.
+    /// Starts to load the cache line of a byte. If the line will be written, also takes the line
+    /// from the other side. An offset outside the mapping is ignored.
     #[inline]
     pub(crate) fn prefetch(&self, at: usize, is_written: bool) {
         if self.holds(at, 1) {

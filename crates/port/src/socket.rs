@@ -46,8 +46,8 @@ pub(crate) fn set_ring(socket: &OwnedFd, ring: &libc::tpacket_req) -> io::Result
     unsafe { set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, ring) }
 }
 
-/// Returns the user of the process at the other end of a UNIX socket. Its PID is not read: for a
-/// process in another namespace it is 0, which rustix treats as an error.
+/// Returns the user of the process at the other end of a UNIX socket. The function does not read
+/// the PID: the PID of a process in another namespace is 0, which rustix treats as an error.
 pub(crate) fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of_val(&credentials) as libc::socklen_t;
@@ -99,7 +99,8 @@ pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> 
     usize::try_from(received).map_err(|_| io::Error::last_os_error())
 }
 
-/// Receives a packet into several buffers. Returns the packet's length, which may exceed theirs.
+/// Receives a packet into several buffers. Returns the packet's length, which may exceed the length
+/// of the buffers.
 pub(crate) fn receive_pieces(
     socket: &OwnedFd,
     pieces: &mut [io::IoSliceMut<'_>],

@@ -12,12 +12,12 @@ use crate::interface::Interface;
 use crate::statistics::{InterfaceDrops, Side};
 use crate::{Frame, Offload, Port, PortCounters, PortError, SendReport, tun};
 
-/// The user-space side of a TAP or TUN device. It receives the frames that the kernel sends into
-/// the device.
+/// The user-space side of a TAP or TUN device. The port receives the frames that the kernel sends
+/// into the device.
 ///
 /// The device exists as long as the port. The caller brings the device up and assigns addresses. A
 /// TUN device carries bare IP packets, so the port adds a MAC header to received packets and
-/// removes it from sent ones. The port refuses frames that are not IP.
+/// removes the MAC header of sent packets. The port refuses frames that are not IP.
 ///
 /// There is no receive timestamp: a frame's arrival time is when the port fetches it.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl TapPort {
     }
 
     /// Receives a packet from a device that keeps offloads, without copying a long packet. Returns
-    /// the length of a long packet, 0 for a short one, and `None` if there is no packet.
+    /// the length of a long packet, 0 for a short packet, and `None` if no packet waits.
     fn receive_kept(&mut self, batch: &mut Vec<Frame>) -> Result<Option<usize>, PortError> {
         if self.spare.is_empty() {
             self.spare = Frame::with_len(LARGEST - VirtioHeader::LEN, Time::ZERO);

@@ -11,8 +11,8 @@ use crate::PortError;
 use crate::interface::write_name;
 use crate::socket::check;
 
-/// Creates a device and returns its name. Its packets carry a `virtio_net_hdr`, and the kernel may
-/// leave checksums and segmentation to the port.
+/// Creates a device and returns its name. The packets of the device carry a `virtio_net_hdr`, and
+/// the kernel may leave checksums and segmentation to the port.
 pub(crate) fn create(name: &str, tap: bool) -> Result<(OwnedFd, String), PortError> {
     let device = OpenOptions::new()
         .read(true)

@@ -17,7 +17,7 @@ use rustix::net::{
 
 use crate::socket::peer_user;
 
-/// A socket that listens for one peer after another. Dropping it removes the socket's file.
+/// A socket that listens for one peer after another. Dropping this value removes the socket's file.
 #[derive(Debug)]
 struct Door {
     listener: UnixListener,

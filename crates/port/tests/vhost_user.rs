@@ -188,7 +188,7 @@ fn truncated_guest_memory_ends_only_the_connection() {
     let folder = Folder::new("vhost-cut");
     let path = folder.path("socket");
     let device = VhostDevice::listen(Path::new(&path), 1).unwrap();
-    // An access meets the truncation: either for a packet to the driver, or for packets from it.
+    // An access for a packet to or from the driver meets the truncation.
     for is_sending in [true, false] {
         let front = FrontEnd::connect(&path);
         front.set_up();
@@ -303,7 +303,7 @@ fn testpmd_returns_every_frame() {
             std::thread::sleep(Duration::from_millis(20));
             device.receive(0, &mut Vec::new(), 1).unwrap() > 0
         });
-        // Echoes keep their order, so all earlier ones have arrived before the last one.
+        // Echoes keep their order, so all earlier echoes have arrived before the last echo.
         let last = frame(2, 78);
         send_all(&device, &[&last]);
         until("the last echo", || {

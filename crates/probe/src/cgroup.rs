@@ -17,8 +17,8 @@ use crate::error::read_text;
 pub use paths::CgroupPaths;
 pub use socket_limit::{SocketLimit, SocketUse};
 
-/// The groups of a process, from its own up to the outermost visible one. A limit at any of them
-/// applies.
+/// The groups of a process, from the process's own group to the outermost visible group. A limit of
+/// any of these groups applies.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CgroupSnapshot {
     pub taken: Time,
@@ -31,7 +31,7 @@ pub struct CgroupSnapshot {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Level {
     pub path: PathBuf,
-    /// The group's own limit; `None` if it has none.
+    /// The group's own limit; `None` for a group without a limit.
     pub quota: Option<Quota>,
     pub throttling: Option<Throttling>,
 }
@@ -84,7 +84,7 @@ impl CgroupSnapshot {
         Ok(snapshot)
     }
 
-    /// Returns the strictest limit: the one with the fewest cores.
+    /// Returns the strictest limit: the limit with the fewest cores.
     pub fn tightest(&self) -> Option<(&Level, Quota)> {
         self.levels.iter().filter_map(|level| Some((level, level.quota?))).min_by(
             |(_, a), (_, b)| {

@@ -126,8 +126,8 @@ impl CoreTimes {
             *slot = word.parse().ok()?;
             found += 1;
         }
-        // Linux 2.4 had four columns; later versions added iowait, irq, softirq and steal one by
-        // one.
+        // Linux 2.4 had four columns. Later versions added iowait, irq, softirq and steal in this
+        // order.
         (found >= 4).then(|| {
             let [user, nice, system, idle, iowait, irq, softirq, steal] =
                 ticks.map(|count| tick * count);

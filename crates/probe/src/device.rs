@@ -48,7 +48,8 @@ pub struct Interrupt {
 
 impl Device {
     pub fn read(tree: &Tree, interface: &str) -> Self {
-        // An interface's name from the kernel has no slash; one from a recorded file may have one.
+        // An interface's name from the kernel has no slash. A name from a recorded file may have a
+        // slash.
         if interface.contains('/') || interface.starts_with('.') {
             return Self::default();
         }

@@ -1,5 +1,5 @@
 //! Network interfaces of the calling thread's namespace, by rtnetlink. `/sys/class/net` is no
-//! alternative: it shows the namespace in which /sys was mounted.
+//! alternative, because this directory shows the namespace in which /sys was mounted.
 
 use std::collections::BTreeMap;
 

@@ -48,7 +48,7 @@ where
     exchange(protocol, what, NLM_F_REQUEST | NLM_F_DUMP, request, each)
 }
 
-/// Requests an object; `None` if it does not exist.
+/// Requests an object; `None` for an object that does not exist.
 pub(crate) fn ask<M>(
     protocol: isize,
     what: &'static str,

@@ -37,7 +37,7 @@ pub struct Route {
 pub struct SilentNeighbour {
     pub address: IpAddr,
     pub interface: u32,
-    /// Whether the kernel has given up; otherwise it still sends requests.
+    /// Whether the kernel has given up. If not, the kernel still sends requests.
     pub failed: bool,
 }
 
@@ -58,7 +58,7 @@ pub fn to(address: IpAddr) -> Result<Option<Route>, ProbeError> {
         {
             Ok(None)
         }
-        // The kernel reports a route of the type blackhole or prohibit as one of these errors
+        // The kernel reports a route of the type blackhole or prohibit by an error of this list
         // (fib_semantics.c).
         Err(ProbeError::Kernel { source, .. })
             if matches!(source.raw_os_error(), Some(libc::EINVAL | libc::EACCES)) =>

@@ -33,7 +33,7 @@ pub struct PressureSnapshot {
     /// Time in which at least one task waited.
     pub some: Stall,
     /// Time in which all tasks that were not idle waited. Before Linux 5.13 the kernel does not
-    /// report it for the CPU.
+    /// report this time for the CPU.
     pub full: Option<Stall>,
 }
 

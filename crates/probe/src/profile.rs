@@ -3,7 +3,8 @@
 //! A timer of each CPU interrupts whatever runs there. The kernel writes the stack into a ring, and
 //! a thread of this process reads the rings. A stack of the idle task counts only if a soft
 //! interrupt has interrupted the idle task, as on an idle CPU that receives packets. The names of
-//! kernel functions come from `/proc/kallsyms`, those of user code from its file's symbol table.
+//! kernel functions come from `/proc/kallsyms`, the names of user functions from the symbol table
+//! of their file.
 
 mod names;
 mod ring;
@@ -134,7 +135,7 @@ impl Taken {
             let room = MOST_SAMPLES.saturating_sub(self.raw.len());
             self.lost += ring.read(&mut self.raw, room, keep);
         }
-        // Read a program's names early, because it may end before the profile does.
+        // Read a program's names early, because the program may end before the profile ends.
         let mut looked: HashSet<u32> = HashSet::new();
         for raw in self.raw.get(begun..).unwrap_or_default() {
             let Some(address) = raw.user.first() else {
@@ -165,8 +166,8 @@ fn name_of(tid: u32) -> String {
     }
 }
 
-/// The time between two stacks of a CPU. It has no small common multiple with the periods of the
-/// kernel's timers.
+/// The time between two stacks of a CPU. This time has no small common multiple with the periods of
+/// the kernel's timers.
 pub const INTERVAL: Span = Span::from_nanos(1_003_009);
 /// The thread ID of the idle task of each CPU.
 const IDLE: u32 = 0;

@@ -72,8 +72,8 @@ impl QdiscSnapshot {
         self.on(interface).find(|qdisc| qdisc.parent == Handle::ROOT)
     }
 
-    /// Returns the differences of disciplines that both snapshots have, without those that were
-    /// replaced in between.
+    /// Returns the differences of disciplines that both snapshots have, without disciplines that
+    /// were replaced in between.
     pub fn since(&self, earlier: &Self) -> QdiscUse {
         QdiscUse {
             elapsed: self.taken.since(earlier.taken),
@@ -103,7 +103,7 @@ impl RouteDump for QdiscSnapshot {
     }
 }
 
-/// The counts between two snapshots; backlogs are those of the later snapshot.
+/// The counts between two snapshots; backlogs are the backlogs of the later snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QdiscUse {
     pub elapsed: Span,

@@ -10,9 +10,8 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 
 use crate::{ProbeError, netlink};
 
-/// Whether this machine itself receives packets sent to the address. It does for an interface's own
-/// address, a broadcast or anycast address of a connected network, or an address with a `local`
-/// route.
+/// Whether this machine itself receives packets sent to the address: an interface's own address, a
+/// broadcast or anycast address of a connected network, or an address with a `local` route.
 pub fn is_local(address: IpAddr) -> Result<bool, ProbeError> {
     let address = address.to_canonical();
     let mut request = RouteMessage::default();

@@ -98,7 +98,8 @@ impl SnmpSnapshot {
     }
 
     fn add(&mut self, name: String, value: &str) -> Option<()> {
-        // TcpMaxConn is -1, "no fixed limit" (RFC 4022). It is not a count, so it is left out.
+        // TcpMaxConn is -1, "no fixed limit" (RFC 4022). The value is not a count, so the value is
+        // left out.
         if value.parse::<i64>().is_ok_and(|value| value < 0) {
             return Some(());
         }

@@ -1,5 +1,5 @@
 //! The backlog of received packets on each core: `/proc/net/softnet_stat` (net/core/net-procfs.c,
-//! softnet_seq_show). It covers the whole machine, not a namespace.
+//! softnet_seq_show). The file covers the whole machine, not a namespace.
 
 use std::collections::BTreeMap;
 
@@ -94,7 +94,7 @@ impl SoftnetCore {
     }
 }
 
-/// The counts between two snapshots; `backlog` is that of the later snapshot.
+/// The counts between two snapshots; `backlog` is the backlog of the later snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SoftnetUse {
     pub elapsed: Span,

@@ -31,7 +31,7 @@ impl Tree {
     pub fn text(&self, path: &str) -> Result<String, ProbeError> {
         let path = self.path(path);
         let read = |path: &Path| {
-            // Most of these files are short, and the kernel does not report their length.
+            // Most files of /proc are short, and the kernel does not report their length.
             let mut bytes = Vec::with_capacity(USUAL);
             std::fs::File::open(path)?.take(LONGEST).read_to_end(&mut bytes)?;
             Ok(bytes)

@@ -33,7 +33,7 @@ fn socket(line: &str) -> Option<UdpSocket> {
     })
 }
 
-/// Parses an address and a port as these tables write them.
+/// Parses an address and a port in the format of the kernel's UDP tables.
 pub(crate) fn end(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     Some(SocketAddr::new(ip(address)?, u16::from_str_radix(port, 16).ok()?))

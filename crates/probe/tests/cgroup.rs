@@ -34,7 +34,7 @@ fn throttling_by_an_outer_group_is_counted() {
     assert!(spent.most_throttled().unwrap().1.share().is_some());
 }
 
-/// A control group, which is removed when dropped; its process must have ended by then.
+/// A control group, which is removed when dropped. The group's process must have ended by then.
 struct Group(PathBuf);
 
 impl Group {

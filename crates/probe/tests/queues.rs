@@ -13,7 +13,7 @@ use units::Bytes;
 mod namespace;
 
 #[test]
-fn snmp_counters_are_those_of_the_threads_namespace() {
+fn snmp_counters_come_from_the_namespace_of_the_thread() {
     namespace::run(|| {
         let (links, counters) = (InterfaceSnapshot::read().unwrap(), SnmpSnapshot::read().unwrap());
         assert!(links.get("lo").unwrap().enabled);

@@ -58,7 +58,7 @@ fn a_congestion_control_algorithm_that_the_kernel_lacks_is_refused() {
 }
 
 #[test]
-fn the_queues_of_tcp_sockets_are_read_and_filters_apply() {
+fn a_tcp_socket_is_listed_with_its_queues_if_the_filter_matches_it() {
     namespace::run(|| {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();

@@ -97,8 +97,8 @@ impl AckFrame {
 
 /// Whether the peer has to acknowledge a packet with this payload (RFC 9002, section 2): the
 /// payload contains frames other than ACK and PADDING. Also true for CONNECTION_CLOSE, which needs
-/// no acknowledgement. The difference is harmless, because a Weir endpoint sends nothing after it
-/// that is acknowledged.
+/// no acknowledgement. The difference is harmless, because a Weir endpoint sends nothing after this
+/// frame that is acknowledged.
 pub(crate) fn is_ack_eliciting(payload: &[u8]) -> bool {
     let mut at = 0;
     while at < payload.len() {

@@ -77,7 +77,7 @@ pub struct Statistics {
     pub packets_sent: u64,
     /// UDP datagrams received.
     pub packets_received: u64,
-    /// QUIC packets that the engine counted as lost, including those that arrived late.
+    /// QUIC packets that the engine counted as lost, including packets that arrived late.
     pub packets_lost: u64,
     /// Bytes on the present path that were counted as lost and not acknowledged later.
     pub bytes_lost: u64,
@@ -120,8 +120,8 @@ pub struct Connection {
     early_finals: EarlyFinals,
     events: VecDeque<Event>,
     connected: bool,
-    /// Whether the peer's address is unvalidated, so that this end may send it at most three times
-    /// the bytes received from it.
+    /// Whether the peer's address is unvalidated, so that this end may send at most three times the
+    /// bytes received from this address.
     is_unproved: bool,
     lost: Option<Lost>,
     most_streams: u32,
@@ -146,7 +146,7 @@ pub struct Connection {
     arrived: Vec<(u64, Bytes)>,
     pub(crate) since_pumped: u32,
     pub(crate) is_ready: bool,
-    /// Whether the endpoint lists this connection among the closed ones.
+    /// Whether the endpoint lists this connection among the closed connections.
     is_listed_as_closed: bool,
 }
 
@@ -269,7 +269,7 @@ impl Connection {
         Ok(opened)
     }
 
-    /// Returns the next stream that the peer has opened. Returns `None` if there is none;
+    /// Returns the next stream that the peer has opened. Returns `None` if no stream waits;
     /// [`Event::Opened`] reports the next stream.
     pub fn accept(&mut self) -> Result<Option<StreamId>, Lost> {
         match self.accepted.pop_front() {
@@ -278,7 +278,7 @@ impl Connection {
         }
     }
 
-    /// Takes as many of `bytes` as credit and send window permit. If bytes are left,
+    /// Takes the part of `bytes` that credit and send window permit. If bytes are left,
     /// [`Event::Writable`] follows.
     pub fn write(&mut self, id: StreamId, bytes: &mut Bytes) -> Result<(), StreamError> {
         self.alive()?;
@@ -362,8 +362,8 @@ impl Connection {
         Ok(Readable::Later)
     }
 
-    /// Records that the application has consumed these bytes, so that the peer may send as many
-    /// more. Returns whether this end must notify the peer now.
+    /// Records that the application has consumed these bytes, so that the peer may send the same
+    /// number of further bytes. Returns whether this end must notify the peer now.
     pub fn consume(&mut self, id: StreamId, bytes: u64) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else { return false };
         let before = stream.granted.consumed();
@@ -401,7 +401,7 @@ impl Connection {
         self.charge.bytes()
     }
 
-    /// Returns the received bytes that the application has not consumed, including those behind
+    /// Returns the received bytes that the application has not consumed, including bytes behind
     /// gaps.
     pub fn unread(&self) -> u64 {
         self.granted.unread()
@@ -456,7 +456,7 @@ impl Connection {
         })
     }
 
-    /// Takes the oldest datagram that has arrived; `None` if there is none.
+    /// Takes the oldest datagram that has arrived; `None` if no datagram waits.
     pub fn receive_datagram(&mut self) -> Option<Bytes> {
         self.inner.datagrams().recv()
     }
@@ -593,10 +593,10 @@ fn short(code: VarInt) -> u32 {
 const CLOSED: VarInt = VarInt::from_u32(0);
 const OVER_CREDIT: &str = "the peer sent more than its credit";
 /// How many streams a peer may open before it has opened any. The engine keeps an entry of 17 bytes
-/// for each of them in two maps, whose capacities are powers of two. 28 streams fill maps of 32
-/// entries; 128 streams would take 8.7 kB of each connection.
+/// for each of these streams in two maps, whose capacities are powers of two. 28 streams fill maps
+/// of 32 entries; 128 streams would take 8.7 kB of each connection.
 pub(crate) const FIRST_STREAMS: u32 = 28;
-/// Minimum memory held at which a scan of all streams to compact it is worthwhile.
+/// Minimum held memory at which this end scans all streams and compacts their memory.
 const LEAST_COMPACTED: u64 = 64 * 1024;
 /// Approximate memory of an idle stream and of the tasks that wait for it.
 const STREAM_MEMORY: u64 = 6 * 1024;

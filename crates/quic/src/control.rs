@@ -38,7 +38,8 @@ pub(crate) struct Control {
     now: Instant,
     path: PathControl,
     /// Former paths, to which the engine may return as long as it holds their controllers. After a
-    /// change of address, the engine keeps the former path until it has validated the new one.
+    /// change of address, the engine keeps the former path until the engine has validated the new
+    /// path.
     former: Vec<(Weak<()>, PathControl)>,
     /// Identifies the present path; all controllers of the path share the value.
     present: Option<Weak<()>>,
@@ -53,7 +54,7 @@ pub(crate) struct Control {
     readings: Readings,
 }
 
-/// State of one path. A change of address begins a new one.
+/// State of one path. A change of address begins a new state.
 struct PathControl {
     /// The congestion control algorithm, created at the first RTT sample. Before that, only the
     /// handshake is sent.
@@ -75,15 +76,16 @@ struct PathControl {
     window_limited: bool,
     app_limited: bool,
     /// The maximum number of bytes that one recent acknowledgement covered. The peer may have
-    /// received up to this many bytes that still count as in flight.
+    /// received up to this number of bytes that still count as in flight.
     batch: u64,
     /// The gathered acknowledgements and losses of one moment. A process that did not run for a
-    /// while receives many at once. If it reported them one by one, the algorithm would see a path
-    /// that stalls and then delivers at a very high rate.
+    /// while receives many acknowledgements at once. If the process reported the acknowledgements
+    /// one by one, the algorithm would see a path that stalls and then delivers at a very high
+    /// rate.
     pending: Option<Pending>,
     /// Bytes lost that have not been reported to the algorithm yet.
     lost: u64,
-    /// Bytes lost in the present recovery, minus those that arrived late.
+    /// Bytes lost in the present recovery, minus the bytes that arrived late.
     lost_in_recovery: u64,
     last_sent: Option<Instant>,
     /// The latest time reported to the algorithm.
@@ -276,7 +278,7 @@ impl Control {
         shown
     }
 
-    /// Records that the engine counts this many of the oldest outstanding bytes as lost.
+    /// Records that the engine counts the oldest `bytes` outstanding bytes as lost.
     pub(crate) fn on_lost(&mut self, bytes: u64, persistent: bool) {
         // The engine retransmits.
         self.thinning.hurry();
@@ -456,8 +458,8 @@ impl Control {
         usize::try_from(packets).unwrap_or(usize::MAX)
     }
 
-    /// Closes the gate after the engine has sent packets or, if not `any`, has sent none. Returns
-    /// the time for which the connection waits.
+    /// Closes the gate after the engine has sent packets, or has sent no packet (`any` is false).
+    /// Returns the time for which the connection waits.
     pub(crate) fn close_gate(&mut self, now: Instant, any: bool) -> Blocked {
         let Gate { asked, sent, due, .. } = std::mem::take(&mut self.gate);
         if sent > 0 {
@@ -717,8 +719,8 @@ pub(crate) const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 /// The idle time after which TCP would restart (RFC 5681, section 4.1: one retransmission timeout).
 const IDLE: Duration = Duration::from_millis(200);
 /// The number of packets after a loss for which a path counts as lossy. A new path counts as lossy
-/// too: its probe timeout is far longer than the round trip at first, because the engine allows for
-/// an RTT variance that it has not measured yet.
+/// too. The probe timeout of a new path is far longer than the round trip at first, because the
+/// engine allows for an RTT variance that it has not measured yet.
 const LOSSY_FOR: u64 = 2000;
 /// How long this module keeps records of lost packets, in addition to four RTTs: a late
 /// acknowledgement shows that the packet was not lost.

@@ -16,9 +16,9 @@ pub const FIRST_CREDIT: u64 = 512 * 1024;
 pub(crate) enum Record {
     /// The peer may send up to this offset of a stream.
     Stream(StreamId, u64),
-    /// The peer may send this many bytes on all streams together.
+    /// The number of bytes that the peer may send on all streams together.
     Connection(u64),
-    /// The sender of a stream reports its final size: it sends no byte past this offset.
+    /// The sender of a stream reports its final size: the sender sends no byte past this offset.
     Final(StreamId, u64),
 }
 
@@ -37,7 +37,7 @@ impl Record {
         out
     }
 
-    /// Decodes a record; `None` if it is malformed.
+    /// Decodes a record; `None` for a malformed record.
     pub(crate) fn decode(bytes: [u8; Self::LENGTH]) -> Option<Self> {
         let whole = u128::from_be_bytes(bytes);
         let (key, value) = ((whole >> 64) as u64, whole as u64);
@@ -58,7 +58,7 @@ fn number(stream: StreamId) -> u64 {
     VarInt::from(stream).into_inner()
 }
 
-/// RFC 9000, section 2.1: the lowest bit gives the initiator, the next one the direction.
+/// RFC 9000, section 2.1: the lowest bit gives the initiator, the next bit the direction.
 fn bidirectional(number: u64) -> Option<StreamId> {
     let side = if number & 1 == 0 { Side::Client } else { Side::Server };
     (number & 2 == 0).then(|| StreamId::new(side, Dir::Bi, number >> 2))
@@ -171,8 +171,8 @@ impl Allowed {
     }
 }
 
-/// Final sizes of streams that have not begun at this end. They arrive early, because the control
-/// stream may overtake other streams.
+/// Final sizes of streams that have not begun at this end. These records arrive early, because the
+/// control stream may overtake other streams.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyFinals {
     /// The number of streams that have begun. Streams begin in the order of their numbers.
@@ -181,8 +181,8 @@ pub(crate) struct EarlyFinals {
 }
 
 impl EarlyFinals {
-    /// Records that a stream of the peer begins. Returns its final size if the size arrived
-    /// earlier.
+    /// Records that a stream of the peer begins. Returns the stream's final size if this size
+    /// arrived earlier.
     pub(crate) fn begin(&mut self, id: StreamId) -> Option<u64> {
         self.begun = self.begun.max(id.index() + 1);
         self.early.remove(&id.index())
@@ -193,7 +193,7 @@ impl EarlyFinals {
     }
 
     /// Keeps the final size of a stream that has not begun. Ignores a stream that has begun: the
-    /// caller no longer has it, so it has ended.
+    /// caller no longer has the stream, so the stream has ended.
     pub(crate) fn keep(&mut self, id: StreamId, size: u64, most: u32) -> Result<(), &'static str> {
         if id.index() >= self.begun + u64::from(most) {
             return Err("the peer ended a stream that it was not allowed to open");

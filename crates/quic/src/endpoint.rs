@@ -49,8 +49,8 @@ pub struct Key {
     serial: u64,
 }
 
-/// All connections of one socket, those that it opens and those that it accepts. The driver passes
-/// datagrams and the time to the endpoint.
+/// The opened and the accepted connections of one socket. The driver passes datagrams and the time
+/// to the endpoint.
 pub struct Endpoint {
     inner: quinn_proto::Endpoint,
     settings: Settings,
@@ -79,7 +79,8 @@ pub enum RefusedError {
     /// engine's reason.
     #[error("{0}")]
     Connect(String),
-    /// The peer's connection could not be accepted; [`Lost::Here`] if this endpoint accepts none.
+    /// The peer's connection could not be accepted; [`Lost::Here`] if this endpoint accepts no
+    /// connections.
     #[error("{0}")]
     Accept(Lost),
 }
@@ -235,7 +236,7 @@ impl Endpoint {
         }
     }
 
-    /// Queues the answer to a packet of no connection. Drops the answer if too many are queued: the
+    /// Queues the answer to a packet of no connection. Drops the answer if the queue is full: the
     /// peer sends its packet again.
     fn respond(&mut self, transmit: Transmit, answer: Vec<u8>) {
         match self.responses.len() < MOST_RESPONSES {
@@ -332,7 +333,8 @@ impl Endpoint {
         self.events.pop_front()
     }
 
-    /// Returns a connection. After changing it, the caller must call [`Self::touch`].
+    /// Returns a connection. After a change of the connection, the caller must call
+    /// [`Self::touch`].
     pub fn get(&mut self, key: Key) -> Option<&mut Connection> {
         match self.connections.get_mut(key.slot)? {
             Some((serial, connection)) if *serial == key.serial => Some(&mut **connection),
@@ -348,14 +350,14 @@ impl Endpoint {
         }
     }
 
-    /// Returns the number of connections, including closed ones, which the endpoint keeps for three
-    /// probe timeouts (RFC 9000, section 10.2) unless there are many.
+    /// Returns the number of connections, including closed connections, which the endpoint keeps
+    /// for three probe timeouts (RFC 9000, section 10.2) unless the closed connections are many.
     pub fn open_connections(&self) -> usize {
         self.inner.open_connections()
     }
 
-    /// Returns how many answers to packets of no connection, such as Retries, were dropped because
-    /// too many were queued.
+    /// Returns the number of answers to packets of no connection, such as Retries, that were
+    /// dropped because the queue was full.
     pub fn responses_dropped(&self) -> u64 {
         self.responses_dropped
     }
@@ -366,7 +368,7 @@ impl Endpoint {
         &self.settings.meter
     }
 
-    /// Returns the keys of all connections that the endpoint keeps, including closed ones.
+    /// Returns the keys of all connections that the endpoint keeps, including closed connections.
     pub fn keys(&self) -> Vec<Key> {
         let connections = self.connections.iter().enumerate();
         let key = |(slot, connection): (usize, &Option<(u64, Box<Connection>)>)| {
@@ -531,10 +533,11 @@ const MOST_CLOSED: usize = 64;
 /// Maximum number of queued answers to packets of no connection. A server that is short of CPU time
 /// queues answers faster than it sends them; older answers are useless to peers that have given up.
 const MOST_RESPONSES: usize = 4096;
-/// After this many packets of one connection in one batch, the endpoint sends an acknowledgement.
+/// After this number of packets of one connection in one batch, the endpoint sends an
+/// acknowledgement.
 const PUMP_AFTER: u32 = 64;
-/// The peer acknowledges once per this many packets if no packet is missing. An acknowledgement
-/// costs both ends as much CPU time as a packet.
+/// The number of packets per acknowledgement of the peer if no packet is missing. An
+/// acknowledgement costs both ends the CPU time of a packet.
 const ACKNOWLEDGE_EVERY: u32 = 8;
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(2);
 /// How long the engine waits before it probes for a larger packet size again. If one

@@ -146,7 +146,7 @@ impl Flight {
     }
 
     /// Records that the engine counts the oldest outstanding packets as lost, `bytes` in all.
-    /// Returns the highest packet number among them.
+    /// Returns the highest number of the lost packets.
     pub(crate) fn on_lost(&mut self, bytes: u64) -> Option<u64> {
         let (mut left, mut largest) = (bytes, None);
         while left > 0 && self.judged < self.end() {
@@ -276,7 +276,7 @@ impl Flight {
         }
     }
 
-    /// Returns the next packet number: one above the newest.
+    /// Returns the next packet number, which follows the newest packet number.
     pub(crate) fn end(&self) -> u64 {
         self.first + self.sent.len() as u64
     }

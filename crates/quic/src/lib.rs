@@ -14,7 +14,7 @@
 //! | `plain` | endpoints without encryption, for simulations |
 //!
 //! The driver of an endpoint passes datagrams and the time to it. The tunnel passes real datagrams
-//! and the real time, the simulator its own.
+//! and the real time. The simulator passes simulated datagrams and virtual time.
 
 #![warn(missing_docs)]
 

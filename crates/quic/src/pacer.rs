@@ -71,7 +71,7 @@ fn train(rate: u64, packet: u64) -> u64 {
 }
 
 /// Returns the maximum lateness after which a sender catches up completely. While the sender was
-/// late, the path's queue drained, so the queue has room for as many bytes as its length.
+/// late, the path's queue drained, so the queue has room for its whole length.
 fn most_overdue(rate: u64) -> Duration {
     SHORT_OVERDUE + (MOST_OVERDUE - SHORT_OVERDUE).mul_f64(speed(rate))
 }

@@ -95,7 +95,7 @@ impl Pair {
         }
     }
 
-    /// Opens a stream and writes as many of the bytes as the connection takes.
+    /// Opens a stream and writes the part of the bytes that the connection takes.
     fn write(&mut self, bytes: u64) -> StreamId {
         let id = self.at(CLIENT).open().unwrap().unwrap();
         let mut bytes = Bytes::from(vec![7; bytes as usize]);

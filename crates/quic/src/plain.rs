@@ -55,7 +55,7 @@ impl Plain {
         Self { seed: Word::new(seed), drawn: 0, crypto: Arc::default() }
     }
 
-    /// Creates an endpoint that opens connections and accepts none.
+    /// Creates an endpoint that opens connections and accepts no connections.
     pub fn client(&mut self, settings: Settings) -> Endpoint {
         let (config, seed) = self.endpoint_config(&settings);
         Endpoint::new(config, None, settings, true, Some(seed))
@@ -172,8 +172,8 @@ struct PlainKey {
     of_client: bool,
 }
 
-/// A header key that leaves headers readable. Its sample is as long as a real one, because the
-/// length of small packets depends on the sample.
+/// A header key that leaves headers readable. The key's sample has the length of a real sample,
+/// because the length of small packets depends on the sample.
 struct PlainHeader;
 
 fn keys(own: Side, space: u64, phase: u64, tally: &Arc<Tally>) -> KeyPair<Box<dyn PacketKey>> {
@@ -298,7 +298,7 @@ impl AeadKey for PlainSeal {
     }
 }
 
-/// Generates connection IDs from a seed, as long as the engine's own.
+/// Generates connection IDs from a seed, with the length of the engine's own connection IDs.
 struct DrawnIds(Word);
 
 impl ConnectionIdGenerator for DrawnIds {

@@ -4,9 +4,9 @@ use units::{Bytes, Rate, Share, Span};
 /// A snapshot of a connection's congestion control.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Reading {
-    /// The latest round-trip sample; zero before the first.
+    /// The latest round-trip sample; zero before the first sample.
     pub rtt: Span,
-    /// The path's minimum round-trip time; zero if it is unknown.
+    /// The path's minimum round-trip time; zero for an unknown time.
     pub min_rtt: Span,
     /// The algorithm's congestion window.
     pub cwnd: Bytes,
@@ -14,13 +14,13 @@ pub struct Reading {
     pub inflight: Bytes,
     /// The path's random loss, if the algorithm distinguishes it from congestion.
     pub path_loss: Option<Share>,
-    /// The algorithm's pacing rate; `None` if it sets none.
+    /// The algorithm's pacing rate; `None` if the algorithm sets no pacing rate.
     pub pacing_rate: Option<Rate>,
     /// The last delivery rate sample that was not application-limited.
     pub delivery_rate: Rate,
 }
 
-/// The latest reading: the connection writes it, and callers read it.
+/// The latest reading. The connection writes the reading, and callers read it.
 #[derive(Debug, Clone, Default)]
 pub struct Readings(Arc<Mutex<Reading>>);
 

@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
 
-/// The bytes of a stream that have arrived: those in order, and those behind gaps.
+/// The bytes of a stream that have arrived: bytes in order, and bytes behind gaps.
 #[derive(Debug, Default)]
 pub struct Reassembly {
     ready: VecDeque<Bytes>,
@@ -30,7 +30,7 @@ struct Run {
 }
 
 impl Reassembly {
-    /// Adds bytes that begin at `offset` of the stream. Drops those that have arrived before.
+    /// Adds bytes that begin at `offset` of the stream. Drops bytes that have arrived before.
     pub fn insert(&mut self, mut offset: u64, mut bytes: Bytes) {
         if offset < self.next {
             let known = self.next - offset;
@@ -74,8 +74,9 @@ impl Reassembly {
         self.held_bytes
     }
 
-    /// Whether the data behind gaps is so fragmented that it takes far more memory than it has
-    /// bytes. No path causes this; only a peer that wants to exhaust memory does.
+    /// Whether the data behind gaps is so fragmented that the data takes far more memory than its
+    /// bytes. No path causes such fragments; only a peer that wants to exhaust memory sends such
+    /// fragments.
     pub fn is_scattered(&self) -> bool {
         self.held.len() > MOST_GAPS + self.held_bytes / 256
     }
@@ -85,9 +86,9 @@ impl Reassembly {
         self.next
     }
 
-    /// Copies the data behind gaps into memory of its own. A chunk keeps the packets that arrived
-    /// with it in memory. A peer could thus hold a multiple of its credit with chunks behind gaps
-    /// that it never fills.
+    /// Copies the data behind gaps into memory of its own. A chunk keeps in memory the packets with
+    /// which the chunk arrived. A peer that never fills the gaps could thus occupy a multiple of
+    /// its credit.
     pub fn compact(&mut self) {
         for run in self.held.values_mut().filter(|run| run.pieces.len() > 1 || !run.is_own) {
             let mut whole = Vec::with_capacity(run.bytes);
@@ -129,7 +130,7 @@ impl Reassembly {
         out
     }
 
-    /// Consumes the first `count` ready bytes, or all of them if there are fewer.
+    /// Consumes the first `count` ready bytes, or all ready bytes if there are fewer.
     pub fn consume(&mut self, count: usize) {
         let mut left = count.min(self.ready_bytes);
         self.ready_bytes -= left;

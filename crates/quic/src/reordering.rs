@@ -1,11 +1,11 @@
 //! Tracks packets that arrive late, and how long the sender waits before it counts them as lost.
 //!
 //! quinn-proto counts a packet as lost once three later packets were acknowledged, or after 9/8 of
-//! an RTT, and never changes these limits. On a path that reorders by jitter, it would retransmit a
-//! part of all packets needlessly. RACK (RFC 8985) widens its window when it detects reordering;
-//! this module does the same. While the window is open, it withholds from the engine the
-//! acknowledgements of packets after a gap, until the gap is filled or older than the window. On a
-//! path without reordering, the engine's own limits apply.
+//! an RTT, and never changes these limits. On a path that reorders by jitter, quinn-proto would
+//! retransmit a part of all packets needlessly. RACK (RFC 8985) widens its window when it detects
+//! reordering, and so does this module. While the window is open, this module withholds from the
+//! engine the acknowledgements of packets after a gap, until the gap is filled or older than the
+//! window. On a path without reordering, the engine's own limits apply.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ pub(crate) struct Reordering {
     /// The highest acknowledged packet numbers, with the times of their acknowledgements.
     history: VecDeque<(u64, Instant)>,
     /// Maximum delay of a late packet after the first later packet, in this measurement period and
-    /// the previous one.
+    /// in the previous period.
     latest: [Duration; 2],
     stretch_began: Option<Instant>,
     late: u64,

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum StreamError {
     /// The peer reset the stream or stopped reading it, with this code. The code is 0, too, if this
-    /// end no longer sends on the stream or no longer knows it.
+    /// end no longer sends on the stream or no longer knows the stream.
     #[error("the peer reset the stream (code {0})")]
     GivenUp(u32),
     /// The chunks of the stream are so small that they take far more memory than their bytes.
@@ -102,7 +102,7 @@ impl Stream {
     }
 
     /// Copies chunks that the application has not read since the last call into memory of their
-    /// own. Before the copy, they share the memory of the packets that arrived with them.
+    /// own. Before the copy, the chunks share the memory of the packets that arrived with them.
     pub(crate) fn compact(&mut self) {
         if !std::mem::take(&mut self.was_read) {
             for (_, chunk) in self.chunks.range_mut(self.own..) {
@@ -121,12 +121,13 @@ impl Stream {
         self.discarded && self.sender_gone
     }
 
-    /// Whether so many chunks are so small that they take far more memory than their credit.
+    /// Whether the chunks are so many and so small that they take far more memory than their
+    /// credit.
     pub(crate) fn is_scattered(&self) -> bool {
         self.chunks.len() as u64 > MOST_CHUNKS + self.granted.unread() / 256
     }
 
-    /// Takes chunks that have arrived. Returns `None` if there are none.
+    /// Takes chunks that have arrived. Returns `None` if no chunk waits.
     pub(crate) fn read(
         &mut self,
         most: usize,

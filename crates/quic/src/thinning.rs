@@ -19,7 +19,8 @@ pub(crate) struct Thinning {
     arrived_at: Option<Instant>,
     /// When this end last sent a packet.
     sent_at: Option<Instant>,
-    /// Whether a packet was missing or late since then, or a packet is due for another reason.
+    /// Whether a packet was missing or late since this end last sent a packet, or a packet is due
+    /// for another reason.
     is_due: bool,
 }
 
@@ -41,8 +42,8 @@ impl Thinning {
         self.is_due = true;
     }
 
-    /// Returns until when acknowledgements may wait on a path with this round trip; `None` if they
-    /// are due.
+    /// Returns until when acknowledgements may wait on a path with this round trip; `None` for due
+    /// acknowledgements.
     pub(crate) fn until(&self, now: Instant, rtt: Duration) -> Option<Instant> {
         if self.is_due {
             return None;
@@ -55,9 +56,9 @@ impl Thinning {
 }
 
 /// Acknowledgements per round trip, at least. The sender's window then grows in start-up almost as
-/// fast as with more, and tcpa does not take the acknowledgements for lumps.
+/// fast as with more acknowledgements, and tcpa does not take the acknowledgements for lumps.
 const PER_ROUND_TRIP: u32 = 8;
-/// Minimum time worth a wait. Within less, few packets arrive, and each wait costs a timer.
+/// Minimum time worth a wait. In a shorter time, few packets arrive, and each wait costs a timer.
 const SHORTEST: Duration = Duration::from_micros(250);
 /// Maximum time between two acknowledgements: the default of `max_ack_delay` (RFC 9000, section
 /// 18.2).

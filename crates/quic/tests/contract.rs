@@ -131,8 +131,8 @@ fn the_engine_counts_the_oldest_packets_as_lost() {
     }
 }
 
-/// The kernel splits a batch into packets of equal length, except for the last one, which may be
-/// shorter. If it split a batch at a wrong offset, the packets would fail their checksums.
+/// The kernel splits a batch into packets of equal length, except for the last packet, which may be
+/// shorter. If the kernel split a batch at a wrong offset, the packets would fail their checksums.
 #[test]
 fn send_batches_are_split_at_packet_boundaries() {
     for congestion in ["tcpa", "fixed 80mbit"] {

@@ -115,6 +115,6 @@ fn no_order_of_events_loses_credit_exceeds_it_or_makes_both_ends_wait() {
 const STEP: u64 = FIRST_CREDIT / 4;
 /// Bytes that the peer sends in all.
 const MOST: u64 = 10 * STEP;
-/// Windows that the budget may grant: less, as much, and more than the first credit.
+/// Windows that the budget may grant: below, equal to, and above the first credit.
 const WINDOWS: [u64; 3] = [FIRST_CREDIT / 4, FIRST_CREDIT, 2 * FIRST_CREDIT];
 const MOST_RECORDS: usize = 2;

@@ -15,10 +15,10 @@ struct Figures {
     /// The used share of the link's rate, headers included.
     used: f64,
     goodput: Rate,
-    /// Packets counted as lost, as a share of those sent.
+    /// Packets counted as lost, as a share of the sent packets.
     resent: f64,
-    /// Packets counted as lost although they arrived (spurious retransmissions), as a share of
-    /// those sent.
+    /// Packets counted as lost although they arrived (spurious retransmissions), as a share of the
+    /// sent packets.
     in_vain: f64,
     overflow: f64,
     lost: f64,
@@ -198,7 +198,7 @@ fn figures_of_small_requests() {
     }
 }
 
-/// Uploads that start on a path with random loss, and the slowest of them.
+/// Uploads that start on a path with random loss, and the slowest upload.
 #[test]
 #[ignore = "prints figures for people"]
 fn figures_of_many_starts() {

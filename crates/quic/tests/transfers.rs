@@ -1,7 +1,7 @@
 //! Random transfers over random paths: every byte arrives unchanged, and every stream ends.
 //!
 //! `WEIR_TRANSFERS` sets the number of transfers, and `WEIR_SEED` the seed of the first transfer. A
-//! failure prints the seed that reproduces it.
+//! failure prints the seed that reproduces the failure.
 
 #![allow(clippy::unwrap_used)]
 
@@ -75,7 +75,7 @@ fn transfer(seed: u64) -> (u64, u64) {
             false => outages(&mut draw, &mut world, &path),
         }
     }
-    // Transfer at most as much as the path carries in a few seconds.
+    // Transfer at most the bytes that the path carries in a few seconds.
     let most = (rate / 2).clamp(2000, 400_000);
     let streams = if draw.one_in(2) { 1 } else { draw.log_uniform(1, 12) };
     for _ in 0..streams {

@@ -285,8 +285,8 @@ fn undecided(results: &Results) -> Option<String> {
     Some(format!("{open}; {} would decide {decides}.", counted(more.blocks as usize, "more block")))
 }
 
-/// Whether one of the two systems failed and the comparison is undecided: its ratio then means
-/// nothing.
+/// Whether one of the two systems failed and the comparison is undecided, so that the comparison
+/// has no valid ratio.
 fn without_figures(results: &Results, one: &Comparison) -> bool {
     let compared = |cell: &Cell| {
         cell.axes == one.axes && [&one.a, &one.b].into_iter().any(|name| *name == cell.system)

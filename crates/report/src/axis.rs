@@ -74,8 +74,8 @@ pub(crate) fn describe(axes: &Axes) -> String {
     parts.join(" · ")
 }
 
-/// The value of an axis at a point where the axis means nothing: a size of messages where the test
-/// has no messages.
+/// The value of an axis at a point to which the axis does not apply: a size of messages where the
+/// test has no messages.
 const DOES_NOT_APPLY: &str = "-";
 
 #[cfg(test)]

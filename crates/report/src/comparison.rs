@@ -10,7 +10,7 @@ pub(crate) fn systems(results: &Results, one: &Comparison) -> String {
     format!("{} / {}", side(results, one, &one.a), side(results, one, &one.b))
 }
 
-/// Returns the mark and the verdict, or the reason why there is none.
+/// Returns the mark and the verdict, or the reason for a missing verdict.
 pub(crate) fn verdict(one: &Comparison) -> String {
     let words = match (one.verdict, one.more_blocks) {
         (Verdict::Undecided, _) if one.ratio.one_start => "one start".to_owned(),
@@ -28,7 +28,7 @@ pub(crate) fn short(one: &Comparison) -> String {
 }
 
 /// Formats the smallest difference that matters: ` within 5 %`. Empty for results of older writers,
-/// which stated none.
+/// which stated no threshold.
 pub(crate) fn within(one: &Comparison) -> String {
     // Rounds, because a share of 0.07 would give 7.000000000000001 %.
     let percent = |share: f64| format!(" within {} %", (share * 1e8).round() / 1e6);

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_texts_stay_equal_and_others_differ() {
+    fn equal_texts_are_cut_to_equal_texts_and_different_texts_to_different_texts() {
         let texts = ["Queue delay, median", "Queue delay, 95 %", "Queue delay, median", "Rate"];
         assert_eq!(distinct(&texts, 12), Some(1));
         assert_eq!(

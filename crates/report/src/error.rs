@@ -23,7 +23,7 @@ pub enum ReportError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// The samples have no form as Parquet; the value is the encoder's reason.
+    /// The samples do not fit Parquet's types; the value is the encoder's reason.
     #[error("the samples cannot be written as Parquet: {0}")]
     EncodeSamples(String),
     /// A file is no Parquet file of a lab's samples.

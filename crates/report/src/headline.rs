@@ -1,6 +1,6 @@
 //! The metrics that a report shows first.
 
-/// Returns the main metric of a report whose lab does not name one.
+/// Returns the main metric of a report whose lab names no main metric.
 pub fn of<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     HEADLINES
         .iter()

@@ -122,7 +122,7 @@ fn in_more_words(results: &Results) -> Markup {
     }
 }
 
-/// Renders the first reasons to doubt the results, a line each.
+/// Renders the first reasons to doubt the results, one line for each reason.
 fn cautions(results: &Results) -> Markup {
     let mut lines: Vec<String> = Vec::new();
     if !results.valid {
@@ -302,6 +302,6 @@ fn title(results: &Results) -> &str {
 
 // A simulated sweep has thousands of cells, and a page with all of them takes seconds to open.
 // Beyond this many cells the page shows only the main metric of each cell. results.json contains
-// the rest.
+// all metrics.
 const MOST_CELLS: usize = 600;
 const MOST_CAUTIONS: usize = 3;

@@ -62,8 +62,8 @@ impl Around {
     }
 }
 
-/// A column of intervals. Its head is the most frequent label; a row with another label states its
-/// own.
+/// A column of intervals. The head of the column is the most frequent label; a row with another
+/// label states its own.
 #[derive(Debug)]
 pub(crate) struct Column {
     pub(crate) head: String,

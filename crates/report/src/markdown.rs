@@ -12,7 +12,7 @@ use crate::{
 use results::{Cell, LONGEST_TEXT, Results, metrics};
 use units::{foreign, visible};
 
-/// Renders the whole report. It embeds `lab_file` so that the run can be repeated.
+/// Renders the whole report. The report embeds `lab_file` so that the run can be repeated.
 pub fn render(results: &Results, lab_file: &str) -> String {
     let mut out = String::new();
     let title = if results.title.is_empty() { &results.lab } else { &results.title };
@@ -439,7 +439,7 @@ fn push_plain(out: &mut String, text: &str) {
     }
 }
 
-// CommonMark 4.5: only a run of backticks at least as long as the opening one ends a fence.
+// CommonMark 4.5: only a run of backticks at least as long as the opening run ends a fence.
 pub(crate) fn fenced(text: &str, language: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);

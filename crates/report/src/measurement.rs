@@ -34,15 +34,15 @@ pub struct Measurement {
     pub ended: Ended,
     /// The command line that repeats the test.
     pub command: String,
-    /// The machine; `None` if it could not be read.
+    /// The machine; `None` for a machine that could not be read.
     pub machine: Option<Machine>,
     /// The stacks of the machine, if the user asked for a profile.
     pub profile: Option<Profile>,
 }
 
-/// Receives a test's events and keeps the data for the report. Its size stays bounded however long
-/// the test is: the recorder keeps a limited number of intervals, and the outcome's series are
-/// bounded.
+/// Receives a test's events and keeps the data for the report. The size of the recorder stays
+/// bounded however long the test is: the recorder keeps a limited number of intervals, and the
+/// outcome's series are bounded.
 #[derive(Debug, Default)]
 pub struct Recorder {
     document: Document,

@@ -52,8 +52,8 @@ pub(crate) fn words(missing: &Missing) -> String {
     format!("{} {WORD}: {}", labels(missing), missing.reason)
 }
 
-/// Builds sentences for the answer: one for each set of metrics, with the number of cells and a
-/// reason.
+/// Builds sentences for the answer. A sentence is about a set of metrics, with the number of cells
+/// and a reason.
 pub(crate) fn sentences(results: &Results) -> Vec<String> {
     let mut sets: Vec<(String, Vec<(&Cell, &Missing)>)> = Vec::new();
     for cell in &results.cells {
@@ -128,7 +128,7 @@ mod tests {
               256: the generator ended."]
         );
         assert_eq!(each(&results).len(), 2);
-        // A failed cell states its reason elsewhere, so the answer does not.
+        // A failed cell states its reason elsewhere, so the answer does not state the reason.
         results.cells.iter_mut().for_each(|cell| cell.failed = Some("no".to_owned()));
         assert!(sentences(&results).is_empty() && each(&results).is_empty());
     }

@@ -35,7 +35,7 @@ fn with_ends(metric: &Metric) -> String {
     }
 }
 
-/// Formats an interval with as many decimals as the median beside it: `[55.0, 58.9]`.
+/// Formats an interval with the decimals of the median beside it: `[55.0, 58.9]`.
 pub fn interval(median: f64, [low, high]: [f64; 2]) -> String {
     let plain = |value: f64| value.is_finite() && value.abs() < 1e7;
     if plain(median) && plain(low) && plain(high) {

@@ -95,7 +95,7 @@ pub(crate) fn note(counts: bool) -> &'static str {
 }
 
 /// Builds sentences that compare the lab's system with other systems by their means: the metrics in
-/// which it is ahead, and those in which it is not.
+/// which the lab's system is ahead, and the metrics in which it is not ahead.
 pub(crate) fn sentences(results: &Results) -> Vec<String> {
     let Some(view) = &results.view else { return Vec::new() };
     let against = view.system.iter().flat_map(|system| {

@@ -18,13 +18,13 @@ pub struct Page {
     pub facts: Vec<String>,
     /// Figures over time, each drawn as a chart.
     pub series: Vec<Series>,
-    /// The parts of the page. The first is above the charts, the others are below them.
+    /// The parts of the page. The first part is above the charts, the other parts are below.
     pub sections: Vec<Section>,
     /// The file beside the page that has every number.
     pub data: String,
 }
 
-/// A part of a page. It shows only those of its contents that are not empty.
+/// A part of a page, which shows only its contents that are not empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Section {
     /// The heading of the section.

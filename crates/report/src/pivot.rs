@@ -59,9 +59,9 @@ pub struct Entry<'a> {
     pub cell: Option<&'a Cell>,
     /// The cell's value; `None` if the cell lacks the metric.
     pub metric: Option<&'a Metric>,
-    /// The reason why the metric is missing, if the cell should have it.
+    /// The reason why the metric is missing, if the cell should have the metric.
     pub missing: Option<&'a Missing>,
-    /// The published value and its origin; `None` if nobody published one.
+    /// The published value and its origin; `None` without a published value.
     pub published: Option<(&'a Reference, f64)>,
 }
 

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_have_their_own_share_and_that_of_their_callees() {
+    fn functions_have_their_own_share_and_the_share_of_their_callees() {
         let one = profile();
         let functions = one.functions(2);
         let first = &functions[0];

@@ -84,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_parts_of_a_sentence_add_up_to_it(text in "[a` |ä]{0,20}") {
+        fn the_parts_of_a_sentence_add_up_to_the_sentence(text in "[a` |ä]{0,20}") {
             let joined: String = parts(&text)
                 .iter()
                 .map(|part| match part {

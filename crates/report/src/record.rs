@@ -1,5 +1,5 @@
-//! The page of a run on record: the answer, the measurements that decide the answer, and their
-//! origin. [`crate::archive`] has the rest of the run.
+//! The page of a published run: the answer, the measurements that decide the answer, and their
+//! origin. [`crate::archive`] has all other data of the run.
 
 mod decisive;
 
@@ -13,7 +13,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use units::{foreign, visible};
 
-/// The reason why a run cannot be put on record.
+/// The reason why a run cannot be published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unfit {
     /// The results do not name the commit of Weir.
@@ -31,7 +31,7 @@ pub enum Unfit {
     Smoke,
 }
 
-/// A run to put on record.
+/// A run to publish.
 #[derive(Clone, Copy)]
 pub struct Record<'a> {
     /// The results with the texts of the file, not escaped.
@@ -40,7 +40,7 @@ pub struct Record<'a> {
     pub chart: Option<&'a str>,
     /// The name of the lab file beside the page, of a lab that the commit does not contain.
     pub lab_file: Option<&'a str>,
-    /// The run's archive; `None` if it has none.
+    /// The run's archive; `None` for a run without an archive.
     pub archive: Option<Archived<'a>>,
     /// Cells that the lab disturbs on purpose, and that a page may show although they are invalid.
     pub is_disturbed: &'a dyn Fn(&Cell) -> bool,
@@ -153,7 +153,7 @@ impl Record<'_> {
     }
 }
 
-/// Replaces the program of the command by the one that the checkout builds.
+/// Replaces the program of the command by the program that the checkout builds.
 fn of_build(command: &str) -> String {
     match command.strip_prefix("weir ") {
         Some(rest) => format!("target/release/weir {rest}"),
@@ -183,7 +183,7 @@ fn without_folders(results: &mut Results) {
     }
 }
 
-/// Draws the chart of the main metric as an SVG file. `None` if the report draws none, or if a
+/// Draws the chart of the main metric as an SVG file. `None` if the report draws no chart, or if a
 /// single cell was measured.
 pub fn chart(results: &Results, samples: &Samples) -> Option<String> {
     if results.cells.iter().filter(|cell| cell.is_measured()).count() < 2 {

@@ -21,7 +21,7 @@ pub(crate) struct StatesTable {
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) text: String,
-    /// A narrow terminal leaves out columns with a larger number first, and never those with 0.
+    /// A narrow terminal leaves out columns with a larger number first, and never columns with 0.
     pub(crate) drop: u8,
 }
 
@@ -62,7 +62,7 @@ fn ends(results: &Results, states: &States) -> Vec<String> {
     }
 }
 
-/// Builds the table of these ends. `named`: the heads name the end.
+/// Builds the table of `ends`. `named`: the heads name the end.
 fn table_of(results: &Results, end: Option<&str>, ends: &[String], named: bool) -> StatesTable {
     let axes: Vec<String> =
         crate::axis::names(results).into_iter().filter(|name| Some(name.as_str()) != end).collect();

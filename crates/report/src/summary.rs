@@ -7,7 +7,7 @@ use results::{Axes, Comparison, Results, metrics};
 #[derive(Debug)]
 pub(crate) struct Summary<'a> {
     pub(crate) title: String,
-    /// Heads of the leading columns, which name the row; `heads` are those of the value columns.
+    /// Heads of the leading columns, which name the row; `heads`: the heads of the value columns.
     pub(crate) names: Vec<String>,
     pub(crate) heads: Vec<Head>,
     pub(crate) rows: Vec<SummaryRow<'a>>,
@@ -33,7 +33,7 @@ pub(crate) struct SummaryRow<'a> {
 
 #[derive(Debug)]
 pub(crate) enum Field<'a> {
-    /// A value, and the comparisons of its system with others.
+    /// A value, and the comparisons of its system with other systems.
     Value {
         entry: Entry<'a>,
         /// The metric is the lab's main metric.

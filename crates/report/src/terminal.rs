@@ -27,12 +27,12 @@ pub fn render(results: &Results, width: usize, colour: bool) -> String {
             view.at.iter().all(agrees)
         };
         let cells: Vec<Cell> = results.cells.iter().filter(at).cloned().collect();
-        // If the run measured none of these cells, show all cells.
+        // If the run measured none of the chosen cells, show all cells.
         let cells = if cells.is_empty() { results.cells.clone() } else { cells };
         Results { cells, ..results.clone() }
     });
     let results = shown.as_ref().unwrap_or(results);
-    // Thousands of lines are unreadable on a terminal; the report contains them.
+    // Thousands of lines are unreadable on a terminal. The report contains these lines.
     if results.states.is_some() {
         parts.push(before_and_after(results, width, colour));
         parts.push(failed(results, width, colour));
@@ -223,8 +223,8 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
     table.right(&with_unit(&metrics::meaning(headline).label, &pivot::unit(results, headline)), 0);
     let around = |cell: &Cell| Around::metric(cell.metrics.get(headline)?);
     let intervals = interval::Column::of(results.cells.iter().filter_map(around));
-    // The intervals are the last column to be dropped, and never on a usual terminal: they say more
-    // than the full value of an axis.
+    // The intervals are the last column to be dropped, and never on a usual terminal: the intervals
+    // say more than the full value of an axis.
     table.left(&intervals.head, u8::from(width < USUAL_WIDTH));
     let against = summary::baselines(results, headline);
     for (place, baseline) in against.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! The results of a lab: the content of `results.json`, every repeat's figures, curves over time,
 //! and the registry of metrics.
 //!
-//! The lab writes these types, and the report presents them. This crate does no I/O.
+//! The lab writes the types of this crate, and the report presents them. The crate does no I/O.
 
 #![warn(missing_docs)]
 

@@ -9,7 +9,8 @@ pub struct Meaning {
     pub label: String,
     /// Unit of the values, such as `Mbit/s`; empty for a ratio, a count or an unknown metric.
     pub unit: &'static str,
-    /// Whether more or less of the metric is better; `None` if neither is.
+    /// Whether more or less of the metric is better; `None` for a metric without a better
+    /// direction.
     pub direction: Option<Direction>,
 }
 
@@ -36,7 +37,8 @@ pub fn meaning(name: &str) -> Meaning {
     }
 }
 
-/// Returns the direction in which a metric is better; `None` if neither is.
+/// Returns the direction in which a metric is better; `None` for a metric without a better
+/// direction.
 pub fn direction(name: &str) -> Option<Direction> {
     meaning(name).direction
 }

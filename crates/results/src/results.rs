@@ -114,8 +114,8 @@ pub struct States {
     /// The axis that names the host that has the state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<String>,
-    /// The mean of all comparisons. In each block it is the geometric mean of the ratios, each
-    /// inverted if less is better; this is the median of the blocks.
+    /// The mean of all comparisons. The mean of a block is the geometric mean of the ratios, each
+    /// inverted if less is better. This value is the median of the blocks' means.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean: Option<Ratio>,
     /// The number of comparisons in the mean.
@@ -195,7 +195,7 @@ pub struct View {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heat: Vec<Heat>,
     /// The metrics shown beside the main metric if space is short; if empty, the report chooses the
-    /// most important ones.
+    /// most important metrics.
     #[serde(default, alias = "beside", skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<String>,
     /// The columns of the reference report, in its order. Empty if the lab repeats no report.
@@ -212,7 +212,7 @@ pub struct View {
 /// The means over one group of cells.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Group {
-    /// The axes with an unusual value, `flows, beside` for example. Empty if there is none.
+    /// The axes with an unusual value, such as `flows, beside`. Empty without such an axis.
     #[serde(default)]
     pub name: String,
     /// The means of every metric in the group's cells.
@@ -241,7 +241,7 @@ pub struct Heat {
 pub struct Overall {
     /// Name of the metric, as in [`Cell::metrics`].
     pub metric: String,
-    /// Unit of the means; empty if the metric has none.
+    /// Unit of the means; empty for a metric without a unit.
     #[serde(default)]
     pub unit: String,
     /// The kind of mean that `systems` holds.
@@ -290,25 +290,25 @@ pub struct Cell {
     /// False if no measured repeat was valid. Invalid repeats are left out if others are valid.
     #[serde(default = "yes")]
     pub valid: bool,
-    /// The reasons why the cell is not valid. Older writers stated none.
+    /// The reasons why the cell is not valid. Older writers stated no reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub invalid_reasons: Vec<Reason>,
     /// The machine had almost no idle time left. The number then says more about the machine than
     /// about the system.
     #[serde(default)]
     pub cpu_limited: bool,
-    /// The largest user of the CPUs that the cell was short of. Older writers stated none.
+    /// The largest user of the CPUs that the cell was short of. Older writers stated no user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_limit: Option<CpuLimit>,
     /// The number of repeats, including failed repeats, which have no figures. Older writers stated
-    /// none.
+    /// no number.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub repeats: u64,
     /// Repeats without figures, a part of `repeats`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed_repeats: u64,
     /// The program beside the lab that used the workload's CPUs most in a repeat. Older writers
-    /// stated none.
+    /// stated no program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<CpuLimit>,
     /// The maximum payload rate of the emulated link in Mbit/s. Present if the goodput exceeds it,
@@ -321,7 +321,7 @@ pub struct Cell {
     /// Metrics that the lab measures in this cell, and that have no figure.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<Missing>,
-    /// The figures of the first repeats, for a lab that repeats a report with as many rounds.
+    /// The figures of the first repeats, for a lab that repeats the rounds of a report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rounds: Vec<IndexMap<String, f64>>,
     /// Doubts about this cell: failed or left-out repeats, outliers, remarks of the workload.
@@ -334,10 +334,10 @@ pub struct Cell {
 pub struct Reason {
     /// The kind of flaw, always with the same text.
     pub what: String,
-    /// The extent of the flaw in one of the repeats.
+    /// The extent of the flaw in a repeat.
     #[serde(default)]
     pub detail: String,
-    /// Advice. Empty if there is none.
+    /// Advice. Empty for a flaw without advice.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mend: String,
 }
@@ -349,8 +349,8 @@ pub struct Missing {
     pub metrics: Vec<String>,
     /// The reason, for a reader.
     pub reason: String,
-    /// True if the measurement failed; false if it ended without a figure, or if this machine is
-    /// too small.
+    /// Whether the measurement failed. If not, the measurement ended without a figure, or this
+    /// machine is too small.
     #[serde(default)]
     pub failed: bool,
 }
@@ -365,7 +365,7 @@ pub struct CpuLimit {
     /// The CPUs that the user may run on.
     #[serde(default)]
     pub cpus: Vec<usize>,
-    /// Its use of these CPUs, in percent of one CPU: 180 fills almost two.
+    /// The user's share of these CPUs, in percent of one CPU: 180 fills almost two CPUs.
     #[serde(deserialize_with = "null_is_nan")]
     pub percent: f64,
 }
@@ -373,14 +373,14 @@ pub struct CpuLimit {
 /// A median over repeats. A value that could not be computed is `NaN` here and `null` in the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
-    /// The median of the repeats; `NaN` if it could not be computed.
+    /// The median of the repeats; `NaN` for a median that could not be computed.
     #[serde(deserialize_with = "null_is_nan")]
     pub median: f64,
     /// The interval that covers the median in at least 95 % of cases. `null` for fewer than six
     /// repeats.
     #[serde(default, deserialize_with = "interval")]
     pub ci95: Option<[f64; 2]>,
-    /// The exact coverage of `ci95` as a share. Older writers stated none.
+    /// The exact coverage of `ci95` as a share. Older writers stated no coverage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<f64>,
     /// The smallest and the largest repeat, if there is no interval. Absent for a single repeat.
@@ -392,8 +392,8 @@ pub struct Metric {
     /// Unit of all values of the metric; empty for a ratio, a count or an unknown unit.
     #[serde(default)]
     pub unit: String,
-    /// The repeats are successive windows of one start of the system: they have a range, and no
-    /// interval.
+    /// The repeats are successive windows of one start of the system. Such repeats have a range,
+    /// and no interval.
     #[serde(default, skip_serializing_if = "is_false")]
     pub one_start: bool,
     /// The share of repeats in which the condition held, for a metric whose repeats are 0 or 1.
@@ -442,7 +442,7 @@ pub struct ConfusionRow {
 /// A published number, shown beside the measured number.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Reference {
-    /// Name of the published system; the report shows it where `systems` is empty.
+    /// Name of the published system. The report shows this name where `systems` is empty.
     pub system: String,
     /// The measured systems that this row is shown with. If empty, the system of the same name.
     #[serde(default, alias = "beside", skip_serializing_if = "Vec::is_empty")]
@@ -481,9 +481,9 @@ pub struct Comparison {
     /// The lab file names this comparison.
     #[serde(default, skip_serializing_if = "is_false")]
     pub primary: bool,
-    /// For an undecided comparison: the number of further blocks that would decide it, if they were
-    /// like the blocks so far. Absent if no reasonable number would. A block measures every cell
-    /// once.
+    /// For an undecided comparison: the number of further blocks that would decide the comparison,
+    /// if these blocks were like the blocks so far. Absent if no reasonable number of blocks would
+    /// decide the comparison. A block measures every cell once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more_blocks: Option<u64>,
     /// The goal of the ratio, if the lab sets a goal.
@@ -514,7 +514,7 @@ pub struct Spread {
     /// The ratio of the path on which `a` does worst against `b`.
     #[serde(deserialize_with = "null_is_infinite")]
     pub worst: f64,
-    /// The axis values that tell the worst path from the others.
+    /// The axis values that distinguish the worst path from the other paths.
     #[serde(default)]
     pub worst_at: Axes,
     /// The ratio of the path on which `a` does best against `b`.
@@ -542,8 +542,8 @@ pub struct Goal {
     pub asks: IndexMap<String, f64>,
 }
 
-/// The paired ratio a/b. It is infinite here and `null` in the file if `b` is 0 or failed where
-/// more is better, or if `a` failed where less is better.
+/// The paired ratio a/b. The ratio is infinite here and `null` in the file if `b` is 0 or failed
+/// where more is better, or if `a` failed where less is better.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// The median of the pairs' ratios.
@@ -564,7 +564,7 @@ pub struct Ratio {
     )]
     /// The smallest and the largest ratio of a pair, if there is no interval.
     pub range: Option<[f64; 2]>,
-    /// The number of pairs. Older writers stated none.
+    /// The number of pairs. Older writers stated no number.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub n: u64,
     /// Whether the pairs are windows of one start, as in [`Metric`].
@@ -577,7 +577,7 @@ pub struct Ratio {
 pub struct MoreBlocks {
     /// Number of blocks to add to the run.
     pub blocks: u64,
-    /// The number of `undecided` comparisons that these blocks would decide.
+    /// The number of `undecided` comparisons that the further blocks would decide.
     pub decides: usize,
     /// Number of comparisons of the run without a verdict.
     pub undecided: usize,
@@ -703,7 +703,7 @@ impl Cell {
         }
     }
 
-    /// Returns the reason why a metric has no figure, if it should have one.
+    /// Returns the reason why a metric has no figure; `None` for a metric that needs no figure.
     pub fn why_missing(&self, metric: &str) -> Option<&Missing> {
         self.missing.iter().find(|missing| missing.metrics.iter().any(|name| name == metric))
     }
@@ -713,7 +713,7 @@ impl Cell {
         self.failed.is_some() || self.missing.iter().any(|missing| missing.failed)
     }
 
-    /// Whether the cell was measured. Otherwise it failed or was not run.
+    /// Whether the cell was measured. If not, the cell failed or was not run.
     pub const fn is_measured(&self) -> bool {
         self.failed.is_none() && self.not_run.is_none()
     }

@@ -87,7 +87,8 @@ pub fn read_leaf<T: DeserializeOwned>(
 }
 
 /// Returns a value of the type: [`LOST`], 0, false, or a usual quantity. A set of words gives its
-/// first word, and the whole table is doubtful: its other keys may not suit this word.
+/// first word, and the whole table is doubtful, because the other keys of the table may not suit
+/// this word.
 pub fn stand_in<T: DeserializeOwned>(place: &Range<usize>, mistakes: &mut Mistakes) -> Option<T> {
     let text = |text: &'static str| DeValue::String(text.into());
     let number = DeValue::Integer(DeInteger::default());

@@ -1,8 +1,8 @@
 //! Reads a TOML file into typed tables, and finds all mistakes of the file in one pass.
 //!
 //! [`table!`] declares a table of a file as a struct: each line names a key, its type and its
-//! default. The type of a value implements [`Setting`]; [`leaves!`] implements it for a type that
-//! serde reads from a single value.
+//! default. The type of a value implements [`Setting`]; [`leaves!`] implements [`Setting`] for a
+//! type that serde reads from a single value.
 //!
 //! ```
 //! use toml::Spanned;
@@ -71,7 +71,7 @@ pub fn parse<T: Setting>(text: &str) -> Result<T, Mistake> {
 }
 
 /// Reads a file that may have mistakes. Stand-ins take the place of values that cannot be read, so
-/// that a caller can check the rest. `None`: a value that the file needs has no stand-in.
+/// that a caller can check the other values. `None`: a value that the file needs has no stand-in.
 pub fn read<T: Setting>(text: &str) -> (Option<T>, Mistakes) {
     let mut mistakes = Mistakes::new(text);
     if let Ok(table) = DeTable::parse(text) {
@@ -94,7 +94,7 @@ fn read_root<T: Setting>(table: Spanned<DeTable<'_>>, mistakes: &mut Mistakes) -
     T::read(&root, mistakes)
 }
 
-/// Refuses the text [`LOST`]: checks would take it for a value that another mistake cost.
+/// Refuses the text [`LOST`], which the checks would take for a value that another mistake cost.
 fn refuse_lost(root: Node<'_>, mistakes: &mut Mistakes) {
     let reason = || What::Refused("a text of one zero character means nothing here".to_owned());
     let mut open = vec![root];

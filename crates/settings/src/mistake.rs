@@ -100,8 +100,8 @@ impl Mistakes {
         Self { lines: std::iter::once(0).chain(later).collect(), ..Self::default() }
     }
 
-    /// Adds a mistake. A second mistake in the values of a line may be a consequence of the first,
-    /// and is left out.
+    /// Adds a mistake. A second mistake in the values of a line may be a consequence of the first
+    /// mistake, and is left out.
     pub fn add(&mut self, place: Range<usize>, what: What) {
         if self.is_full() {
             return;
@@ -116,7 +116,7 @@ impl Mistakes {
         }
     }
 
-    /// Whether so many mistakes were found that further ones are left out.
+    /// Whether the mistakes so far are so many that further mistakes are left out.
     pub(crate) fn is_full(&self) -> bool {
         self.found.len() >= MOST_FOUND
     }
@@ -127,7 +127,7 @@ impl Mistakes {
         let lines = self.line(place.start)..=self.line(last);
         match self.doubtful.len() < MOST_DOUBTFUL {
             true => self.doubtful.push(lines),
-            // After so many losses, every mistake may be a consequence.
+            // After this number of losses, every mistake may be a consequence of a loss.
             false => {
                 self.doubtful.clear();
                 self.doubtful.push(0..=usize::MAX);
@@ -135,7 +135,7 @@ impl Mistakes {
         }
     }
 
-    /// Whether a mistake on this line may be the consequence of another one.
+    /// Whether a mistake on this line may be the consequence of another mistake.
     pub fn is_doubtful(&self, line: usize) -> bool {
         self.doubtful.iter().any(|lines| lines.contains(&line))
     }
@@ -163,5 +163,5 @@ impl Mistakes {
 /// Maximum number of mistakes that are kept. A file of 1 MiB may have a mistake on each of its
 /// lines.
 const MOST_FOUND: usize = 200;
-/// Maximum number of places that are marked as doubtful one by one.
+/// Maximum number of places that are marked as doubtful individually.
 const MOST_DOUBTFUL: usize = 1000;

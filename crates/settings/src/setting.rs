@@ -22,7 +22,7 @@ pub trait Setting: Sized {
         None
     }
 
-    /// Returns a value in place of one that is lost, and marks the place as doubtful.
+    /// Returns a value in place of a lost value, and marks the place as doubtful.
     fn stand_in(place: &Range<usize>, mistakes: &mut Mistakes) -> Option<Self> {
         mistakes.doubt(place);
         None

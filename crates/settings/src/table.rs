@@ -6,9 +6,9 @@ use toml::de::{DeString, DeTable, DeValue};
 
 /// Declares a table of a file: a struct in which each line is a key.
 ///
-/// A key with a default, `repeats: u32 = 1`, and a key of a type `Option` may be left out.
-/// `apply: String as "do"` reads the key `do`. After `struct Name in kebab`, `listen_on` reads the
-/// key `listen-on`. The fields of a second block, `beside { … }`, are no keys: they begin with the
+/// A key with a default, `repeats: u32 = 1`, and a key of a type `Option` may be left out. `apply:
+/// String as "do"` reads the key `do`. After `struct Name in kebab`, `listen_on` reads the key
+/// `listen-on`. The fields of a second block, `beside { … }`, are no keys, and begin with the
 /// default of their type.
 #[macro_export]
 macro_rules! table {
@@ -66,7 +66,7 @@ macro_rules! table {
 #[derive(Debug)]
 pub struct Table<'a, 'm> {
     place: Range<usize>,
-    /// The place of the table around this one.
+    /// The place of the enclosing table.
     outer: Range<usize>,
     has_dashes: bool,
     values: Vec<(&'static str, Node<'a>)>,
@@ -99,7 +99,8 @@ impl<'a, 'm> Table<'a, 'm> {
         Some(table)
     }
 
-    /// Adds a mistake for each key beside `keys`. Its value belongs to the key that is meant.
+    /// Adds a mistake for each key that is not in `keys`. The value of such a key belongs to the
+    /// key that the user meant.
     pub fn refuse_others(&mut self, keys: &[&'static str]) {
         let known: Vec<String> = keys.iter().map(|key| self.written(key)).collect();
         for (key, node) in std::mem::take(&mut self.others) {
@@ -144,7 +145,7 @@ impl Drop for Table<'_, '_> {
     }
 }
 
-/// Reads an empty table in place of a lost one.
+/// Reads an empty table in place of a lost table.
 pub fn empty<T: Setting>(place: &Range<usize>, mistakes: &mut Mistakes) -> Option<T> {
     mistakes.doubt(place);
     let node = Spanned::new(place.clone(), DeValue::Table(DeTable::new()));

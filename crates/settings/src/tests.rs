@@ -111,7 +111,7 @@ fn a_key_whose_line_is_lost_does_not_count_as_missing() {
 }
 
 #[test]
-fn mending_any_text_ends() {
+fn the_search_for_mistakes_ends_for_any_text() {
     for text in [
         "[",
         "[[",
@@ -150,7 +150,7 @@ fn a_number_out_of_range_and_a_list_of_another_length_are_refused() {
 }
 
 #[test]
-fn a_file_with_a_mistake_on_each_line_gives_errors_about_the_first_ones() {
+fn a_file_with_a_mistake_on_each_line_gives_errors_about_the_first_mistakes() {
     let text: String = (0..5000).map(|number| format!("zzz{number} = 1\n")).collect();
     let found = mistakes(&text);
     assert!((1..1000).contains(&found.len()), "{}", found.len());

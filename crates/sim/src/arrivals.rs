@@ -10,7 +10,7 @@ pub struct Arrivals {
     pub times: Times,
     /// The sizes of the flows. Datagram flows keep the pattern's rate and have no size.
     pub sizes: Sizes,
-    /// Beginning of the process. The first arrival of [`Times::Every`] falls on it.
+    /// Beginning of the process. The first arrival of [`Times::Every`] is at this time.
     pub from: Time,
     /// End of the process: no flow arrives at this time or later.
     pub until: Time,

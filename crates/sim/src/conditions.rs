@@ -1,12 +1,12 @@
-//! Effects at a link's ends, outside the link itself: a policer before it, and a periodic release
-//! of its packets after it.
+//! Effects at a link's ends, outside the link itself: a policer before the link, and a periodic
+//! release of packets after the link.
 
 use crate::packet::Packet;
 use link::{Count, Link, LinkConfig, LinkError};
 use std::collections::VecDeque;
 use units::{Bytes, Rate, Span, Time};
 
-/// The effects at a link's ends. The default has none.
+/// The effects at a link's ends. The default has no effects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Conditions {
     /// A policer before the link's queue; `None` lets all packets through.

@@ -29,7 +29,7 @@ pub struct TcpConfig {
     /// The number of segments that the receiver acknowledges one by one (Linux's quick acks).
     pub quick_acks: u32,
     /// Receive coalescing: the receiver acknowledges in-order segments that arrive within this time
-    /// of the first one together, up to 64 KiB.
+    /// after the first segment together, up to 64 KiB.
     pub coalesce: Option<Span>,
     /// The receiver's buffer, which bounds the data in flight.
     pub receive_window: ReceiveWindow,
@@ -62,7 +62,7 @@ pub struct TcpConfig {
     pub flaw: Option<Flaw>,
 }
 
-/// A mistake in the model that the validation must find. Only tests make one.
+/// A mistake in the model that the validation must find. Only tests make such a mistake.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
@@ -126,7 +126,7 @@ pub enum ReceiveWindow {
 /// The use of Explicit Congestion Notification by a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ecn {
-    /// Packets are not ECN-capable: queues drop them instead of marking them.
+    /// Packets are not ECN-capable. Queues drop such packets instead of marking them.
     Off,
     /// ECN if the algorithm requests it, with an echo for each mark (RFC 8257).
     ByAlgorithm,
@@ -135,7 +135,7 @@ pub enum Ecn {
 }
 
 impl TcpConfig {
-    /// Checks that hosts can behave like this.
+    /// Checks that hosts can have these settings.
     pub fn validate(&self) -> Result<(), SimError> {
         let refuse = |setting, advice| Err(SimError::Setting { setting, advice });
         if !(1..=65_000).contains(&self.mss.count()) {

@@ -104,8 +104,8 @@ impl Record {
         });
     }
 
-    /// Copies the results of a flow in a tunnel: those of the connection to the receiving
-    /// application, and the tunnel's own.
+    /// Copies the results of a flow in a tunnel: the results of the connection to the receiving
+    /// application, and the tunnel's results.
     pub(crate) fn take_tunnelled(
         &mut self,
         arriving: Option<&Connection>,

@@ -76,7 +76,8 @@ pub enum Demand {
         on: Span,
         /// The length, or the mean length, of an off period.
         off: Span,
-        /// Whether each length is drawn from an exponential distribution. Otherwise all are equal.
+        /// Whether each length is drawn from an exponential distribution. Otherwise all lengths are
+        /// equal.
         random: bool,
     },
 }
@@ -144,7 +145,8 @@ impl FlowSpec {
         Self { traced: true, ..self }
     }
 
-    /// Sets the hosts' configuration; datagrams and tunnelled flows do not change.
+    /// Sets the hosts' configuration; flows of datagrams and tunnelled flows keep their
+    /// configuration.
     pub fn with(mut self, hosts: Arc<TcpConfig>) -> Self {
         if let Traffic::Tcp { config, .. } = &mut self.traffic {
             *config = hosts;

@@ -22,7 +22,7 @@ pub struct Outcome {
     pub links: Vec<LinkOutcome>,
     /// The counts that account for every packet.
     pub packets: PacketBalance,
-    /// The counts of each flow when the measurement began; empty if it never began.
+    /// The counts of each flow when the measurement began; empty if the measurement never began.
     pub before: Vec<FlowCount>,
     /// The maximum of each link's queue in the opening.
     pub opening_peaks: Vec<(LinkId, Bytes)>,
@@ -50,7 +50,7 @@ pub struct TunnelCount {
     pub packets_lost: u64,
     /// Packets that arrived after later packets. The sender had counted most of them as lost.
     pub packets_late: u64,
-    /// Bytes counted as lost, less those acknowledged later.
+    /// Bytes counted as lost, without lost bytes that were acknowledged later.
     pub lost: Bytes,
 }
 
@@ -61,9 +61,10 @@ pub struct TunnelOutcome {
     pub from: Node,
     /// The node of the server.
     pub to: Node,
-    /// The flows that it carried.
+    /// The flows that the tunnel carried.
     pub flows: Vec<usize>,
-    /// The reason why the connection ended before its flows; `None` if it did not.
+    /// The reason why the connection ended before its flows; `None` if the connection outlived its
+    /// flows.
     pub lost: Option<String>,
     /// The counters of the whole time.
     pub total: TunnelCount,
@@ -82,7 +83,7 @@ pub enum End {
     Finished,
     /// The world's time ended, and no flow had to be done by then.
     TimeUp,
-    /// The world's time ended, and this many flows should have been done.
+    /// The world's time ended before all flows were done.
     Unfinished {
         /// The number of flows that were not done.
         flows: usize,
@@ -109,7 +110,7 @@ pub struct PacketBalance {
     pub dropped: u64,
     /// Packets in links when the world ended.
     pub inside: u64,
-    /// The damaged packets among those that arrived.
+    /// The damaged packets among the packets that arrived.
     pub corrupt: u64,
 }
 
@@ -124,12 +125,12 @@ pub struct FlowOutcome {
     pub goodput: Rate,
     /// All payload that reached the application.
     pub received: Bytes,
-    /// The time from the start to the arrival of the last byte; `None` if it did not arrive, or if
-    /// the flow has no end.
+    /// The time from the start to the arrival of the last byte; `None` if the last byte did not
+    /// arrive, or if the flow has no end.
     pub completion: Option<Span>,
     /// The time from the start until the sender could send data.
     pub connected: Option<Span>,
-    /// Packets that the sender sent, without those of the receiver.
+    /// Packets that the sender sent, without packets of the receiver.
     pub packets_sent: u64,
     /// Payload, retransmissions included.
     pub sent: Bytes,
@@ -166,7 +167,7 @@ pub struct FlowPoint {
     pub inflight: Bytes,
     /// Pacing rate; `None` if the sender does not pace.
     pub rate: Option<Rate>,
-    /// The latest round-trip sample; `None` before the first.
+    /// The latest round-trip sample; `None` before the first sample.
     pub rtt: Option<Span>,
     /// Payload that the receiver has received so far.
     pub received: Bytes,
@@ -217,7 +218,7 @@ impl std::ops::Sub for TunnelCount {
             packets_lost: self.packets_lost - before.packets_lost,
             packets_late: self.packets_late.saturating_sub(before.packets_late),
             // Subtract with saturation: packets counted as lost before the measured time may have
-            // arrived in it.
+            // arrived in the measured time.
             lost: Bytes::new(self.lost.count().saturating_sub(before.lost.count())),
         }
     }
@@ -231,8 +232,8 @@ impl PacketBalance {
 }
 
 impl Outcome {
-    /// Returns Jain's index of the flows' goodput: 1 if all flows have equal goodput, 1/n if one of
-    /// n flows has all.
+    /// Returns Jain's index of the flows' goodput: 1 if all flows have equal goodput, 1/n if a
+    /// single one of n flows has goodput.
     pub fn jain(&self) -> f64 {
         let rates: Vec<f64> = self.flows.iter().map(|f| f.goodput.mbit_per_second()).collect();
         jain(&rates)

@@ -8,7 +8,8 @@ pub(crate) fn exponential(stream: &mut Stream, mean: Span) -> Span {
 }
 
 /// Draws an exponentially distributed number with mean 1, by von Neumann's method (1951), which
-/// compares uniform numbers. It takes no logarithm, because platforms round logarithms differently.
+/// compares uniform numbers. The method takes no logarithm, because platforms round logarithms
+/// differently.
 fn standard(stream: &mut Stream) -> f64 {
     let mut whole = 0.0;
     loop {

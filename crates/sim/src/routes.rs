@@ -90,5 +90,6 @@ fn distances(link_specs: &[LinkSpec], incoming: &[Vec<u32>], to: Node) -> Vec<u3
 }
 
 const ARRIVED: u32 = u32::MAX;
-/// The distance of an unreachable node: less than the maximum, because the search adds one.
+/// The distance of an unreachable node: one less than the maximum, because the search adds one to a
+/// distance.
 const UNREACHABLE: u32 = u32::MAX - 1;

@@ -38,18 +38,19 @@ impl Dumbbell {
     }
 }
 
-/// Bottlenecks in a row. One flow crosses all of them, and every other flow crosses one.
+/// Bottlenecks in a row. One flow crosses all bottlenecks, and every other flow crosses a single
+/// bottleneck.
 #[derive(Debug, Clone)]
 pub struct ParkingLot {
     /// The network.
     pub topology: Topology,
-    /// The ends of the flow that crosses all.
+    /// The ends of the flow that crosses all bottlenecks.
     pub first: Node,
-    /// The receiver of the flow that crosses all.
+    /// The receiver of the flow that crosses all bottlenecks.
     pub last: Node,
     /// The ends of the flow that crosses bottleneck `i` alone.
     pub crossing: Vec<(Node, Node)>,
-    /// The bottlenecks in the direction of the flows, from the first to the last.
+    /// The bottlenecks in the direction of the flows.
     pub bottlenecks: Vec<LinkId>,
     /// The return links of the bottlenecks.
     pub backs: Vec<LinkId>,
@@ -100,7 +101,7 @@ pub struct Incast {
     pub topology: Topology,
     /// The hosts that send.
     pub senders: Vec<Node>,
-    /// The host that receives from all of them.
+    /// The host that receives from all senders.
     pub receiver: Node,
     /// The switch's port to the receiver.
     pub port: LinkId,

@@ -11,11 +11,11 @@ pub struct Topology {
     changes: Vec<Change>,
 }
 
-/// A host or a switch. It is valid in the topology that made it.
+/// A host or a switch. The value is valid in the topology that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Node(pub(crate) u32);
 
-/// A link in one direction. It is valid in the topology that made it.
+/// A link in one direction. The value is valid in the topology that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(pub(crate) u32);
 

@@ -1,7 +1,7 @@
 use units::Span;
 
-/// A series of bounded length. When it is full, it drops every second point, and from then on
-/// records only every second of the points that it would have recorded.
+/// A series of bounded length. A full series drops every second point, and from then on records
+/// only every second of the points that it would have recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace<P> {
     points: Vec<P>,

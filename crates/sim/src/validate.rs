@@ -9,8 +9,8 @@
 //! }
 //! ```
 //!
-//! A run has a seed. Several runs give a confidence interval, and [`Case::judge`] compares it with
-//! the tolerance.
+//! A run has a seed. Several runs give a confidence interval, and [`Case::judge`] compares the
+//! interval with the tolerance.
 
 mod dctcp;
 mod formulas;
@@ -48,7 +48,7 @@ pub struct Case {
     pub layer: Layer,
     /// The unit of both numbers.
     pub unit: &'static str,
-    /// The source of the expected number, and how the world differs from it.
+    /// The source of the expected number, and how the world differs from the source.
     pub note: &'static str,
     /// The settings in which this world differs from the simulator's defaults and from the
     /// algorithms of cc-grid, because the expected number assumes them.
@@ -101,7 +101,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 impl Case {
-    /// Runs the world once. `None` if it could not be measured.
+    /// Runs the world once. `None` for a run that could not be measured.
     pub fn run(&self, seed: u64) -> Option<Figures> {
         let figures = self.run_with(None, seed)?;
         let own = match self.variant {

@@ -22,12 +22,12 @@ use units::{Bytes, Span, Time};
 /// The configuration of a world besides its network and its flows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorldConfig {
-    /// The seed of every random stream in it.
+    /// The seed of every random stream in the world.
     pub seed: u64,
     /// The latest end of the world.
     pub until: Time,
     /// The time at which the measurement begins. With [`Time::NEVER`], [`World::measure_between`]
-    /// begins it.
+    /// begins the measurement.
     pub measure_from: Time,
     /// The end of the opening, in which the world records the peaks of the queues separately.
     pub opening_until: Time,
@@ -78,7 +78,8 @@ pub struct World {
     lines: Vec<Line>,
     /// The time of each line's next event in the wheel.
     awaited: Vec<Time>,
-    /// The flows' connections by number, followed by those from tunnel servers to applications.
+    /// The flows' connections by number, followed by the connections from tunnel servers to
+    /// applications.
     connections: Vec<Option<Box<Connection>>>,
     /// For each flow, the connection that ends at the receiving application.
     arriving: Vec<u32>,
@@ -236,7 +237,7 @@ impl World {
     }
 
     /// Runs up to `until`. Returns the reason if the world has ended; otherwise another call
-    /// continues it.
+    /// continues the world.
     pub fn run_until(&mut self, until: Time) -> Option<End> {
         if self.end.is_none() {
             self.end = self.advance(until.min(self.config.until));
@@ -402,7 +403,7 @@ impl World {
     }
 
     /// Records that a flow's connection is open. Flows that begin together begin when the last of
-    /// them is open.
+    /// these connections is open.
     fn connected(&mut self, flow: usize) {
         let record = &mut self.records[flow];
         if record.connected.is_some() {
@@ -459,7 +460,7 @@ impl World {
 
     fn timer(&mut self, flow: usize, which: usize) {
         let Some(connection) = &mut self.connections[flow] else { return };
-        // An earlier event has replaced this one.
+        // An earlier event has replaced this event.
         if connection.armed[which] != self.now {
             return;
         }

@@ -225,7 +225,7 @@ fn a_host_without_a_caqm_partner_uses_reno_without_tags() {
     let alone = [
         CaqmHosts { receiver: false, ..usual },
         CaqmHosts { sender: false, ..usual },
-        // The port has another TPID than these hosts.
+        // The port has another TPID than the two hosts.
         CaqmHosts { tpid: 0x88b5, ..usual },
         CaqmHosts { kind: 2, ..usual },
     ];
@@ -309,7 +309,7 @@ fn five_hundred_and_twelve_senders_fill_a_port_without_a_drop() {
 }
 
 /// Small windows request much with each packet, so a port that served requests in order would
-/// hardly ever grant one.
+/// hardly ever grant a request.
 #[test]
 fn many_windows_of_few_segments_are_shared() {
     let rtt = Span::from_micros(50);

@@ -1,4 +1,4 @@
-//! tcpa on randomly drawn paths. The bounds are tcpa's goals or wider than these; no test judges a
+//! tcpa on randomly drawn paths. The bounds are tcpa's goals or wider bounds. No test judges a
 //! single run.
 
 #![allow(clippy::unwrap_used)]
@@ -239,8 +239,8 @@ fn random_loss_is_not_treated_as_congestion() {
     }
 }
 
-/// After a pause that happens to have no loss, a flow must not answer the next random losses as
-/// overflows, with one reduction after another.
+/// After a pause without a loss, a flow must not answer the next random losses as overflows, with
+/// one reduction after another.
 #[test]
 fn random_loss_keeps_no_connection_at_half_of_the_path() {
     for (rate, rtt, loss) in [(50, 30, 0.02), (100, 20, 0.01)] {
@@ -267,7 +267,7 @@ fn a_policer_is_not_fought() {
         assert!(share >= 0.75, "{share} of the policed rate on {path:?}");
         again.push(ended.retransmitted());
     }
-    // The goal is 5 % of retransmissions on every path; some paths have twice as much.
+    // The goal is 5 % of retransmissions on every path. Some paths have twice the goal.
     again.sort_by(f64::total_cmp);
     assert!(again[again.len() / 2] < 0.05, "{again:?}");
     assert!(again[again.len() - 1] < 0.12, "{again:?}");

@@ -13,7 +13,7 @@ const RTT: Span = Span::from_millis(88);
 /// Linux's first window.
 const LINUX: Bytes = Bytes::kib(64);
 
-/// Runs a download by a client that offers `window` at first and opens it as Linux does.
+/// Runs a download by a client that offers `window` at first and opens the window as Linux does.
 fn download(window: Bytes, size: Bytes, memory: Option<Memory>) -> FlowOutcome {
     let receive_window = ReceiveWindow::Auto { initial: window, max: Bytes::kib(3072) };
     let hosts =
@@ -34,10 +34,10 @@ fn download(window: Bytes, size: Bytes, memory: Option<Memory>) -> FlowOutcome {
     World::new(&topology, vec![flow], config).unwrap().run().flows.remove(0)
 }
 
-/// The file ends before start-up does. The second download takes the time that the client's window
+/// The file ends before start-up ends. The second download takes the time that the client's window
 /// makes unavoidable: two round trips before the first data, then 64 KiB in the first round trip
-/// and 80 KiB in the second. The third has three times as much, because the window opens by twice
-/// the arriving data; the rest follows at the path's rate.
+/// and 80 KiB in the second. The third round trip has three times this amount, because the window
+/// opens by twice the arriving data. The remaining data follows at the path's rate.
 #[test]
 fn a_download_that_ends_in_start_up_speeds_up_the_next() {
     let size = Bytes::kib(640);

@@ -1,7 +1,7 @@
 //! TCP flows through a QUIC tunnel in virtual time: every byte arrives, and one seed gives one run.
 //!
-//! `WEIR_TRANSFERS` is the number of random transfers, `WEIR_SEED` the seed of the first one. A
-//! failure reports the seed that reproduces it.
+//! `WEIR_TRANSFERS` is the number of random transfers, `WEIR_SEED` the seed of the first transfer.
+//! A failure reports the seed that reproduces the failure.
 
 #![allow(clippy::unwrap_used)]
 
@@ -86,8 +86,9 @@ fn a_tunnel_fills_a_lossy_path_if_its_algorithm_does() {
     assert!(goodput("cubic") < Rate::from_mbit(10));
 }
 
-/// On the way back, 200 kbit/s carry some 300 acknowledgements a second. With more, the queue there
-/// grows until the tunnel sends no more than 6 Mbit/s.
+/// On the way back, 200 kbit/s carry some 300 acknowledgements a second. With more
+/// acknowledgements, the queue of the return path grows until the tunnel sends no more than 6
+/// Mbit/s.
 #[test]
 fn a_thin_way_back_carries_the_acknowledgements_of_a_tunnel() {
     let there = link("100mbit", "20ms", "0%", "droptail:500KB");

@@ -21,8 +21,8 @@ fn judged(case: &Case, flaw: Option<Flaw>) -> (Judgement, f64, f64) {
     (case.judge(expected, middle), expected.value, measured.median)
 }
 
-/// Runs repeat exactly, so a case that is undecided with these seeds is always undecided: its
-/// interval is wider than its tolerance, and the case could not find a wrong model.
+/// Runs repeat exactly, so a case that is undecided with these seeds is always undecided. The
+/// interval of such a case is wider than its tolerance, so the case could not find a wrong model.
 #[test]
 fn every_validation_case_is_within_its_tolerance() {
     let mut off: Vec<&str> = Vec::new();
@@ -43,8 +43,8 @@ fn every_validation_case_is_within_its_tolerance() {
     assert!(off.is_empty(), "{off:?}");
 }
 
-/// For each mistake in the model, some case passes without the mistake and fails with it. The test
-/// tries first the cases in which the mistake matters most.
+/// For each mistake in the model, some case passes without the mistake and fails with the mistake.
+/// The test tries first the cases in which the mistake matters most.
 #[test]
 fn each_mistake_in_the_model_fails_a_validation_case() {
     let mut cases = cases();

@@ -1,4 +1,5 @@
-//! Links whose rate varies: tcpa's goodput is close to that of the better of CUBIC and BBR.
+//! Links whose rate varies: tcpa's goodput is close to the goodput of the better algorithm of CUBIC
+//! and BBR.
 #![allow(clippy::unwrap_used)]
 
 use cc::Algorithm;

@@ -21,8 +21,8 @@
 //! the truth in 99 % (95 %) of runs, no matter which look ends it.
 //!
 //! **Verdict.** The rule of [`crate::verdict`] applies. The verdicts "better" and "worse" need the
-//! 99 % interval, so at most one run in a hundred without any difference reports one. The verdict
-//! "the same" needs the 95 % interval.
+//! 99 % interval, so at most one run in a hundred without any difference reports a difference. The
+//! verdict "the same" needs the 95 % interval.
 
 mod decider;
 mod decision;

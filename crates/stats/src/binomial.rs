@@ -7,14 +7,15 @@ use crate::StatsError;
 use crate::error::confidence;
 
 /// Returns the exact interval of Clopper & Pearson (Biometrika 26, 1934), from quantiles of the
-/// beta distribution. It covers at least `level`, usually more.
+/// beta distribution. The interval covers at least `level`, usually more.
 pub fn clopper_pearson(hits: u64, trials: u64, level: Share) -> Result<(Share, Share), StatsError> {
     counted(hits, trials)?;
     clopper_pearson_of(hits as f64, trials as f64, level)
 }
 
-/// Returns Wilson's score interval (JASA 22, 1927), which is shorter than Clopper & Pearson's. Its
-/// coverage is `level` on average, but may be less (Newcombe, Statistics in Medicine 17, 1998).
+/// Returns Wilson's score interval (JASA 22, 1927), which is shorter than Clopper & Pearson's. The
+/// coverage of this interval is `level` on average, but may be lower (Newcombe, Statistics in
+/// Medicine 17, 1998).
 pub fn wilson(hits: u64, trials: u64, level: Share) -> Result<(Share, Share), StatsError> {
     counted(hits, trials)?;
     let z = Normal::standard().inverse_cdf(0.5 + confidence(level)? / 2.0);
@@ -24,7 +25,7 @@ pub fn wilson(hits: u64, trials: u64, level: Share) -> Result<(Share, Share), St
     let centre = 2.0 * n * p + z2;
     let half = z * (z2 + 4.0 * n * p * (1.0 - p)).sqrt();
     let whole = 2.0 * (n + z2);
-    // At the limits the formula gives 0 and 1 except for rounding: return them exactly.
+    // At the limits the formula gives 0 and 1 except for rounding. Return 0 and 1 exactly.
     let low = if hits == 0 { 0.0 } else { (centre - half) / whole };
     let high = if hits == trials { 1.0 } else { (centre + half) / whole };
     Ok((share(low), share(high)))
@@ -52,10 +53,10 @@ pub fn loss_agrees(lost: u64, sent: u64, expected: Share) -> Result<LossCheck, S
     check(lost as f64, sent as f64, expected)
 }
 
-/// Checks the losses of a simple Gilbert process, which loses every packet in the bad state and
-/// none in the good state, in bursts of `mean_burst` packets on average. The correlation from one
-/// packet to the next is `r = 1 - 1/mean_burst/(1 - expected)`, and `sent` packets carry as much
-/// information as `sent (1-r)/(1+r)` independent ones. The approximation needs many bursts. For
+/// Checks the losses of a simple Gilbert process, which loses every packet in the bad state and no
+/// packet in the good state, in bursts of `mean_burst` packets on average. The correlation from one
+/// packet to the next is `r = 1 - 1/mean_burst/(1 - expected)`, and `sent` packets carry the
+/// information of `sent (1-r)/(1+r)` independent packets. The approximation needs many bursts. For
 /// Gilbert-Elliott processes that lose only some packets in the bad state, whose losses are less
 /// correlated, the interval is too wide.
 pub fn loss_agrees_in_bursts(
@@ -73,7 +74,7 @@ pub fn loss_agrees_in_bursts(
         });
     }
     let correlation = 1.0 - 1.0 / mean_burst / (1.0 - expected.fraction());
-    // Treat bursts shorter than those of independent losses as independent losses, which is
+    // Treat bursts shorter than bursts of independent losses as independent losses, which is
     // cautious.
     let correlation = correlation.clamp(0.0, 1.0 - f64::EPSILON);
     let part = (1.0 - correlation) / (1.0 + correlation);

@@ -14,8 +14,8 @@ pub struct Correlation {
     /// The correlation over all series, from -1 to 1. With few repeats the estimate is unreliable,
     /// unless there are many series.
     pub estimate: f64,
-    /// The share of random orders of the repeats with a correlation at least as high. It is at most
-    /// 5 % in one of twenty runs whose repeats are independent.
+    /// The share of random orders of the repeats whose correlation is at least as high. This share
+    /// is at most 5 % in one of twenty runs whose repeats are independent.
     pub p: f64,
     /// The number of series in the estimate.
     pub series: usize,
@@ -46,7 +46,7 @@ pub fn successive(series: &[Vec<f64>]) -> Option<Correlation> {
         shuffled.shuffle(&mut draw);
         mean(&ranked, &shuffled) >= measured - ROUNDING
     });
-    // Count the measured order too, which is one of the possible orders.
+    // Count the measured order too, because the measured order is one of the possible orders.
     let p = (as_high.count() + 1) as f64 / (ORDERS + 1) as f64;
     let expected: f64 =
         ranked.iter().map(|ranks| unbiased(serial(ranks, &order), ranks.len())).sum();
@@ -112,8 +112,8 @@ mod tests {
         successive(&series).unwrap()
     }
 
-    /// The ranks of `TIED` less their mean are -0.5, -3, 0.5, -3, 1.5, 3.5, -1.5, 2.5. Their
-    /// products sum to -9.75, their squares to 41.5: (-9.75/41.5 + 1/8) / (1 - 4/8) = -0.21988.
+    /// The ranks of `TIED` less their mean are -0.5, -3, 0.5, -3, 1.5, 3.5, -1.5, 2.5. The products
+    /// of neighbours sum to -9.75, the squares to 41.5: (-9.75/41.5 + 1/8) / (1 - 4/8) = -0.21988.
     #[test]
     fn tied_ranks_have_the_correlation_computed_by_hand() {
         let found = of(&[&TIED]);

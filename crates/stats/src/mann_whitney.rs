@@ -3,9 +3,9 @@
 //! Mathematical Statistics 18, 1947).
 //!
 //! Ranks and the tie-corrected normal approximation come from `statrs` 0.19. This module computes
-//! the exact p-value itself, because that of `statrs` has two defects. If the first set is not the
-//! larger one, `statrs` returns the complement (1.0 instead of 0.1 for 1 2 3 against 4 5 6). It
-//! also walks through every combination, 10^10 of them for 5 against 300 samples.
+//! the exact p-value itself, because the p-value of `statrs` has two defects. If the first set is
+//! not the larger set, `statrs` returns the complement (1.0 instead of 0.1 for 1 2 3 against 4 5
+//! 6). `statrs` also walks through every combination, 10^10 of them for 5 against 300 samples.
 
 use statrs::stats_tests::Alternative;
 use statrs::stats_tests::mannwhitneyu::{MannWhitneyUMethod, mannwhitneyu};
@@ -20,7 +20,7 @@ pub struct MannWhitney {
     pub u: f64,
     /// The two-sided p-value.
     pub p: f64,
-    /// Whether `p` is exact. Otherwise it is the normal approximation, corrected for ties and
+    /// Whether `p` is exact. If not, `p` is the normal approximation, corrected for ties and
     /// continuity.
     pub exact: bool,
 }
@@ -33,8 +33,8 @@ impl MannWhitney {
     }
 }
 
-/// Tests two sets. The p-value is exact without ties while `n_a * n_b <= 2500`. Otherwise it is
-/// approximate, and in the tails at worst too large.
+/// Tests two sets. The p-value is exact without ties while `n_a * n_b <= 2500`. Otherwise the
+/// p-value is approximate, and in the tails at worst too large.
 pub fn mann_whitney(a: &[f64], b: &[f64]) -> Result<MannWhitney, StatsError> {
     finite(a, "Mann-Whitney test")?;
     finite(b, "Mann-Whitney test")?;

@@ -1,9 +1,9 @@
 //! The interval of a median between two order statistics, with its exact coverage (David &
-//! Nagaraja, "Order Statistics", §7.1). It assumes only that the samples are independent and share
-//! one distribution. With ties or counts, the interval covers the median at least as often; with
-//! samples that resemble the previous sample, less often ([`crate::correlation`]).
+//! Nagaraja, "Order Statistics", §7.1). The interval assumes only that the samples are independent
+//! and share one distribution. With ties or counts, the coverage is at least the stated coverage;
+//! with samples that resemble the previous sample, the coverage is lower ([`crate::correlation`]).
 //!
-//! The percentile bootstrap does not replace it for few samples: its "95 %" interval contains the
+//! The percentile bootstrap is no replacement for few samples: its "95 %" interval contains the
 //! median in 50 % of cases at two samples, in 75 % at three and in 93.75 % at five.
 
 use statrs::distribution::{Binomial, DiscreteCDF};
@@ -17,9 +17,10 @@ pub const FEWEST: usize = 6;
 /// An interval and the probability that intervals made in this way contain the median.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct MedianInterval {
-    /// Lower end, one of the samples.
+    /// Lower end, which is a sample.
     pub low: f64,
-    /// Upper end, one of the samples; as many samples lie above it as lie below `low`.
+    /// Upper end, which is a sample. The number of samples above `high` equals the number of
+    /// samples below `low`.
     pub high: f64,
     /// The exact probability that an interval made in this way contains the median: 0.95 or more.
     pub coverage: f64,

@@ -1,5 +1,5 @@
-//! Finds samples far from the rest, for a warning to the reader. This module removes no sample,
-//! because a slow sample is often the effect that the lab looks for.
+//! Finds samples far from the other samples, for a warning to the reader. This module removes no
+//! sample, because a slow sample is often the effect that the lab looks for.
 //!
 //! Modified z-score of Iglewicz & Hoaglin, "How to Detect and Handle Outliers" (ASQC, 1993):
 //! `0.6745 (x - median) / MAD`, suspicious beyond 3.5. Both parts are medians, so outliers do not

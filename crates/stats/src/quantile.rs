@@ -1,7 +1,7 @@
 //! Quantiles of a sample by definition 7 of Hyndman & Fan, "Sample Quantiles in Statistical
 //! Packages" (The American Statistician 50(4), 1996): linear between order statistics, `p(k) =
-//! (k-1)/(n-1)`. R, NumPy and spreadsheets use this definition by default, so any of them can check
-//! a table.
+//! (k-1)/(n-1)`. R, NumPy and spreadsheets use this definition by default, so any of these programs
+//! can check a table.
 
 use units::Share;
 

@@ -1,11 +1,11 @@
 //! Compares two versions of a system (states), each measured in several runs.
 //!
-//! Runs differ by more than their repeats do: the machine boots anew, the memory layout changes,
-//! and other programs share the host. The repeats of one run share these conditions. A test over
-//! repeats therefore finds a difference between two runs of the same state far too often (Kalibera
-//! & Jones, "Rigorous Benchmarking in Reasonable Time", ISMM 2013). Therefore a run counts as one
-//! sample, its median. The variance of the medians contains the variance between runs and that
-//! within runs.
+//! Runs differ by more than the repeats of a run differ: the machine boots anew, the memory layout
+//! changes, and other programs share the host. The repeats of one run share these conditions. A
+//! test over repeats therefore finds a difference between two runs of the same state far too often
+//! (Kalibera & Jones, "Rigorous Benchmarking in Reasonable Time", ISMM 2013). Therefore a run
+//! counts as one sample, its median. The variance of the medians contains the variance between runs
+//! and the variance within runs.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use units::Share;
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_runs_of_virtual_time_are_the_same() {
+    fn equal_runs_of_virtual_time_have_the_verdict_same() {
         let found = compared(&[5.0, 5.0], &[5.0, 5.0]);
         assert_eq!(found.verdict, Verdict::Same);
         let found = compared(&[6.0, 6.0], &[5.0, 5.0]);

@@ -19,9 +19,9 @@ pub struct SignedRank {
     pub v: f64,
     /// The two-sided p-value.
     pub p: f64,
-    /// The number of nonzero differences. The test leaves out zeros, as Wilcoxon did.
+    /// The number of nonzero differences. The test leaves out zeros, as Wilcoxon's test did.
     pub n: usize,
-    /// Whether `p` is exact. Otherwise it is the normal approximation, corrected for ties and
+    /// Whether `p` is exact. If not, `p` is the normal approximation, corrected for ties and
     /// continuity.
     pub exact: bool,
 }
@@ -77,8 +77,9 @@ pub fn hodges_lehmann(differences: &[f64]) -> Result<HodgesLehmann, StatsError> 
 }
 
 impl HodgesLehmann {
-    /// Returns Tukey's interval: the range of effects that the test does not reject. It covers at
-    /// least `level`; `None` if there are too few differences (95 % needs six of them, 99 % eight).
+    /// Returns Tukey's interval: the range of effects that the test does not reject. The interval
+    /// covers at least `level`; `None` for too few differences (95 % needs six differences, 99 %
+    /// eight).
     pub fn interval(&mut self, level: Share) -> Result<Option<(f64, f64)>, StatsError> {
         let tail = (1.0 - confidence(level)?) / 2.0;
         let Some(rejected) = largest_rejected(tail, self.n) else {
@@ -151,7 +152,7 @@ fn distribution(n: usize) -> Vec<f64> {
 /// millisecond. For more differences the p-value of the normal approximation differs by less than
 /// 0.0015, and is too large in the tails.
 const EXACT_LIMIT: usize = 120;
-/// Maximum number of differences: they have 8 million Walsh averages of 64 MB.
+/// Maximum number of differences. This number of differences has 8 million Walsh averages of 64 MB.
 const LIMIT: usize = 4000;
 
 #[cfg(test)]
@@ -181,7 +182,7 @@ mod tests {
         }
     }
 
-    /// At the limit the approximation would leave out fewer averages.
+    /// For this number of differences the normal approximation would leave out fewer averages.
     #[test]
     fn at_the_exact_limit_an_interval_leaves_out_as_many_averages_as_the_exact_test() {
         for tail in [0.025, 0.005] {
@@ -215,8 +216,9 @@ mod tests {
         assert!(!signed_rank(&[1.0, 1.0, -2.0]).unwrap().exact);
     }
 
-    /// The range of three differences misses the effect if all three lie on one side of it: in
-    /// 2 of 8 cases. So a confidence of 75 % has just this interval, and a higher one has none.
+    /// The range of three differences misses the effect if all three differences lie on one side of
+    /// the effect, as in 2 of 8 cases. So a confidence of 75 % has this interval, and a higher
+    /// confidence has no interval.
     #[test]
     fn an_interval_whose_error_is_just_allowed_is_kept() {
         let of = |percent: f64| {
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_number_of_differences_is_taken_and_one_more_is_refused() {
+    fn the_largest_number_of_differences_is_accepted_and_a_larger_number_is_refused() {
         assert_eq!(hodges_lehmann(&[1.0; LIMIT]).unwrap().estimate, 1.0);
         let refused = hodges_lehmann(&[1.0; LIMIT + 1]).unwrap_err();
         assert!(matches!(refused, StatsError::TooMany { given, .. } if given == LIMIT + 1));

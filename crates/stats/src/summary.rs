@@ -11,7 +11,8 @@ use crate::spread::{mean, median_absolute_deviation, standard_deviation};
 /// and with the range of fewer samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
-    /// The middle sample, or the mean of the middle two. Infinite if these samples are.
+    /// The middle sample, or the mean of the two middle samples. Infinite if these samples are
+    /// infinite.
     pub median: f64,
     /// The interval that covers the median in at least 95 % of cases. `None` for fewer than six
     /// samples.
@@ -31,7 +32,8 @@ pub fn estimate(samples: &[f64]) -> Result<Estimate, StatsError> {
 }
 
 impl Estimate {
-    /// Returns the estimate from at least one sample. Samples may be infinite, as ratios are.
+    /// Returns the estimate from at least one sample. Samples may be infinite, because ratios may
+    /// be infinite.
     pub(crate) fn of(samples: &[f64]) -> Result<Self, StatsError> {
         let interval = median_interval(samples)?;
         let n = samples.len();
@@ -50,8 +52,8 @@ impl Estimate {
     }
 }
 
-/// A description of the samples, with a warning if some lie far from the rest. No sample is left
-/// out.
+/// A description of the samples, with a warning if some samples lie far from the other samples. No
+/// sample is left out.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Summary {
     /// Number of samples, at least 1.
@@ -77,8 +79,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Returns a warning about outliers, if there is a reason; `shown` writes a sample. Small
-    /// differences are no reason, however equal the other samples are. A single outlier is no
+    /// Returns a warning about outliers, if the outliers are a reason; `shown` writes a sample.
+    /// Small differences are no reason, however equal the other samples are. A single outlier is no
     /// reason, because it does not move the median.
     pub fn warning(&self, shown: impl Fn(f64) -> String) -> Option<String> {
         if self.max - self.min <= self.median.abs() * SMALL {

@@ -1,9 +1,9 @@
 //! A table of comparisons, judged together. A run measures every cell once in each block, so a
 //! block gives one ratio `a / b` for each comparison, a row of the table.
 //!
-//! **Why together.** At a level of 5 % each, one of 20 comparisons of equal systems shows a
-//! difference by chance. The intervals of this module are valid together: in at least 95 % of
-//! tables every interval contains its ratio. The interval decides the verdict ([`Verdict::of`]).
+//! **Why together.** At a level of 5 % for each comparison, one of 20 comparisons of equal systems
+//! shows a difference by chance. The intervals of this module are valid together: in at least 95 %
+//! of tables every interval contains its ratio. The interval decides the verdict ([`Verdict::of`]).
 //!
 //! **Why not Holm's procedure.** A rank test of six blocks has no p-value below 2/64, and Holm
 //! multiplies this by the number of rows: six blocks then decide no row in a table of two rows.
@@ -19,7 +19,7 @@
 //!
 //! **Failures.** Every repeat counts. A repeat that failed, or in which no byte arrived, ranks
 //! worst: leaving it out would favour the system that failed. The ratio of such a repeat is 0 or
-//! infinite. The location and the scale replace it by the largest ratio of the table.
+//! infinite. The location and the scale replace such a ratio by the largest ratio of the table.
 //!
 //! The tests in `tests/table` measure errors, coverage and power.
 
@@ -59,15 +59,15 @@ pub struct Judged {
     /// The verdict on `a`, from the interval of the ratio. Undecided for fewer than six blocks with
     /// a pair.
     pub verdict: Verdict,
-    /// For an undecided row: the number of further blocks that would decide it if they were like
-    /// the present blocks. `None` if it takes more than [`MOST_MORE`].
+    /// For an undecided row: the number of further blocks that would decide the row if these blocks
+    /// were like the present blocks. `None` for more than [`MOST_MORE`] blocks.
     pub more_blocks: Option<usize>,
 }
 
 impl Row {
     /// Creates a row. `blocks` has one entry for each block of the run, in the same order for all
-    /// rows. An entry is `None` if a disturbance of the machine invalidated the pair. Rows of one
-    /// `kind`, such as a metric, should have similar spreads.
+    /// rows. An entry is `None` if a disturbance of the machine invalidated the pair. Rows of the
+    /// same `kind`, such as a metric, should have similar spreads.
     pub fn new(
         blocks: &[Option<Pair>],
         direction: Direction,
@@ -102,8 +102,8 @@ impl Row {
     }
 
     /// Returns the logarithms of the ratios with their blocks. `worst` replaces infinite
-    /// logarithms. `None` for a row that does not count in the bound of the table: it has too few
-    /// blocks, or no finite ratio.
+    /// logarithms. `None` for a row that does not count in the bound of the table, because it has
+    /// too few blocks or no finite ratio.
     fn logarithms(&self, worst: f64) -> Option<Vec<(usize, f64)>> {
         let log = |ratio: f64| ratio.ln().clamp(-worst, worst);
         let found = self.ratios.iter().enumerate();
@@ -114,7 +114,7 @@ impl Row {
     }
 }
 
-/// Judges all rows of a table, in its order.
+/// Judges all rows of a table. Returns the rows in the order of the table.
 pub fn judged(table: &[Row]) -> Result<Vec<Judged>, StatsError> {
     let worst = worst(table);
     let logarithms: Vec<_> = table.iter().map(|row| row.logarithms(worst)).collect();
@@ -148,8 +148,8 @@ impl Row {
     }
 }
 
-/// Returns the largest absolute value of a finite logarithm of the table, which replaces infinite
-/// ones.
+/// Returns the largest absolute value of a finite logarithm of the table. This value replaces
+/// infinite logarithms.
 fn worst(table: &[Row]) -> f64 {
     let logarithms = table.iter().flat_map(|row| row.ratios.iter().flatten()).map(|r| r.ln().abs());
     logarithms.filter(|log| log.is_finite()).fold(LEAST_WORST, f64::max)
@@ -197,7 +197,8 @@ pub const COVERAGE: f64 = 0.95;
 /// Maximum number of further blocks that a row reports.
 pub const MOST_MORE: usize = 200;
 
-/// Minimum number of rows of a kind that estimate its spread better than all rows do.
+/// Minimum number of rows of a kind. Fewer rows estimate the spread of the kind worse than all rows
+/// of the table.
 const FEWEST_OF_KIND: usize = 4;
 /// Minimum ratio that replaces a failure: a factor of two, as a logarithm.
 const LEAST_WORST: f64 = std::f64::consts::LN_2;

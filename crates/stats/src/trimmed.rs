@@ -1,4 +1,4 @@
-//! The trimmed mean, for samples with a few values far from the rest.
+//! The trimmed mean, for samples of which a few lie far from the other samples.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use units::Share;
@@ -14,8 +14,8 @@ pub struct TrimmedMean {
 
 /// Returns the trimmed mean with the interval of Tukey and McLaughlin (1963). Leaves out the share
 /// `cut` of the samples at either end, so that a pause of the host has no influence. With normal
-/// noise the interval is hardly wider than that of the mean. `None` if fewer than two samples are
-/// left or one is not a number.
+/// noise the interval is hardly wider than the interval of the mean. `None` if fewer than two
+/// samples are left or a sample is not a number.
 pub fn trimmed_mean(samples: &[f64], cut: Share, level: Share) -> Option<TrimmedMean> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -75,7 +75,8 @@ mod tests {
         }
     }
 
-    /// Without a cut it is the mean with Student's interval: 1 to 4 has 2.5 +- 2.05426.
+    /// Without a cut the trimmed mean is the mean with Student's interval: 1 to 4 has 2.5 +-
+    /// 2.05426.
     #[test]
     fn without_a_cut_the_trimmed_mean_has_students_interval() {
         let level = Share::from_percent(95.0).unwrap();

@@ -30,8 +30,8 @@ pub enum Verdict {
     Better,
     /// The interval excludes 1, and `a` is worse by the threshold or more.
     Worse,
-    /// The whole interval lies within the threshold around 1: `a` and `b` differ too little to
-    /// matter.
+    /// The whole interval lies within the threshold around 1: the difference of `a` and `b` is too
+    /// small to matter.
     Same,
     /// Undecided. Older files have the name `inconclusive`; unknown names also read as undecided.
     #[serde(other)]

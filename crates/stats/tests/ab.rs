@@ -25,9 +25,9 @@ enum Noise {
     Wandering,
     /// 5 % of noise and a steady loss of a third over the run.
     Drifting,
-    /// 5 % of noise, and one turn in fifty takes five times as long.
+    /// 5 % of noise, and one turn in fifty has five times the duration.
     Spiky,
-    /// Two speeds 10 % apart that last for 25 turns on average, with 2 % of noise around each.
+    /// Two speeds 10 % apart, each of which lasts for 25 turns on average, with 2 % of noise.
     TwoSpeeds,
     /// Student's t with 3 degrees of freedom, scaled to 3 %.
     HeavyTailed,
@@ -221,7 +221,7 @@ fn a_speedup_is_better_and_less_latency_is_better() {
 }
 
 #[test]
-fn equal_states_with_little_noise_are_the_same_at_an_early_look() {
+fn equal_states_with_little_noise_have_the_verdict_same_at_an_early_look() {
     for seed in 0..RUNS {
         let decision = run(plan(seed), Noise::Independent(0.005), 1.0);
         assert_eq!(decision.verdict, Verdict::Same);
@@ -232,7 +232,7 @@ fn equal_states_with_little_noise_are_the_same_at_an_early_look() {
 }
 
 #[test]
-fn a_difference_too_small_to_matter_is_the_same() {
+fn a_difference_too_small_to_matter_has_the_verdict_same() {
     let decision = run(plan(3), Noise::Independent(0.005), 0.997);
     assert_eq!(decision.verdict, Verdict::Same);
     assert!(decision.ci99.unwrap().1 < 1.0, "it is seen, though: {decision}");

@@ -23,7 +23,7 @@ fn exponential(draw: &mut Pcg64Mcg) -> f64 {
     -(1.0 - draw.random::<f64>()).ln()
 }
 
-/// Draws from two modes, of which the lower one holds 60 % of the samples.
+/// Draws from two modes, of which the lower mode holds 60 % of the samples.
 fn bimodal(draw: &mut Pcg64Mcg) -> f64 {
     let within: f64 = draw.random();
     if draw.random_bool(0.6) { within } else { 10.0 + within }

@@ -233,14 +233,14 @@ fn the_deviation_needs_two_samples() {
 }
 
 #[test]
-fn the_largest_number_of_samples_is_accepted_and_one_more_is_refused() {
+fn the_largest_number_of_samples_is_accepted_and_a_larger_number_is_refused() {
     let many: Vec<f64> = (0..19_999).map(f64::from).collect();
     assert!(mann_whitney::mann_whitney(&many, &[0.5]).is_ok());
     assert!(mann_whitney::mann_whitney(&many, &[0.5, 1.5]).is_err());
 }
 
 /// Gilbert's process with 1 % of losses in bursts of 5: 10,000 packets are worth 1123.6 independent
-/// ones. The quantiles of the beta distribution are from an independent calculation (mpmath).
+/// packets. The quantiles of the beta distribution are from an independent calculation (mpmath).
 #[test]
 fn losses_in_bursts_have_the_interval_of_fewer_independent_packets() {
     let found = binomial::loss_agrees_in_bursts(100, 10_000, percent(1.0), 5.0).unwrap();

@@ -66,7 +66,7 @@ fn nonfinite_negative_and_missing_samples_are_refused() {
 }
 
 /// On a Gilbert chain of 10 000 packets, with 1 % lost in bursts of 5, the interval for independent
-/// losses rejects a correct link many times. The interval for bursts hardly ever does.
+/// losses rejects a correct link many times. The interval for bursts hardly ever rejects the link.
 #[test]
 fn bursts_widen_the_interval_of_the_loss_rate() {
     let mut draw = Pcg64Mcg::seed_from_u64(5);

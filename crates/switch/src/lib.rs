@@ -13,7 +13,8 @@
 //! | [`ovsdb`] | Open vSwitch's database: sessions, rows, and the switch that the rows describe |
 //! | [`datapath`] | the megaflow cache, connection tracking, changes of packets |
 //!
-//! The crates below are pure: they do no I/O, read no clock, and take randomness only from a seed.
+//! The crates below are pure: these crates do no I/O, read no clock, and take randomness only from
+//! a seed.
 //!
 //! ```
 //! use switch::run::parse_cpu_mask;

@@ -104,8 +104,8 @@ fn stolen() -> Duration {
 const NAP: Duration = Duration::from_millis(1);
 /// A timer of an idle machine may fire this late without any disturbance.
 const TIMER: Duration = Duration::from_micros(200);
-/// Minimum lateness that counts as a stall. In 20 ms the queues of the tests' links run empty: it
-/// is several round trips of most of these links.
+/// Minimum lateness that counts as a stall. In 20 ms, which is several round trips of most of the
+/// tests' links, the queues of these links run empty.
 const STALL: Duration = Duration::from_millis(20);
 /// Minimum share of time that a thread waits on a disturbed machine. With a busy loop on each CPU,
 /// a thread waits for a tenth of the time or more.

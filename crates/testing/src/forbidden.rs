@@ -12,9 +12,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::null;
 
-/// Tries all of [`forbidden_names`] on this thread, and returns the names that the kernel did not
-/// refuse, each with the kernel's answer. `other` is a directory of this user's outside the
-/// program's directories; it has a file `file`.
+/// Tries all of [`forbidden_names`] on this thread. Returns the names that the kernel did not
+/// refuse, with the kernel's answers. `other` is a directory of this user's outside the program's
+/// directories, with a file `file`.
 pub fn permitted(other: &Path) -> Vec<String> {
     let file = other.join("file");
     let path = CString::new(file.as_os_str().as_bytes()).expect("a path without NUL");

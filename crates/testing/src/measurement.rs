@@ -8,7 +8,7 @@ use std::fmt::Display;
 pub enum Attempt<T> {
     /// The measured values are as the test demands.
     Right(T),
-    /// The measured values are not as the test demands; the text shows them.
+    /// The measured values are not as the test demands. The text shows the values.
     Wrong(String),
     /// The product itself says that the machine spoiled the attempt, for example because its
     /// emulated link was late. The text gives the product's reason.
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_after_an_invalid_one_is_judged() {
+    fn an_attempt_after_an_invalid_attempt_is_judged() {
         let got = undisturbed("a test of undisturbed itself", |attempt| match attempt {
             1 => Attempt::Invalid("late".to_owned()),
             _ => Attempt::Right(attempt),

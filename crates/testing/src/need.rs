@@ -309,7 +309,7 @@ fn offers(congestion: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// `scripts/test` shows both lines at its end.
+    /// `scripts/test` shows the two printed lines at its end.
     #[test]
     fn needs_that_this_machine_has_and_lacks_are_printed() {
         let (has, lacks): (Vec<_>, Vec<_>) = Need::ALL.into_iter().partition(|need| need.is_met());

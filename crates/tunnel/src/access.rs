@@ -104,7 +104,7 @@ impl Access {
         Self { rights: rights.into_iter().collect(), refused: Arc::default() }
     }
 
-    /// Returns these rights with the refusal counters of `others`, which they replace.
+    /// Returns the rights with the refusal counters of `others`, which the rights replace.
     pub fn in_place_of(mut self, others: &Self) -> Self {
         self.refused = Arc::clone(&others.refused);
         self
@@ -349,8 +349,8 @@ impl Refusal {
 }
 
 /// Whether a server with [`Rights::everything`] dials the address. A metadata service gives secrets
-/// to any client, so even such a server does not dial it. It does not dial a translated address
-/// either, which could lead to a metadata service.
+/// to any client, so even such a server does not dial it. Such a server does not dial a translated
+/// address either, which could lead to a metadata service.
 fn everything(address: IpAddr) -> Reach {
     match special::special(address) {
         Some(special @ (Special::Metadata | Special::Translated)) => Reach::NotExplicitly(special),

@@ -1,7 +1,7 @@
 //! The access log: one line with a JSON object per tunnel that has ended.
 //!
-//! A thread writes the lines. If it falls behind, because the disk is full or a pipe is slow, lines
-//! are dropped and counted, so that no tunnel waits.
+//! A thread writes the lines. If the thread falls behind, because the disk is full or a pipe is
+//! slow, lines are dropped and counted, so that no tunnel waits.
 
 use crate::counters::Counters;
 use serde::Serialize;
@@ -76,7 +76,7 @@ pub(crate) struct Ended<'a> {
     pub(crate) reason: End,
 }
 
-/// The access log of a server. Dropping it waits up to a second for the last lines.
+/// The access log of a server. Dropping this value waits up to a second for the last lines.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     is_on: AtomicBool,
@@ -132,8 +132,8 @@ impl AccessLog {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Opens the destination, also if it is the present one, so that a renamed file gets no more
-    /// lines. On an error, the present destination stays.
+    /// Opens the destination, also if it is the present destination, so that a renamed file gets no
+    /// more lines. On an error, the present destination stays.
     pub(crate) fn open(&self, at: Option<&AccessLogAt>) -> io::Result<()> {
         let sink = match at {
             None => Sink::Nowhere,
@@ -249,7 +249,7 @@ impl Writer {
 }
 
 impl Sink {
-    /// Returns the number of written bytes, and the error if it wrote fewer than all.
+    /// Returns the number of written bytes, and the error if the write was incomplete.
     fn write(&mut self, mut bytes: &[u8]) -> (usize, Option<io::Error>) {
         let all = bytes.len();
         while !bytes.is_empty() {
@@ -375,7 +375,7 @@ mod tests {
         std::fs::rename(&path, &old).unwrap();
         log.open(Some(&at)).unwrap();
         (0..100).for_each(|_| log.write(&ended("\"\n")));
-        // If a destination cannot be opened, the log keeps its present one.
+        // If a destination cannot be opened, the log keeps its present destination.
         assert!(log.open(Some(&AccessLogAt::File(folder.path().to_owned()))).is_err());
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&old, &link).unwrap();

@@ -340,8 +340,8 @@ impl TunnelMeter {
         }
     }
 
-    /// Gives the tunnel a line in the access log, if there is a log. `user` is the identity that
-    /// uses a service of this one.
+    /// Gives the tunnel a line in the access log, if there is a log. `user`: the identity that uses
+    /// a service of this account's identity.
     pub(crate) fn describe(
         &self,
         direction: &'static str,

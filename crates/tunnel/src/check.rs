@@ -198,8 +198,8 @@ async fn greet(
                 }
                 findings.extend(reach(&connection, &address, targets).await);
                 connection.close("only a check");
-                // Let the close frame leave: without it, the server would keep the connection until
-                // its idle timeout.
+                // Let the close frame leave: without this frame, the server would keep the
+                // connection until its idle timeout.
                 tokio::time::sleep(FAREWELL).await;
                 return findings;
             }
@@ -399,8 +399,8 @@ const SETTLE: Duration = Duration::from_millis(50);
 /// The number of bursts. All bursts together have fewer datagrams than a server queues for flows
 /// that are not open yet.
 const EXCHANGES: u32 = 6;
-/// Packets per burst: enough that the server acknowledges the last ones at once. The server delays
-/// the acknowledgement of a single packet by more than a short round trip.
+/// Packets per burst: enough that the server acknowledges the last packets at once. The server
+/// delays the acknowledgement of a single packet by more than a short round trip.
 const BURST: u32 = 10;
 /// A check never opens a flow with this number.
 const NO_FLOW: u32 = FLOWS - 1;

@@ -51,7 +51,7 @@ use units::{Bytes, Span};
 /// The parts from which a client is built.
 #[derive(Debug)]
 pub struct ClientParts {
-    /// The servers in order of preference. The client uses the next server if the previous one
+    /// The servers in order of preference. The client uses the next server if the previous server
     /// cannot be reached.
     pub servers: Vec<ServerAt>,
     pub listeners: Vec<Listener>,
@@ -77,7 +77,7 @@ pub struct ServerAt {
     pub tcp_port: Option<u16>,
 }
 
-/// A local listener. Its applications reach a target as seen from the server.
+/// A local listener. The listener's applications reach a target as seen from the server.
 #[derive(Debug, Clone)]
 pub struct Listener {
     pub listen: ListenAt,
@@ -141,7 +141,8 @@ pub struct ClientLimits {
     pub datagrams_idle: Duration,
 }
 
-/// A running client. Dropping it ends it immediately; [`Client::drain`] lets tunnels finish first.
+/// A running client. Dropping this value ends the client immediately; [`Client::drain`] lets
+/// tunnels finish first.
 #[derive(Debug)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -195,7 +196,7 @@ pub struct LinkStatus {
     pub tunnels: usize,
     /// The key that the server has proved.
     pub key: Option<PeerKey>,
-    /// Whether another connection has replaced this one, which takes no new tunnels.
+    /// Whether another connection has replaced this connection, which takes no new tunnels.
     pub is_retiring: bool,
     /// Why TCP carries the connection; `None` over UDP.
     pub over_tcp: Option<String>,
@@ -243,7 +244,7 @@ impl Client {
     }
 
     /// Starts with the listening sockets that another process handed over, and binds the missing
-    /// ones.
+    /// sockets.
     pub async fn take_over(parts: ClientParts, handed: &mut Handed) -> Result<Self, ClientError> {
         if parts.servers.is_empty() {
             return Err(ClientError::NoServer);
@@ -295,7 +296,7 @@ impl Client {
         let sample = sample_rates(Arc::downgrade(&client.shared));
         client.until_ended(client.shards.handle(0), sample);
         if takes_over {
-            // The running client serves until this one has a connection.
+            // The running client serves until this client has a connection.
             if tokio::time::timeout(CONNECTS_WITHIN, client.connected()).await.is_err() {
                 let why = client.servers().into_iter().find_map(|(_, _, failure)| failure);
                 let why = why.unwrap_or_else(|| "silence".to_owned());
@@ -388,7 +389,7 @@ impl Client {
         self.shared.budget.granted()
     }
 
-    /// Returns the status of all connections. Those that take new tunnels come first.
+    /// Returns the status of all connections. Connections that take new tunnels come first.
     pub fn links(&self) -> Vec<LinkStatus> {
         let status = |server: usize, session: &Session<Carried>| LinkStatus {
             server: self.shared.servers.get(server).map(|remote| remote.address.clone()),
@@ -420,7 +421,7 @@ impl Client {
     }
 
     /// Returns each server, the number of its connections that take new tunnels, and why the last
-    /// attempt to connect failed, or `None` if it succeeded.
+    /// attempt to connect failed, or `None` after a success.
     pub fn servers(&self) -> Vec<(HostPort, usize, Option<String>)> {
         let links = self.links();
         let used = |address: &HostPort| {

@@ -52,7 +52,7 @@ pub struct ServerConfig {
     pub peers: Vec<TrustedPeer>,
     /// The rights of the peers, by name.
     pub access: Access,
-    /// The quotas of the peers that have one.
+    /// The quotas of the peers that have a quota.
     pub quotas: Vec<(PeerName, Quota)>,
     /// Where the server writes a line for each tunnel that has ended.
     pub access_log: Option<AccessLogAt>,
@@ -126,7 +126,7 @@ pub struct Settings {
     pub endpoints: usize,
     /// The address that serves metrics to Prometheus.
     pub metrics_on: Option<MetricsAddress>,
-    /// The socket for `weir tunnel status`, if it is not the default one.
+    /// The socket for `weir tunnel status`, if it is not the default socket.
     pub status_socket: Option<PathBuf>,
     /// Whether the process keeps all rights of its user instead of confining itself.
     pub unconfined: bool,

@@ -1,5 +1,5 @@
 //! UDP through the tunnel. Each datagram travels in one QUIC datagram and not in a stream, so that
-//! no datagram waits for a lost one.
+//! no datagram waits for a lost datagram.
 //!
 //! A flow is the traffic of one application with one target. A stream opens the flow, and the flow
 //! ends with its stream. The flow's datagrams carry its number. Datagrams may arrive before the
@@ -84,7 +84,7 @@ pub(crate) async fn carry<C: Connection>(
                     session.counters.datagrams_over_limit.increment();
                     continue;
                 }
-                // If the target is absent, an ICMP error makes this send or the next one fail.
+                // If the target is absent, an ICMP error makes this send or the next send fail.
                 // Later sends may succeed.
                 if socket.send(&payload).await.is_ok() {
                     session.counters.datagrams_in.increment();

@@ -18,7 +18,8 @@ impl Descriptors {
         Some(Self { limit, open: own.unwrap_or(USUAL) })
     }
 
-    /// Returns the number of tunnels that may be open, each with one descriptor. It can be 0.
+    /// Returns the number of tunnels that may be open, each with one descriptor. The number can be
+    /// 0.
     pub(crate) fn for_tunnels(&self) -> usize {
         self.limit.saturating_sub(self.open + self.reserved())
     }
@@ -28,9 +29,9 @@ impl Descriptors {
         (self.reserved() / 4).max(2)
     }
 
-    /// Returns the number of reserved descriptors. They are for status, metrics, name look-ups, a
-    /// reload's files, and new connections, which a listener has to accept before it can refuse
-    /// them.
+    /// Returns the number of reserved descriptors. The reserved descriptors are for status,
+    /// metrics, name look-ups, a reload's files, and new connections, which a listener has to
+    /// accept before it can refuse them.
     fn reserved(&self) -> usize {
         (self.limit / 8).clamp(LEAST_RESERVED, MOST_RESERVED)
     }

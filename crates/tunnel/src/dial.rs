@@ -21,7 +21,7 @@ pub(crate) enum DialError {
 pub(crate) type TakePort<'a> =
     &'a (dyn Fn(SocketAddr) -> Result<Option<Box<dyn LocalPort>>, String> + Sync);
 
-/// Tries each address in turn and leaves time for the last one. All attempts share `patience`,
+/// Tries each address in turn and leaves time for the last address. All attempts share `patience`,
 /// counted from `began`.
 pub(crate) async fn dial(
     destination: &Admitted,

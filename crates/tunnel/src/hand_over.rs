@@ -59,7 +59,7 @@ pub trait HandOver: Send + Sync {
     fn complete(&self, handed: Handed, within: Duration);
 }
 
-/// Sockets that one process hands over to another.
+/// Sockets that one process hands over to another process.
 #[derive(Debug, Default)]
 pub struct Handed {
     generation: u8,
@@ -190,8 +190,8 @@ impl Drop for Owner {
     }
 }
 
-/// Returns the device and inode of the socket at the path. They show whether another program has
-/// put its own socket there.
+/// Returns the device and inode of the socket at the path. The device and inode show whether
+/// another program has put its own socket there.
 fn inode_of_socket(path: &Path) -> Option<(u64, u64)> {
     let found = path.symlink_metadata().ok()?;
     let is_socket = found.mode() & 0o170_000 == 0o140_000;

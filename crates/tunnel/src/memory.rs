@@ -1,11 +1,11 @@
 //! The memory of one end, and how identities share it.
 //!
 //! The budget grants each connection a window, which the peer receives as credit. An identity
-//! always gets its fair share: the memory divided by the number of busy identities. It gets more if
-//! other identities leave memory unused. An idle connection has no grant. Credit that a peer has
-//! received stays valid, so all peers together may send more than there is memory: a [`Meter`]
-//! counts the memory held. Near the limit, the identity that exceeds its fair share most loses
-//! tunnels whose readers are stuck. Beyond the limit, this identity loses a connection in two
+//! always gets its fair share: the memory divided by the number of busy identities. The identity
+//! gets more if other identities leave memory unused. An idle connection has no grant. Credit that
+//! a peer has received stays valid, so all peers together may send more than there is memory: a
+//! [`Meter`] counts the memory held. Near the limit, the identity that exceeds its fair share most
+//! loses tunnels whose readers are stuck. Beyond the limit, this identity loses a connection in two
 //! cases: the memory exceeds the limit by an eighth, or stays beyond the limit for longer than a
 //! reader takes to count as stuck.
 
@@ -30,7 +30,7 @@ struct Shared {
     /// Notified when the meter is near the limit.
     near: Arc<Notify>,
     /// Whether the grants exceed the memory, because some identities got their fair share while
-    /// others exceeded theirs.
+    /// other identities exceeded their fair share.
     is_overdrawn: AtomicBool,
     ledger: Mutex<Ledger>,
 }
@@ -50,7 +50,7 @@ struct Account {
     busy: u64,
 }
 
-/// A connection's grant. Dropping it returns the grant.
+/// A connection's grant. Dropping this value returns the grant.
 #[derive(Debug)]
 pub(crate) struct Share {
     budget: Budget,
@@ -69,7 +69,7 @@ pub(crate) trait Holder: Debug + Send + Sync {
     /// of shared memory.
     fn sweep(&self);
 
-    /// Ends up to `most` tunnels whose readers are stuck. Returns their number.
+    /// Ends up to `most` tunnels whose readers are stuck. Returns the number of ended tunnels.
     fn give_up(&self, most: usize) -> usize;
 
     fn close(&self);

@@ -27,8 +27,8 @@ pub struct KeyUse {
     pub connections: usize,
 }
 
-/// Returns the use of each of a peer's keys, if it has several. `used` has the key of each of its
-/// connections.
+/// Returns the number of connections of each key, for a peer with several keys. `used`: the key of
+/// each connection of the peer.
 pub(crate) fn key_uses(peer: &dyn Display, pins: &[Pin], used: &[Pin]) -> Vec<KeyUse> {
     let of_pin = |pin: &Pin| KeyUse {
         peer: peer.to_string(),

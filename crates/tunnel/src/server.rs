@@ -61,7 +61,7 @@ pub struct ServerParts {
     pub resolver: Arc<dyn Resolve>,
     pub tuning: Tuning,
     pub limits: Limits,
-    /// The quotas of the identities that have one.
+    /// The quotas of the identities that have a quota.
     pub quotas: Vec<(PeerName, Quota)>,
     /// Where the server writes a line for each tunnel that has ended.
     pub access_log: Option<AccessLogAt>,
@@ -77,7 +77,8 @@ pub struct ServerParts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TcpAt {
     Nowhere,
-    /// The same address as UDP. If another program has the TCP port, the server serves UDP alone.
+    /// TCP uses the address of UDP. If another program has the TCP port, the server serves UDP
+    /// alone.
     SameAsUdp,
     Address(SocketAddr),
 }
@@ -100,7 +101,8 @@ pub struct Guard {
     pub access: Access,
 }
 
-/// A running server. Dropping it ends it immediately; [`Server::drain`] lets tunnels finish first.
+/// A running server. Dropping this value ends the server immediately; [`Server::drain`] lets
+/// tunnels finish first.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -268,8 +270,8 @@ impl Server {
     }
 
     /// Replaces the trusted peers and their rights. Connected peers that are no longer trusted are
-    /// disconnected (`revocation`). Tunnels and listeners that are no longer allowed end; the
-    /// others continue.
+    /// disconnected (`revocation`). Tunnels and listeners that are no longer allowed end; other
+    /// tunnels and listeners continue.
     pub fn replace_guard(&self, guard: Guard) {
         self.shared.guard.send_replace(Arc::new(guard));
     }
@@ -534,8 +536,8 @@ fn local_ports() -> usize {
 const FAREWELL: Duration = Duration::from_secs(1);
 /// How long the drivers of TCP connections may take to send their last frames.
 const LAST_BYTES: Duration = Duration::from_millis(50);
-/// How many clients the server asks at once for a new connection, and the pause before it asks
-/// the next ones.
+/// How many clients the server asks at once for a new connection, and the pause before it asks the
+/// next clients.
 const RENEWED_AT_ONCE: usize = 50;
 const RENEWALS_APART: Duration = Duration::from_millis(250);
 /// How long a client may take to establish a new connection after the server has asked for it.

@@ -144,7 +144,7 @@ pub struct ConnectionStatus {
     /// Empty while there is no connection.
     pub remote: String,
     /// Distinguishes the connections of one peer. A new connection may get the number of an ended
-    /// one.
+    /// connection.
     #[serde(default)]
     pub number: u64,
     /// Distinguishes all connections of a process; 0 while there is no connection.
@@ -160,7 +160,7 @@ pub struct ConnectionStatus {
     pub bytes_in: u64,
     #[serde(default)]
     pub bytes_out: u64,
-    /// The rates of these bytes in the last second.
+    /// The rates of the sent and received bytes in the last second.
     #[serde(default)]
     pub rate_in: u64,
     #[serde(default)]
@@ -172,7 +172,7 @@ pub struct ConnectionStatus {
     /// When the peer's certificate expires, in seconds since 1970; 0 if unknown.
     #[serde(default)]
     pub key_expires: u64,
-    /// Whether another connection has replaced this one, which takes no new tunnels.
+    /// Whether another connection has replaced this connection, which takes no new tunnels.
     #[serde(default)]
     pub is_retiring: bool,
     /// `udp` or `tcp`; empty while there is no connection.

@@ -57,7 +57,7 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
     fn send_datagram(&self, datagram: Bytes) -> Result<(), DatagramRefused>;
 
     /// Waits for at least one datagram, and moves the datagrams that have arrived into `out`.
-    /// Returns their number.
+    /// Returns the number of moved datagrams.
     fn receive_datagrams(
         &self,
         out: &mut [Bytes],
@@ -94,7 +94,7 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns the received bytes that no application has consumed, including those behind gaps.
+    /// Returns the received bytes that no application has consumed, including bytes behind gaps.
     fn unread(&self) -> Size;
 
     /// Returns the memory that the peer makes this end hold.
@@ -165,7 +165,7 @@ pub struct Statistics {
     pub reading: Reading,
 }
 
-/// Moves the datagrams that have arrived to `out`. Returns their number.
+/// Moves the datagrams that have arrived to `out`. Returns the number of moved datagrams.
 fn take_datagrams(out: &mut [Bytes], next: impl FnMut() -> Option<Bytes>) -> usize {
     let arrived = std::iter::from_fn(next);
     out.iter_mut().zip(arrived).map(|(place, datagram)| *place = datagram).count()

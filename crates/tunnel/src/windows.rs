@@ -30,7 +30,7 @@ pub(crate) struct Windows<C> {
     resets: ResetOrder,
 }
 
-/// Bytes read from an application that the connection has not taken. They count in [`Windows`]
+/// Bytes read from an application that the connection has not taken. The bytes count in [`Windows`]
 /// until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
@@ -174,8 +174,8 @@ impl<C: Connection> Windows<C> {
         place.told(|| self.budget.is_near()).await;
     }
 
-    /// Returns the size of one read from an application. It is small if many bytes of earlier reads
-    /// still wait for the connection.
+    /// Returns the size of one read from an application. The size is small if many bytes of earlier
+    /// reads still wait for the connection.
     pub(crate) fn read_at_once(&self) -> usize {
         let is_much = self.waiting.load(Ordering::Relaxed) > self.budget.limit() / 16;
         if is_much { LEAST_READ } else { READ }
@@ -313,8 +313,8 @@ impl State {
         (self.path.bound() + waiting).max(self.held)
     }
 
-    /// Returns the credit of one stream: as much as that of all streams, so that a single stream
-    /// can use the whole path.
+    /// Returns the credit of one stream: as much as the credit of all streams, so that a single
+    /// stream can use the whole path.
     fn stream_window(&self) -> u64 {
         self.path.bound()
     }

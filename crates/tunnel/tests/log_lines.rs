@@ -196,7 +196,7 @@ impl Log {
 }
 
 impl Keys {
-    /// Installs this file's log before the default one.
+    /// Installs this file's log before the default log.
     fn with_log() -> Self {
         let _ = log();
         Self::new()

@@ -61,7 +61,7 @@ impl<T> Foreign<T> {
 impl<T: Display> Display for Foreign<T> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut cut = Cut { out: f, left: self.longest, is_full: false };
-        // A full line only ends the output of the text; it is not an error.
+        // A full line only ends the output of the text, and is not an error.
         match write!(cut, "{}", self.text) {
             Err(_) if cut.is_full => f.write_char('…'),
             written => written,

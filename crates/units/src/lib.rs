@@ -11,7 +11,7 @@
 //!
 //! Numbers always carry their unit: a bare integer in a signature is a count.
 //!
-//! [`did_you_mean`] suggests the known word that a misspelt one stands for. [`foreign`] and
+//! [`did_you_mean`] suggests the known word that a misspelt word stands for. [`foreign`] and
 //! [`visible`] escape text from outside for terminals, logs and reports.
 
 #![warn(missing_docs)]

@@ -14,8 +14,8 @@ pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) ->
 
 /// Returns the word of `known` that is nearest to `word`. A known word is near if it begins with
 /// `word`, or if the number of letters that differ is small and less than the length of `word`.
-/// Capitals count as small letters, and `_` as `-`. Among known words at the same distance, one
-/// that begins with `word` is preferred; otherwise the first wins.
+/// Capitals count as small letters, and `_` as `-`. Among known words at the same distance, a word
+/// that begins with `word` is preferred, and else the first word.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > LONGEST {
         return None;
@@ -47,8 +47,8 @@ fn folded(word: &str) -> String {
     word.to_ascii_lowercase().replace('_', "-")
 }
 
-/// Maximum length of a word, in bytes. No known word is as long, and computing the distance takes
-/// quadratic time.
+/// Maximum length of a word, in bytes. All known words are shorter, and computing the distance
+/// takes quadratic time.
 const LONGEST: usize = 100;
 
 #[cfg(test)]

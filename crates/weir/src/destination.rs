@@ -1,4 +1,5 @@
-//! The files and directories that a verb writes after its measurement: these checks run before it.
+//! Checks, before a measurement, the files and directories that the verb writes after the
+//! measurement.
 
 use crate::exit::Unusable;
 use anyhow::Context;
@@ -30,7 +31,8 @@ pub(crate) fn check_directory(directory: &Path, flag: &str) -> anyhow::Result<()
 /// Checks the file that `flag` names. An existing file keeps its content until the verb writes it.
 pub(crate) fn check_file(path: &Path, flag: &str) -> anyhow::Result<()> {
     let tried = match std::fs::metadata(path) {
-        // A pipe is not opened: its reader would take the end of the check for the end of the data.
+        // A pipe is not opened, because the pipe's reader would take the end of the check for the
+        // end of the data.
         Ok(found) if !found.is_file() && !found.is_dir() => Ok(()),
         Ok(_) => open_output_file(path, Earlier::Kept, 0o600).map(drop),
         Err(error) if error.kind() == ErrorKind::NotFound => create_and_remove(path),

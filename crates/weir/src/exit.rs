@@ -39,7 +39,7 @@ pub(crate) fn code(outcome: anyhow::Result<Ending>) -> ExitCode {
     }
 }
 
-/// A file, directory or program that the user named and that cannot be used: the user should name
+/// A file, directory or program that the user named and that cannot be used. The user should name
 /// another.
 #[derive(Debug)]
 pub(crate) struct Unusable(String);

@@ -1,5 +1,5 @@
-//! The log: one line per event. Any text in it may come from a peer, a file or the far end of a
-//! measurement.
+//! The log: one line per event. Any text in the log may come from a peer, a file or the far end of
+//! a measurement.
 
 use crate::exit::Unusable;
 use clap::ValueEnum;

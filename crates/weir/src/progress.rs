@@ -15,7 +15,8 @@ use units::{foreign, shown};
 pub(crate) struct Bar {
     bar: ProgressBar,
     remaining: Arc<Mutex<Remaining>>,
-    /// The notes already printed about cells that this machine cannot measure, one for each system.
+    /// The notes already printed about cells that this machine cannot measure. A system has at most
+    /// one note.
     told: HashSet<String>,
     /// The steps in progress, with their start and estimated time.
     begun: HashMap<usize, (Instant, Duration)>,
@@ -216,7 +217,7 @@ mod tests {
         let mut remaining = Remaining::new(begun, 10, Duration::from_secs(20));
         assert_eq!(remaining.words(at(0)), "20 s left");
         assert_eq!(remaining.words(at(1)), "19 s left");
-        // Steps take three times as long as estimated.
+        // Steps take three times the estimated time.
         for step in 1..=5 {
             remaining.finish_one(at(6 * step));
         }

@@ -23,7 +23,7 @@ pub(crate) fn cancel_on_signals() -> anyhow::Result<Cancel> {
     Ok(cancel)
 }
 
-/// Reads the mask of ignored signals from `proc_pid_status(5)`; 0 if it cannot be read.
+/// Reads the mask of ignored signals from `proc_pid_status(5)`; 0 for a mask that cannot be read.
 fn ignored_signals() -> u64 {
     std::fs::read_to_string("/proc/self/status")
         .ok()

@@ -10,8 +10,8 @@ pub(crate) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// Returns the number of columns of the terminal that shows standard output; `None` if no terminal
-/// does.
+/// Returns the number of columns of the terminal that shows standard output; `None` if standard
+/// output is no terminal.
 pub(crate) fn columns() -> Option<usize> {
     let size = tcgetwinsize(io::stdout()).ok()?;
     // A terminal without a known size reports 0 columns.
@@ -31,7 +31,7 @@ pub(crate) fn size() -> Option<(usize, usize)> {
     Some(size).filter(|(columns, lines)| *columns > 0 && *lines > 0)
 }
 
-/// A view on the whole terminal. Dropping it restores what the terminal showed before.
+/// A view on the whole terminal. Dropping this value restores the former content of the terminal.
 pub(crate) struct Screen(Termios);
 
 impl Screen {
@@ -118,7 +118,7 @@ impl EchoOff {
 impl Drop for EchoOff {
     fn drop(&mut self) {
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
-        // The terminal did not echo the newline either: print one.
+        // The terminal did not echo the newline either: print a newline.
         let _ = put("\n");
     }
 }

@@ -1,11 +1,12 @@
-//! `--watch`: prints a text again every second. On a terminal it overwrites the previous text.
+//! `--watch`: prints a text again every second. On a terminal the text overwrites the previous
+//! text.
 
 use crate::output::print;
 use crate::signals::cancel_on_signals;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// Prints the text that `look` returns once a second, until Ctrl-C. JSON documents follow one
+/// Prints the text that `look` returns, once a second until Ctrl-C. JSON documents follow one
 /// another.
 pub(crate) fn every_second(
     json: bool,

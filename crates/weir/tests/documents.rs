@@ -172,7 +172,7 @@ fn every_lab_and_policy_file_in_the_documents_is_accepted() {
     assert!(labs > 0 && policies > 0, "{labs} labs, {policies} policies");
 }
 
-/// The command of a page on record must build the page's commit, name an existing lab in the page's
+/// The command of a results page must build the page's commit, name an existing lab in the page's
 /// form, and have only flags that exist.
 #[test]
 fn every_recorded_page_ends_with_the_command_that_made_it() {
@@ -370,7 +370,7 @@ fn follows(schema: &str, document: &str) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Validates `value` against the part of JSON Schema that these schemas use.
+/// Validates `value` against the part of JSON Schema that the schemas of the documents use.
 fn check(schema: &Value, value: &Value, place: &str, wrong: &mut Vec<String>) {
     let kind = match value {
         Value::Null => "null",

@@ -85,7 +85,8 @@ fn a_command_runs_behind_a_link() {
     assert!(output.stderr.contains("no-such-program is not installed"), "{output:?}");
     let output = sandbox.weir(&[&link[..], &["--far", "sleep 1000", "--", "true"]].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    // The far side's output must not mix with the command's. It is printed if a command failed.
+    // The far side's output must not mix with the command's output. The far side's output is
+    // printed if a command failed.
     let far = |told: &str| format!("echo listening; echo said >&2; touch {told}; sleep 1000");
     let fails = |told: &str| format!("until [ -e {told} ]; do sleep 0.01; done; false");
     let fars = ["one", "two", "three"].map(far);

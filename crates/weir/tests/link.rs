@@ -306,7 +306,8 @@ fn a_file_of_a_link_takes_the_same_settings_as_flags() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// Without root the link makes new namespaces and prints how to enter them; it cannot use others.
+/// Without root the link makes new namespaces and prints how to enter them. The link cannot use
+/// other namespaces.
 #[test]
 fn without_root_a_link_makes_its_own_namespaces() {
     let Some(sandbox) = Sandbox::new() else { return };

@@ -110,8 +110,8 @@ print(at.partition(":")[2])' "$@"; }
     assert!(refused || text.contains("inside yes"), "{output:?}");
 }
 
-/// The case failed at its last check. Its other lines ask for tunnels and NSH, which must not
-/// excuse the failure.
+/// The case failed at its last check. Other lines of the case ask for tunnels and NSH, which must
+/// not excuse the failure.
 #[test]
 fn only_the_lines_that_differ_excuse_a_failed_open_vswitch_case() {
     if !is_installed("python3") {

@@ -71,7 +71,8 @@ pub enum CaptureError {
     /// The first bytes are neither a magic number of pcap nor a section header of pcapng.
     #[error("is no capture in pcap's or pcapng's format")]
     NotCapture,
-    /// The record or block after this many packets has an impossible length or interface.
+    /// The value is the number of packets before a record or block with an impossible length or
+    /// interface.
     #[error("is damaged behind packet {0}: a length there is impossible")]
     Damaged(u64),
     /// A section of a pcapng file has more interfaces than the reader keeps.

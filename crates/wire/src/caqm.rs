@@ -8,23 +8,23 @@
 //!
 //! The TPID is a setting of the network. With the default, 0x88a8, the offloads of a stock kernel
 //! carry the tag. Service tags of 802.1ad have the same TPID, so a network with service tags uses
-//! another one for CAQM.
+//! another TPID for CAQM.
 
 pub mod offer;
 
 use crate::headers::{MAC_HEADER, TAG, is_tag, word};
 use std::fmt;
 
-/// The information in a tag: its 16 bits after the TPID.
+/// The information in a tag: the 16 bits after the tag's TPID.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Info(u16);
 
 /// The meaning of the hint, which the two bits C and I define.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
-    /// An increase of the window by this many units.
+    /// An increase of the window by this number of units.
     More(u8),
-    /// A request that was refused, or an answer that removes this many units.
+    /// A request that was refused, or an answer that removes this number of units.
     Fewer(u8),
     /// No change: the answer 0, a request neither approved nor refused, or a go-ahead.
     Nothing,
@@ -63,14 +63,13 @@ impl Info {
     }
 
     /// Creates the tag of the handshake's last packet, a data packet if `request` or else an
-    /// acknowledgement. It reports that a port on the path of the other end's data supports CAQM,
-    /// and that tags may follow. A go-ahead has no meaning in other packets.
+    /// acknowledgement. The tag reports that a port on the path of the other end's data supports
+    /// CAQM, and that tags may follow. A go-ahead has no meaning in other packets.
     pub fn go_ahead(request: bool) -> Self {
         Self(if request { QUESTION } else { CONGESTION | VALID })
     }
 
-    /// Creates the tag of an acknowledgement that reports this many units, at most a hint's
-    /// capacity.
+    /// Creates the tag of an acknowledgement that reports `units`, at most a hint's capacity.
     pub fn answer(units: i16) -> Self {
         let hint = units.unsigned_abs().min(255);
         match units {
@@ -211,7 +210,7 @@ fn find(frame: &[u8], tpid: u16) -> Option<usize> {
     None
 }
 
-/// The default TPID, that of the service tag (IEEE 802.1ad).
+/// The default TPID, the TPID of the service tag (IEEE 802.1ad).
 pub const TPID: u16 = 0x88a8;
 
 const KIND: u16 = 0xe000;
@@ -221,7 +220,7 @@ const CONGESTION: u16 = 1 << 9;
 const VALID: u16 = 1 << 8;
 const HINT: u16 = 0xff;
 const QUESTION: u16 = REQUEST | CONGESTION | VALID;
-/// The bit that marks an echoed offer; it is a bit of the hint field.
+/// The bit that marks an echoed offer, which is a bit of the hint field.
 const ECHO: u16 = 1;
 const MOST_VLANS: usize = 2;
 

@@ -18,8 +18,8 @@ impl Sum {
         Self(merge(lanes) + tail(blocks.remainder()))
     }
 
-    /// Copies `from` to the start of `to` and sums it in the same pass. `to` must be at least as
-    /// long.
+    /// Copies `from` to the start of `to` and sums the bytes in the same pass. `to` must be at
+    /// least as long as `from`.
     ///
     /// One pass segments a super-packet in a fifth less time than copying and then summing.
     pub fn of_copy(from: &[u8], to: &mut [u8]) -> Self {
@@ -92,7 +92,7 @@ pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
 /// lies outside the packet.
 ///
 /// A result of 0 is written as 0xffff for any protocol, as `skb_checksum_help` in net/core/dev.c
-/// does; for TCP the two are equivalent.
+/// does; for TCP the two values are equivalent.
 pub fn complete(packet: &mut [u8], start: usize, offset: usize) -> bool {
     let field = start.saturating_add(offset);
     if field.saturating_add(2) > packet.len() {

@@ -17,7 +17,7 @@ pub enum Ecn {
 }
 
 impl Ecn {
-    /// Returns the ECN field of an IP packet; `None` if the frame carries none.
+    /// Returns the ECN field of an IP packet; `None` if the frame carries no IP packet.
     pub fn read(frame: &[u8]) -> Option<Self> {
         let (network, offset) = network(frame)?;
         let bits = match network {

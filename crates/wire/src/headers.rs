@@ -46,15 +46,16 @@ pub enum Transport {
     Icmp,
     /// Another protocol, or a truncated header of TCP, UDP or ICMP.
     Other(u8),
-    /// A fragment, including the first one. Code that treats all fragments of a packet alike must
-    /// not use ports, which only the first one has.
+    /// A fragment, including the first fragment. Code that treats all fragments of a packet alike
+    /// must not use ports, which only the first fragment has.
     Fragment(u8),
     /// No transport header: the packet is not IP.
     None,
 }
 
 impl Layout {
-    /// Reads a frame that starts with its MAC addresses; `None` if it is shorter than a MAC header.
+    /// Reads a frame that starts with its MAC addresses; `None` for a frame shorter than a MAC
+    /// header.
     pub fn parse(frame: &[u8]) -> Option<Self> {
         let mut ether_type = word(frame, 12)?;
         let mut offset = MAC_HEADER;
@@ -115,8 +116,8 @@ pub const ICMP: u8 = 1;
 /// IP protocol number of ICMPv6.
 pub const ICMPV6: u8 = 58;
 
-/// Whether the EtherType is that of a customer tag (802.1Q), of a service tag (802.1ad), or the
-/// older 0x9100 of service tags.
+/// Whether the EtherType is the EtherType of a customer tag (802.1Q), of a service tag (802.1ad),
+/// or the older 0x9100 of service tags.
 pub fn is_tag(ether_type: u16) -> bool {
     matches!(ether_type, 0x8100 | 0x88a8 | 0x9100)
 }
@@ -220,8 +221,8 @@ fn transport(protocol: u8, fragment: bool, packet: &[u8], offset: usize) -> Tran
 }
 
 const MAX_TAGS: u8 = 3;
-/// Maximum number of extension headers, more than any real packet has. After a longer chain, the
-/// transport counts as unknown.
+/// Maximum number of extension headers, above the number of any real packet. After a longer chain,
+/// the transport counts as unknown.
 const MAX_EXTENSIONS: usize = 8;
 const MORE_FRAGMENTS_OR_OFFSET: u16 = 0x3fff;
 const HOP_BY_HOP: u8 = 0;

@@ -1,8 +1,8 @@
 //! Segments a super-packet into frames as they cross a wire.
 //!
 //! Linux passes TCP and UDP data on in packets of up to 64 KiB (GSO, generic segmentation offload)
-//! and leaves the segmentation to the last stage of sending that can do it. The result equals that
-//! of the kernel's own code: `tcp_gso_segment` (net/ipv4/tcp_offload.c), `__udp_gso_segment`
+//! and leaves the segmentation to the last stage of sending that can do it. The result equals the
+//! result of the kernel's own code: `tcp_gso_segment` (net/ipv4/tcp_offload.c), `__udp_gso_segment`
 //! (net/ipv4/udp_offload.c), `inet_gso_segment` (net/ipv4/af_inet.c) and `ipv6_gso_segment`
 //! (net/ipv6/ip6_offload.c).
 
@@ -191,7 +191,8 @@ impl<'a> Segmenter<'a> {
         let length = (8 + payload) as u16;
         put(header, at + 4, length);
         if self.checksummed {
-            // The length counts twice: it is in the pseudo-header and in the UDP header.
+            // The length counts twice, because the pseudo-header and the UDP header have the
+            // length.
             let sum = self.transport_sum.plus_word(length).plus_word(length).plus(body);
             put(header, at + 6, sum.checksum_nonzero());
         }

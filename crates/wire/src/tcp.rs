@@ -18,7 +18,7 @@ pub struct Segment {
     pub flags: Flags,
     /// The value in the header, without the window scale.
     pub window: u16,
-    /// Payload bytes according to the IP header, including those that the capture cut off. If the
+    /// Payload bytes according to the IP header, including bytes that the capture cut off. If the
     /// IP header has no length (a super-packet), the packet's original length counts.
     pub payload: u32,
     /// The ECN field of the IP header.

@@ -11,8 +11,8 @@ pub struct VirtioHeader {
     pub data_valid: bool,
     /// The segmentation still to do; `None` for a packet that is a single frame.
     pub gso: Option<Gso>,
-    /// The sender's hint at the total length of all headers. It may be wrong, so no code relies on
-    /// it.
+    /// The sender's hint at the total length of all headers. The hint may be wrong, so no code
+    /// relies on the hint.
     pub header_len: u16,
 }
 

@@ -1,5 +1,5 @@
-//! VLAN tags (IEEE 802.1Q). Linux keeps the outermost tag in the packet's metadata; on a wire it is
-//! in the frame.
+//! VLAN tags (IEEE 802.1Q). Linux keeps the outermost tag in the packet's metadata. On a wire the
+//! tag is in the frame.
 
 use crate::headers::{TAG, is_tag, word};
 

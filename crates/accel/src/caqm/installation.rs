@@ -17,7 +17,7 @@ use std::os::fd::AsFd as _;
 /// A requested state of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    /// The rules that select connections; their tunables have no effect here.
+    /// The rules that select connections. The tunables of the rules have no effect here.
     pub rules: Vec<Rule>,
     pub network: Network,
 }
@@ -29,8 +29,8 @@ impl Plan {
     }
 }
 
-/// Changes the plan in force: connections that it selects negotiate from now on, at these
-/// interfaces too. If no interface is given and nothing is installed yet, CAQM uses all Ethernet
+/// Changes the plan in force: connections that the plan selects negotiate from now on, also at
+/// `interfaces`. If no interface is given and nothing is installed yet, CAQM uses all Ethernet
 /// interfaces of this network namespace.
 pub fn change(
     interfaces: &[InterfaceName],
@@ -73,7 +73,8 @@ pub(crate) fn check_interfaces(interfaces: &[InterfaceName]) -> Result<(), Accel
 
 /// Sets parameters from `NAME=VALUE`, for connections that begin from now on.
 pub fn set(values: &[String]) -> Result<(), AccelError> {
-    // A wrong name or value is wrong on any machine: report it before the machine's problems.
+    // A wrong name or value is wrong on any machine. Report such a mistake before the machine's
+    // problems.
     for text in values {
         let mut network = Network::default();
         network.set(text)?;
@@ -128,7 +129,7 @@ pub fn remove() -> Result<Removed, AccelError> {
     Ok(Removed { there, switched: SwitchedConnections::default(), foreign: pins.foreign()? })
 }
 
-/// Reads the plan in force from the kernel; it may differ from the last command's.
+/// Reads the plan in force from the kernel. The plan of the last command may differ.
 pub(crate) fn in_force(pins: &Pins) -> Result<Plan, AccelError> {
     if pins.presence() != Presence::Whole {
         return Ok(Plan::default());

@@ -1,4 +1,4 @@
-//! The interfaces with CAQM: the programs add, remove and offer tags there and nowhere else.
+//! The interfaces with CAQM. The programs add, remove and offer tags only at these interfaces.
 
 use super::kernel_calls::{self, Side};
 use crate::AccelError;

@@ -28,7 +28,7 @@ pub enum Negotiation {
     Option,
     /// By two of TCP's reserved bits, as in the reference kernel. The ends do not ask the ports.
     Bits,
-    /// By both: an end offers an option and bits, and answers an option by an option.
+    /// By an option and bits: an end offers an option and bits, and answers an option by an option.
     Both,
 }
 

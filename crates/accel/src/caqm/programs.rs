@@ -110,8 +110,8 @@ impl Programs {
 }
 
 impl Unpinned {
-    /// Starts CAQM for all connections through these interfaces; each name begins with its
-    /// namespace.
+    /// Starts CAQM for all connections through the interfaces. Each name of an interface begins
+    /// with its namespace.
     pub fn start(
         name: &str,
         network: &Network,

@@ -14,11 +14,11 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use units::{Bytes, Rate, Span};
 
-/// The state in the kernel, which may differ from the last command's.
+/// The state in the kernel, which may differ from the state that the last command requested.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CaqmStatus {
     pub presence: Presence,
-    /// New connections negotiate; this may hold for a partial installation too.
+    /// New connections negotiate, perhaps also with a partial installation.
     pub gives: bool,
     pub plan: Plan,
     /// The interfaces with CAQM; `None` if an interface has gone.
@@ -29,7 +29,7 @@ pub struct CaqmStatus {
     pub hidden: Option<String>,
 }
 
-/// One negotiated connection, seen from one of its ends.
+/// A negotiated connection, as the kernel of one end reports the connection.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CaqmFlow {
     /// The connection's network namespace, if it is another than this process's.

@@ -12,9 +12,9 @@ use units::Bytes;
 pub struct View {
     /// Bytes requested with this end's data.
     pub asked: Bytes,
-    /// Increases in the answers to these requests.
+    /// Increases in the answers to the requests.
     pub granted: Bytes,
-    /// Decreases in the answers to these requests.
+    /// Decreases in the answers to the requests.
     pub refused: Bytes,
     /// Increases that the ports granted to the peer's requests.
     pub approved: Bytes,
@@ -26,7 +26,7 @@ pub struct View {
     pub window: u32,
     /// The window doubles each round trip if every request is approved.
     pub start: bool,
-    /// This end sends requests; otherwise it has switched to another algorithm.
+    /// Whether this end sends requests. If not, this end has switched to another algorithm.
     pub sending: bool,
     /// Tags arrive from the peer.
     pub heard: bool,

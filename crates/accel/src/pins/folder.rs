@@ -135,7 +135,7 @@ impl Folder {
             .map_err(|errno| failed("removing", &self.path.join(name), errno))
     }
 
-    /// Moves an entry from another directory here and replaces the old one.
+    /// Moves an entry from another directory here and replaces the old entry.
     pub(super) fn take(&self, from: &Self, name: &str) -> Result<(), AccelError> {
         renameat(&from.directory, name, &self.directory, name)
             .map_err(|errno| failed("replacing", &self.path.join(name), errno))

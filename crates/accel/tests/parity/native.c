@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The native side of the parity test. The linker puts the __wrap_ functions between
- * crates/cc/src/core.rs and the core (ld's --wrap), so that they record every call of a simulated
- * connection, whatever the structs contain.
+ * crates/cc/src/core.rs and the core (ld's --wrap), so that the functions record every call of a
+ * simulated connection, whatever the structs contain.
  */
 #include "parity.h"
 #include <stddef.h>

@@ -114,7 +114,7 @@ impl LongTerm {
 
 const LEAST_ROUNDS: u32 = 4;
 const MOST_USED: u32 = 48;
-/// In 1/256: a fifth.
+/// A fifth, in units of 1/256.
 const MUCH_LOSS: u64 = 50;
 /// 4 kbit/s
 const ALIKE_BYTES: u64 = 500;

@@ -110,7 +110,7 @@ fn samples_of_an_idle_application_can_only_raise_bbrs_bandwidth() {
     bbr.update_bandwidth(&at_rate(1000), false);
     bbr.update_bandwidth(&limited(2000), false);
     assert_eq!(bbr.bandwidth.max(), 2000);
-    // Ten rounds later the newest sample that counts replaces the older ones.
+    // Ten rounds later the newest sample that counts replaces the older samples.
     for round in 1..=11 {
         bbr.rounds.on_ack(&Ack { prior_delivered: Bytes::new(round), ..at_rate(round) });
     }

@@ -17,7 +17,7 @@ fn samples_of_an_idle_application_can_only_raise_the_bandwidth() {
     bbr.update_bandwidth(&full, 1000);
     bbr.update_bandwidth(&limited, 2000);
     assert_eq!(bbr.bandwidth.max(), 2000);
-    // In a later cycle the newest sample that counts replaces the older ones.
+    // In a later cycle the newest sample that counts replaces the older samples.
     bbr.cycles += 2;
     bbr.update_bandwidth(&limited, 1999);
     assert_eq!(bbr.bandwidth.max(), 2000);

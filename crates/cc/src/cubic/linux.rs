@@ -63,9 +63,9 @@ impl Linux {
         grown
     }
 
-    /// Computes the price as `bictcp_update` does. Within a jiffy the price does not change, even
-    /// if the window grows: if a round trip is shorter than a jiffy, only this lets Linux's CUBIC
-    /// grow.
+    /// Computes the price as `bictcp_update` does. The price of a jiffy is fixed, even if the
+    /// window grows. If a round trip is shorter than a jiffy, Linux's CUBIC grows only because of
+    /// the fixed price.
     fn reprice(&mut self, now: u64, window: f64, w_max: f64, segments: f64, min_rtt: Span) {
         self.friendly_counted += segments;
         let at = self.priced.map(|(at, _)| at);

@@ -404,7 +404,7 @@ impl Half {
         if let Some((stamp, _)) = segment.options.timestamps {
             self.back.note(now, stamp);
         }
-        // Without the handshake the windows are not known, and the round trips are.
+        // Without the handshake the capture shows the round trips, but not the windows.
         if let Some((stamp, _)) = segment.options.timestamps {
             let edge = self.window.map(|window| self.acked.saturating_add(window));
             if self.answers.len() >= MOST_ANSWERS {

@@ -1,6 +1,7 @@
 //! The scale of the windows in a capture without the handshake, which alone states the scale. A
 //! sender never sends beyond the window. If the sender often fills the window, one scale makes the
-//! window as large as the data in flight; the next scales are two and four times as large.
+//! window as large as the data in flight; the next scales make the window two and four times as
+//! large.
 
 use std::collections::VecDeque;
 use wire::tcp::Segment;
@@ -61,8 +62,8 @@ impl Scale {
         self.full += u64::from(left < 2 * segment && window >= MANY_SEGMENTS * segment);
     }
 
-    /// Returns the last acknowledgement that the sender knew: with timestamps, the newest one that
-    /// the sender may have echoed.
+    /// Returns the last acknowledgement that the sender knew: with timestamps, the newest
+    /// acknowledgement that the sender may have echoed.
     fn known(&mut self, echo: Option<u32>) -> Option<(u64, u64)> {
         let Some(echo) = echo.filter(|_| !self.answers.is_empty()) else {
             return Some((self.acked, self.window?));
@@ -106,7 +107,7 @@ impl Scale {
 const MOST_SCALE: u8 = 14;
 const FEWEST: u64 = 40;
 /// Minimum share of the packets that end where the window ends. A receiver sees the segments of a
-/// burst one by one, of which only the last one fills the window.
+/// burst one by one, of which only the last segment fills the window.
 const OFTEN: f64 = 0.1;
 /// Minimum window, in segments. One scale always makes a smaller window about as large as a few
 /// segments in flight.

@@ -136,8 +136,8 @@ fn lacks_header(packet: &[u8]) -> bool {
 /// The number of TCP in the headers of IP.
 const TCP: u8 = 6;
 const PIECE: usize = 256 << 10;
-/// A packet that is this much earlier than the packet before shows that the clock was set back, in
-/// nanoseconds. Interfaces record packets less late.
+/// A packet that is earlier than the packet before by this many nanoseconds shows that the clock
+/// was set back. Interfaces record packets with a smaller delay.
 const CLOCK_STEP: u64 = 1_000_000_000;
 /// Maximum number of packets read; later packets are ignored.
 const MOST_PACKETS: u64 = 200_000_000;

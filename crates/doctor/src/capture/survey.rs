@@ -85,8 +85,8 @@ impl Survey {
         }
     }
 
-    /// Returns the connections to judge: those that moved most data, and some whose SYN got no
-    /// answer.
+    /// Returns the connections to judge: connections that moved most data, and some connections
+    /// whose SYN got no answer.
     pub(super) fn chosen(&self, focus: &Focus) -> Vec<Ends> {
         let is_asked = |(one, other): &Ends| match focus {
             Focus::All | Focus::Process(_) => true,

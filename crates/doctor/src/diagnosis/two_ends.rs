@@ -118,7 +118,8 @@ fn label([near, far]: [Observed<'_>; 2], period: &Period) -> Option<String> {
 fn of_both([near, far]: [Observed<'_>; 2], period: &Period) -> Option<PeriodReport> {
     let attempt = period.attempt.as_ref()?;
     let theirs = seen_from_there(far.recording, attempt)?;
-    // The far end's own signals replace those that the test's protocol reports about that end.
+    // The far end's own signals replace the signals that the test's protocol reports about that
+    // end.
     let ours = Period { attempt: Some(Attempt { far: None, ..attempt.clone() }), ..period.clone() };
     let views = [View::of(near.recording, &ours)?, View::of(far.recording, &theirs)?];
     let [near_flow, far_flow] =
@@ -423,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_far_end_without_the_connection_is_said_and_the_near_end_is_judged() {
+    fn a_far_end_without_the_connection_is_reported_and_the_near_end_is_judged() {
         let mut both = recordings(&closed_window(), &receiver());
         for sample in &mut both[1].periods[0].samples {
             sample.connections.clear();

@@ -32,7 +32,7 @@ pub(super) fn read(tree: &Tree, sample: &mut Sample, unseen: Missing<'_>) {
             sample.pressure.insert(resource.to_owned(), stall);
         });
     }
-    // A kernel without connection tracking has no limit of connections either.
+    // A kernel without connection tracking does not limit the number of connections.
     sample.conntrack = conntrack(tree);
     if tree.is_here() {
         interfaces(tree, sample, unseen);

@@ -14,7 +14,8 @@ pub(super) struct Ended {
     notices: Option<EndedSockets>,
     /// The connections that no listing had.
     short: ShortLived,
-    /// Their ends. A connection within this machine has two sockets and counts once.
+    /// The ends of these connections. A connection within this machine has two sockets and counts
+    /// once.
     ends: HashSet<(SocketAddr, SocketAddr)>,
     read: usize,
 }

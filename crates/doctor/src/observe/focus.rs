@@ -15,7 +15,7 @@ pub enum Focus {
 }
 
 impl Focus {
-    /// Parses a focus. A plain number is a port if a TCP socket of this machine has it, and
+    /// Parses a focus. A plain number is a port if a TCP socket of this machine has this port, and
     /// otherwise a process.
     pub fn parse(text: &str) -> Result<Self, DoctorError> {
         Self::parse_with(text, |port| probe::tcp::has_port(port).unwrap_or(false))

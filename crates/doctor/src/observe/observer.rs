@@ -78,7 +78,8 @@ impl Observer {
         };
         observer.drops_before = observer.read_drops();
         observer.watched.begin(&observer.tree, &observer.plan.focus);
-        // Notices from before the first listing are of no use, but would count to their maximum.
+        // Notices from before the first listing are of no use, but count towards the maximum number
+        // of notices.
         if observer.tree.is_here() {
             observer.sockets.count_ended(&mut observer.unseen);
         }
@@ -212,9 +213,9 @@ impl Observer {
     }
 }
 
-/// Returns the connections whose far end may be in another network namespace of this machine: they
-/// move data or wait, and their other end is not in this namespace. Few connections keep the search
-/// cheap, because the kernel walks its whole socket table for each namespace.
+/// Returns the connections whose far end may be in another network namespace of this machine: the
+/// connections move data or wait, and their other end is not in this namespace. Few connections
+/// keep the search cheap, because the kernel walks its whole socket table for each namespace.
 fn ends_elsewhere(samples: &[Sample]) -> BTreeSet<(SocketAddr, SocketAddr)> {
     let mut moved = BTreeMap::new();
     for connection in samples.iter().flat_map(|sample| &sample.connections) {

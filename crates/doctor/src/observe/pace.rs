@@ -12,8 +12,8 @@ pub(super) struct Pace {
     samples: u32,
     /// All CPU time of the observation so far.
     counted: Span,
-    /// The probable CPU time of the end of the observation. The end reads all processes again, as
-    /// the first sample does and the second does not.
+    /// The probable CPU time of the end of the observation. The end reads all processes again, like
+    /// the first sample and unlike the second sample.
     ending: Span,
     /// CPU time of the last sample that listed all sockets, and of the last sample that looked up
     /// the chosen sockets.
@@ -37,7 +37,7 @@ impl Pace {
     }
 
     /// Whether the sample at this time lists all sockets. The first two samples do: the busiest
-    /// connections are known only after them.
+    /// connections are known only after these two samples.
     pub(super) fn lists(&self, at: Span) -> bool {
         let is_little = self.listing.secs_f64() <= self.interval.secs_f64() * SHARE;
         // The cost of a lookup is unknown before the first lookup.
@@ -103,8 +103,8 @@ mod tests {
 
     const INTERVAL: Span = Span::from_millis(250);
 
-    /// Simulates an observation. Returns its share of a core and its numbers of samples and
-    /// listings.
+    /// Simulates an observation. Returns the observation's share of a core and its numbers of
+    /// samples and listings.
     fn observed(seconds: u64, listing: Span, looking: Span) -> (f64, u32, u32) {
         observed_after(Span::ZERO, Span::ZERO, seconds, listing, looking)
     }
@@ -188,7 +188,7 @@ mod tests {
     fn expensive_samples_are_taken_seldom() {
         let (share, samples, _) = observed(10, Span::from_millis(20), Span::from_millis(12));
         assert!(share < 0.02 && samples < 14, "{share} {samples}");
-        // An observation with expensive samples still has three of them.
+        // An observation with expensive samples still has three samples.
         let (_, samples, listings) = observed(3, Span::from_secs(1), Span::from_millis(300));
         assert!(samples >= 3 && listings == 2, "{samples} {listings}");
     }

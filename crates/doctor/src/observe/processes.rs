@@ -12,7 +12,7 @@ use std::path::Path;
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     pids: BTreeSet<u32>,
-    /// Sockets of the process in focus.
+    /// Inode numbers of the sockets that the selected process holds.
     sockets: BTreeSet<u32>,
     places: BTreeMap<u32, CgroupPaths>,
     /// The control groups that limit the socket memory of these processes.
@@ -400,8 +400,9 @@ const MOST_HOLDERS: usize = 4;
 const MOST_THREADS: usize = 128;
 const MOST_DESCRIPTORS: usize = 64;
 const MOST_TUNNELS: usize = 8;
-/// Maximum number of processes whose network namespace is read. Below: maximum number of namespaces
-/// whose sockets are read, because the kernel walks its whole socket table for each.
+/// Maximum number of processes whose network namespace is read. [`MOST_SPACES`]: maximum number of
+/// namespaces whose sockets are read, because the kernel walks the whole socket table of a
+/// namespace.
 const MOST_ASKED: usize = 4096;
 const MOST_SPACES: usize = 16;
 const MOST_BUSY: usize = 16;

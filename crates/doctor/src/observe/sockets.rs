@@ -48,7 +48,7 @@ struct Track {
     listing: u32,
     opened_at: Span,
     seen_at: Span,
-    /// Only of a connection that opened during the observation.
+    /// The minimum round trip, only for a connection that opened during the observation.
     min_rtt: Span,
     /// Whether the connection was brief, if the kernel announced its end.
     ended_brief: Option<bool>,
@@ -312,7 +312,7 @@ impl Sockets {
     }
 
     /// Returns the connections that opened and ended within half of the listings and within few
-    /// round trips, and those that ended before a listing saw them.
+    /// round trips, and connections that ended before a listing saw the connection.
     pub(super) fn short_lived(&self) -> ShortLived {
         let tracks = self.own_tracks().map(|(_, track)| track);
         let short = tracks.filter(|track| track.is_short(self.listings));
@@ -521,7 +521,8 @@ mod tests {
             track.is_short(20)
         };
         assert!(is_short(4, 4, 400) && is_short(4, 9, 400));
-        // The first began before the observation, the second is open, the third lasts too long.
+        // The first connection began before the observation, the second connection is open, and the
+        // third connection lasts too long.
         assert!(!is_short(1, 4, 400) && !is_short(18, 20, 400) && !is_short(3, 17, 400));
         // A connection of many round trips is short only if a single listing saw it.
         assert!(is_short(4, 4, 1) && is_short(4, 5, 20) && !is_short(4, 9, 20));
@@ -555,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_for_a_connection_that_has_ended_is_no_error() {
+    fn a_search_for_a_connection_that_has_ended_is_no_error() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let pair = (TcpStream::connect(address).unwrap(), listener.accept().unwrap().0);

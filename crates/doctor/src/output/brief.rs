@@ -253,7 +253,7 @@ fn shown(evidence: &Evidence, room: usize) -> String {
     }
 }
 
-/// Writes the CPU time of the observation, and the option that shows the rest.
+/// Writes the CPU time of the observation, and the option that shows all findings.
 fn last_line(diagnosis: &Diagnosis, wide: usize) -> String {
     let observed = diagnosis.periods.iter().find_map(|period| {
         Some(format!(
@@ -295,7 +295,7 @@ const PERIOD: u32 = 5;
 const AGAINST: u32 = 6;
 const OTHERS: u32 = 8;
 const LIMITS: u32 = 15;
-/// Added to the rank of each evidence, command or advice after the first.
+/// Added to the rank of each evidence, command or advice after the first of its kind.
 const LATER: u32 = 5;
 
 #[cfg(test)]

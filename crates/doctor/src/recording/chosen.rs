@@ -1,4 +1,4 @@
-//! Limits a recording to a part of the machine's cores: those of a board, a container or a
+//! Limits a recording to a part of the machine's cores: the cores of a board, a container or a
 //! connection.
 
 use super::{Period, Recording, Task};
@@ -66,7 +66,7 @@ impl Period {
                     false => places.elsewhere += 1,
                 }
             }
-            // The cores of a process are those of its first thread.
+            // The cores of a process are the cores of its first thread.
             let is_known = task.tid != 0 || task.core.is_some();
             if let Some(allowed) = task.allowed.as_ref().filter(|_| is_known) {
                 places.is_barred = !allowed.iter().any(|core| chosen.contains(core));

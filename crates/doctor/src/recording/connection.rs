@@ -124,7 +124,8 @@ pub struct Tcp {
     /// The time since the last acknowledgement arrived, with data or without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_acknowledged: Option<Span>,
-    /// The time that acknowledgements wait in queues on the return path. Only a capture shows it.
+    /// The time that acknowledgements wait in queues on the return path. Only a capture shows this
+    /// time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub back_queue: Option<Span>,
 }
@@ -159,8 +160,8 @@ pub struct UdpSocket {
 
 impl Connection {
     /// Whether the kernel holds a segment that it could not send yet; `None` if the kernel does not
-    /// report this. Less than a segment does not count: it waits for more data (Nagle, RFC 1122
-    /// section 4.2.3.4).
+    /// report this. Less than a segment does not count: the kernel waits for more data (Nagle, RFC
+    /// 1122 section 4.2.3.4).
     pub fn has_unsent(&self) -> Option<bool> {
         let least = self.tcp.mss.filter(|mss| *mss > Bytes::ZERO).unwrap_or(Bytes::new(1));
         Some(self.tcp.unsent? >= least)

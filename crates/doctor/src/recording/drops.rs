@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 pub struct Drops {
     /// Packets by reason, as the kernel names them without `SKB_DROP_REASON_`.
     pub reasons: BTreeMap<String, u64>,
-    /// Drop locations, the one with the most packets first. The counts are estimates if a reason
-    /// dropped many packets.
+    /// Drop locations, the location with the most packets first. The counts are estimates if a
+    /// reason dropped many packets.
     pub places: Vec<DropPlace>,
 }
 

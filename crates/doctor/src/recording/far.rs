@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use units::{Bytes, Rate, Share, Span};
 
-/// A test with a far end: its outcome, or the reason why there was none.
+/// A test with a far end: its outcome, or the reason why the test was not possible.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Attempt {
@@ -33,7 +33,7 @@ pub enum Refusal {
     Refused,
     /// The peer sent no answer.
     Silent,
-    /// This machine has no route, or a router reported that it has none.
+    /// This machine has no route, or a router reported that the router has no route.
     Unreachable,
     /// No local port is left.
     NoPort,
@@ -47,7 +47,7 @@ pub enum Refusal {
     Local,
 }
 
-/// The far end's metrics; `None` for those that the far end did not report.
+/// The far end's metrics; `None` for metrics that the far end did not report.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FarEnd {

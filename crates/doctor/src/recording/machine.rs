@@ -54,7 +54,7 @@ pub struct Interface {
     pub bus: Option<Bus>,
     pub offloads: Option<Offloads>,
     pub rings: Option<Rings>,
-    /// Queue pairs in use. Below: the number that the device has.
+    /// Queue pairs in use. `channels_most`: the queue pairs that the device has.
     pub channels: Option<u32>,
     pub channels_most: Option<u32>,
     /// The microseconds and the frames that the card waits before an interrupt.

@@ -47,7 +47,7 @@ pub struct Sample {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemotePorts {
     pub remote: SocketAddr,
-    /// The local ports that connections to the destination use, including those in TIME_WAIT.
+    /// The local ports that connections to the destination use, including ports in TIME_WAIT.
     pub ports: u64,
     #[serde(default)]
     pub time_wait: u64,
@@ -179,7 +179,7 @@ pub struct Task {
 #[serde(default)]
 pub struct Group {
     pub path: String,
-    /// The processes of interest in it or below it.
+    /// The processes of interest in this group or in the groups below.
     pub pids: Vec<u32>,
     pub granted: Option<Span>,
     pub period: Option<Span>,
@@ -193,7 +193,7 @@ pub struct Group {
 #[serde(default)]
 pub struct SocketLimit {
     pub path: String,
-    /// The processes of interest in it or below it.
+    /// The processes of interest in this group or in the groups below.
     pub pids: Vec<u32>,
     pub most: Option<Bytes>,
     pub used: Option<Bytes>,

@@ -117,7 +117,8 @@ fn at_receiver(flow: &Flow<'_>, receiver: &End<'_>) -> Outcome {
 
 /// Shortest gap without data that counts as a pause.
 const PAUSE: Span = Span::from_millis(5);
-/// Minimum share of the samples that fall into a pause. Below: minimum share with an empty queue.
+/// Minimum share of the samples that fall into a pause. `EMPTY`: minimum share of the samples with
+/// an empty queue.
 const PAUSES: f64 = 0.5;
 const EMPTY: f64 = 0.9;
 /// Below this share of busy time an application may be idle (measured).

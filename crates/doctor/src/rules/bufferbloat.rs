@@ -25,8 +25,8 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
             crate::words::percent(held.min(1.0))
         ));
     }
-    // With a queue that never empties, all round trips are about equally long. They differ if a
-    // peer answers in bursts.
+    // With a queue that never empties, all round trips are about equally long. The round trips
+    // differ if a peer answers in bursts.
     let varies = sender.median(|c| c.tcp.rttvar).unwrap_or_default();
     if varies * 2 > queue && queue >= SHORTEST {
         return Outcome::ruled_out(format!("the round trips differ by {}", span(varies)));

@@ -68,7 +68,7 @@ fn is_held(connection: &Connection) -> bool {
 
 /// Minimum share of the samples with corked data.
 const HELD: f64 = 0.3;
-/// Above this share of disk waits, the disk and not a cork holds data back.
+/// Minimum share of disk waits at which the disk, and not a cork, holds data back.
 const BLOCKED: f64 = 0.2;
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn prompt_acknowledgements_of_some_messages_do_not_hide_late_ones() {
+    fn prompt_acknowledgements_of_some_messages_do_not_hide_late_acknowledgements() {
         let waits =
             |ms| parts(1000, 3).tcp(move |_, tcp| tcp.last_sent = Some(Span::from_millis(ms)));
         assert!(waits(20).holds(RULE) > 0.95);

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn more_marks_never_explain_less() {
+    fn the_explained_rate_does_not_fall_if_the_share_of_marks_rises() {
         for mbit in [10, 100, 1_000] {
             let shares = [0.0, 1e-5, 1e-4, 1e-3, 0.004, 0.006, 0.02, 0.1, 0.6, 1.0];
             let explains = shares.map(|share| {

@@ -40,7 +40,7 @@ fn sum(view: &View<'_>, names: [&str; 2]) -> Option<u64> {
 }
 
 const FEW: u64 = 10;
-/// Reassembly counts as failing if one datagram fails per this number of complete ones.
+/// Reassembly counts as failing if one datagram fails per this number of complete datagrams.
 const PART: u64 = 20;
 
 #[cfg(test)]

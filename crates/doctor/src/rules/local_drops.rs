@@ -28,8 +28,8 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let refused = sender.often(is_refused);
     let stands = flow.is_opening() || flow.is_stalled();
     let least = if stands { 1 } else { FAILED };
-    // The kernel counts failed retransmissions for the whole machine. They concern a connection
-    // that moves only if most of its own retransmissions failed.
+    // The kernel counts failed retransmissions for the whole machine. Failed retransmissions
+    // concern a connection that moves only if most of its own retransmissions failed.
     let again = sender.count(|tcp| tcp.retransmitted).unwrap_or(0);
     let is_own = stands || failed <= again && failed.saturating_mul(2) >= again;
     if (failed < least || !is_own) && refused < REFUSED {

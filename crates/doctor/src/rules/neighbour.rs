@@ -73,7 +73,7 @@ fn of_answers(view: &View<'_>) -> Option<Finding> {
         let mut paths = machine.paths.iter();
         paths.any(|(peer, path)| path.gateway.unwrap_or(*peer) == address)
     };
-    // A hop that this machine itself calls in vain is no reason why clients wait.
+    // A hop that does not answer this machine's own connections is no reason why clients wait.
     let opening = view.flows.iter().chain(&view.beside).filter(|flow| flow.is_opening());
     let called: Vec<IpAddr> = opening.map(hop).collect();
     let is_of_clients = |address: IpAddr| is_hop(address) && !called.contains(&address);

@@ -77,7 +77,8 @@ pub(super) fn is_queue_never_empty(flow: &Flow<'_>, _view: &View<'_>) -> bool {
     sender.often(is_queued) >= ALWAYS
 }
 
-/// Minimum share of a cause that silences others: a smaller share leaves room for them.
+/// Minimum share of a cause that silences other causes: a smaller share leaves room for other
+/// causes.
 const HALF: f64 = 0.5;
 const SHORTEST_QUEUE: Span = Span::from_millis(1);
 /// Minimum share of the samples with a queue, for a queue that counts as never empty.

@@ -82,9 +82,9 @@ impl<'a> Queue<'a> {
         dropped.max_by_key(|queue| queue.drops)
     }
 
-    /// Returns the reason why the queue is no fault; `None` if it is one. A dropped packet may have
-    /// up to 64 KiB, and lose many segments. `are_its`: whether the dropped packets are among the
-    /// `sent` packets.
+    /// Returns the reason why the queue is no fault; `None` if the queue is a fault. A dropped
+    /// packet may have up to 64 KiB, and lose many segments. `are_its`: whether the dropped packets
+    /// are among the `sent` packets.
     fn is_in_order(&self, sent: u64, most: f64, are_its: bool) -> Option<Outcome> {
         let (kind, name, drops) = (&self.qdisc.kind, &self.qdisc.interface, self.drops);
         let share = drops as f64 / (sent as f64).max(1.0);

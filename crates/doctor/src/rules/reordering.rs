@@ -160,8 +160,8 @@ fn before(sender: &End<'_>) -> Option<Recovery> {
     recovery(sender).filter(|_| spurious > 0 && is_held_by_window(sender))
 }
 
-/// Returns the spurious and all retransmissions since the connection began; `None` if few are
-/// spurious.
+/// Returns the numbers of spurious and of all retransmissions since the connection began; `None` if
+/// few retransmissions are spurious.
 fn since_start(sender: &End<'_>) -> Option<(u32, u32)> {
     let (vain, again) = (sender.tcp().spurious?, sender.tcp().retransmitted?);
     (vain >= FEW_IN_VAIN && u64::from(vain) * PART >= again.into()).then_some((vain, again))
@@ -212,7 +212,7 @@ mod tests {
         };
         present(seen(500, 500, 500).sender(|_, sender| sender.congestion = Some("bbr".to_owned())));
         present(seen(500, 0, 0));
-        // Every retransmission was needed: these are losses.
+        // Every retransmission was needed, so the retransmitted segments were lost.
         present(seen(220, 100, 0));
         assert!(seen(220, 100, 0).holds(super::super::loss::RULE) > 0.8);
         // The window has room.

@@ -95,7 +95,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 const MOST_BUFFER: u64 = 1 << 30;
 /// Minimum share of the time in which the buffer holds the sender (measured).
 const LIMITED: f64 = 0.2;
-/// The share that a buffer explains which is in flight as a whole.
+/// The share that a buffer explains if all of the buffer is in flight.
 const WHOLE: f64 = 0.9;
 const SHORT: Span = Span::from_millis(1);
 

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_silences_the_path_at_any_share_and_own_datagrams_from_half() {
+    fn a_cpu_limit_overrides_the_path_at_any_share_and_own_datagrams_from_a_share_of_half() {
         let place = |cause| TABLE.iter().position(|row| row.rule.cause == cause).unwrap();
         let path_stands = |cause, share| {
             let mut answers = answers(&[

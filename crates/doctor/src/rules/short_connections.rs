@@ -12,7 +12,8 @@ use units::{Bytes, Span};
 pub(super) const RULE: Rule =
     Rule::new("short-connections", "short connections").flow(of_flow).machine(of_machine);
 
-/// Judges a flow that is a short connection itself: it may last longer than the others.
+/// Judges a flow that is a short connection itself: it may last longer than the other short
+/// connections.
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let end = flow.end();
     let longest = LONGEST.max(end.tcp().min_rtt.unwrap_or_default() * ShortLived::ROUND_TRIPS);

@@ -132,7 +132,7 @@ fn segments(end: &End<'_>) -> Option<(u64, u64)> {
 /// last. The order is unknown within a tick: a request may follow an answer at once, or an answer
 /// its request. On a path of several ticks only a request can follow. On a shorter path
 /// acknowledgements without data decide: if a program takes longer than 40 ms to answer, its kernel
-/// sends one.
+/// sends an acknowledgement without data.
 fn counts_ties(end: &End<'_>) -> bool {
     if has_never_answered(end) || end.tcp().min_rtt.is_some_and(|least| least >= TICKS) {
         return true;

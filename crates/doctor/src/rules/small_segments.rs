@@ -1,5 +1,5 @@
 //! The segments are much smaller than the path allows: a middlebox clamps the MSS, or the far end
-//! offers a small one. Each byte then costs more CPU time, and the headers of tiny segments take a
+//! offers a small MSS. Each byte then costs more CPU time, and the headers of tiny segments take a
 //! large part of the link.
 
 use super::{Advice, Case, Finding, Outcome, Rule};

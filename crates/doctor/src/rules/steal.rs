@@ -36,8 +36,9 @@ fn judge(view: &View<'_>, counts: impl Fn(usize) -> bool) -> Outcome {
         ));
     }
     let busy = view.cores.get(core).map_or(0.0, |shares| shares.busy());
-    // A core that is mostly idle does not need the stolen time. A full core does, and stolen time
-    // also stops the threads on other cores that wait for its threads: it counts twice.
+    // A core that is mostly idle does not need the stolen time. A full core needs the stolen time,
+    // and threads on other cores wait for the threads of the full core, so the stolen time counts
+    // twice.
     let finding = Finding::new(format!(
         "the hypervisor is the limit: it gives {} of core {core} to other machines",
         percent(worst)

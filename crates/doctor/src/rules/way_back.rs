@@ -102,7 +102,7 @@ impl Spacing {
 }
 
 /// Whether the queue is longer than the sender's own data explains. A sender that paces itself at
-/// the rate of the path has at most two round trips of data in flight, and a few segments beside
+/// the rate of the path has at most two round trips of data in flight, and a few segments more
 /// (`bbr_quantization_budget`). Two round trips make a queue of one least round trip. On a slow
 /// path the few segments make a longer queue.
 fn exceeds_own_queue(sender: &End<'_>, queue: Span, least: Span) -> bool {
@@ -189,7 +189,7 @@ mod tests {
         assert!(slow("weir_1", 80, 125).holds(RULE) > 0.8);
         // The receiver acknowledges each second segment.
         slow("bbr", 80, 143).holds_not(RULE);
-        // BBR's own data may make a queue of a round trip, and CUBIC's a longer one.
+        // BBR's own data may make a queue of a round trip, and CUBIC's own data a longer queue.
         slow("bbr", 20, 125).holds_not(RULE);
         slow("cubic", 80, 125).holds_not(RULE);
         // At 1 Mbit/s, six segments make a queue of 70 ms.

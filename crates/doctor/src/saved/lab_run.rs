@@ -347,7 +347,7 @@ fn advance(
     }
 }
 
-/// Adds CPU times. They were not saved per core, so each core gets the mean.
+/// Adds CPU times, which were not saved per core: each core gets the mean.
 fn add_core(times: &mut CoreTimes, measured: &Value, results: &Value, passed: Span) {
     let metric = |name: &str| number(measured, &["metrics", name, "value"]);
     let Some(idle) = metric("idle_percent") else { return };

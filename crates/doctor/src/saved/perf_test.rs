@@ -47,7 +47,7 @@ pub(super) fn read(document: &Value) -> Result<Recording, String> {
         return Err("it has no interval with a duration: run the test with -i 1".to_owned());
     }
     begin_cores(&mut samples);
-    // The start of a connection has other limits than the rest.
+    // The start of a connection has other limits than the later intervals.
     if samples.len() > FEW {
         samples.remove(0);
     }

@@ -50,7 +50,7 @@ pub(crate) fn is_reader_slow(flow: &Flow<'_>) -> bool {
 }
 
 /// Returns the windows that the far end offered. A peer that has not answered the handshake has
-/// offered none.
+/// offered no window.
 pub(crate) fn offered(sender: &End<'_>) -> Vec<Bytes> {
     let has_answered = |c: &Connection| c.state != ConnectionState::SynSent;
     sender.values(|c| c.tcp.peer_window.filter(|_| has_answered(c)))

@@ -15,10 +15,10 @@ pub(crate) fn is_the_buffer(flow: &Flow<'_>, allows: Option<Rate>) -> bool {
     near || is_tiny(flow)
 }
 
-/// Whether the buffer alone is the limit: it is fixed and small, the receiver's window has room for
-/// several buffers, no queue is on the path, and the round trips are alike. The application takes
-/// some time to fill the buffer again, so that much less than one buffer passes in each round trip
-/// of a cable.
+/// Whether the buffer alone is the limit: the buffer is fixed and small, the receiver's window has
+/// room for several buffers, no queue is on the path, and the round trips are alike. The
+/// application takes some time to fill the buffer again, so that much less than one buffer passes
+/// in each round trip of a cable.
 fn is_tiny(flow: &Flow<'_>) -> bool {
     let Some(sender) = &flow.sender else { return false };
     let limits = sender.values(|c| c.send_limit);

@@ -5,7 +5,7 @@ use crate::view::{End, Flow, View};
 use units::Bytes;
 
 /// Whether the kernel keeps the window of this receiver at two or four segments, although the
-/// buffer has room for much more: Linux does so while the memory of TCP is short
+/// buffer has room for much more: Linux keeps the window so small while the memory of TCP is short
 /// (`tcp_clamp_window`, `__tcp_select_window`).
 pub(crate) fn is_window_kept_small(receiver: &End<'_>) -> bool {
     let is_small = |c: &Connection| {
@@ -20,7 +20,7 @@ pub(crate) fn is_window_kept_small(receiver: &End<'_>) -> bool {
     receiver.often(is_small) >= OFTEN
 }
 
-/// Whether the far end's window is one that a kernel without free TCP memory offers.
+/// Whether the far end's window has a size that a kernel without free TCP memory offers.
 pub(crate) fn is_far_window_small(sender: &End<'_>) -> bool {
     sender.often(|c| {
         let (Some(window), Some(segment)) = (c.tcp.peer_window, c.tcp.mss) else { return false };

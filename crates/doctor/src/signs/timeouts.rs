@@ -50,7 +50,7 @@ const ALIKE: Span = Span::from_millis(20);
 const MOST_ALIKE: f64 = 0.75;
 /// After this number of backoffs, the timer may have reached its maximum, 120 s.
 const BACKOFFS: u32 = 6;
-/// Minimum share of lost segments. Below: minimum number of retransmitted segments.
+/// Minimum share of lost segments. [`SEVERAL`]: minimum number of retransmitted segments.
 const LOSSY: f64 = 0.03;
 const SEVERAL: u32 = 5;
 /// After more retransmissions than this, a segment never arrives.

@@ -80,8 +80,8 @@ impl<'a> End<'a> {
     }
 
     /// Returns the retransmissions that were needed, of `again` retransmissions. The peer reports a
-    /// spurious retransmission a round trip later. If most retransmissions are spurious, those of
-    /// two round trips may only wait for their reports.
+    /// spurious retransmission a round trip later. If most retransmissions are spurious, the
+    /// retransmissions of two round trips may only wait for their reports.
     pub fn surely_lost(&self, again: u64, spurious: u64) -> u64 {
         let needed = again.saturating_sub(spurious);
         if spurious <= needed {
@@ -101,17 +101,18 @@ impl<'a> End<'a> {
     }
 
     /// Returns the share of the samples in which the kernel held written data that it had not sent
-    /// yet. `None` if no sample has this. Without such data neither a window nor the path holds the
-    /// sender back.
+    /// yet. `None` if no sample shows whether such data waits. Without such data neither a window
+    /// nor the path holds the sender back.
     pub fn data_waits(&self) -> Option<f64> {
         let known = self.values(Connection::has_unsent);
         let waits = known.iter().filter(|waits| **waits).count();
         (!known.is_empty()).then(|| waits as f64 / known.len() as f64)
     }
 
-    /// Returns the share of the samples in which at least this part of the congestion window was in
-    /// flight; `None` if no sample has this. Lost packets count until they are acknowledged, and a
-    /// sender without pacing leaves a third of the window for its next burst (TSO deferral).
+    /// Returns the share of the samples in which at least the share `part` of the congestion window
+    /// was in flight; `None` if no sample has the window and the data in flight. Lost packets count
+    /// until they are acknowledged. A sender without pacing leaves a third of the window for its
+    /// next burst (TSO deferral).
     pub fn fills_window(&self, part: f64) -> Option<f64> {
         let known = self.values(|c| c.tcp.unacked.zip(c.tcp.cwnd));
         let is_full =

@@ -36,7 +36,7 @@ impl<'a> InterfaceUse<'a> {
             let increment = counted(*later, *earlier.driver.get(name)?)?;
             (increment > 0).then_some((name.as_str(), increment))
         });
-        // An interface whose counters were reset was created anew: its increments are unknown.
+        // The counters of an interface that was created anew are reset: the increments are unknown.
         Some(Self {
             name,
             facts,

@@ -13,7 +13,7 @@ pub struct Occupancy<'v, 'a> {
     pub network_threads: f64,
     /// The observation itself.
     pub observer: f64,
-    /// Other programs.
+    /// The time of other programs.
     pub others: f64,
     /// The processes of `others`, the busiest first.
     pub named: Vec<&'v TaskUse<'a>>,

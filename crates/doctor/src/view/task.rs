@@ -27,8 +27,8 @@ pub struct TaskUse<'a> {
 }
 
 impl TaskUse<'_> {
-    /// Whether the task waits for block I/O longer than it sleeps: its disk sets its pace, and no
-    /// timer or peer.
+    /// Whether the task waits for block I/O longer than it sleeps. The disk, not a timer or a peer,
+    /// then sets the task's pace.
     pub fn waits_for_disk(&self) -> bool {
         let blocked = self.blocked.unwrap_or(0.0);
         let sleeps = 1.0 - self.cpu - self.waited.unwrap_or(0.0) - blocked;

@@ -5,8 +5,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The directory of the sockets of this user's links, see [`PrivateDirectory::of_user`]. Only its
-/// owner can enter it.
+/// The directory of the sockets of this user's links, see [`PrivateDirectory::of_user`]. Only the
+/// user can enter the directory.
 #[derive(Debug, Clone)]
 pub struct Directory(PathBuf);
 
@@ -49,7 +49,8 @@ impl Directory {
 
     fn try_to_claim(&self, name: Option<&str>) -> Result<Claim, EmuError> {
         let directory = self.made()?;
-        // If two commands claim one name, the second waits until the first has ended.
+        // If two commands claim one name, the second command waits until the first command has
+        // ended.
         let _lock = directory.lock().map_err(EmuError::Directory)?;
         match name {
             Some(name) => {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The control server of one running link. Dropping it ends the service and frees the name.
+/// The control server of one running link. Dropping this value ends the service and frees the name.
 #[derive(Debug)]
 pub struct Server {
     claim: Claim,
@@ -24,8 +24,8 @@ struct Shared {
     inspector: Inspector,
     down: AtomicBool,
     clients: AtomicUsize,
-    /// Clients that requested `down`. Their connections close once the link has removed all its
-    /// objects.
+    /// Clients that requested `down`. The connections of these clients close once the link has
+    /// removed all its objects.
     parting: Mutex<Vec<Lines>>,
 }
 

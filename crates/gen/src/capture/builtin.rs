@@ -3,8 +3,9 @@ use units::{Bytes, Span};
 use super::Capture;
 use super::conversation::{Conversation, End};
 
-/// Returns the built-in capture with this name, which is TRex's name without the folder. It has the
-/// protocol, the directions and about the sizes of TRex's capture, but other bytes.
+/// Returns the built-in capture with this name, which is TRex's name without the folder. The
+/// built-in capture has the protocol, the directions and about the sizes of TRex's capture, but
+/// other bytes.
 pub(super) fn capture(name: &str) -> Option<Capture> {
     let base = name.strip_suffix(".pcap").unwrap_or(name);
     CAPTURES.iter().find(|(known, _)| *known == base).map(|(_, make)| make())
@@ -184,7 +185,7 @@ fn http_browsing() -> Capture {
         .capture()
 }
 
-/// Returns a conversation with the packet sizes of a TLS session; its bytes are not TLS.
+/// Returns a conversation with the packet sizes of a TLS session. The bytes are not TLS.
 fn https() -> Capture {
     Conversation::tcp(443)
         .sends(End::Client, "\u{16}\u{3}\u{1}", 220)

@@ -173,7 +173,7 @@ fn option_bytes(random: &mut Random, frame: &mut Vec<u8>, count: usize) {
 }
 
 fn extension_headers(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
-    // Hop by hop, routing, fragment, authentication, destination, mobility, none.
+    // Hop by hop, routing, fragment, authentication, destination, mobility, no next header.
     const HEADERS: [u8; 7] = [0, 43, 44, 51, 60, 135, 59];
     frame.extend(&bases.udp6[..MAC_HEADER + 40]);
     let count = 1 + random.below(12);

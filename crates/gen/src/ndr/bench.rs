@@ -13,7 +13,7 @@ pub struct Bench {
     pub goals: Vec<Goal>,
     pub lowest: Option<Frequency>,
     pub highest: Option<Frequency>,
-    /// Duration of each latency measurement; `None` disables them.
+    /// Duration of each latency measurement; `None` turns the measurements off.
     pub latency: Option<Span>,
     pub back_to_back: bool,
 }
@@ -24,7 +24,8 @@ pub struct SizeResult {
     pub highest: Frequency,
     pub lowest: Frequency,
     /// The rate that the device's rings accepted at the generator's highest rate, if the rings were
-    /// full. It matters because a refused packet costs the generator less than an accepted one.
+    /// full. The figure matters because a refused packet costs the generator less than an accepted
+    /// packet.
     pub taken: Option<Frequency>,
     pub latency: Vec<LatencyAt>,
     pub back_to_back: Option<BackToBack>,
@@ -45,14 +46,15 @@ pub struct SizeResult {
 #[derive(Debug, Clone, Copy)]
 struct Calibrated {
     highest: Frequency,
-    /// True if the generator's rate sets `highest`; false if the user does.
+    /// Whether the generator's rate sets `highest`; `false` if the user sets `highest`.
     limited: bool,
     /// The rate at which the device accepted frames, if its rings were full.
     taken: Option<Frequency>,
 }
 
 /// Trials in which no packet came back, at loads up to the highest that the device has forwarded.
-/// The search records them only once the device forwards again, because a dead device has no rate.
+/// The search records these trials only once the device forwards again, because a dead device has
+/// no rate.
 #[derive(Debug, Default)]
 struct Silence {
     trials: Vec<(Frequency, Span, Observed)>,
@@ -87,8 +89,8 @@ pub enum Stop {
         times: u32,
         in_sequence: bool,
     },
-    /// The device forwarded packets before, and none in `times` trials in sequence at the same
-    /// loads or lower ones. The last trial was at `load`.
+    /// The device forwarded packets before, and no packet in `times` trials in sequence at the same
+    /// or lower loads. The last trial was at `load`.
     Silent {
         load: Frequency,
         times: usize,
@@ -194,7 +196,7 @@ impl Bench {
             }
             let trial = match tester.trial(load, duration) {
                 Ok(trial) => trial,
-                // Earlier trials gave results: keep them.
+                // Earlier trials gave results. Keep these results.
                 Err(problem) if result.trials > 0 => {
                     result.stopped = Some(Stop::Failed(problem.to_string()));
                     break;
@@ -361,7 +363,7 @@ impl Bench {
 }
 
 impl GoalResult {
-    /// Returns the load that the device forwards within the goal, if there is one.
+    /// Returns the load that the device forwards within the goal; `None` if there is no such load.
     pub fn load(&self) -> Option<Frequency> {
         match self.verdict {
             Verdict::Found { lower, .. } => Some(lower),
@@ -434,7 +436,7 @@ fn back_to_back(
 }
 
 /// Returns the lowest load if the user gives none: a tenth of the rate that the device forwarded
-/// under the highest load. It is at least so high that a short trial is unlikely to miss a loss of
+/// under the highest load. The load is high enough that a short trial is unlikely to miss a loss of
 /// one in a thousand.
 fn default_lowest(forwarded: Frequency, trial: Span) -> Frequency {
     let forwarded = forwarded.events();
@@ -457,9 +459,9 @@ const MOST_SLOW: u32 = 3;
 const MOST_INVALID: u32 = 12;
 const MOST_INVALID_IN_ALL: u32 = 80;
 const MOST_SILENT: usize = 3;
-/// A device that loses all of this many packets forwards nothing.
+/// A device that loses this number of packets in a row forwards nothing.
 const TELLING_PACKETS: u64 = 20;
-/// A trial of this many packets rarely misses a loss of one in a thousand.
+/// A trial of this number of packets rarely misses a loss of one in a thousand.
 const ENOUGH_PACKETS: f64 = 2_000.0;
 const LONGEST_BURST: Span = Span::from_secs(2);
 const REPEATS: u32 = 3;

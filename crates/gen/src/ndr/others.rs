@@ -1,4 +1,4 @@
-//! CPU waits of other programs on this machine. The device under test may be one of these programs.
+//! CPU waits of other programs on this machine. The device under test may be such a program.
 
 use std::collections::HashMap;
 use std::fs;

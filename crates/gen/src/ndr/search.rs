@@ -10,7 +10,8 @@ use crate::Frequency;
 ///
 /// For each measured load the search keeps the durations of good and bad trials, and decides as
 /// MLRsearch does. A load is an upper bound once the bad time exceeds the goal's share of bad time.
-/// A load is a lower bound once bad results in all the remaining time would not exceed that share.
+/// A load is a lower bound once bad results in all the remaining time would not exceed the same
+/// share.
 #[derive(Debug, Clone)]
 pub struct Search {
     goals: Vec<Goal>,
@@ -130,7 +131,7 @@ impl Search {
     }
 
     /// Raises the highest load again after [`Search::limit`]. Opens the goals that the generator
-    /// limited; their search goes on at this load.
+    /// limited. The search for these goals goes on at this load.
     pub fn raise(&mut self, highest: Frequency) {
         if let Some(first) = self.results.iter().position(GoalResult::is_limited)
             && highest.events() > self.highest

@@ -16,14 +16,14 @@ pub struct Trial {
     /// Packets that were due, and packets that left.
     pub planned: u64,
     pub sent: u64,
-    /// Sent packets for which the device's ring had no room: the device lost them.
+    /// Sent packets for which the device's ring had no room, so that the device lost these packets.
     pub ring_full: u64,
     /// Distinct packets that came back, including late packets.
     pub received: u64,
     pub late: u64,
     pub duplicates: u64,
     pub reordered: u64,
-    /// Packets that came back at the port that had sent them: they count as lost.
+    /// Packets that came back at the port that had sent them. These packets count as lost.
     pub returned: u64,
     /// Arrived frames that do not belong to this trial.
     pub foreign: u64,
@@ -46,7 +46,7 @@ pub enum Invalid {
     Port { refused: u64 },
     /// No packet arrived for a time, and a thread of another program, which may be the device,
     /// waited long for a CPU. Such a trial is invalid with or without missing packets: a search
-    /// that repeats only the trials with loss would repeat them until one has no loss.
+    /// that repeats only the trials with loss would repeat such trials until a trial has no loss.
     Busy { gap: Span, waited: Span },
 }
 

@@ -6,8 +6,8 @@ use super::search::{Observed, Search, Step};
 use super::tester::DRAIN;
 use crate::Frequency;
 
-/// Estimates the duration of a search, without the measurements after it. Runs the search on a
-/// model of a device that loses exactly the packets beyond its rate.
+/// Estimates the duration of a search, without the measurements after the search. Runs the search
+/// on a model of a device that loses exactly the packets beyond its rate.
 #[must_use]
 pub fn usual_time(goals: &[Goal]) -> Span {
     let per_second = Frequency::per_second;
@@ -41,8 +41,8 @@ mod tests {
             |sum| Goal { duration_sum: Span::from_secs(sum), ..Goal::with_loss(Share::ZERO) };
         let times = [1, 5, 20, 60].map(|sum| usual_time(&[goal(sum)]));
         assert!(times.is_sorted(), "{times:?}");
-        // The search decides two loads in full, at least one of them after half of its time or
-        // more.
+        // The search decides two loads in full, and decides one of the loads after half of its time
+        // or later.
         assert!(times[2] > Span::from_secs(20) && times[2] < Span::from_secs(90), "{times:?}");
         let both = usual_time(&[goal(5), goal(5)]);
         assert!(both >= times[1] && both < times[1] * 2, "{both} {times:?}");

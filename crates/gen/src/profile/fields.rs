@@ -5,7 +5,8 @@ use units::{Span, foreign};
 use super::mistakes::Mistakes;
 use super::tree::{Entry, Node, Value};
 
-/// The keys of one block, read one by one. [`Self::finish`] reports the keys that no code has read.
+/// The keys of a block, which code reads key by key. [`Self::finish`] reports the keys that no code
+/// has read.
 pub(super) struct Fields<'a> {
     pub(super) line: usize,
     what: &'static str,

@@ -6,7 +6,7 @@ use super::fields::{Fields, list, whole};
 use super::mistakes::Mistakes;
 use super::{Distribution, Pool};
 
-/// The pools of a profile; templates refer to them by name.
+/// The pools of a profile. Templates refer to the pools by name.
 pub(super) struct Pools {
     pub(super) clients: Vec<Pool>,
     pub(super) servers: Vec<Pool>,
@@ -40,7 +40,7 @@ pub(super) fn pools(
     let clients = range(&block, starts, "clients_end", mistakes);
     let starts = block.address("servers_start", mistakes);
     let servers = range(&block, starts, "servers_end", mistakes);
-    // Marks these keys as read; `range` reads them without a mutable borrow.
+    // Marks the keys as read, which `range` reads without a mutable borrow.
     block.find("clients_end");
     block.find("servers_end");
     let shared = shared(&mut block, mistakes).unwrap_or_default();
@@ -231,7 +231,7 @@ fn distribution(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Distributio
 }
 
 fn shared(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Option<Shared> {
-    // These two keys limit the clients by a rate that TRex no longer uses.
+    // The two keys limit the clients by a rate that TRex no longer uses.
     fields.whole("clients_per_gb", u64::from(u32::MAX), mistakes);
     fields.whole("min_clients", u64::from(u32::MAX), mistakes);
     let mask = fields.address("dual_port_mask", mistakes);

@@ -91,7 +91,8 @@ impl Node {
                 Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => continue,
             };
             if anchor != NO_ANCHOR {
-                // The copy counts too: anchored values may contain one another.
+                // The copy of an anchored value counts too, because anchored values may contain one
+                // another.
                 nodes += done.size();
                 anchors.insert(anchor, done.clone());
             }

@@ -163,8 +163,8 @@ fn answer(outcome: &Outcome) -> String {
     )
 }
 
-/// Describes the seconds in which the generator did not keep the offered rate; `None` if it kept
-/// it.
+/// Describes the seconds in which the generator did not keep the offered rate; `None` without such
+/// a second.
 pub(super) fn missed(outcome: &Outcome) -> Option<String> {
     let missed = outcome.missed();
     let first = outcome.seconds.get(*missed.first()?)?;

@@ -5,7 +5,8 @@ use units::{Span, Time};
 use super::monotonic;
 
 /// Sleeps of a real-time thread. Without these sleeps the kernel would stop the thread for 50 ms of
-/// every second: its fair server (kernel/sched/deadline.c) runs the tasks that the thread starves.
+/// every second: the kernel's fair server (kernel/sched/deadline.c) runs the tasks that the thread
+/// starves.
 pub(super) struct Breaks {
     real_time: bool,
     last: Time,
@@ -23,7 +24,7 @@ impl Breaks {
         self.last = monotonic();
     }
 
-    /// Sleeps if the last sleep was at least `every` ago; true if it slept.
+    /// Sleeps if the last sleep was at least `every` ago. Returns whether the thread slept.
     pub(super) fn take(&mut self, every: Span, now: &mut Time) -> bool {
         if !self.real_time || now.since(self.last) < every {
             return false;

@@ -53,7 +53,7 @@ enum Kind {
 
 pub(super) type SharedPort = Arc<Mutex<Box<dyn Port>>>;
 
-/// The sending half of a lane, one for each thread.
+/// The sending half of a lane. Each thread has its own half.
 #[derive(Debug)]
 pub(super) enum LaneSender {
     Packet(PacketSender),
@@ -204,7 +204,7 @@ impl Lane {
         }
     }
 
-    /// Waits until one of the lanes may have frames, at most this long.
+    /// Waits until a lane may have frames, for at most `span`.
     pub(super) fn wait(lanes: &[Self], span: Duration) {
         let timeout =
             Timespec { tv_sec: span.as_secs() as i64, tv_nsec: i64::from(span.subsec_nanos()) };
@@ -246,8 +246,8 @@ impl Lane {
     }
 
     /// Receives without waiting: all frames in a device's ring, or at most `limit` frames of
-    /// another port. Returns their number, and the share of the port's room that they took: 0 for a
-    /// port that counts the frames that it has no room for.
+    /// another port. Returns the number of frames, and the share of the port's room that the frames
+    /// took: 0 for a port that counts the frames for which the port has no room.
     pub(super) fn take(
         &mut self,
         batch: &mut Vec<Frame>,
@@ -261,8 +261,7 @@ impl Lane {
         (received, port.occupancy(&batch[before..]))
     }
 
-    /// Discards frames that arrived before a run; answers requests for one of this port's
-    /// addresses.
+    /// Discards frames that arrived before a run, and answers requests for an address of this port.
     pub(super) fn discard_arrivals(&mut self) -> Result<(), PortError> {
         let mut batch = Vec::new();
         for _ in 0..MOST_DISCARDED {
@@ -298,7 +297,7 @@ impl Lane {
         }
     }
 
-    /// Answers a request for one of this port's addresses; true if the frame was such a request.
+    /// Answers a request for an address of this port; true if the frame was such a request.
     pub(super) fn answer(&mut self, frame: &[u8]) -> Result<bool, PortError> {
         if self.own.is_empty() {
             return Ok(false);

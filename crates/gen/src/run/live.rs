@@ -11,7 +11,7 @@ pub struct LaneCounts {
     pub sent_bytes: u64,
     /// Frames that the port refused, or for which it had no room until the end.
     pub send_errors: u64,
-    /// Sent frames for which the device had no room in its ring: the device lost them.
+    /// Sent frames for which the device's ring had no room, so that the device lost these frames.
     pub ring_full: u64,
     /// Arrived frames, except housekeeping frames such as ARP.
     pub received: u64,

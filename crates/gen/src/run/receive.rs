@@ -12,7 +12,8 @@ use super::streams::StreamCounts;
 use crate::neighbour;
 use crate::traffic::Stamp;
 
-/// Receives from all ports in one thread. Its memory does not depend on what arrives.
+/// Receives from all ports in one thread. The memory of the receiver does not depend on the
+/// arriving packets.
 pub(super) struct Receiver<'a> {
     lanes: &'a mut [Lane],
     live: &'a Live,

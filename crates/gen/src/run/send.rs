@@ -106,8 +106,8 @@ impl Sender {
         };
         // The logical clock starts with `start` and is moved back when packets are too late.
         let mut moved = Span::ZERO;
-        // Excludes a packet that is due at the very end: it does not belong to this run, even if
-        // earlier packets are late.
+        // Excludes a packet that is due at the very end: the packet does not belong to this run,
+        // even if earlier packets are late.
         let last = job.duration.saturating_sub(Span::from_nanos(1));
         let mut now = monotonic();
         while now < start && !cancel.load(Ordering::Relaxed) {
@@ -499,8 +499,8 @@ const SECOND: u64 = 1_000_000_000;
 const MOST_SECONDS: usize = 7 * 86_400;
 /// A batch that leaves this late after the end still counts in the last second.
 const LATE: Span = Span::from_millis(5);
-/// Time between sleeps of a thread that waits for its next packet: shorter than that of a thread
-/// that is behind schedule.
+/// Time between sleeps of a thread that waits for its next packet: shorter than the time of a
+/// thread that is behind schedule.
 const EVERY: Span = Span::from_micros(400);
 const EVERY_BUSY: Span = Span::from_micros(1500);
 const EVERY_SHARED: Span = Span::from_micros(250);

@@ -20,13 +20,13 @@ pub struct PortSpec {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PortKind {
-    /// An interface, in this namespace or in the named one.
+    /// An interface, in this namespace or in the namespace `namespace`.
     Interface { namespace: Option<String>, name: String },
     /// A TAP device that exists during the run.
     Tap(String),
     /// Another process, through shared memory.
     Ring { place: String, listens: bool },
-    /// An interface's queue by AF_XDP, in this namespace or in the named one.
+    /// An interface's queue by AF_XDP, in this namespace or in the namespace `namespace`.
     Xdp { namespace: Option<String>, name: String, options: XdpOptions },
     /// Another process's virtio device.
     Vhost { path: PathBuf, listens: bool },

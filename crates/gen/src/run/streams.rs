@@ -8,18 +8,18 @@ use crate::traffic::Stamp;
 pub struct StreamCounts {
     pub stream: u16,
     pub sent: u64,
-    /// Arrived packets: duplicates count, packets that came back to the sending port do not.
+    /// Arrived packets. Duplicates count; packets that came back to the sending port do not count.
     pub received: u64,
     pub duplicates: u64,
     /// Packets that arrived after a packet with a higher number.
     pub reordered: u64,
-    /// Arrivals too late to tell them from duplicates. They count as lost: otherwise a device that
-    /// repeats old packets would hide its losses.
+    /// Arrivals that come too late to be told from duplicates. Such arrivals count as lost:
+    /// otherwise a device that repeats old packets would hide its losses.
     pub too_late: u64,
     /// Arrivals at the port that had sent the packet, if there are several ports. The device has
     /// not forwarded these packets, so they count as lost.
     pub returned: u64,
-    /// Packets that arrived too long after the end of the run.
+    /// Packets that arrived too late after the end of the run.
     pub late: u64,
     pub longest_gap: Span,
     /// The mean difference of consecutive transit times (RFC 3550 section 6.4.1).
@@ -101,7 +101,7 @@ impl StreamCounts {
 impl StreamCounts {
     /// Returns false for a sequence number that the generator cannot have reached since the last
     /// arrival. Such a number comes from a corrupted stamp: one in 65,536 passes the stamp's check.
-    /// If accepted, it would make all later packets too late.
+    /// If accepted, the number would make all later packets too late.
     fn is_plausible(&self, stamp: Stamp, arrival: Time) -> bool {
         let Some(last) = self.last_arrival else { return true };
         let ahead = stamp.sequence.saturating_sub(self.window.next);
@@ -159,7 +159,7 @@ impl Window {
         if self.mark(sequence) { Seen::Again } else { Seen::Earlier }
     }
 
-    /// Marks a number; true if it was already marked.
+    /// Marks a number. Returns true if the number was already marked.
     fn mark(&mut self, sequence: u64) -> bool {
         let word = &mut self.bits[((sequence / 64) % WORDS) as usize];
         let bit = 1 << (sequence % 64);

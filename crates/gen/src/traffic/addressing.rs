@@ -197,7 +197,8 @@ impl Addresses {
     }
 
     /// Returns the number of flows after which addresses and ports repeat on a pair of generator
-    /// ports. It holds if addresses are sequential and no other template draws from the same pools.
+    /// ports. The number holds if addresses are sequential and no other template draws from the
+    /// same pools.
     pub(super) fn period(&self) -> u64 {
         let (clients, servers) = (self.clients.size, self.servers.size);
         // The port advances each time all clients have been used.

@@ -82,7 +82,7 @@ impl Draws {
     }
 
     /// Returns the number of windows that a template began on a pair of generator ports before
-    /// `at`; with `precedes`, also those that began at `at`.
+    /// `at`; with `precedes`, also the windows that began at `at`.
     fn windows_before(&self, drawer: &Drawer, at: f64, precedes: bool, pair: u64) -> u64 {
         let flows = drawer.flows_before(at, precedes).min(drawer.limit);
         let of_pair = flows.saturating_add(self.pairs - 1).saturating_sub(pair) / self.pairs;
@@ -115,8 +115,8 @@ impl Drawer {
     }
 }
 
-/// Maximum number of steps that correct the quotient. It is wrong by one at most, unless flows are
-/// closer together than the resolution of a time.
+/// Maximum number of steps that correct the quotient. The quotient is wrong by one at most, unless
+/// flows are closer together than the resolution of a time.
 const ROUNDING: usize = 4;
 
 #[cfg(test)]

@@ -422,7 +422,7 @@ impl Edit {
     }
 }
 
-/// Returns the frame without its VLAN tags; `None` if it is too short.
+/// Returns the frame without its VLAN tags; `None` for a frame that is too short.
 fn untagged(frame: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = frame.to_vec();
     while wire::headers::is_tag(wire::headers::word(&bytes, MAC_HEADER - 2)?) {
@@ -461,7 +461,8 @@ const MEDIA_CONNECTIONS: usize = 2;
 const HOP_LIMIT: u8 = 64;
 /// Size of a block, whose copy takes a few instructions.
 const BLOCK: usize = 64;
-/// Maximum number of blocks copied one by one: the library's function copies longer packets faster.
+/// Maximum number of blocks that are copied block by block: the library's function copies longer
+/// packets faster.
 const FEW_BLOCKS: usize = 4;
 /// A frame of 64 bytes without its check sequence.
 const SHORTEST: usize = 60;

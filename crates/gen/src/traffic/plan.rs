@@ -129,7 +129,7 @@ impl Plan {
         self.tagged
     }
 
-    /// Returns the packet rate in steady state, when as many flows end as begin.
+    /// Returns the packet rate in steady state, when flows end at the rate at which flows begin.
     pub fn packet_rate(&self, multiplier: f64) -> Frequency {
         let rate =
             |template: &PlannedTemplate| template.flows.events() * template.packets.len() as f64;

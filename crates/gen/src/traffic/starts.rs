@@ -7,7 +7,7 @@
 #[derive(Debug, Clone)]
 pub(super) struct Starts {
     turns: Vec<Turn>,
-    /// The index of the template whose turn it is.
+    /// The index of the template that starts the next flow.
     place: usize,
     moment: u64,
     /// The time between two moments in nanoseconds.
@@ -60,7 +60,7 @@ impl Starts {
         }
         loop {
             let moment = self.moment;
-            // A signed number converts to `f64` in fewer instructions than an unsigned one.
+            // A signed number converts to `f64` in fewer instructions than an unsigned number.
             let nanos = moment as i64 as f64 * self.interval;
             if nanos >= FOREVER {
                 return None;
@@ -83,7 +83,8 @@ impl Starts {
 }
 
 impl Turn {
-    /// Begins a flow at `moment` if the template's rate permits it; true if it began.
+    /// Begins a flow at `moment` if the template's rate permits a flow. Returns true if the flow
+    /// began.
     #[inline]
     fn takes(&mut self, moment: u64) -> bool {
         if self.begun == 0 {
@@ -112,8 +113,8 @@ mod tests {
         (0..count).map_while(|_| starts.next()).map(|start| (start.template, start.at)).collect()
     }
 
-    /// The expected start times, in 52nds of a second, are those that TRex recorded for `imix.yaml`
-    /// of its regression test.
+    /// The expected start times, in 52nds of a second, are the times that TRex recorded for
+    /// `imix.yaml` of its regression test.
     #[test]
     fn imix_flows_start_at_the_times_that_trex_recorded() {
         let expected = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13];

@@ -36,8 +36,8 @@ pub enum Calls {
     ReadOnly,
 }
 
-/// Refuses all system calls of this thread, and of threads that it starts later, except the allowed
-/// ones.
+/// Refuses all system calls except the allowed calls, in this thread and in threads that it starts
+/// later.
 pub(super) fn allow_only(more: &[Calls]) -> io::Result<()> {
     // A filter on the arguments of clone3(2) is impossible, because they are in memory. With ENOSYS
     // the C library uses clone(2). The kernel takes the stricter answer of the two filters.
@@ -123,7 +123,7 @@ fn rules(more: &[Calls]) -> Result<Rules, seccompiler::BackendError> {
     Ok(rules)
 }
 
-/// Options of sockets, except those that change the rules of iptables, arptables and ebtables.
+/// Options of sockets, except options that change the rules of iptables, arptables and ebtables.
 fn options() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let (ip, ipv6) = (libc::SOL_IP.unsigned_abs(), libc::SOL_IPV6.unsigned_abs());
     let below = SeccompCmpOp::Lt;
@@ -191,7 +191,7 @@ fn install(
 }
 
 /// Before Linux 5.16 a filter also turned on protections against speculation, which slow the
-/// program down. They protect programs that run foreign code.
+/// program down. The protections are for programs that run foreign code.
 const AS_FAST: libc::c_ulong = libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
 /// The kernel logs the refused calls.
 const LOGGED: libc::c_ulong = libc::SECCOMP_FILTER_FLAG_LOG;
@@ -199,7 +199,7 @@ const LOGGED: libc::c_ulong = libc::SECCOMP_FILTER_FLAG_LOG;
 const NEW_NAMESPACES: u64 = 0x7e02_0080;
 
 /// Options of prctl(2): names of threads, names of memory (glibc's malloc), timer slack, and the
-/// kernel's facts for this program (rustix reads the length of a tick there).
+/// auxiliary vector (rustix reads the length of a tick from that vector).
 const PRCTLS: [u64; 6] = [
     libc::PR_SET_NAME as u64,
     libc::PR_GET_NAME as u64,
@@ -282,7 +282,7 @@ const CHANGES: &[i64] = &[
     libc::SYS_renameat,
 ];
 
-/// System calls that any program which carries bytes between sockets and files may make. Those with
+/// System calls that any program which carries bytes between sockets and files may make. Calls with
 /// a condition on their arguments are in [`rules`].
 const ALWAYS: &[i64] = &[
     // Bytes.

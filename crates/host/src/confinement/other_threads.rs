@@ -6,14 +6,14 @@ use std::sync::mpsc::{self, Sender};
 type Task = Box<dyn FnOnce() + Send>;
 
 /// Starts a thread for each task. The threads have the rights of the thread that started them, not
-/// those of the thread that has the task: files that one thread may open stay closed to the other,
-/// even if an attacker controls the memory of both.
+/// the rights of the thread that has the task. Files that one thread may open stay closed to the
+/// other thread, even if an attacker controls the memory of both.
 #[derive(Debug)]
 pub struct OtherThreads(Sender<Task>);
 
 impl OtherThreads {
-    /// Runs `prepare`, which gives up rights, on the thread that starts the others. Returns what
-    /// `prepare` returns.
+    /// Runs `prepare`, which gives up rights, on the thread that starts the other threads. Returns
+    /// what `prepare` returns.
     pub fn start<T: Send + 'static>(
         name: &str,
         prepare: impl FnOnce() -> T + Send + 'static,

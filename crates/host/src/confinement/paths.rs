@@ -76,8 +76,8 @@ impl ConfinedPaths {
         self.has_foreign = true;
     }
 
-    /// Whether the user of this process alone cannot use all files and sockets: another user owns
-    /// one of them, or one that the program connects to does not exist yet.
+    /// Whether the user of this process alone cannot use all files and sockets: another user owns a
+    /// file or a socket, or a socket to which the program connects does not exist yet.
     pub fn has_foreign(&self) -> bool {
         self.has_foreign
     }
@@ -113,8 +113,8 @@ impl ConfinedPaths {
             .or_else(|| first(self.read.iter(), &read))
     }
 
-    /// Remembers that this process is confined to these paths. Directories of files that do not
-    /// exist yet are not among them: no rule names such a directory.
+    /// Remembers that this process is confined to `self`. Directories of files that do not exist
+    /// yet are not remembered, because no rule names such a directory.
     pub fn remember(&self) {
         let mut own = self.clone();
         own.read.retain(|directory| directory.exists());

@@ -96,12 +96,12 @@ pub(super) fn keep_only(kept: CapabilitySet) -> io::Result<()> {
     let inheritable = CapabilitySet::empty();
     // A thread that changed its user has no effective capabilities.
     set_capabilities(None, CapabilitySets { effective: permitted, permitted, inheritable })?;
-    // Without CAP_SETPCAP the bounding set stays. It matters for execve(2) alone, by which this
-    // thread gains nothing any more.
+    // Without CAP_SETPCAP the bounding set stays. The bounding set matters for execve(2) alone, by
+    // which this thread gains nothing any more.
     if permitted.contains(CapabilitySet::SETPCAP) {
         for capability in 0..u64::BITS {
             let one = CapabilitySet::from_bits_retain(1 << capability);
-            // The kernel knows fewer than 64 capabilities, and refuses the others.
+            // The kernel knows fewer than 64 capabilities, and refuses other capabilities.
             if !kept.contains(one) && remove_capability_from_bounding_set(one).is_err() {
                 break;
             }

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_skips_cells_that_were_not_run_unless_it_would_skip_all() {
+    fn a_bound_skips_cells_that_were_not_run_if_another_cell_was_run() {
         let mut results = results();
         let mut small = Cell::new("quic", Axes::from([("loss".to_owned(), "1%".to_owned())]));
         small.not_run = Some("needs 3 CPUs".to_owned());

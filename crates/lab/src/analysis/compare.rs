@@ -53,8 +53,8 @@ pub struct Row {
     pub after: f64,
     /// `after / before`.
     pub ratio: f64,
-    /// The 95 % confidence interval of the ratio. It includes the variance between runs, and the
-    /// intervals of all rows are simultaneous. `None` if a side has a single run.
+    /// The 95 % confidence interval of the ratio. The interval includes the variance between runs,
+    /// and the intervals of all rows are simultaneous. `None` if a side has a single run.
     pub ci95: Option<(f64, f64)>,
     pub verdict: Verdict,
 }
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clear_change_is_distinguished_from_none() {
+    fn a_large_change_has_the_verdict_worse_and_equal_runs_have_the_verdict_same() {
         let of = |medians: [f64; 3]| medians.map(|median| run("a", "x", &[median; 7]));
         let before = of([100.0, 100.6, 99.5]);
         let compared = runs(&before, &of([80.0, 80.4, 79.7]), &[], threshold()).unwrap();
@@ -375,7 +375,8 @@ mod tests {
         assert!(!text.contains("good is marked invalid"), "{text}");
     }
 
-    /// The repeats within a run differ far less than runs of the same build do.
+    /// The repeats within a run differ far less than runs of the same build differ from one
+    /// another.
     #[test]
     fn variance_between_runs_widens_the_interval() {
         let before = one(run("a", "x", &[100.0, 100.1, 99.9, 100.0, 100.1, 99.9]));

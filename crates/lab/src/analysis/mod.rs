@@ -1,5 +1,5 @@
-//! The analysis of outcomes: medians and intervals, comparisons, and bounds. It reads outcomes and
-//! results, and measures nothing.
+//! The analysis of outcomes: medians and intervals, comparisons, and bounds. The analysis reads
+//! outcomes and results, and measures nothing.
 
 pub mod check;
 pub mod compare;

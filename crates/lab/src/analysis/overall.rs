@@ -62,7 +62,8 @@ fn means_of<'a>(cells: impl Iterator<Item = &'a Cell>, like: &[Overall]) -> Vec<
     }
     metrics
         .into_iter()
-        // Bytes on a fast and on a slow path have no common mean, but queue delays have one.
+        // Bytes on a fast path and on a slow path have no common mean, but queue delays have a
+        // common mean.
         .filter(|(metric, _)| !metric.starts_with("queue_kbyte"))
         .filter_map(|(metric, unit)| {
             // Rows are places, columns are systems. Skips places where a system has no value,

@@ -3,7 +3,7 @@
 use results::{Cell, Results};
 
 /// Returns the reasons for which `weir lab run` and `weir sim run` end with status 1, each a
-/// sentence. Empty if they end with 0.
+/// sentence. Empty if the commands end with status 0.
 pub fn all(results: &Results) -> Vec<String> {
     let mut reasons = Vec::new();
     let failed: Vec<&Cell> = results.cells.iter().filter(|cell| cell.has_failed()).collect();
@@ -46,7 +46,8 @@ fn outside(results: &Results) -> Option<String> {
     let outside: Vec<&Cell> = results.cells.iter().filter(is_outside).collect();
     let first = *outside.first()?;
     let (count, example) = (cells(outside.len()), place(first));
-    // The lab `validate` compares the simulator with theory; other labs compare it with the kernel.
+    // The lab `validate` compares the simulator with theory; other labs compare the simulator with
+    // the kernel.
     let is_beside = |name: &String| name.starts_with(SIMULATED);
     if !outside.iter().any(|cell| cell.metrics.keys().any(is_beside)) {
         return Some(format!(

@@ -121,7 +121,7 @@ fn spread(spec: &SpreadSpec, system: &str, group: &Axes, places: &Places) -> Opt
 }
 
 /// Computes the median ratio over the repeats that all these systems have. If `baseline` names
-/// several systems, the best of them in each repeat counts.
+/// several systems, the best system of each repeat counts.
 fn ratio(
     values: &IndexMap<(String, u32), f64>,
     system: &str,
@@ -146,7 +146,7 @@ fn median(ratios: &[f64]) -> Option<f64> {
 }
 
 /// Returns the quantile `at` of the ratios. If less of a metric is better, the ratio of a failed
-/// repeat is infinite, and ranks above all others.
+/// repeat is infinite, and ranks above all other ratios.
 fn quantile(ratios: &[f64], at: Share) -> Option<f64> {
     let mut sorted = ratios.to_vec();
     sorted.sort_by(f64::total_cmp);

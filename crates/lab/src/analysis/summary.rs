@@ -295,8 +295,8 @@ fn summarised(planned: &PlannedCell, steps: &[&Outcome], one_start: bool) -> (Ce
             };
             cell.metrics.insert(name.to_owned(), found);
         }
-        // Report outliers only of metrics where higher is better. For other metrics they would be
-        // noise. In virtual time the machine's load cannot have caused them.
+        // Report outliers only of metrics where higher is better. Outliers of other metrics would
+        // be noise. In virtual time the machine's load cannot have caused them.
         let told = !in_virtual_time
             && share.is_none()
             && matches!(metrics::direction(name), Some(Direction::HigherIsBetter))
@@ -404,8 +404,8 @@ fn metric(estimate: &stats::Estimate, unit: &str) -> Metric {
     }
 }
 
-/// Removes the interval from a metric whose repeats are windows of one start: they are one sample
-/// of the system's starts.
+/// Removes the interval from a metric whose repeats are windows of one start: the repeats are one
+/// sample of the system's starts.
 fn of_one_start(metric: Metric, values: &[f64]) -> Metric {
     let range = range(values);
     Metric { ci95: None, coverage: None, range, one_start: true, ..metric }
@@ -514,7 +514,7 @@ fn method(lab: &LabFile, plan: &Plan) -> IndexMap<String, String> {
 /// Metric that describes the machine, not the system under test.
 const IDLE: &str = "idle_percent";
 const GOODPUT: &str = "goodput_mbit_s";
-/// FNV-1a, because it gives the same value on every platform.
+/// The hash function FNV-1a, because FNV-1a gives the same value on every platform.
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
 

@@ -6,7 +6,7 @@
 
 use crate::model::Measurement;
 
-/// Records the simulator's figures beside the measured ones, and whether they agree.
+/// Records the simulator's figures beside the measured figures, and whether the figures agree.
 pub(crate) fn beside(worlds: &[Measurement], measured: &mut Measurement) {
     let mut all = true;
     for rule in RULES {
@@ -42,7 +42,7 @@ const RULES: [Rule; 6] = [
     Rule { metric: "share_of_ideal", part: Some("use"), least: 0.0, spread: false },
     Rule { metric: "fair_share", part: Some("fairness"), least: 0.0, spread: true },
     Rule { metric: "jain", part: Some("jain"), least: 0.0, spread: true },
-    // A small queue may differ by one packet, which is a large share of it.
+    // A small queue may differ by one packet, a large share of such a queue.
     Rule { metric: "queue_bdp.p95", part: Some("queue"), least: 0.05, spread: false },
     Rule { metric: "retransmit_percent", part: None, least: 0.0, spread: false },
     Rule { metric: "goodput_mbit_s", part: None, least: 0.0, spread: false },

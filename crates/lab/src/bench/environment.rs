@@ -103,7 +103,7 @@ fn settings_of_hosts(lab: &LabFile) -> Map<String, Value> {
     })
 }
 
-/// A fact that the report omits: it identifies the machine and explains no figure.
+/// A fact that the report omits, because the fact identifies the machine and explains no figure.
 const UNTOLD: &str = "boot_id";
 /// The commands and files of external systems.
 const SYSTEMS: &str = "systems";

@@ -21,7 +21,7 @@ pub struct LabFile {
 
 impl LabFile {
     /// Replaces the file's `seed`, and draws its populations of paths anew. The text of the file
-    /// stays as it is.
+    /// does not change.
     pub fn set_seed(&mut self, seed: u64) -> Result<(), FileError> {
         self.document.seed = seed;
         self.document.populate()
@@ -29,12 +29,12 @@ impl LabFile {
 
     /// Returns the programs, algorithms, CPUs and rights that this machine lacks, at the systems
     /// that need them, or at the workload. Also names the systems and turns that are left out for
-    /// this.
+    /// lack of these.
     pub fn lacking(&self) -> Vec<FileError> {
         let machine =
             Executor::Machine { privilege: Privilege::Root, weir: PathBuf::new(), profile: false };
-        // A lab that runs in virtual time lacks nothing, and `weir lab hosts check` looks at real
-        // hosts.
+        // A lab that runs in virtual time needs nothing from the machine, and `weir lab hosts
+        // check` looks at real hosts.
         if self.document.has_real_hosts() || machine.bench(self).is_err() {
             return Vec::new();
         }

@@ -1,4 +1,4 @@
-//! The benches: they measure steps in namespaces on this machine, between real machines, or in
+//! The benches, which measure steps in namespaces on this machine, between real machines, or in
 //! virtual time.
 //!
 //! An [`Executor`] prepares a [`Bench`] for a [`LabFile`], and the bench measures one [`Job`] after
@@ -43,7 +43,7 @@ pub enum Executor {
         /// Ends the wait for a host that is being connected.
         cancel: Cancel,
     },
-    /// The simulator, with this many steps in parallel.
+    /// The simulator, with `threads` steps in parallel.
     Simulator { threads: usize },
 }
 

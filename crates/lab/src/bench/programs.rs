@@ -32,7 +32,7 @@ pub(crate) fn started_by(lab: &LabFile) -> Map<String, Value> {
             let version = [name, "--version"].map(str::to_owned);
             (name.to_owned(), Some(version.into()))
         }));
-        // No version is asked of these programs, because some do not take --version.
+        // The lab asks these programs for no version, because some programs do not take --version.
         names.extend(lab.kind().programs_of(lab, system).into_iter().map(|name| (name, None)));
         names.extend(behind(system));
     }
@@ -61,7 +61,7 @@ pub(crate) fn started_by(lab: &LabFile) -> Map<String, Value> {
 
 /// Returns the commands and files of the external systems, with their placeholders, and the notes
 /// about the settings of packet switches. A changed configuration of a peer changes the figures as
-/// a changed program does.
+/// much as a changed program.
 pub(crate) fn configurations(lab: &LabFile) -> Map<String, Value> {
     let mut all = Map::new();
     for system in lab.systems().filter(|system| system.kind == SystemKind::External) {
@@ -191,7 +191,7 @@ fn of_go(path: &Path) -> Option<Map<String, Value>> {
 }
 
 /// Finds the build ID in the linker's NT_GNU_BUILD_ID note: sizes of name and text, its type and
-/// its name (elf(5)). It lies near the start of a file.
+/// its name (elf(5)). The note lies near the start of a file.
 fn build_id(start: &[u8]) -> Option<String> {
     let place = start.windows(NOTE.len()).position(|part| part == NOTE)?;
     Some(hex(start.get(place + NOTE.len()..)?.get(..ID)?))

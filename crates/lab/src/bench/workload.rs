@@ -160,8 +160,8 @@ pub(crate) trait Workload: fmt::Debug + Sync {
     /// Judges a cell once its repeats are summarised.
     fn judge(&self, _cell: &mut Cell) {}
 
-    /// Returns the answer to the lab's question, in sentences. Empty: the report derives it from
-    /// the comparisons.
+    /// Returns the answer to the lab's question, in sentences. If empty, the report derives the
+    /// answer from the comparisons.
     fn answer(&self, _results: &Results) -> Vec<String> {
         Vec::new()
     }
@@ -172,8 +172,8 @@ pub(crate) trait Workload: fmt::Debug + Sync {
     }
 }
 
-/// The workload of one cell, with its settings parsed. It runs on a machine, in the simulator or in
-/// both; [`Workload`] has the reason if a machine or the simulator refuses it.
+/// The workload of one cell, with its settings parsed. The workload runs on a machine, in the
+/// simulator or in both; [`Workload`] has the reason if a machine or the simulator refuses it.
 pub(crate) trait CellWorkload {
     /// Returns the links that the cell uses.
     fn links(&self, links: Vec<LinkSettings>) -> Vec<LinkSettings> {
@@ -234,8 +234,8 @@ pub(crate) struct HostSetup {
     /// Create only the hosts that the cell's links reach. The file may name many clients, and a
     /// cell may need few of them.
     pub(crate) only_linked: bool,
-    /// Switch IPv6 off. Its packets on a dozen new links before the emulator runs would count as
-    /// late.
+    /// Switch IPv6 off. Packets of IPv6 on a dozen new links before the emulator runs would count
+    /// as late.
     pub(crate) without_ipv6: bool,
     /// Leave packets on the CPU that receives them. Datagrams cost their receiver little, and at a
     /// gigabit the workload's CPUs have no time to spare.

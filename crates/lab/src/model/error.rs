@@ -32,7 +32,7 @@ pub enum LabError {
     /// A host could not be reached, or its connection was lost for good.
     #[error("{host}: {reason}{}", kept(.directory.as_deref()))]
     HostLost { host: String, reason: String, directory: Option<PathBuf> },
-    /// The directory cannot be used. The user named it, or it is the working directory.
+    /// The directory cannot be used. The user named this directory, or it is the working directory.
     #[error("{}: {reason}", path.display())]
     RunDirectory { path: PathBuf, reason: String },
     /// The disk failed, or filled up, while the run went on.

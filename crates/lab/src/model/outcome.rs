@@ -48,7 +48,7 @@ pub struct Measurement {
     /// The measured time of this step.
     #[serde(skip)]
     pub window: Option<Range<Time>>,
-    /// Metrics that this step should have measured and did not.
+    /// Metrics that this step should have measured and did not measure.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<Missing>,
     #[serde(default)]
@@ -60,7 +60,7 @@ pub struct Measurement {
     /// In virtual time: a hash of all events, equal whenever the same events happen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
-    /// Reasons why the figures are invalid. Empty if they are valid.
+    /// Reasons why the figures are invalid. Empty for valid figures.
     #[serde(default)]
     pub invalid: Vec<Flaw>,
     /// The workload had no CPU to spare. The figures may show the machine rather than the system.
@@ -127,8 +127,8 @@ impl Measurement {
         }
     }
 
-    /// Reports the metrics of `metrics` that have no figure as missing, with the reason. `failed`:
-    /// whether their measurement failed.
+    /// Reports the metrics of `metrics` without a figure as missing, with the reason. `failed`:
+    /// whether the measurement of these metrics failed.
     pub fn miss(&mut self, metrics: &[&str], reason: String, failed: bool) {
         let is_open = |name: &&&str| {
             let named = |missing: &Missing| missing.metrics.iter().any(|one| one == **name);

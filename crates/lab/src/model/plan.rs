@@ -26,7 +26,7 @@ pub struct Step {
     pub block: u32,
 }
 
-/// Everything a run will do.
+/// The steps of a run, and their conditions.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub form: Form,
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn axis_places_of_a_group_share_each_state_change() {
+    fn all_axis_places_of_a_group_run_between_two_state_changes() {
         let steps = abba(61, 6, 10, 3);
         let states: Vec<usize> = steps.iter().map(|step| step.cell % 2).collect();
         let changes = states.windows(2).filter(|two| two[0] != two[1]).count();

@@ -24,7 +24,7 @@ pub struct Batch {
 
 impl Batch {
     /// Plans the job. `file`: the absolute path of the lab, unless the lab is built in. `shards`:
-    /// by default as many as take half a minute or more each.
+    /// by default the largest number whose shards take half a minute or more each.
     pub fn new(
         lab: LabFile,
         file: Option<PathBuf>,

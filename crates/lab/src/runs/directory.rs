@@ -87,8 +87,9 @@ impl RunDirectory {
     }
 
     /// Opens the run at `path` to continue it, and reads its finished turns. Drops a line that a
-    /// crash cut short: its step runs again. Leaves finished lines unchanged. Continues another
-    /// user's run only with `trust`, and even then follows no symbolic link in it.
+    /// crash cut short, so that the step of this line runs again. Leaves finished lines unchanged.
+    /// Continues another user's run only with `trust`, and even then follows no symbolic link in
+    /// it.
     pub(crate) fn resume(
         path: &Path,
         lab: &str,
@@ -145,7 +146,7 @@ impl RunDirectory {
     }
 
     /// Returns the marks of the turns of the run at `path`, each once. The mark is empty for a turn
-    /// of an older weir, which wrote none.
+    /// of an older weir, which wrote no marks.
     pub(crate) fn marks(path: &Path) -> Result<BTreeSet<Mark>, LabError> {
         let text = own::read(&path.join(JOURNAL), Owner::Anybody);
         let text = text.map_err(|e| LabError::RunDirectory {
@@ -189,7 +190,7 @@ impl RunDirectory {
         &self.programs
     }
 
-    /// Writes a finished step through to the disk before the next one begins.
+    /// Writes a finished step through to the disk before the next step begins.
     pub(crate) fn keep(&mut self, outcome: &Outcome) -> Result<(), LabError> {
         self.keep_all(std::slice::from_ref(outcome))
     }

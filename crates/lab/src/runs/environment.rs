@@ -46,8 +46,8 @@ impl StealWatch {
     }
 }
 
-/// Returns the number of repeats with which a run began, if the run is continued with more. A
-/// report states this number, because the decision to go on may depend on the figures.
+/// Returns the number of repeats with which a run began, if the run is continued with more repeats.
+/// A report states this number, because the decision to go on may depend on the figures.
 pub(crate) fn fewer_at_first(began: &toml::Table, repeats: u32) -> Option<i64> {
     let before = began.get("environment").and_then(|facts| facts.get(AT_FIRST));
     let first = before.or_else(|| began.get("repeats")).and_then(toml::Value::as_integer);
@@ -57,7 +57,7 @@ pub(crate) fn fewer_at_first(began: &toml::Table, repeats: u32) -> Option<i64> {
 /// The seconds that all parts of a run took, in `run.toml`.
 pub(crate) const MEASURED: &str = "measured_s";
 
-/// The repeats of a run that was continued with more.
+/// The number of repeats with which a run began that was continued with more repeats.
 pub(crate) const AT_FIRST: &str = "repeats_at_first";
 
 /// Writes the facts of a run as TOML, for `run.toml`.

@@ -100,8 +100,8 @@ impl Inputs {
         Mark { inputs: self.sha256(), weir: self.0.get(WEIR).cloned().unwrap_or_default() }
     }
 
-    /// Describes the inputs that differ. A program that is missing in one part is no difference: it
-    /// has measured no turn of that part.
+    /// Describes the inputs that differ. A program that is missing in one part is no difference:
+    /// the program has measured no turn of that part.
     pub(crate) fn changes_to(&self, now: &Self) -> Vec<String> {
         let mut changes = Vec::new();
         for (name, before) in &self.0 {
@@ -126,8 +126,8 @@ impl Inputs {
         names.into_iter().filter(differs).cloned().collect()
     }
 
-    /// Refuses to continue a run that began with other inputs, because its figures would mix both.
-    /// Keeps the programs of systems that have been measured already.
+    /// Refuses to continue a run that began with other inputs, because the run would mix figures of
+    /// both inputs. Keeps the programs of systems that have been measured already.
     pub(crate) fn continue_from(
         &mut self,
         path: &Path,

@@ -13,11 +13,11 @@ use std::time::Duration;
 pub struct Overview {
     /// The lab runs in namespaces of this machine, which needs root or a user namespace.
     pub on_machine: bool,
-    /// The lab runs in virtual time, which needs neither.
+    /// The lab runs in virtual time, which needs no privilege.
     pub in_simulator: bool,
     /// Estimates for each form: for the machine if the lab can run on it, otherwise for the
     /// simulator. Systems whose programs this machine lacks are left out. Estimates for a built-in
-    /// lab follow its run on record.
+    /// lab are scaled by the duration of its recorded run in docs/results.
     pub quick: Duration,
     pub full: Duration,
 }
@@ -39,8 +39,8 @@ impl Overview {
             let steps: Vec<&Step> = plan.steps.iter().collect();
             Some(bench.estimate(&plan, &steps))
         };
-        // The quick and the full form have the same turns. A run on record of either form shows by
-        // how much their turns exceed the planned time.
+        // The quick and the full form have the same turns. A run of either form in docs/results
+        // shows by how much these turns exceed the planned time.
         let recorded = RECORDED.iter().find(|one| lab.is_builtin() && one.lab == lab.name());
         let slower = recorded.and_then(|one| {
             let two = Executor::Simulator { threads: CPUS_OF_RECORDS };
@@ -135,7 +135,7 @@ mod tests {
         words.chunks(2).map(part).sum()
     }
 
-    /// The labs of which no run is on record yet.
+    /// The labs without a page in docs/results.
     const NOT_ON_RECORD: [&str; 8] = [
         "tunnel-peers",
         "hard-paths",

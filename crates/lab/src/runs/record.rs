@@ -1,4 +1,4 @@
-//! Puts a run on record: a page with its answer and its origin, and an archive with all its data.
+//! Publishes a run: a page with its answer and its origin, and an archive with all its data.
 
 use super::directory::RunDirectory;
 use super::inputs::{Inputs, cut};
@@ -28,7 +28,7 @@ files. A run during which other programs used much CPU is refused: end these pro
 lab again. Cells that the lab makes late on purpose ([disturbance]) need not be valid, and are
 marked.";
 
-/// The files of a run on record.
+/// The files of a published run.
 #[derive(Debug)]
 pub struct Recorded {
     pub page: PathBuf,

@@ -24,7 +24,7 @@ pub struct Request {
     pub lab: LabFile,
     pub form: Form,
     pub location: Location,
-    /// Only these systems. All systems of the file if empty.
+    /// The systems to measure. Empty: all systems of the file.
     pub systems: Vec<String>,
     pub repeats: Option<u32>,
     /// Replaces the file's seed. A run that is resumed keeps its own seed.
@@ -62,7 +62,7 @@ pub struct Finished {
     pub profile: Option<Profile>,
 }
 
-/// A shard that has ended. Its figures are part of a merged run.
+/// A shard that has ended. The figures of the shard are part of a merged run.
 #[derive(Debug)]
 pub struct FinishedShard {
     pub shard: Shard,
@@ -442,7 +442,7 @@ impl Request {
     }
 
     /// Keeps the seed, systems and repeats of the run that is continued, unless the user named
-    /// others.
+    /// other values.
     fn continue_as(&mut self, began: &toml::Table, cancel: &Cancel) -> Result<(), LabError> {
         if let Some(seed) = seed(self, began)? {
             self.lab.set_seed(seed)?;

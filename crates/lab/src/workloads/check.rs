@@ -100,7 +100,8 @@ pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), 
         // A link's setting may name a word that an earlier check refused.
         return if words_are_known { check_links(document) } else { Ok(()) };
     }
-    // The answer, its comparisons and the use of axes depend on many keys, and some may be lost.
+    // The answer, its comparisons and the use of axes depend on many keys, and some keys may be
+    // lost.
     let is_whole = !document.source.has_losses();
     if is_whole {
         document.go_on(document.check_primary())?;
@@ -136,7 +137,7 @@ fn check_links(document: &Document) -> Result<(), FileError> {
 /// minutes.
 fn check_cells(document: &Document, workload: &dyn Workload) -> Result<(), FileError> {
     let places = axes::all_places(document);
-    // A later run may choose a value that no form chooses, so check those values too.
+    // A later run may choose a value that no form chooses, so check such values too.
     for axes in axes::of_other_values(document, &places) {
         document.go_on(document.links_at(&axes).map(drop))?;
         document.go_on(document.disturbance_at(&axes).map(drop))?;

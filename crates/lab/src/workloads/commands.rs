@@ -27,7 +27,7 @@ pub struct CommandLine {
 
 impl LabFile {
     /// Returns the commands that this form starts for these systems, in every cell, each once. An
-    /// empty list of systems stands for all. Also lists the files that the lab writes for a
+    /// empty list of systems stands for all systems. Also lists the files that the lab writes for a
     /// program, because the program may run them, and the variables that a shell gets.
     pub fn commands(&self, form: Form, systems: &[String]) -> Vec<CommandLine> {
         let spec = plan::form_of(self, form);
@@ -179,7 +179,7 @@ impl Document {
 fn in_cells(text: &str, places: &[Axes]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for axes in places {
-        // A word that names no axis stays as it is.
+        // A word that names no axis does not change.
         let value =
             |name: &str| Some(axes.get(name).cloned().unwrap_or_else(|| format!("{{{name}}}")));
         let line = fill(text, &[], value).unwrap_or_else(|_| text.to_owned());
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn shown_commands_are_those_of_the_chosen_systems() {
+    fn only_commands_of_the_chosen_systems_are_shown() {
         let lab = builtin::open("quic-tun").unwrap();
         assert!(lab.is_builtin());
         let of = |systems: &[&str]| {

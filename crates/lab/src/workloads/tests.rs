@@ -1,4 +1,4 @@
-//! Keys of workloads: their values in a cell, and the errors of wrong ones.
+//! Keys of workloads: their values in a cell, and the errors of wrong keys.
 
 use super::WORKLOADS;
 use super::crowd::{Crowd, CrowdSettings};

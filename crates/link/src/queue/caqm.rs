@@ -36,9 +36,10 @@ pub struct CaqmConfig {
     pub period: Option<Span>,
     /// The share of the available credit that the port approves in one period.
     pub lambda: Share,
-    /// The probability that the port refuses a request if it could approve only a part. The credit
-    /// gained goes to other requests, so this probability decides how quickly windows converge.
-    /// With [`Self::spread`], the port takes no more than other requests need.
+    /// The probability that the port refuses a request if it could approve only a part of the
+    /// request. The credit of a refused request goes to other requests, so this probability decides
+    /// how quickly windows converge. With [`Self::spread`], the port takes no more than other
+    /// requests need.
     pub chance: Share,
     /// The number of bytes by which a refusal shrinks a window.
     pub beta: Bytes,

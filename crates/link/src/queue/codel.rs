@@ -292,7 +292,8 @@ mod tests {
         let mut take = |backlog: &mut Backlog<()>, now| {
             control.take(LAW, at(now), backlog).map(|(_, above)| above)
         };
-        // A packet of the same size behind it is no standing queue, a byte more is one.
+        // A queue of one packet as large as the sent packet is no standing queue. A queue of one
+        // byte more is a standing queue.
         push(&mut backlog, 0, 1000);
         push(&mut backlog, 0, 1000);
         assert_eq!(take(&mut backlog, 5), Some(false));

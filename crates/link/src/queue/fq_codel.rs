@@ -13,7 +13,7 @@ use units::{Bytes, Rate, Span, Time};
 pub struct FqCoDel<P> {
     config: FqCoDelConfig,
     flows: Vec<Flow<P>>,
-    /// Flows that just began. Below: flows that have used their first quantum (section 4.2).
+    /// Flows that just began. `old`: flows that have used their first quantum (section 4.2).
     new: VecDeque<u32>,
     old: VecDeque<u32>,
     packets: usize,
@@ -33,7 +33,7 @@ pub struct FqCoDelConfig {
     /// The time for which a flow's waits must exceed the target before its first drop; 100 ms by
     /// default.
     pub interval: Span,
-    /// The number of flow queues. Flows whose hashes fall on the same queue share it.
+    /// The number of flow queues. Flows whose hashes fall on the same queue share the queue.
     pub flows: u32,
     /// The bytes a flow may send in one turn.
     pub quantum: Bytes,

@@ -5,9 +5,9 @@ use units::Bytes;
 /// The capacity of a queue. Written `256KiB`, or `100p` for packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
-    /// The bytes of all queued packets together are at most this many.
+    /// Maximum number of bytes of all queued packets together.
     Bytes(Bytes),
-    /// The number of queued packets is at most this.
+    /// Maximum number of queued packets.
     Packets(u64),
 }
 

@@ -193,8 +193,8 @@ impl<P: Packet> Pie<P> {
         false
     }
 
-    /// Runs the timer updates that are due. Their input does not change between two packets, so
-    /// running them late makes no difference.
+    /// Runs the timer updates that are due. The input of the updates does not change between two
+    /// packets, so late updates make no difference.
     fn catch_up(&mut self, now: Time) {
         let update = self.config.update;
         let mut next = *self.next_update.get_or_insert(now + update);
@@ -358,7 +358,8 @@ mod tests {
         assert!(!signals(0.3, 100, 2), "two frames are not a queue");
     }
 
-    /// A long idle time takes no longer to process than a short one, and the timer keeps its phase.
+    /// A long idle time takes the same processing time as a short idle time, and the timer keeps
+    /// its phase.
     #[test]
     fn the_update_timer_keeps_its_period_while_the_queue_is_idle() {
         let mut pie = pie(0.5, 0, 0);

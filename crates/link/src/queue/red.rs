@@ -31,8 +31,8 @@ pub struct RedConfig {
     pub limit: Limit,
     /// The average below which RED drops no packet.
     pub min: Limit,
-    /// The average at which RED drops a packet with probability `p`. Above it RED drops every
-    /// packet, unless `gentle` is set.
+    /// The average at which RED drops a packet with probability `p`. Above this average RED drops
+    /// every packet, unless `gentle` is set.
     pub max: Limit,
     /// The probability of a drop or mark when the average reaches `max` (max_p in the paper).
     pub p: Share,
@@ -233,7 +233,7 @@ impl<P: Packet> Red<P> {
     }
 
     /// Updates the average (section 4): each arrival moves the average by `weight`. After an idle
-    /// time, the average decays as if the link had sent as many small packets as it could.
+    /// time, the average decays as if the link had sent small packets all the time.
     fn observe(&mut self, now: Time) {
         let weight = self.config.weight.fraction();
         if let Some(since) = self.idle_since {

@@ -6,14 +6,15 @@ use base64::engine::general_purpose::STANDARD;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-/// Admits clients that have an account. It lasts as long as the server runs.
+/// Admits clients that have an account. The authenticator lasts as long as the server runs.
 #[derive(Debug)]
 pub(crate) struct Authenticator<'a> {
     accounts: &'a Accounts,
     seen: Mutex<ReplayCache>,
 }
 
-/// Why a client was not admitted. Only the server's log shows it; the client gets no reason.
+/// Why a client was not admitted. Only the server's log shows the reason; the client gets no
+/// reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Denied {
     #[error("it has no account here: a client names one with --username and --rsa-public-key")]

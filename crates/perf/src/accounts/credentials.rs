@@ -62,7 +62,7 @@ impl Credentials {
         Ok(credentials)
     }
 
-    /// Returns a token for one test; a server accepts it near the time `now` only.
+    /// Returns a token for one test. A server accepts the token near the time `now` only.
     pub(crate) fn token(&self, now: SystemTime) -> Result<String, PerfError> {
         let text = self.claim(seconds(now)).text();
         let bytes = self.key.encrypt(text.as_bytes(), self.padding).map_err(|_| {

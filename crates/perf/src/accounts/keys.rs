@@ -114,7 +114,7 @@ fn contents(file: &Path) -> Result<Vec<u8>, PerfError> {
     })
 }
 
-/// Largest key file that is read. A key of 8192 bits takes a tenth of it.
+/// Largest key file that is read. A key of 8192 bits takes a tenth of this size.
 const LONGEST: u64 = 64 * 1024;
 const UNFIT: &str = "is not an RSA key of 2048 to 8192 bits: make one with `openssl genrsa 2048`";
 

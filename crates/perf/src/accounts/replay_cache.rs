@@ -9,7 +9,8 @@ pub(super) struct ReplayCache {
 }
 
 impl ReplayCache {
-    /// Records a token; returns true if it was not seen before. A full cache admits no token.
+    /// Records a token. Returns true for a token that was not seen before. A full cache admits no
+    /// token.
     pub(super) fn is_new(&mut self, ciphertext: &[u8], good_until: i64, now: i64) -> bool {
         self.tokens.retain(|_, until| *until >= now);
         let name = digest::digest(&digest::SHA256, ciphertext).as_ref().to_vec();

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// Opens the control connection to the first of `addresses` that accepts it. The remaining time is
-/// divided among the remaining addresses, so that a silent address does not hide a live one.
+/// divided among the remaining addresses, so that a silent address does not hide a live address.
 pub(crate) fn control(
     options: &ClientOptions,
     addresses: &[SocketAddr],

@@ -57,8 +57,8 @@ pub(super) fn agree(
     }
 }
 
-/// Makes a token. Call it just before sending, because the server compares the token's time with
-/// its own clock.
+/// Makes a token. Call this function just before sending, because the server compares the token's
+/// time with its own clock.
 pub(crate) fn token(credentials: Option<&Credentials>) -> Result<Option<String>, PerfError> {
     credentials.map(|credentials| credentials.token(SystemTime::now())).transpose()
 }

@@ -24,8 +24,8 @@ pub(super) struct Opener<'a> {
 }
 
 impl Opener<'_> {
-    /// Opens the streams one after the other, because a server numbers them in order of arrival.
-    /// The streams on which the client sends come first.
+    /// Opens the streams one after the other, because a server numbers the streams in order of
+    /// arrival. The streams on which the client sends come first.
     pub(super) fn open_all(&self, control: &Control) -> Result<Vec<Opened>, PerfError> {
         let directions: &[bool] = match self.test.direction {
             Direction::Forward => &[true],
@@ -92,8 +92,8 @@ impl Opener<'_> {
     }
 
     /// Repeats the hello until the server replies. An iperf3 server that received the first hello
-    /// counts a second one as data. So the second goes out late, and not at all once the server has
-    /// reported on the control connection that it has all streams.
+    /// counts a second hello as data. So the second hello goes out late, and not at all once the
+    /// server has reported on the control connection that it has all streams.
     fn answered(
         &self,
         socket: UdpSocket,
@@ -210,7 +210,7 @@ fn is_refusal(error: &io::Error) -> bool {
 
 const OPENING: &str = "opening a stream";
 /// riperf3 0.8 reopens its port for every stream, and the kernel refuses datagrams in between. The
-/// server did not receive those, so the hello may be repeated at once.
+/// server did not receive the refused datagrams, so the hello may be repeated at once.
 const REOPENING: Duration = Duration::from_millis(500);
 const BETWEEN_HELLOS: Duration = Duration::from_millis(5);
 const FIRST_PATIENCE: Duration = Duration::from_secs(1);

@@ -4,7 +4,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Maximum length of a message from a peer: iperf3 3.12 sends a server's whole output in one.
+/// Maximum length of a message from a peer: iperf3 3.12 sends a server's whole output in one
+/// message.
 pub const LONGEST: usize = 4 << 20;
 /// Maximum length of the parameters that a server reads: iperf3's MAX_PARAMS_JSON_STRING.
 pub const LONGEST_PARAMETERS: usize = 8 * 1024;
@@ -48,7 +49,7 @@ impl Message {
         }
     }
 
-    /// Appends received bytes: at most as many as [`Self::wants`] returned.
+    /// Appends received bytes: at most the number that [`Self::wants`] returned.
     pub fn take(&mut self, bytes: &[u8]) {
         let (prefix, body) = bytes.split_at(bytes.len().min(PREFIX - self.prefix.len()));
         self.prefix.extend_from_slice(prefix);

@@ -136,7 +136,8 @@ impl Parameters {
         }
     }
 
-    /// Converts the parameters to a server's options. Refuses impossible numbers; rounds none.
+    /// Converts the parameters to a server's options. Refuses impossible numbers, and rounds no
+    /// number.
     pub fn options(&self) -> Result<TestOptions, ParametersError> {
         if self.sctp {
             return Err(ParametersError::Sctp);

@@ -29,7 +29,8 @@ pub struct Started {
     pub remote: SocketAddr,
     /// The control connection's segment size.
     pub mss: Option<Bytes>,
-    /// The version that the peer reported; `None` for a stock iperf3 server, which reports none.
+    /// The version that the peer reported; `None` for a stock iperf3 server, which reports no
+    /// version.
     pub peer_version: Option<String>,
     pub peer_is_weir: bool,
     pub options: TestOptions,
@@ -81,7 +82,7 @@ pub struct StreamInterval {
 /// Datagram counts of a stream, in an interval or in the whole test. A sender fills only `count`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Datagrams {
-    /// Datagrams sent. A receiver derives them from the sequence numbers.
+    /// Datagrams sent. A receiver derives this number from the sequence numbers.
     pub count: u64,
     /// Distinct datagrams that arrived.
     pub received: u64,
@@ -99,7 +100,7 @@ pub struct Ended {
     pub duration: Span,
     pub streams: Vec<StreamTotal>,
     pub local_cpu: CpuUse,
-    /// `None` if the peer did not report it.
+    /// `None` if the peer did not report its CPU use.
     pub remote_cpu: Option<CpuUse>,
     pub local_congestion: Option<String>,
     pub remote_congestion: Option<String>,
@@ -121,7 +122,8 @@ pub struct StreamTotal {
     pub sent: End,
     pub received: End,
     pub retransmits: Option<u64>,
-    /// The sender's count. It exceeds the receiver's if the last datagrams are lost.
+    /// The sender's count. The sender's count exceeds the receiver's count if the last datagrams
+    /// are lost.
     pub datagrams_sent: Option<u64>,
     /// The receiver's count.
     pub datagrams: Option<Datagrams>,

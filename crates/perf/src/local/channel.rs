@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 /// over or the user stops the measurement. Every read and write here then ends, too.
 #[derive(Debug)]
 pub(super) struct Channel {
-    /// Input and output. They are closed before this process waits for the second process to exit.
+    /// Input and output. Both files are closed before this process waits for the second process to
+    /// exit.
     ways: Option<(File, File)>,
     done: Option<mpsc::Sender<()>>,
     guard: Option<JoinHandle<Guarded>>,
@@ -143,7 +144,8 @@ fn guard(
     ended
 }
 
-/// Opens the transport: returns input and output of this process, then those of the second process.
+/// Opens the transport: returns input and output of this process, then input and output of the
+/// second process.
 fn ends(over: Over) -> io::Result<((File, File), (Stdio, Stdio))> {
     let both = |end: OwnedFd| -> io::Result<(OwnedFd, OwnedFd)> { Ok((end.try_clone()?, end)) };
     let files = |(a, b): (OwnedFd, OwnedFd)| (File::from(a), File::from(b));

@@ -42,7 +42,8 @@ impl Echo {
         bytes
     }
 
-    /// Parses a datagram; `None` if its length or magic number is not that of an echo.
+    /// Parses a datagram; `None` if its length or magic number is not the length or magic number of
+    /// an echo.
     pub fn parse(datagram: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LENGTH] = datagram.try_into().ok()?;
         let (magic, rest) = bytes.split_first_chunk::<8>()?;
@@ -102,7 +103,8 @@ impl<'de> serde::Deserialize<'de> for Token {
 #[error("a token of the latency echo has 32 hexadecimal digits")]
 pub struct NoToken;
 
-/// Its first word differs, in either byte order, from the numbers that open an iperf3 UDP stream.
+/// The first word of the magic bytes differs, in either byte order, from the numbers that open an
+/// iperf3 UDP stream.
 const MAGIC: [u8; 8] = *b"weir-ech";
 
 #[cfg(test)]

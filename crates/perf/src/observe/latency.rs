@@ -1,13 +1,14 @@
 //! Round-trip times of probes beside the streams, first without load and then under load.
 //!
-//! Probes go to the peer's echo, if it offered one, and by ping. The method that gets replies
-//! becomes the probe, with preference for the echo.
+//! Probes go to the peer's echo, if the peer offered an echo, and by ping. The method that gets
+//! replies becomes the probe, with preference for the echo.
 //!
 //! A round trip ends when the kernel receives the reply: on a loaded host a thread's wait for a
 //! core takes longer than the path. The probe thread is therefore a real-time thread. If the
-//! process may not start one, the kernel timestamps the replies. Timestamps cost about one percent
-//! of goodput at 50 Gbit/s, because the kernel then stamps every packet of the host. The send time
-//! is taken right before the send, so that the local queue counts as part of the path.
+//! process may not start a real-time thread, the kernel timestamps the replies. Timestamps cost
+//! about one percent of goodput at 50 Gbit/s, because the kernel then stamps every packet of the
+//! host. The send time is taken right before the send, so that the local queue counts as part of
+//! the path.
 
 mod flow;
 mod icmp;
@@ -115,7 +116,7 @@ impl LatencyProbe {
         }
     }
 
-    /// Pauses or resumes the probe. While paused, it sends nothing and its thread sleeps.
+    /// Pauses or resumes the probe. A paused probe sends nothing and its thread sleeps.
     pub fn rest(&mut self, paused: bool) {
         if let Some(running) = &self.running {
             running.shared.paused.store(paused, Ordering::Relaxed);
@@ -238,7 +239,7 @@ fn ask(shared: &Shared, probers: Vec<Prober>) {
 }
 
 /// Requests kernel timestamps unless the thread is a real-time thread (`prompt`), which reads a
-/// reply as soon as it arrives.
+/// reply as soon as the reply arrives.
 fn stamped_unless(prompt: bool, mut probers: Vec<Prober>) -> Vec<Prober> {
     if !prompt {
         probers.iter_mut().for_each(Prober::want_stamps);
@@ -306,7 +307,7 @@ fn wait(shared: &Shared, probers: &[Prober], within: Option<Span>) {
 /// Maximum number of replies read at once, so that an attacker with the token cannot keep the
 /// thread from sending probes.
 const MOST_AT_ONCE: usize = 256;
-/// Maximum time that a reply may wait in the socket. It is shorter than the age at which the end of
-/// a phase counts a probe as lost.
+/// Maximum time that a reply may wait in the socket. This time is shorter than the age at which the
+/// end of a phase counts a probe as lost.
 const LONGEST_LAG: Span = Span::from_millis(80);
 const NANOS: u64 = 1_000_000_000;

@@ -1,10 +1,11 @@
 //! The cost of sampling: within a test, samples are taken in some periods and not in others. The
-//! goodput of periods with samples is compared with that of periods without.
+//! goodput of periods with samples is compared with the goodput of periods without samples.
 //!
 //! Separate tests with and without samples would differ by far more than the samples cost: their
-//! connections, buffers and states of the host differ. Within a single connection these stay the
-//! same. Four periods form a block. At random, its two outer or its two inner periods have samples.
-//! Drift and periodic effects therefore affect periods with and without samples alike.
+//! connections, buffers and states of the host differ. Within a single connection all of these stay
+//! the same. Four periods form a block. At random, the block's two outer periods or its two inner
+//! periods have samples. Drift and periodic effects therefore affect periods with and without
+//! samples alike.
 
 mod meter;
 mod statistic;
@@ -41,8 +42,9 @@ pub(super) struct CurrentPeriod {
 }
 
 impl SamplingPeriods {
-    /// Returns random periods for a path with this round-trip time. Their length is no multiple of
-    /// the sampling interval, so that over many periods the samples fall everywhere within them.
+    /// Returns random periods for a path with this round-trip time. The length of the periods is no
+    /// multiple of the sampling interval, so that over many periods the samples fall on every part
+    /// of a period.
     pub fn random(round_trip: Span) -> Self {
         Self { seed: rand::random(), length: USUAL.max(round_trip * ROUND_TRIPS).min(LONGEST) }
     }
@@ -120,7 +122,7 @@ const USUAL: Span = Span::from_millis(237);
 const SHORTEST: Span = Span::from_millis(50);
 const LONGEST: Span = Span::from_millis(5000);
 const MOST_MICROS: u64 = 10_000_000;
-/// A period lasts at least this many round trips.
+/// Minimum length of a period, in round trips.
 const ROUND_TRIPS: u64 = 10;
 const SETTLING: Span = Span::from_millis(10);
 

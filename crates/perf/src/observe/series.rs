@@ -33,8 +33,8 @@ pub(super) enum Merge {
     Sum,
 }
 
-/// A series of bounded size. When it is full, neighbouring points are merged, and from then on
-/// every point stands for twice as many readings.
+/// A series of bounded size. When the series is full, neighbouring points are merged. From then on
+/// every point stands for twice the number of readings.
 #[derive(Debug)]
 pub(super) struct Table {
     name: &'static str,

@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 use tables::{Reading, Tables};
 use units::{Bytes, Rate, Share, Span, Time};
 
-/// Samples the streams of one test. It keeps only sums, extremes and bounded series.
+/// Samples the streams of one test. The sampler keeps only sums, extremes and bounded series.
 #[derive(Debug)]
 pub struct TcpSampler {
     origin: Origin,

@@ -2,7 +2,7 @@
 
 use units::{Bytes, Span, shown};
 
-/// The unit of printed rates, as in iperf3's `-f`; by default it depends on the value.
+/// The unit of printed rates, as in iperf3's `-f`. The default unit depends on the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RateUnit {
     #[default]

@@ -15,7 +15,7 @@ use crate::event::{Audience, Event, Latency, ServerOutput, Started, Stop};
 use serde_json::{Map, Value};
 use std::io::{self, Write};
 
-/// The JSON document of a test. It can be written during the test and after it.
+/// The JSON document of a test. The document can be written during the test and after the test.
 #[derive(Debug, Default)]
 pub struct Document {
     started: Option<Started>,
@@ -30,7 +30,7 @@ pub struct Document {
 }
 
 /// Writes each test's document once no more events of the test can follow: when it failed, when
-/// another one begins, or at the end.
+/// another test begins, or at the end.
 #[derive(Debug)]
 pub struct Json<W: Write> {
     /// `None` once [`Self::finish`] returned it.
@@ -132,7 +132,7 @@ impl<W: Write> Json<W> {
         self.sink.as_ref().is_some_and(Sink::is_abandoned)
     }
 
-    /// Writes the last document and returns the writer. It is no error if the reader has gone.
+    /// Writes the last document and returns the writer. A reader that has gone is no error.
     pub fn finish(mut self) -> io::Result<W> {
         self.write();
         match self.sink.take() {

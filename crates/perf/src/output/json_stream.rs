@@ -29,7 +29,7 @@ impl<W: Write> JsonStream<W> {
         self.sink.is_abandoned()
     }
 
-    /// Returns the writer. It is no error if the reader has gone.
+    /// Returns the writer. A reader that has gone is no error.
     pub fn finish(self) -> io::Result<W> {
         self.sink.finish()
     }

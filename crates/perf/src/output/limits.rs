@@ -9,7 +9,7 @@ pub fn of(path: &PathFacts, elapsed: Span) -> Option<LimitedBy> {
     together([(path, elapsed)])
 }
 
-/// Computes the limits of several streams together, weighted by the duration of each.
+/// Computes the limits of several streams together, weighted by the durations of the streams.
 ///
 /// The kernel counts the time with data to send (`busy`; net/ipv4/tcp_output.c,
 /// `tcp_chrono_start`). Within it, the kernel counts the times in which the peer's window or the

@@ -1,4 +1,4 @@
-//! The directions of a test's streams, and the totals of each.
+//! The directions of a test's streams, and the totals of each direction.
 
 use super::limits;
 use crate::event::{Datagrams, End, Role, StreamInterval, StreamTotal};
@@ -103,7 +103,7 @@ impl Sends for StreamTotal {
     }
 }
 
-/// Adds up the bytes of concurrent streams; the time is that of the longest stream.
+/// Adds up the bytes of concurrent streams; the time is the time of the longest stream.
 fn end(ends: impl Iterator<Item = End>) -> End {
     ends.fold(End::default(), |sum, end| End {
         bytes: sum.bytes + end.bytes,

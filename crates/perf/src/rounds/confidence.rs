@@ -1,5 +1,5 @@
 //! Reliability of the mean of repeated measurements: its confidence interval by Student's t, and
-//! the interval's width that the user asked for.
+//! the width of the interval that the user asked for.
 //!
 //! The two numbers have netperf's meaning. `-I 99,5` asks for a 99 % confidence interval whose
 //! whole width is 5 % of the mean, that is ±2.5 % (netperf prints "+/-2.5% @ 99% conf."). As in

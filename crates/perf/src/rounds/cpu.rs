@@ -91,8 +91,8 @@ impl Cpu {
     }
 }
 
-/// Measures the local CPU use during a measurement. It cannot use the process's CPU time, because
-/// the process may serve other clients at the same time.
+/// Measures the local CPU use during a measurement. The meter cannot use the process's CPU time,
+/// because the process may serve other clients at the same time.
 #[derive(Debug)]
 pub(super) struct CpuMeter {
     began: Time,
@@ -114,7 +114,8 @@ impl CpuMeter {
 }
 
 impl Cpu {
-    /// Adds the CPU time of the measurement's threads. Call it after they have ended.
+    /// Adds the CPU time of the measurement's threads. Call this function after the threads have
+    /// ended.
     pub(super) fn with_threads(mut self, account: &CpuAccount) -> Self {
         let (threads, elapsed) = (account.used(), self.elapsed.secs_f64());
         if elapsed > 0.0 {

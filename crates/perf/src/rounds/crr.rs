@@ -60,7 +60,8 @@ pub(super) fn request(
 ) -> Result<Tally, TransferError> {
     let mut buffer = vec![0; PIECE];
     let mut transact = || addresses.transact(order, timeouts, &mut buffer);
-    // The first transaction is not counted: it may wait until the server's thread runs.
+    // The first transaction is not counted, because the transaction may wait until the server's
+    // thread runs.
     let (mut tally, until) = barrier.wait(transact(), timeouts)?;
     let mut began = Instant::now();
     let mut answered = began;

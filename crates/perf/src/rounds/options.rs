@@ -50,7 +50,7 @@ pub struct Size {
     pub response: Bytes,
 }
 
-/// How often each size is measured, written `3,30`.
+/// The minimum and maximum number of measurements of each size, written `3,30`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Repeats {
     pub least: u32,

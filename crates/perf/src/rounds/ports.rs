@@ -98,7 +98,7 @@ fn first_free<T>(
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    // Accepted connections inherit these (net/core/sock.c, sk_clone_lock).
+    // Accepted connections inherit these options (net/core/sock.c, sk_clone_lock).
     socket.set_tcp_nodelay(true)?;
     socket.set_read_timeout(Some(POLL_INTERVAL))?;
     socket.set_write_timeout(Some(POLL_INTERVAL))?;

@@ -41,7 +41,8 @@ pub(super) fn request(
         timeouts.send_any(socket, order.request)?;
         timeouts.receive(socket, order.response, &mut buffer)
     };
-    // The first transaction is not counted: it may wait until the server's thread runs.
+    // The first transaction is not counted, because the transaction may wait until the server's
+    // thread runs.
     let (mut tally, until) = barrier.wait(transact(), timeouts)?;
     if order.depth > 1 {
         return pipelined(socket, order, timeouts, (tally, until));

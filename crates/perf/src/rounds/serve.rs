@@ -23,9 +23,9 @@ use units::Span;
 ///
 /// The server calls this once it has read the parameters of a client whose `weir` holds a
 /// [`TestRequest`]; this function sends the offer. `connections` delivers the client's data
-/// connections: those whose cookie, read by the server's listener, is `cookie`. It may be a bounded
-/// channel of `options.limits.streams`. `stop` ends the session within a tenth of a second, and
-/// must be the one `control` was made with.
+/// connections: the connections whose cookie, read by the server's listener, is `cookie`. The
+/// channel may be bounded to `options.limits.streams`. `stop` ends the session within a tenth of a
+/// second, and must be the stop with which `control` was made.
 ///
 /// For `crr` and UDP the server opens separate ports on the address that the client has reached: on
 /// the server's own port, a cookie on each short connection would be part of what `crr` measures. A
@@ -97,7 +97,8 @@ impl Session<'_> {
         self.control.send_json(&Refusal { reason })
     }
 
-    /// Makes a measurement. Returns false if it was refused; the client then has the reason.
+    /// Makes a measurement. Returns false for a refused measurement; the client then has the
+    /// reason.
     fn measure(&mut self, order: &Order) -> Result<bool, PerfError> {
         // Drops connections that arrived too late for the previous measurement.
         while self.connections.try_recv().is_ok() {}
@@ -235,7 +236,7 @@ impl SessionTime {
         Self { began: Instant::now(), longest }
     }
 
-    /// Checks that a measurement of this many seconds ends before the session's maximum duration.
+    /// Checks that a measurement of `seconds` ends before the session's maximum duration.
     fn admit(&self, seconds: f64) -> Result<(), String> {
         let Some(longest) = self.longest else { return Ok(()) };
         let lasted = self.began.elapsed().as_secs_f64();

@@ -185,14 +185,15 @@ impl<'a> Session<'a> {
             affinity: options.affinity,
             timeouts: Timeouts::new(&over, stop, options.patience),
         };
-        // The first transaction and the last transaction may take `patience` each.
+        // The first transaction may take `patience`, and the last transaction may take `patience`.
         let longest = options.time.as_duration() + options.patience * 3;
         let outcome =
             team.work(ends, |ended, threads| listen(control, stop, ended, threads, longest))?;
         outcome.map_err(|failure| self.why(failure, order.kind))
     }
 
-    /// Returns the error for a broken data connection, with the server's reason if it sent one.
+    /// Returns the error for a broken data connection, with the server's reason if the server sent
+    /// a reason.
     fn why(&mut self, failure: ThreadFailure, kind: Kind) -> PerfError {
         let is_refused = |e: &std::io::Error| e.kind() == ErrorKind::ConnectionRefused;
         let gone = match &failure.broken {

@@ -33,7 +33,7 @@ impl<'a> Timeouts<'a> {
     }
 
     pub(super) fn note(&self) {
-        // Reads before it writes, so that the threads of a measurement share the cache line.
+        // Reads before writing, so that the threads of a measurement share the cache line.
         if let Some(moved) = self.moved
             && !moved.load(Ordering::Relaxed)
         {

@@ -10,7 +10,7 @@ use crate::control::Cookie;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-/// The server's side: counts the received datagrams, including those in flight at the end.
+/// The server's side: counts the received datagrams, including datagrams in flight at the end.
 pub(super) fn receive(
     socket: &UdpSocket,
     cookie: &Cookie,

@@ -1,6 +1,6 @@
 //! The greeting that opens a measurement over UDP: the client sends the test's cookie until the
 //! server sends it back. The server replies only to a sender that knows the cookie, so an attacker
-//! cannot make it send to third parties.
+//! cannot make the server send to third parties.
 
 use super::timeouts::{Timeouts, TransferError};
 use crate::control::Cookie;

@@ -1,8 +1,8 @@
 //! Requests and responses as datagrams, netperf's UDP_RR. After a lost datagram netperf waits
 //! for ever; this test counts the loss and sends the next request.
 //!
-//! A request begins with its number: eight bytes, or as many of them as fit. The response repeats
-//! the number, so that the client recognises a late response.
+//! A request begins with its number in eight bytes, which are cut to the length of a shorter
+//! request. The response repeats the number, so that the client recognises a late response.
 
 use super::serve::Arrivals;
 use super::start_barrier::{StartBarrier, Tally};

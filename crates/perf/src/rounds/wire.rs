@@ -1,4 +1,4 @@
-//! The messages of client and server for these tests, on iperf3's control connection.
+//! The messages of client and server for tests in rounds, on iperf3's control connection.
 //!
 //! ```text
 //! client                                            server
@@ -16,14 +16,14 @@
 //! Done                                           →
 //! ```
 //!
-//! The bracket is a measurement. Within a session, a client makes as many measurements as its
-//! sizes and its required confidence need.
+//! The bracket is a measurement. Within a session, the number of a client's measurements follows
+//! from its sizes and its required confidence.
 
 use super::Kind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Asks a server for one of these tests; sent as `weir.test` of the parameters.
+/// Asks a server for such a test; sent as `weir.test` of the parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestRequest {
     pub kind: Kind,
@@ -96,7 +96,7 @@ pub struct Report {
     pub count: u64,
     /// Payload received, in bytes.
     pub bytes: u64,
-    /// Seconds from the first payload to the last.
+    /// Seconds from the first payload to the last payload.
     pub seconds: f64,
     pub cpu: WireCpu,
 }

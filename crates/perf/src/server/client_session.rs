@@ -149,7 +149,7 @@ impl<'a> ClientSession<'a> {
             why.reply = Reply::Nothing;
             why
         })?;
-        // Drop data in flight, as iperf3 does: that data is not part of the test.
+        // Drop data in flight, as iperf3 does, because this data is not part of the test.
         drop(session);
         let progress = self.reservation.progress();
         exchange(control, &account, additions(&parameters), &mut audience, progress)

@@ -60,9 +60,9 @@ fn handle(
 type Misdelivered = (Vec<u8>, SocketAddr);
 
 /// Opens the socket for the datagrams of a stream. Between `bind` and `connect` this socket also
-/// receives datagrams that other clients send to the port; this function reads them and returns
-/// them with their senders. `from` itself can only have repeated its hello, because it waits for a
-/// reply.
+/// receives datagrams that other clients send to the port; this function reads these datagrams and
+/// returns them with their senders. `from` itself can only have repeated its hello, because it
+/// waits for a reply.
 fn stream(
     local: SocketAddr,
     from: SocketAddr,
@@ -82,7 +82,7 @@ fn stream(
     Ok((socket, misdelivered))
 }
 
-/// Probes and hellos are short; a longer datagram is neither.
+/// Probes and hellos are short; a longer datagram is no probe and no hello.
 const LONGEST: usize = 2048;
 /// Maximum number of datagrams read per call, so that connections are served in between.
 const BATCH: usize = 64;

@@ -35,8 +35,8 @@ impl TestLimits {
         }
     }
 
-    /// Returns the number of sessions that are reserved for addresses without a test: a quarter,
-    /// but so few that a single address can always reach its own limit.
+    /// Returns the number of sessions that are reserved for addresses without a test: a quarter, or
+    /// less if a single address could then not reach its own limit.
     fn reserved(self) -> usize {
         (self.sessions / 4).min(self.sessions.saturating_sub(self.per_address))
     }

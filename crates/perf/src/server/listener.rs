@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Accepts all connections and datagrams. It never blocks on a single client.
+/// Accepts all connections and datagrams. The listener never blocks on a single client.
 #[derive(Debug)]
 pub(super) struct Listener<'a> {
     sockets: &'a Sockets,

@@ -4,9 +4,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// Connections that have not sent their cookie yet, in the order in which they were accepted. Their
-/// number and waiting time are bounded. A connection beyond the maximum number closes the oldest,
-/// because a real client sends its cookie at once.
+/// Connections that have not sent their cookie yet, in the order in which they were accepted. The
+/// number of these connections and their waiting time are bounded. A connection beyond the maximum
+/// number closes the oldest connection, because a real client sends its cookie at once.
 #[derive(Debug)]
 pub(super) struct PendingConnections {
     connections: Vec<Pending>,

@@ -154,8 +154,8 @@ pub(super) fn expired(version: Option<&str>, is_weir: bool) -> i32 {
     if is_weir || is_since(version, (3, 21)) { EXPIRED } else { SERVER_TERMINATED }
 }
 
-/// True if a client's iperf3 is this version or a later one. An older iperf3 prints only the number
-/// of an error that it does not know.
+/// Whether a client's iperf3 has this version or a later version. An older iperf3 prints only the
+/// number of an error that this iperf3 does not know.
 fn is_since(version: Option<&str>, since: (u32, u32)) -> bool {
     let version = version.unwrap_or_default();
     let digits = |text: &str| {

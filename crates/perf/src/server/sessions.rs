@@ -59,8 +59,8 @@ impl Sessions {
     }
 
     /// Reserves a slot for a client that reached the server at `local`. A client that has a
-    /// reservation but has not sent its parameters must not block others: beyond `most_silent`
-    /// silent clients the oldest is disconnected. A call to `stop` ends all sessions.
+    /// reservation but has not sent its parameters must not block other clients: beyond
+    /// `most_silent` silent clients the oldest is disconnected. A call to `stop` ends all sessions.
     pub(super) fn reserve(
         self: &Arc<Self>,
         cookie: Cookie,
@@ -95,7 +95,7 @@ impl Sessions {
         Reservation { sessions: Arc::clone(self), number, peer, arrivals, stop, progress }
     }
 
-    /// Delivers a connection to its session, if that session wants one.
+    /// Delivers a connection to its session, if the session wants a connection.
     pub(super) fn deliver(
         &self,
         cookie: &Cookie,
@@ -207,7 +207,7 @@ impl Reservation {
     }
 
     /// Counts this session as a test if the limits permit it. Ends a stalled session to make room,
-    /// and waits for its end. Call it once the client has sent its parameters.
+    /// and waits for its end. Call this function once the client has sent its parameters.
     pub(super) fn begin_test(&self, most: TestLimits) -> Result<(), LimitReached> {
         let deadline = Instant::now() + LONGEST_WAIT;
         let mut table = self.sessions.table();
@@ -236,7 +236,8 @@ impl Reservation {
         self.want(Wants::Connections(count));
     }
 
-    /// Requests connections, and returns the channel that delivers them; it holds at most `most`.
+    /// Requests connections, and returns the channel that delivers the connections. The channel
+    /// holds at most `most` connections.
     pub(super) fn want_any(&self, most: usize) -> Receiver<TcpStream> {
         let (deliveries, connections) = mpsc::sync_channel(most);
         self.want(Wants::Any(deliveries));
@@ -256,9 +257,9 @@ impl Reservation {
         self.arrivals.recv_timeout(within).ok()
     }
 
-    /// Waits at most `within` for this session's turn to open UDP streams; returns true if it is
-    /// this session's turn. A datagram that opens a stream identifies only its sender's address, so
-    /// sessions from the same address open their streams one after another.
+    /// Waits at most `within` for this session's turn to open UDP streams; returns true if this
+    /// session has its turn. A datagram that opens a stream identifies only its sender's address,
+    /// so sessions from the same address open their streams one after another.
     pub(super) fn take_turn(&self, within: Duration) -> bool {
         let mut table = self.sessions.table();
         let turns = table.turns.entry(self.peer).or_default();
@@ -290,8 +291,8 @@ impl Reservation {
         self.sessions.turns_changed.notify_all();
     }
 
-    /// Reserves memory for this session's streams. Returns false if all sessions together, or those
-    /// from this address, would take too much.
+    /// Reserves memory for this session's streams. Returns false if all sessions together, or all
+    /// sessions of this address, would take too much.
     pub(super) fn reserve_memory(&self, bytes: u64) -> bool {
         let mut table = self.sessions.table();
         let memory = |session: &Session| session.memory;
@@ -351,8 +352,8 @@ impl Drop for Reservation {
 struct Table {
     sessions: Vec<Session>,
     last: u64,
-    /// For each address, the sessions that want to open UDP streams, in order; it is the first
-    /// session's turn.
+    /// For each address, the sessions that want to open UDP streams, in order. The first session
+    /// has its turn.
     turns: HashMap<IpAddr, VecDeque<u64>>,
 }
 
@@ -405,8 +406,8 @@ impl Table {
         Some(now + POLL_INTERVAL)
     }
 
-    /// Makes room for a further silent client: closes the connections of the oldest silent
-    /// sessions if there are too many.
+    /// Makes room for a further silent client: closes the connections of the oldest silent sessions
+    /// if the silent sessions are too many.
     fn disconnect_silent(&self, most: usize) {
         let silent: Vec<_> =
             self.sessions.iter().filter_map(|session| session.silent.as_ref()).collect();

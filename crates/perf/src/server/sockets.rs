@@ -56,8 +56,8 @@ impl Sockets {
     }
 }
 
-/// Opens a UDP socket that shares its address with others: a socket receives the hellos of new
-/// clients, and each stream has its own.
+/// Opens a UDP socket that shares its address with other sockets: a socket receives the hellos of
+/// new clients, and each stream has a socket of its own.
 pub(super) fn datagram_socket(
     address: SocketAddr,
     options: &ServerOptions,
@@ -140,8 +140,8 @@ fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-/// Maximum number of connections that the kernel queues until the server accepts them; somaxconn
-/// may lower it.
+/// Maximum number of connections that the kernel queues until the server accepts them. somaxconn
+/// may lower this number.
 const BACKLOG: i32 = 1024;
 const TRIES: u32 = 16;
 const RECEIVE_BUFFER: usize = 1 << 20;

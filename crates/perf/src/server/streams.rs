@@ -49,8 +49,8 @@ impl Opening<'_> {
                 Some(Arrival::Connection { socket, order }) => {
                     self.prepare_connection(&socket)?;
                     sockets.push((order, socket));
-                    // A client opens its streams one after another, and each may lose its SYN:
-                    // extend the deadline for each stream.
+                    // A client opens its streams one after another, and may lose the SYN of any
+                    // stream: extend the deadline for each stream.
                     deadline = (Instant::now() + self.patience).min(deadline + EACH_STREAM);
                     self.reservation.progress().step();
                 }
@@ -107,7 +107,7 @@ impl Opening<'_> {
             self.is_waiting(QUEUEING)?;
             // The client is not to blame: this session waits for other sessions.
             self.reservation.progress().step();
-            // Each session ahead may take as long as this session.
+            // Each session ahead in the queue may take the time of this session.
             let ahead = u32::try_from(self.reservation.turns_ahead()).unwrap_or(u32::MAX);
             if began.elapsed() >= self.patience.saturating_mul(ahead.saturating_add(1)) {
                 return Err(Refusal::busy(self.silent(QUEUEING)));
@@ -140,14 +140,14 @@ impl Opening<'_> {
         {
             self.follow_congestion(socket, &name);
         }
-        // The kernel accepts all of these on an established connection. Window scale and segment
-        // size were agreed in the handshake; the client's own settings limit them.
+        // The kernel accepts all of these options on an established connection. Window scale and
+        // segment size were agreed in the handshake; the client's own settings limit them.
         self.prepared(on_unconnected(socket, &options, v6))
     }
 
-    /// Sets the congestion control on a socket that only receives, as iperf3 does. It has almost no
-    /// effect on a receiver, so the test goes on even if the kernel lacks it. The session reads the
-    /// algorithm in use back and reports it.
+    /// Sets the congestion control on a socket that only receives, as iperf3 does. The algorithm
+    /// has almost no effect on a receiver, so the test goes on even if the kernel lacks the
+    /// algorithm. The session reads the algorithm in use back and reports it.
     fn follow_congestion(&self, socket: &TcpStream, name: &str) {
         if let Err(error) = set_congestion_control(socket, name) {
             let peer = self.control.peer();

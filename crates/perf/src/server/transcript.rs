@@ -53,8 +53,8 @@ impl Write for Transcript {
     }
 }
 
-/// Maximum number of bytes kept of the beginning, and of the end. Their sum is well below a
-/// client's limit for a message.
+/// Maximum number of bytes kept of the beginning, and of the end. The sum of both maxima is well
+/// below a client's limit for a message.
 const MOST_HEAD: usize = 1 << 20;
 const MOST_TAIL: usize = 64 << 10;
 

@@ -194,7 +194,7 @@ impl Account {
 
 /// Returns the datagrams of the measured time, as the receiving peer counted them. iperf3 before
 /// 3.13 does not report its omitted datagrams. Client and server omit the same time, so the local
-/// count of omitted datagrams replaces the missing one.
+/// count of omitted datagrams replaces the missing count.
 fn datagrams(own: &StreamSnapshot, reported: &StreamResult) -> Option<Datagrams> {
     let count_known = packets(own, reported)?;
     let all_lost = count(reported.errors).unwrap_or(0);

@@ -72,8 +72,8 @@ impl Intervals {
     }
 }
 
-/// Returns the difference of two counts. It is never below zero, although a datagram that counted
-/// as lost may have arrived since.
+/// Returns the difference of two counts. The difference is never below zero, although a datagram
+/// that counted as lost may have arrived since.
 fn since(now: &Datagrams, before: Option<Datagrams>) -> Datagrams {
     let before = before.unwrap_or_default();
     Datagrams {

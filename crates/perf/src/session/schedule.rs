@@ -50,8 +50,8 @@ impl IntervalSchedule {
         })
     }
 
-    /// Returns the incomplete interval at the end of the test; `None` if it is shorter than a tenth
-    /// of an interval.
+    /// Returns the incomplete interval at the end of the test; `None` for an interval shorter than
+    /// a tenth of a full interval.
     pub(super) fn rest(&mut self, now: Time) -> Option<Period> {
         let long_enough = now.since(self.last) * 10 >= self.every;
         (self.every > Span::ZERO && long_enough).then(|| self.period(now, false))

@@ -20,7 +20,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Creates a budget. It counts from the start if the test omits nothing, else from
+    /// Creates a budget. The budget counts from the start if the test omits nothing, else from
     /// [`Self::open`] on.
     pub(crate) fn of(options: &TestOptions) -> Self {
         let block = options.block_bytes().max(1) as u64;

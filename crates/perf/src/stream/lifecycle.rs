@@ -5,8 +5,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
 use units::Time;
 
-/// State shared by the local streams of a test. They start together and end in two steps: first the
-/// senders, then the receivers.
+/// State shared by the local streams of a test. The streams start together and end in two steps:
+/// first the senders, then the receivers.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     step: AtomicU8,

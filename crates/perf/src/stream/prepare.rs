@@ -57,8 +57,8 @@ pub fn on_unconnected(
     on_connected(socket, options, v6)
 }
 
-/// Sets the options that can be set on an open connection. It is for sockets accepted from a
-/// listener that many tests share.
+/// Sets the options that can be set on an open connection. The function is for sockets accepted
+/// from a listener that many tests share.
 pub fn on_connected(socket: impl AsFd, options: &TestOptions, v6: bool) -> Result<(), SocketError> {
     let socket = socket.as_fd();
     if options.protocol == Protocol::Tcp && options.no_delay {

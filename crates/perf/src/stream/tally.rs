@@ -26,8 +26,8 @@ pub struct Omitted {
     pub datagrams: Option<Datagrams>,
 }
 
-/// A counter with a single writer thread. It fills two cache lines, because x86 fetches lines in
-/// pairs: otherwise writes to a neighbouring counter would move the lines between cores.
+/// A counter with a single writer thread. The counter fills two cache lines, because x86 fetches
+/// lines in pairs: otherwise writes to a neighbouring counter would move the lines between cores.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counter(AtomicU64);

@@ -42,7 +42,8 @@ fn udp_ends(options: &TestOptions) -> (Running, Running) {
     (sender, start(false, vec![DataSocket::Udp(server)], options))
 }
 
-/// Polls until the condition is true. If it never is, the test hangs and its name shows which test.
+/// Polls until the condition is true. If the condition stays false, the test hangs, and its name
+/// shows which test hangs.
 fn until(condition: impl Fn() -> bool) {
     while !condition() {
         std::thread::sleep(Duration::from_millis(1));

@@ -38,11 +38,11 @@ pub struct Arrival {
 }
 
 /// Size of the window of sequence numbers in which a late datagram is distinguished from a
-/// duplicate: 1.5 s at 1 Gbit/s in datagrams of 1448 bytes. It takes 16 KiB of memory.
+/// duplicate: 1.5 s at 1 Gbit/s in datagrams of 1448 bytes. The window takes 16 KiB of memory.
 pub const WINDOW: u64 = 1 << 17;
 
 /// Maximum leap of the sequence number that a second datagram can confirm: 40 s at 100 million
-/// datagrams a second. No path loses this many datagrams in a row. Without this bound, two wrong
+/// datagrams a second. No path loses so long a row of datagrams. Without this bound, two wrong
 /// numbers could count more datagrams as lost than were ever sent.
 const FARTHEST: u64 = 1 << 32;
 
@@ -115,8 +115,8 @@ impl Arrivals {
         self.omitted.bytes
     }
 
-    /// Returns the number of datagrams that were too late to distinguish them from duplicates. They
-    /// count as lost.
+    /// Returns the number of datagrams that were too late to be distinguished from duplicates.
+    /// These datagrams count as lost.
     pub fn too_late(&self) -> u64 {
         self.too_late
     }
@@ -204,7 +204,7 @@ impl Arrivals {
         (full > 0).then_some(full)
     }
 
-    /// Clears the bits between the highest number so far and a new one.
+    /// Clears the bits between the highest number so far and the new number.
     fn advance(&mut self, to: u64) {
         if to - self.highest >= WINDOW {
             self.came.fill(0);

@@ -2,8 +2,8 @@ use std::io;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-/// The client's first datagram on a stream, from which the server learns the client's address. It
-/// has four bytes in the client's byte order.
+/// The client's first datagram on a stream, from which the server learns the client's address. The
+/// datagram has four bytes in the client's byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
     /// True for the hello of iperf3 before 3.10.
@@ -51,8 +51,8 @@ impl<'a> Opening<'a> {
     pub fn run(&self) -> io::Result<()> {
         let mut datagram = [0; 64];
         self.socket.send(&HELLO.to_ne_bytes())?;
-        // Send a single hello, as iperf3 does: an iperf3 server's listener takes each hello for
-        // another client, so a second hello would open a second stream.
+        // Send a single hello, as iperf3 does: the listener of an iperf3 server takes each hello
+        // for a new client, so a second hello would open a second stream.
         loop {
             let left = self.until.saturating_duration_since(Instant::now());
             if left.is_zero() {

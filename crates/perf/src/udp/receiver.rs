@@ -35,7 +35,7 @@ impl UdpReceiver {
         } else {
             options.block_bytes().max(counter.header_bytes())
         };
-        // Without timestamps, a datagram's time is that of the read, as in iperf3.
+        // Without timestamps, a datagram's time is the time of the read, as in iperf3.
         let is_stamped = setsockopt(socket, ReceiveTimestampns, &true).is_ok();
         let room = vec![0; slot * BATCH];
         Self { counter, room, slot, batch: Vec::with_capacity(BATCH), is_stamped }

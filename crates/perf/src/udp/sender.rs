@@ -118,10 +118,11 @@ impl UdpSender {
     }
 }
 
-/// Returns the length of a burst: the datagrams that are due in this time are sent back to back,
-/// because a wakeup costs several times as much as a datagram. At four times the rate, bursts are
-/// twice as frequent and twice as large: 6 kB at 100 Mbit/s (iperf3's timer allows 13 kB), 18 kB at
-/// 1 Gbit/s. A slow sender waits no longer than iperf3's timer, and mostly sends single datagrams.
+/// Returns the length of a burst: the datagrams that are due in the time of a burst are sent back
+/// to back, because a wakeup costs several times as much as a datagram. At four times the rate,
+/// bursts are twice as frequent and twice as large: 6 kB at 100 Mbit/s (iperf3's timer allows 13
+/// kB), 18 kB at 1 Gbit/s. A slow sender waits no longer than iperf3's timer, and mostly sends
+/// single datagrams.
 fn burst(options: &TestOptions) -> Span {
     let iperf3s = TestOptions::default().pacing_timer;
     if options.pacing_timer > iperf3s {

@@ -1,4 +1,5 @@
-//! A connection of the event loop. It reads no clock: the event loop measures the times.
+//! A connection of the event loop. The connection reads no clock: the event loop measures the
+//! times.
 
 use super::response::{Progress, Response};
 use super::{Fault, tls};
@@ -147,7 +148,7 @@ impl Connection {
         self.receive(ended, buffer)
     }
 
-    /// Writes as many bytes as possible without waiting.
+    /// Writes bytes until the socket would block.
     fn flush(&mut self, request: &[u8]) -> io::Result<()> {
         match &mut self.tls {
             Some(tls) => {

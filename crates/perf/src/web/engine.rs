@@ -22,7 +22,7 @@ pub(super) struct Engine<'a> {
     /// Indices of the slots that can send a request now.
     free: Vec<u32>,
     schedule: Option<Schedule>,
-    /// True once the engine sends requests; before, it only opens connections.
+    /// Whether the engine sends requests. At first the engine only opens connections.
     is_begun: bool,
     /// The time of the next check for timeouts.
     look: Instant,
@@ -43,7 +43,7 @@ struct Slot {
     /// The time at which the opening of the connection, or the sending of the request, began.
     began: Instant,
     sent: Instant,
-    /// Number of consecutive failures: the more there are, the longer the slot pauses.
+    /// Number of consecutive failures. The pause of the slot grows with this number.
     failures: u32,
     /// The time at which to open the next connection; `None` outside a pause.
     again: Option<Instant>,
@@ -319,7 +319,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Gives a ready slot its next request: sends it if it is due, else marks the slot as free.
+    /// Gives a ready slot its next request: sends the request if it is due, else marks the slot as
+    /// free.
     fn offer(&mut self, slot: usize, now: Instant) {
         let due = match (&mut self.schedule, self.is_begun) {
             (_, false) => None,
@@ -415,7 +416,7 @@ impl Slot {
     }
 }
 
-/// Returns the flags of a connection in epoll. They are edge-triggered, so that a single call
+/// Returns the flags of a connection in epoll. The events are edge-triggered, so that a single call
 /// registers a connection until it closes.
 fn flags() -> EventFlags {
     EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET

@@ -15,7 +15,7 @@ pub enum Fault {
     Stalled,
     /// The response has a status of 400 or above.
     Status,
-    /// The connection ended before the response did.
+    /// The connection ended before the response was complete.
     Cut,
     /// The response's length contradicts itself, or the server sent more than the response.
     Length,

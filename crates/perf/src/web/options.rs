@@ -10,7 +10,8 @@ pub struct WebOptions {
     /// Number of concurrent connections of all threads together.
     pub connections: u32,
     pub threads: u32,
-    /// True if a connection carries many requests; false if it ends after its first response.
+    /// Whether a connection carries many requests. If false, a connection ends after its first
+    /// response.
     pub keep_alive: bool,
     /// Open loop: requests a second over all connections. `None` for a closed loop.
     pub rate: Option<f64>,

@@ -22,7 +22,7 @@ pub struct WebOutcome {
     pub statuses: BTreeMap<u16, u64>,
     /// The system's or the library's text about the first fault of each kind.
     pub words: BTreeMap<Fault, String>,
-    /// Number of requests in progress at the end; they do not count as errors.
+    /// Number of requests in progress at the end. These requests do not count as errors.
     pub unfinished: u64,
     /// Number of requests of an open loop that were due but had no free connection until the end.
     pub unsent: u64,

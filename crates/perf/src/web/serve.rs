@@ -1,6 +1,6 @@
 //! A small web server, which sends the same body for every path, over TCP or TLS, with a fixed
-//! number of threads. It is the peer of `weir perf web` and of labs on a machine without another
-//! web server.
+//! number of threads. The server is the peer of `weir perf web` and of labs on a machine without
+//! another web server.
 
 use crate::PerfError;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};

@@ -17,8 +17,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Returns the TLS configuration. It disables session resumption, so that every connection has a
-/// full handshake, whose cost at the server resumption would hide.
+/// Returns the TLS configuration. The configuration disables session resumption, so that every
+/// connection has a full handshake, whose cost at the server resumption would hide.
 pub(super) fn config(options: &WebOptions) -> Result<Arc<ClientConfig>, PerfError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let wrong = |error: String| PerfError::Usage(format!("TLS: {error}"));

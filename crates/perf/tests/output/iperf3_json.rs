@@ -222,8 +222,8 @@ fn paths(value: &Value) -> BTreeMap<String, &'static str> {
     paths
 }
 
-/// JSON paths that only weir's output has. The first three are from later versions of iperf3. A
-/// weir server gets the other values from its client; iperf3's server leaves them out.
+/// JSON paths that only weir's output has. The first three paths are from later versions of iperf3.
+/// A weir server gets the other values from its client; iperf3's server leaves them out.
 const OURS_ALONE: &[&str] = &[
     ".fq_rate",
     ".test_start.bidir",

@@ -24,7 +24,7 @@ pub(crate) enum Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
     Die,
-    /// Keeps its sockets open until the test that uses it has ended.
+    /// Keeps the sockets open until the test that uses them has ended.
     Hang,
 }
 
@@ -142,8 +142,8 @@ fn play(
         After::Hang => drop(released.recv()),
         After::Die => {
             for stream in &streams {
-                // `shutdown` ends the reading thread's copy of the socket too; it fails if the
-                // client has already closed the stream.
+                // `shutdown` ends the reading thread's copy of the socket too. The call fails if
+                // the client has already closed the stream.
                 let _ = stream.shutdown(std::net::Shutdown::Both);
             }
         }

@@ -47,7 +47,7 @@ struct Receiving {
     /// Watches the socket of this connection.
     _watched: Option<Watched>,
     empty_calls: u32,
-    /// Whether the peer has ended. Its remaining frames are still received.
+    /// Whether the peer has ended. The port still receives the peer's remaining frames.
     has_ended: bool,
 }
 
@@ -256,7 +256,7 @@ impl Ends {
     }
 }
 
-/// Connects to a peer, waits until it disconnects, and connects to the next one.
+/// Connects to a peer, waits until the peer disconnects, and connects to the next peer.
 fn attend(ends: &Ends, place: &Path, meeting: &Meeting, stop: &StopSignal) {
     loop {
         match meet(meeting, stop) {

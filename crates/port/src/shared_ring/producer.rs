@@ -121,8 +121,8 @@ impl Producer {
         if let Some(word) = self.memory.word32(self.places.produced) {
             word.store(self.produced, Ordering::Release);
         }
-        // The consumer sets its flag and then reads the index; the producer does the reverse. So at
-        // least one of them sees the other's store.
+        // The consumer sets its flag and then reads the index; the producer does the reverse. So
+        // the consumer or the producer sees the store of the other.
         fence(Ordering::SeqCst);
         let Some(flag) = self.memory.word32(self.places.sleeps) else { return false };
         flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::Relaxed) != 0
@@ -130,7 +130,7 @@ impl Producer {
 }
 
 const LINE: u32 = 64;
-/// With this many frames in flight, reading the consumer's index is worth a cache miss: if the
+/// With this number of frames in flight, reading the consumer's index is worth a cache miss: if the
 /// consumer has caught up, the producer starts again at the area's start, whose lines are in the
 /// cache.
 const MANY: usize = 256;

@@ -13,7 +13,7 @@ pub struct Table {
 pub struct Piece {
     pub address: u64,
     pub len: u32,
-    /// Whether the device may write the buffer. Otherwise it may only read.
+    /// Whether the device may write the buffer. If not, the device may only read the buffer.
     pub is_writable: bool,
 }
 

@@ -26,7 +26,7 @@ pub struct VhostDevice {
     _attendant: Attendant,
 }
 
-/// The rings of all queues. The driver receives from rings with even numbers, and sends to those
+/// The rings of all queues. The driver receives from rings with even numbers, and sends to rings
 /// with odd numbers.
 #[derive(Debug)]
 pub(super) struct Rings {
@@ -45,7 +45,8 @@ struct Slot {
     bell: Bell,
     ring: Option<DeviceRing>,
     empty_calls: u32,
-    /// Whether the driver has disconnected. Its remaining frames are still received.
+    /// Whether the driver has disconnected. The device still receives the driver's remaining
+    /// frames.
     has_ended: bool,
 }
 
@@ -56,8 +57,8 @@ impl VhostDevice {
         Self::start(path, meeting, queues)
     }
 
-    /// Connects to a front end that listens at a path, now or later, and connects again when it
-    /// returns.
+    /// Connects to a front end that listens at a path, now or later, and connects again when the
+    /// front end returns.
     pub fn connect(path: &Path, queues: usize) -> Result<Self, PortError> {
         Self::start(path, Meeting::with_any(path), queues)
     }
@@ -310,7 +311,7 @@ impl Slot {
         Ok(Self { bell: Bell::new()?, ring: None, empty_calls: 0, has_ended: false })
     }
 
-    /// Appends received frames. Returns the number of malformed ones.
+    /// Appends received frames. Returns the number of malformed frames.
     fn take(&mut self, batch: &mut Vec<Frame>, limit: usize) -> Result<u64, RingError> {
         let Some(ring) = self.ring.as_mut() else { return Ok(0) };
         let received = ring.receive(batch, limit, monotonic)?;
@@ -334,7 +335,7 @@ impl Slot {
     }
 }
 
-/// Connects to a front end, serves it until it disconnects, and connects to the next one.
+/// Connects to a front end, serves it until it disconnects, and connects to the next front end.
 fn attend(rings: &Rings, place: &Path, meeting: &Meeting, stop: &StopSignal) {
     loop {
         let outcome = match meeting.next(stop) {

@@ -111,7 +111,7 @@ impl DeviceRing {
             intake: Intake::new(true),
         };
         // Every chain taken from the available ring was also returned, so both indices are equal.
-        // The memory keeps them even if this process was killed.
+        // The memory keeps the indices even if this process was killed.
         ring.next_used = ring.load(used, INDEX);
         ring.next_available = ring.next_used;
         // Ask for kicks now, because the receiving thread may already sleep.
@@ -353,8 +353,8 @@ impl DeviceRing {
         Some((frame, virtio.filter(has_work)))
     }
 
-    /// Finds enough waiting chains for a frame of `len` bytes, without taking them. Returns their
-    /// number, or `None` if there are too few.
+    /// Finds enough waiting chains for a frame of `len` bytes, without taking the chains. Returns
+    /// the number of chains, or `None` if too few chains wait.
     fn reserve(&mut self, len: usize, waiting: u16) -> Result<Option<u16>, Unfit> {
         self.pieces.clear();
         self.chains.clear();
@@ -423,7 +423,7 @@ impl DeviceRing {
         self.next_used = self.next_used.wrapping_add(1);
     }
 
-    /// Publishes the used entries to the driver, and calls it if it asked for that.
+    /// Publishes the used entries to the driver, and calls the driver if it asked for calls.
     #[inline]
     fn publish(&self) {
         if let Some(word) = self.memory.of(self.used).word16(self.used.at + INDEX) {

@@ -41,13 +41,14 @@ struct Receiving {
     ring: ReceiveRing,
     call: Watched,
     empty_calls: u32,
-    /// Whether the device has disconnected. Its remaining frames are still received.
+    /// Whether the device has disconnected. The driver still receives the device's remaining
+    /// frames.
     has_ended: bool,
 }
 
 impl VhostDriver {
-    /// Connects to a device that listens at a path, now or later, and connects again when it
-    /// returns.
+    /// Connects to a device that listens at a path, now or later, and connects again when the
+    /// device returns.
     pub fn connect(path: &Path) -> Result<Self, PortError> {
         Self::start(path, Meeting::with(path))
     }
@@ -214,7 +215,7 @@ impl State {
     }
 }
 
-/// Connects to a device, waits until it disconnects, and connects to the next one.
+/// Connects to a device, waits until it disconnects, and connects to the next device.
 fn attend(state: &State, place: &Path, meeting: &Meeting, stop: &StopSignal) {
     loop {
         let met = match meeting.next(stop) {

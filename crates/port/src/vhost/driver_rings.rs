@@ -325,7 +325,7 @@ impl Ring {
         self.memory.prefetch(at + 64, is_written);
     }
 
-    /// Adds a chain to the available ring. [`Self::publish`] makes it visible to the device.
+    /// Adds a chain to the available ring. [`Self::publish`] makes the chain visible to the device.
     fn lend(&mut self, head: u16) {
         let slot = usize::from(self.next_available & (SIZE - 1));
         let at = self.places.available + ENTRIES + 2 * slot;
@@ -335,7 +335,7 @@ impl Ring {
         self.next_available = self.next_available.wrapping_add(1);
     }
 
-    /// Publishes the added entries to the device, and kicks it if it asked for that.
+    /// Publishes the added entries to the device, and kicks the device if it asked for kicks.
     fn publish(&self) {
         if let Some(word) = self.memory.word16(self.places.available + INDEX) {
             word.store(self.next_available, Ordering::Release);
@@ -354,7 +354,7 @@ impl Ring {
     }
 
     /// Reads a chain that the device has returned: its head, and the number of bytes written.
-    /// `number`: its distance from the next chain to read.
+    /// `number`: the chain's distance from the next chain to read.
     fn used(&self, number: u16) -> Result<(u16, u32), DeviceFault> {
         let slot = usize::from(self.next_used.wrapping_add(number) & (SIZE - 1));
         let at = self.places.used + ENTRIES + 8 * slot;

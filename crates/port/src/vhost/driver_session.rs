@@ -18,7 +18,7 @@ use crate::unix_peer;
 pub(super) struct Negotiated {
     pub(super) receive: ReceiveRing,
     pub(super) transmit: TransmitRing,
-    /// Becomes readable when the device has written a frame, if the driver asked for that.
+    /// Becomes readable when the device has written a frame, if the driver asked for calls.
     pub(super) call: OwnedFd,
 }
 

@@ -223,7 +223,7 @@ fn addresses(payload: &[u8]) -> Option<RingAddresses> {
     })
 }
 
-/// Reads the four bytes at an offset; 0 if they are not all within `bytes`.
+/// Reads the four bytes at an offset; 0 if some of the bytes are outside `bytes`.
 fn number(bytes: &[u8], at: usize) -> u32 {
     let four = bytes.get(at..at + 4).and_then(|four| four.try_into().ok());
     four.map_or(0, u32::from_ne_bytes)

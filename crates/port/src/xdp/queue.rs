@@ -155,7 +155,7 @@ impl ReceiveQueue {
 }
 
 impl TransmitQueue {
-    /// Creates the queue, which uses the [`ENTRIES`] buffers after those for receiving.
+    /// Creates the queue, which uses [`ENTRIES`] buffers after the receive buffers.
     pub(super) fn new(
         buffers: Arc<SharedMemory>,
         chunk: u64,

@@ -54,7 +54,7 @@ pub fn frame(number: u32, len: usize) -> Vec<u8> {
     (0..len as u32).map(|at| (number.wrapping_mul(31).wrapping_add(at * 7) >> 2) as u8).collect()
 }
 
-/// Sends all packets, and retries refused ones.
+/// Sends all packets, and retries refused packets.
 pub fn send_all(port: &dyn DuplexPort, packets: &[&[u8]]) {
     let mut done = 0;
     until("room", || {

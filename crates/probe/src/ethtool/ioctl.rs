@@ -66,8 +66,8 @@ pub(super) fn statistics(interface: &str) -> Result<BTreeMap<String, u64>, Probe
         return Err(ProbeError::malformed("ETHTOOL_GDRVINFO", format!("{count} statistics")));
     }
     // The kernel writes all statistics that the driver has at that time, whatever the buffer's
-    // length. Their number changes with the number of queues, so the buffer has space for many
-    // more.
+    // length. The number of statistics changes with the number of queues, so the buffer has space
+    // for many more.
     let room = count + MOST_STATISTICS;
     let mut names = Buffer::of(12 + room * NAME);
     names.put(0, GSTRINGS);

@@ -125,7 +125,7 @@ fn payload(answer: &[u8]) -> Result<Vec<u8>, ProbeError> {
     Ok(message.get(HEADERS..).ok_or_else(short)?.to_vec())
 }
 
-/// Iterates over the type and value of each attribute, up to the first malformed one.
+/// Iterates over the type and value of each attribute, up to the first malformed attribute.
 struct Attributes<'a>(&'a [u8]);
 
 impl<'a> Iterator for Attributes<'a> {

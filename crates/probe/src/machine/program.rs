@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::ProbeError;
 
 /// Returns the first line that `program` prints when called with `flags` (`["--version"]`; nginx
-/// and ssh need others).
+/// and ssh need other flags).
 pub fn program_version(program: &str, flags: &[&str]) -> Result<String, ProbeError> {
     let text = program_text(program, flags)?;
     let line = text.lines().find(|line| !line.trim().is_empty());

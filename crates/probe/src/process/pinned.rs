@@ -8,8 +8,8 @@ use crate::{ProbeError, clock};
 /// Returns the cores to which threads of other processes than `own` are pinned, each with the name
 /// of one such process.
 ///
-/// A thread that may run on only one core cannot move away from another program there. Threads of
-/// the kernel do not count, and no thread counts on a machine with one core.
+/// A thread that may run on only one core cannot move away from another program on this core.
+/// Threads of the kernel do not count, and no thread counts on a machine with one core.
 pub fn pinned(tree: &Tree, own: u32) -> Result<BTreeMap<usize, String>, ProbeError> {
     let mut found = BTreeMap::new();
     if tree.text("/proc/stat")?.lines().filter(|line| is_core(line)).count() < 2 {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_on_a_single_core_machine_and_own_threads_do_not_count() {
+    fn threads_on_a_single_core_machine_and_own_threads_do_not_count_as_pinned() {
         let directory = tempfile::tempdir().unwrap();
         let proc = directory.path().join("proc");
         std::fs::create_dir_all(proc.join("7/task/7")).unwrap();

@@ -45,8 +45,9 @@ impl Ends {
     }
 }
 
-/// Adds the processes at the other end of a pipe, and those further along the pipeline. `ends`
-/// returns a process's pipe towards the start of the search, and its pipe in the other direction.
+/// Adds the processes at the other end of a pipe, and the processes further along the pipeline.
+/// `ends` returns a process's pipe towards the start of the search, and its pipe in the other
+/// direction.
 fn follow(
     all: &[(u32, Ends)],
     start: Option<u64>,

@@ -189,7 +189,7 @@ pub struct ProcessesUse {
     pub started: Vec<u32>,
     /// Processes that have ended since the earlier snapshot, as recorded there. Their later CPU
     /// time is known only in a tree whose processes wait for their children; otherwise the sum
-    /// lacks it.
+    /// lacks this time.
     pub ended: Vec<Process>,
 }
 

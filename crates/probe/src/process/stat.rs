@@ -86,7 +86,7 @@ pub struct CpuTime {
     pub user: Span,
     /// System time in whole ticks.
     pub system: Span,
-    /// The sum of both in nanoseconds, if the kernel provides it.
+    /// The sum of user and system time in nanoseconds, if the kernel provides the sum.
     pub precise: Option<Span>,
 }
 

@@ -40,8 +40,8 @@ impl Task {
             .collect())
     }
 
-    /// Returns the cores on which a thread may run (`Cpus_allowed_list`); `None` if that cannot be
-    /// read.
+    /// Returns the cores on which a thread may run (`Cpus_allowed_list`); `None` for a list that
+    /// cannot be read.
     pub fn cores_allowed(tree: &Tree, pid: u32, tid: u32) -> Option<Vec<usize>> {
         let status = tree.text(&format!("/proc/{pid}/task/{tid}/status")).ok()?;
         let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;

@@ -17,18 +17,19 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Reads the calling thread by its own clock, which is exact, unlike the readings below.
+    /// Reads the calling thread by its own clock. This reading is exact, unlike a reading by
+    /// [`Self::read`].
     pub fn own() -> Result<Self, ProbeError> {
         let mut thread = Self::read_at("/proc/thread-self", 0)?;
         thread.cpu.precise = Some(clock::own_thread_cpu_time());
         Ok(thread)
     }
 
-    /// Reads any thread by its ID. While it runs, its `schedstat` is up to a scheduler tick (4 ms)
-    /// late (kernel/sched/fair.c, update_curr).
+    /// Reads any thread by its ID. The `schedstat` of a running thread is up to a scheduler tick (4
+    /// ms) late (kernel/sched/fair.c, update_curr).
     pub fn read(tid: u32) -> Result<Self, ProbeError> {
-        // /proc does not list threads but has a directory for each, whose `task/` lists the
-        // thread's whole process.
+        // /proc lists no threads, but has a directory for each thread. The `task/` of this
+        // directory lists the threads of the whole process.
         Self::read_at(&format!("/proc/{tid}/task/{tid}"), tid)
     }
 

@@ -34,8 +34,8 @@ struct Mapping {
 /// Device and inode.
 type FileId = (u64, u64);
 
-/// The executable files of the sampled processes. They stay open until their functions are read,
-/// because a program may end and its file may be removed before that.
+/// The executable files of the sampled processes. The files stay open until their functions are
+/// read, because a program may end, and its file may be removed, before the functions are read.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     open: HashMap<FileId, Option<File>>,
@@ -126,7 +126,8 @@ impl Maps {
         self.at(address).is_some()
     }
 
-    /// Adds mappings that were found later. A mapping replaces an earlier one at the same address.
+    /// Adds mappings that were found later. A mapping replaces an earlier mapping at the same
+    /// address.
     pub(super) fn extend(&mut self, later: Self) {
         if !later.0.is_empty() {
             self.0.retain(|old| later.0.iter().all(|new| new.addresses != old.addresses));
@@ -147,7 +148,7 @@ impl Maps {
 }
 
 impl Files {
-    /// Opens those files of a process that are not open yet.
+    /// Opens the files of a process that are not open yet.
     pub(super) fn open(&mut self, pid: u32, maps: &Maps) {
         for mapping in &maps.0 {
             let Some(id) = mapping.file else { continue };

@@ -13,7 +13,7 @@ use crate::snmp::SnmpSnapshot;
 use crate::softnet::SoftnetSnapshot;
 use crate::tcp::{self, Filter, Queues, TcpInfo};
 
-/// The use of each core, and of all cores (`all`) or the chosen ones (`chosen`). The kernel counts
+/// The use of each core, and of all cores (`all`) or the chosen cores (`chosen`). The kernel counts
 /// in ticks of 10 ms, so at an interval of 100 ms a value is accurate to ten percent of a core.
 #[derive(Debug, Default)]
 pub struct CpuProbe {

@@ -8,7 +8,7 @@ pub struct Recording {
     pub series: Vec<Series>,
     pub started: Time,
     pub stopped: Time,
-    /// Time between samples. It is longer than requested if samples were thinned out to bound
+    /// Time between samples. The time is longer than requested if samples were thinned out to bound
     /// memory.
     pub interval: Span,
     pub samples: u64,
@@ -35,7 +35,7 @@ pub struct Point {
     pub value: f64,
 }
 
-/// A failed reading of a probe. Its other samples are valid.
+/// A failed reading of a probe. The other samples of this probe are valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub probe: String,
@@ -59,7 +59,7 @@ impl Recording {
 }
 
 /// Series with a common bound on the number of points. At the bound, the store drops every second
-/// sample, so that the rest still covers the whole time evenly.
+/// sample, so that the other samples still cover the whole time evenly.
 #[derive(Debug)]
 pub(super) struct Store {
     series: BTreeMap<String, BTreeMap<String, Vec<Point>>>,
@@ -73,7 +73,7 @@ impl Store {
         Self { series: BTreeMap::new(), points: 0, points_max: points_max.max(2), stride: 1 }
     }
 
-    /// Returns the stride: the store keeps one sample in this many.
+    /// Returns the stride: the store keeps one sample per stride.
     pub(super) fn stride(&self) -> u64 {
         self.stride
     }

@@ -43,7 +43,7 @@ impl Sampler {
         self
     }
 
-    /// Bounds the memory: the sampler keeps at most this many values, 24 bytes each.
+    /// Bounds the memory: the sampler keeps at most `points` values, 24 bytes each.
     pub fn keep_at_most(mut self, points: usize) -> Self {
         self.points_max = points;
         self
@@ -156,8 +156,8 @@ pub struct RunningSampler {
 }
 
 impl RunningSampler {
-    /// Stops and returns the recording. Takes a last sample unless the previous one is younger than
-    /// half an interval, because rates over very short times mean nothing.
+    /// Stops and returns the recording. Takes a last sample unless the previous sample is younger
+    /// than half an interval, because rates over very short times mean nothing.
     pub fn stop(mut self) -> Result<Recording, SamplerError> {
         self.join().unwrap_or(Err(SamplerError::Died))
     }
@@ -187,7 +187,7 @@ pub enum SamplerError {
     Died,
 }
 
-/// Minimum interval; at a shorter one, the sampler would measure its own load.
+/// Minimum interval. At a shorter interval, the sampler would measure its own load.
 const INTERVAL_MIN: Span = Span::from_millis(1);
 /// Default maximum number of values: 24 MB.
 const POINTS_MAX: usize = 1_000_000;

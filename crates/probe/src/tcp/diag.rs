@@ -101,8 +101,8 @@ impl Diag {
         Ok(false)
     }
 
-    /// Passes this connection to `each`, if it exists. The kernel looks it up, and does not walk
-    /// its table of connections.
+    /// Passes this connection to `each`, if the connection exists. The kernel looks the connection
+    /// up, and does not walk its table of connections.
     pub fn one(
         &mut self,
         connection: Ends,
@@ -183,7 +183,7 @@ pub struct Ends {
     pub local: SocketAddr,
     pub remote: SocketAddr,
     /// The index of the interface to which the socket is bound, as a socket with a link-local
-    /// address is; 0 for none.
+    /// address is; 0 for an unbound socket.
     pub interface: u32,
     /// The socket's cookie; 0 stands for any.
     pub cookie: u64,
@@ -309,8 +309,8 @@ pub struct RawSocket<'a> {
 }
 
 impl<'a> RawSocket<'a> {
-    /// Wraps a message; returns `None` if it is too short. [`Self::message`] returns the same
-    /// bytes.
+    /// Wraps a message; returns `None` for a message that is too short. [`Self::message`] returns
+    /// the same bytes.
     pub fn new(message: &'a [u8]) -> Option<Self> {
         (message.len() >= SOCKET).then_some(Self { message })
     }

@@ -41,7 +41,7 @@ impl EndedSockets {
 
     /// Passes each socket that was destroyed since the last reading to `each`, at most `most`. The
     /// state of these sockets is always CLOSE. If the kernel had no room for some notices, passes
-    /// the others.
+    /// the other notices.
     pub fn read(
         &mut self,
         most: usize,

@@ -13,8 +13,8 @@ macro_rules! tcp_info {
         }
 
         impl TcpInfo {
-            /// Reads as many fields as `bytes` hold: the kernel returns only the fields that its
-            /// version has.
+            /// Reads the fields that `bytes` hold: the kernel returns only the fields of its own
+            /// version.
             pub fn from_bytes(bytes: &[u8]) -> Self {
                 Self {
                     $($field: bytes

@@ -29,7 +29,7 @@ pub fn connection(local: SocketAddr, remote: SocketAddr) -> Result<Option<TcpSoc
     Ok(found)
 }
 
-/// The sockets to return. The default is all.
+/// The sockets to return. By default the filter selects all sockets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filter {
     states: Vec<TcpState>,
@@ -52,7 +52,7 @@ impl Filter {
         Self::all().state(TcpState::Listen)
     }
 
-    /// Adds a state; a filter without states matches all.
+    /// Adds a state; a filter without states matches all states.
     pub fn state(mut self, state: TcpState) -> Self {
         self.states.push(state);
         self

@@ -5,8 +5,8 @@ use std::process::Command;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 
-/// Runs `test` in a new namespace, or prints why this machine does not allow one. The namespace
-/// ends with the thread and the sockets opened on it.
+/// Runs `test` in a new namespace, or prints why this machine allows no new namespace. The
+/// namespace ends with the thread and the sockets opened on it.
 pub(crate) fn run(test: impl FnOnce() + Send + 'static) {
     let ran = std::thread::spawn(move || {
         match unshare(CloneFlags::CLONE_NEWNET) {

@@ -103,7 +103,7 @@ impl Connection {
 
     /// Whether a full-size packet would exceed three times the bytes received from an unvalidated
     /// address. The engine itself sends such a packet if a single byte of allowance is left. A
-    /// Handshake packet validates the address (RFC 9000, section 8.1): once its packet is
+    /// Handshake packet validates the address (RFC 9000, section 8.1): once this packet is
     /// acknowledged, the peer sends no more packets that would raise the allowance.
     fn would_amplify(&self) -> bool {
         if !self.is_unproved || self.connected || self.control.lock().peer_has_handshake_keys() {
@@ -196,7 +196,7 @@ impl Connection {
             }
             StreamEvent::Readable { id } => readable.push(id),
             StreamEvent::Writable { id } => {
-                // Wake the first stream in the queue, not the one that the engine names.
+                // Wake the first stream in the queue, not the stream that the engine names.
                 if Some(id) != self.control_out {
                     self.wake_writer();
                 }

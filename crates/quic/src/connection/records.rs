@@ -6,7 +6,7 @@ use bytes::Bytes;
 use quinn_proto::StreamId;
 
 /// The stream or connection whose limit a record sets. A later record with the same key replaces a
-/// queued one.
+/// queued record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RecordKey {
     Connection,
@@ -82,7 +82,7 @@ impl Connection {
     }
 
     /// Once the peer has reported the final size of a reset or discarded stream, counts the missing
-    /// bytes as consumed: they may never arrive.
+    /// bytes as consumed, because the missing bytes may never arrive.
     pub(super) fn settle(&mut self, id: StreamId) -> Result<(), &'static str> {
         if let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.is_discarded())
             && let Some(size) = stream.final_size

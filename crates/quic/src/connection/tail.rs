@@ -26,7 +26,7 @@ pub(super) struct TailProbe {
 
 impl TailProbe {
     /// Sets the probe's time when the connection has nothing more to send. `outstanding` is `None`
-    /// if no packet is in flight, or if the path loses none.
+    /// if no packet is in flight, or if the path loses no packets.
     pub(super) fn arm(&mut self, outstanding: Option<Outstanding>) {
         let is_new = |tail: &Outstanding| self.settled.is_none_or(|settled| tail.newest > settled);
         // On a short path the engine's own timeout is as early, so send no probe.

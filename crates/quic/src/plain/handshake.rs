@@ -1,5 +1,5 @@
-//! A handshake with the message lengths of TLS 1.3 with certificates on both sides. Its messages
-//! carry only the transport parameters, and zeros in place of the rest.
+//! A handshake with the message lengths of TLS 1.3 with certificates on both sides. The messages
+//! carry only the transport parameters, and zeros in place of all other fields.
 //!
 //! | message | sender | keys available after it |
 //! | --- | --- | --- |
@@ -22,8 +22,8 @@ pub(super) struct PlainSession {
     params: Vec<u8>,
     peer_params: Option<TransportParameters>,
     next: Step,
-    /// Whether the session has the handshake keys. A client has them once it has read the server
-    /// hello.
+    /// Whether the session has the handshake keys. A client has the keys once it has read the
+    /// server hello.
     has_handshake_keys: bool,
     /// The part of a message that has arrived so far.
     arrived: Vec<u8>,
@@ -257,7 +257,7 @@ mod tests {
         }
     }
 
-    /// Passes all messages from one session to the other. Returns their lengths.
+    /// Passes all messages from one session to the other. Returns the lengths of the messages.
     fn passed(
         from: &mut PlainSession,
         to: &mut PlainSession,

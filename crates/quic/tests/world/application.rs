@@ -1,5 +1,5 @@
-//! Applications at both endpoints. They write bytes of a known pattern to streams and check them on
-//! arrival.
+//! Applications at both endpoints. The applications write bytes of a known pattern to streams, and
+//! check the bytes on arrival.
 
 use bytes::Bytes;
 use quic::{Connection, Readable, Reassembly, StreamError, StreamId};
@@ -12,9 +12,9 @@ use std::sync::LazyLock;
 pub struct Transfer {
     pub up: u64,
     pub down: u64,
-    /// The initiator resets its half after this many bytes.
+    /// The number of bytes after which the initiator resets its half.
     pub reset_after: Option<u64>,
-    /// The other endpoint stops reading after this many bytes.
+    /// The number of bytes after which the other endpoint stops reading.
     pub stop_after: Option<u64>,
 }
 

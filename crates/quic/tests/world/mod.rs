@@ -25,7 +25,8 @@ pub struct World {
     now: Time,
     plain: Plain,
     pub hosts: [Host; 2],
-    /// The directions of the path: the client's packets use the first, the server's the second.
+    /// The directions of the path: the client's packets use the first direction, the server's
+    /// packets the second direction.
     pub ways: [PathDirection; 2],
     changes: VecDeque<(Time, Change)>,
     /// Transfers by initiator, in the order in which their streams open.
@@ -310,7 +311,7 @@ impl World {
             let mut idle = true;
             while let Some(incoming) = self.hosts[side].endpoint.incoming() {
                 let host = &mut self.hosts[side];
-                // A corrupted packet may look like a client's first one.
+                // A corrupted packet may look like a client's first packet.
                 if let Ok(key) = self.plain.accept(&mut host.endpoint, now, incoming) {
                     host.key.get_or_insert(key);
                 }

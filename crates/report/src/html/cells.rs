@@ -1,4 +1,4 @@
-//! One collapsed section per cell: its metrics and their time series.
+//! A collapsed section for each cell: its metrics and their time series.
 
 use maud::{Markup, html};
 

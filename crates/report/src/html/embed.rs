@@ -45,8 +45,8 @@ impl<'a> ByCell<'a> {
 /// Encodes JSON that cannot end its script element, whatever its texts contain.
 pub(super) fn json(chosen: &[&Series]) -> String {
     let all: Vec<Value> = chosen.iter().map(|one| encode(one)).collect();
-    // JSON has these characters only inside strings, where the escapes stand for the same text
-    // (HTML, "Restrictions for contents of script elements").
+    // JSON has the escaped characters only inside strings, where the escapes stand for the same
+    // text (HTML, "Restrictions for contents of script elements").
     Value::Array(all)
         .to_string()
         .replace('<', "\\u003c")
@@ -76,7 +76,8 @@ fn cell_key(system: &str, axes: &Axes) -> String {
 }
 
 fn encode(series: &Series) -> Value {
-    // The page itself contains the drawing of a stacked series; its script draws the other series.
+    // The page itself contains the drawing of a stacked series; the page's script draws the other
+    // series.
     if series.shape == Shape::Stacked {
         return json!({"name": shown(&series.name), "time": [], "lines": []});
     }
@@ -126,8 +127,8 @@ fn rounded(value: f64) -> f64 {
 }
 
 const MOST_POINTS: usize = 1000;
-// Maximum number of series of a page: with more, it takes seconds to open. The samples contain all
-// series.
+// Maximum number of series of a page. A page with more series takes seconds to open. The samples
+// contain all series.
 const MOST_SERIES: usize = 600;
 /// A pause of more than this many usual steps is a gap.
 const MOST_STEPS: f64 = 4.0;

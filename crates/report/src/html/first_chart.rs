@@ -147,7 +147,7 @@ mod tests {
     use results::{Cell, Form, Metric};
 
     #[test]
-    fn a_chart_that_leaves_settings_out_says_so() {
+    fn the_title_of_a_chart_states_how_many_settings_the_chart_shows() {
         let chart = |cells: usize| {
             let mut results = Results::new("x", Form::Quick);
             for number in 0..cells {

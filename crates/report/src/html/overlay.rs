@@ -13,8 +13,8 @@ pub(super) struct Overlay {
     pub(super) charts: Vec<Series>,
 }
 
-/// Builds the charts of each point at which more than one system has curves: one for each type of
-/// curve, with the first line of every system. Empty if there are many points, because the cells'
+/// Builds the charts of each point at which more than one system has curves: a chart for each type
+/// of curve, with the first line of every system. Empty if the points are many, because the cells'
 /// own charts then show the curves.
 pub(super) fn overlays(series: &[Series], systems: &[String]) -> Vec<Overlay> {
     let mut places: Vec<(String, Axes, Vec<&Series>)> = Vec::new();
@@ -77,8 +77,8 @@ pub(super) fn section(overlays: &[Overlay], first: usize, common: &Axes) -> Mark
     }
 }
 
-/// Builds a title with only the axes by which the point differs from most other points: among all
-/// axes they would be hard to find.
+/// Builds a title with only the axes by which the point differs from most other points. Among all
+/// axes these axes would be hard to find.
 fn titled(axes: &Axes, common: &Axes) -> String {
     let own: Axes = axes
         .iter()

@@ -297,8 +297,9 @@ fn in_gigabits(chart: &mut Series) {
     }
 }
 
-/// Removes points too close behind another point, for example an interval's end after a sample:
-/// their time is too short for a rate. Adds counts of a removed point to the previous point.
+/// Removes points too close behind another point, for example an interval's end after a sample. The
+/// time between such points is too short for a rate. Adds counts of a removed point to the previous
+/// point.
 fn without_crowding(chart: &mut Series, counted: bool) {
     let mut gaps: Vec<f64> = chart.time_s.windows(2).map(|pair| pair[1] - pair[0]).collect();
     gaps.sort_by(f64::total_cmp);
@@ -328,7 +329,7 @@ fn mean(line: &Line) -> f64 {
     known.iter().sum::<f64>() / known.len().max(1) as f64
 }
 
-/// Maximum number of lines of a chart, which has as many colours.
+/// Maximum number of lines of a chart. The charts have this number of colours.
 const MOST_LINES: usize = 8;
 /// Points closer than this share of the usual distance are removed.
 const CROWDED: f64 = 0.2;

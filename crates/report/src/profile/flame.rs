@@ -115,7 +115,7 @@ fn n(value: f64) -> String {
 const WIDTH: f64 = 1200.0;
 const ROW: f64 = 16.0;
 const LETTER: f64 = 6.7;
-/// Minimum width of a drawn function: a narrower one would be invisible.
+/// Minimum width of a drawn function. A narrower function would be invisible.
 const NARROWEST: f64 = 0.6;
 /// Maximum number of levels, to bound the height of the drawing and the depth of the recursion.
 const DEEPEST: usize = 90;

@@ -1,11 +1,11 @@
-//! The table of a page on record: the measurements that decide the answer.
+//! The table of a published run's page: the measurements that decide the answer.
 
 use crate::{Column, Entry, Pivot};
 use crate::{axis, confusion, interval, method, missing, number, overall, pivot};
 use results::{Axes, Cell, Reference, Results, metrics};
 use std::fmt::Write as _;
 
-/// A table whose rows have a rank: if not all rows fit, those with the lowest rank stay.
+/// A table whose rows have a rank. If not all rows fit, the rows with the lowest rank stay.
 #[derive(Debug)]
 pub(crate) struct Decisive {
     pub(crate) heads: Vec<String>,
@@ -25,7 +25,7 @@ pub(crate) enum Rank {
 }
 
 impl Decisive {
-    /// Builds the first of these tables that the run has: verdicts by case, columns of the
+    /// Builds the first table of this list that the run has: verdicts by case, columns of the
     /// reference report, the means of a run with more points than a page has rows, the main metric.
     pub(crate) fn of(results: &Results) -> Option<Self> {
         if let Some(told) = &results.confusion {
@@ -255,7 +255,7 @@ fn entry(entry: &Entry<'_>) -> String {
     }
 }
 
-/// Maximum number of axes with a column each; more axes share a column.
+/// Maximum number of axes with a column of their own; more axes share a column.
 const MOST_AXES: usize = 4;
 const MOST_COLUMNS: usize = 12;
 const MOST_BESIDE: usize = 4;

@@ -98,8 +98,8 @@ impl Table {
         let mut tails = vec![0; self.heads.len()];
         for index in shown.iter().copied().filter(|index| self.heads[*index].cut) {
             let texts = self.texts_of(index);
-            // A cut text must differ from other texts. If no cut achieves that, the table stays too
-            // wide.
+            // A cut text must differ from other texts. If every cut makes two texts equal, the
+            // table stays too wide.
             tails[index] = loop {
                 match distinct(&texts, widths[index]) {
                     Some(tail) => break tail,

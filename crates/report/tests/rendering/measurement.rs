@@ -253,7 +253,8 @@ fn ended(protocol: Protocol, streams: &[(u32, bool)]) -> Ended {
     }
 }
 
-/// Returns observed samples, among them one directly after another, as at the end of an interval.
+/// Returns observed samples. One sample comes directly after another sample, as at the end of an
+/// interval.
 fn observed(tcp: bool, streams: &[(u32, bool)]) -> Observed {
     let times = vec![0.5, 1.0, 1.001, 1.5, 2.0];
     let series = |name, unit, values: [f64; 5]| Series {

@@ -54,7 +54,7 @@ pub(super) fn infinite_interval<'de, D: serde::Deserializer<'de>>(
     Ok(ends.map(|ends| ends.map(|end| end.unwrap_or(f64::INFINITY))))
 }
 
-// serde calls these functions with a reference.
+// serde calls the functions of `skip_serializing_if` with a reference.
 #[allow(clippy::trivially_copy_pass_by_ref)]
 pub(super) fn is_false(flag: &bool) -> bool {
     !flag

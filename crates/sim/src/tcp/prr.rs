@@ -71,8 +71,8 @@ mod tests {
         assert!(sent[1..].iter().all(|now| *now <= 1), "{sent:?}");
     }
 
-    /// Second example: losses bring the pipe below the threshold. The sender then sends as much as
-    /// arrives, and one segment more if the ACK advances.
+    /// Second example: losses bring the pipe below the threshold. The sender then sends the bytes
+    /// that arrive, and one segment more if the ACK advances.
     #[test]
     fn prr_repairs_a_burst_of_losses_by_slow_start() {
         let mut prr = Reduction::begin(20, 10);

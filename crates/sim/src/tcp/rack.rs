@@ -9,8 +9,8 @@ pub(crate) struct Rack {
     latest: Option<Arrival>,
     rtt: Span,
     reordered: bool,
-    /// The window in quarters of the smallest round trip: it grows when retransmissions prove
-    /// spurious.
+    /// The window in quarters of the smallest round trip. The window grows when retransmissions
+    /// prove spurious.
     quarters: u32,
     /// Recoveries left until `quarters` is reset.
     persists: u32,

@@ -66,7 +66,7 @@ struct Mark {
 /// (`__tcp_ack_snd_check`).
 #[derive(Debug, Clone, Copy)]
 struct MergedAcks {
-    /// The sequence number of these ACKs, and how many left at once.
+    /// The sequence number of merged ACKs, and the number of ACKs that left at once.
     next: u64,
     sent: u32,
     waiting: u32,
@@ -249,8 +249,8 @@ impl Receiver {
         }
     }
 
-    /// Acknowledges data behind a hole: the first segments at once, later ones with delayed, merged
-    /// ACKs.
+    /// Acknowledges data behind a hole: the first segments at once, later segments with delayed,
+    /// merged ACKs.
     fn gather(&mut self, now: Time, out: &mut Vec<Packet>) {
         if self.quick_acks > 0 {
             self.quick_acks -= 1;
@@ -342,8 +342,8 @@ impl Receiver {
             }
             Ecn::ByAlgorithm => {
                 if marked != self.mark.seen {
-                    // Earlier unacknowledged data has the opposite marking: acknowledge it first,
-                    // so that each ACK reports one marking.
+                    // Earlier unacknowledged data has the opposite marking. Acknowledge the earlier
+                    // data first, so that each ACK reports one marking.
                     if self.next > self.acknowledged {
                         self.acknowledge(out);
                     }
@@ -422,8 +422,8 @@ impl Receiver {
         out.push(packet);
     }
 
-    /// Returns the window from the first missing byte on. It never shrinks below an offered window
-    /// (`tcp_select_window`).
+    /// Returns the window from the first missing byte on. The window never shrinks below an offered
+    /// window (`tcp_select_window`).
     fn room(&self) -> u64 {
         let offered = self.window.offered(self.unread(), self.waiting);
         offered.max(self.promised.saturating_sub(self.next))

@@ -230,7 +230,7 @@ impl Sender {
         self.rearm(now);
     }
 
-    /// Processes the SACK blocks; returns whether one of them was a DSACK (RFC 2883).
+    /// Processes the SACK blocks. Returns whether a block was a DSACK (RFC 2883).
     fn take_sacks(&mut self, now: Time, packet: &Packet, change: &mut Change) -> bool {
         if packet.sacks.len() == 0 {
             return false;

@@ -63,7 +63,7 @@ impl RoundTrip {
         } else {
             config.rto_initial
         };
-        // `__tcp_set_rto` rounds the timeout to whole ticks, and each timeout doubles these.
+        // `__tcp_set_rto` rounds the timeout to whole ticks, and each timeout doubles the ticks.
         let doubled = Ticks(config.tick).whole(base) * (1u64 << self.backoff.min(32));
         doubled.min(config.rto_max)
     }

@@ -22,8 +22,8 @@ pub(crate) struct Scoreboard {
     judged: u64,
     /// Retransmissions in the order of their sending times.
     again: VecDeque<(Time, u64)>,
-    /// Lost segments that are not retransmitted yet. Some of them may have been acknowledged
-    /// meanwhile.
+    /// Lost segments that are not retransmitted yet. Some of these segments may have been
+    /// acknowledged meanwhile.
     to_repeat: BinaryHeap<Reverse<u64>>,
 }
 

@@ -188,7 +188,7 @@ fn a_spurious_probe_does_not_shrink_the_window() {
     assert_eq!(script.sender.counts().recoveries, 0);
 }
 
-/// RFC 6298: each timeout in a row waits twice as long, and the sender retransmits only the first
+/// RFC 6298: the wait doubles with each timeout in a row, and the sender retransmits only the first
 /// segment.
 #[test]
 fn retransmission_timeouts_back_off_exponentially() {
@@ -203,7 +203,7 @@ fn retransmission_timeouts_back_off_exponentially() {
     // The timeout is the round trip of 100 ms plus the minimum variation term of 200 ms.
     assert_eq!(waits, [300, 600, 1200, 2400]);
     assert_eq!(script.window(), 1);
-    // Then slow start repairs the rest.
+    // Then slow start repairs the remaining losses.
     assert_eq!(script.after(100).ack(1, &[]), [1, 2]);
     assert_eq!(script.after(100).ack(3, &[]), [3, 4, 5, 6]);
 }

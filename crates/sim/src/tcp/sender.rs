@@ -285,7 +285,7 @@ impl Sender {
         self.board.pipe()
     }
 
-    /// Returns the present window: the algorithm's, or that of a reduction in progress.
+    /// Returns the present window: the window of the algorithm, or of a reduction in progress.
     pub(crate) fn window(&self) -> u64 {
         let Some(algorithm) = &self.algorithm else { return 0 };
         self.recovery.window().unwrap_or_else(|| algorithm.cwnd().count())
@@ -479,7 +479,7 @@ impl Sender {
         self.board.owes() && fits(self.mss()) || self.next_new().is_some_and(|l| fits(l.into()))
     }
 
-    /// Sends as many segments as the window, the pacer and the receiver allow, lost segments first.
+    /// Sends the segments that the window, the pacer and the receiver allow, lost segments first.
     pub(super) fn transmit(&mut self, now: Time, out: &mut Vec<Packet>) {
         let rate = self.rate();
         let mut limited = false;
@@ -675,7 +675,7 @@ impl Sender {
 /// Maximum time since the last super-packet, and until the next ACK, for which a super-packet
 /// waits.
 const DEFERS_FOR: Span = Span::from_millis(1);
-/// Maximum size of a super-packet in bytes. Below: maximum number of segments that CAQM's core
-/// counts at once.
+/// Maximum size of a super-packet in bytes. [`MOST_SEGMENTS`]: maximum number of segments that
+/// CAQM's core counts at once.
 const SUPER_PACKET: u64 = 65_536;
 const MOST_SEGMENTS: u64 = 1024;

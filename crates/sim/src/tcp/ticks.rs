@@ -34,7 +34,7 @@ impl Ticks {
 
 /// LVL_SIZE - 1: the range of a level of the wheel, in its own slots.
 const SLOTS: u64 = 63;
-/// LVL_CLK_SHIFT: a level's slots are eight times as wide as those of the previous level.
+/// LVL_CLK_SHIFT: a level's slots are eight times as wide as the slots of the previous level.
 const LEVEL: u32 = 3;
 const WIDEST: u32 = 24;
 

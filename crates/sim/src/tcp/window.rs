@@ -100,8 +100,8 @@ impl Window {
         }
     }
 
-    /// Records that a segment sent at `sent_at` brought bytes into order. The application reads
-    /// them at once, segment by segment (`tcp_rcv_space_adjust`).
+    /// Records that a segment sent at `sent_at` brought bytes into order. The application reads the
+    /// bytes at once, segment by segment (`tcp_rcv_space_adjust`).
     #[inline]
     pub(super) fn in_order(&mut self, now: Time, sent_at: Time, came: InOrder) {
         let InOrder { bytes, new, span } = came;
@@ -119,7 +119,7 @@ impl Window {
             self.arrived += bytes;
             return;
         }
-        // Linux ends the round trip when the application reads the first of these segments. The
+        // Linux ends the round trip when the application reads the first segment in order. The
         // segments behind a repaired gap are still unread then, and count in the next round trip.
         let rest = bytes.saturating_sub(new);
         let copied = (self.arrived + bytes - rest).saturating_sub(rest);
@@ -141,7 +141,7 @@ impl Window {
 
 /// The payload in 256 bytes of memory: Linux's assumption, and Linux's measurement of the first
 /// segment that arrives in a frame of 1514 bytes (`tcp_measure_rcv_mss`). 131072 bytes of memory
-/// give a window of 64 KiB in the handshake, and of 80 KiB after it.
+/// give a window of 64 KiB in the handshake, and of 80 KiB after the handshake.
 const ASSUMED_RATIO: u64 = 128;
 const MEASURED_RATIO: u64 = 160;
 /// The segments of the first round trip that do not count as growth (`tcp_init_buffer_space`).
@@ -162,7 +162,8 @@ mod tests {
         window
     }
 
-    /// Brings `segments` segments into order at `at` milliseconds, by the last of them.
+    /// Brings `segments` segments into order at `at` milliseconds, when the last missing segment
+    /// arrives.
     fn read(window: &mut Window, at: u64, segments: u64) {
         let now = Time::ZERO + Span::from_millis(at);
         let sent_at = Time::ZERO + Span::from_millis(at.saturating_sub(50));

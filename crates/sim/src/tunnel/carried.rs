@@ -62,8 +62,8 @@ impl Carried {
         self.handed_on
     }
 
-    /// At the client: reads as much from the application's connection as the stream takes. Returns
-    /// whether it read any data.
+    /// At the client: reads the data of the application's connection that the stream takes. Returns
+    /// whether the client read any data.
     pub(crate) fn feed(
         &mut self,
         near: &mut TunnelLeg,
@@ -97,7 +97,7 @@ impl Carried {
         moved | all
     }
 
-    /// At the client: ends the flow, because the server has received all data and sends none.
+    /// At the client: ends the flow, because the server has received all data and sends no data.
     pub(crate) fn on_delivered(&mut self, connection: &mut Connection) {
         if let Some(stream) = self.stream {
             connection.stop(stream, 0);
@@ -139,8 +139,8 @@ impl Carried {
         self.hand_on(now, far, connection, out);
     }
 
-    /// At the server: writes as much in-order data as its connection's buffer takes. Returns
-    /// whether it wrote any data.
+    /// At the server: writes the in-order data that its connection's buffer takes. Returns whether
+    /// the server wrote any data.
     pub(crate) fn hand_on(
         &mut self,
         now: Time,

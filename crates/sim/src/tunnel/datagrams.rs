@@ -4,7 +4,7 @@ use bytes::BytesMut;
 /// its payload, because links copy packets.
 ///
 /// Links drop packets silently. To find unused payloads, the world sweeps over all packets in links
-/// whenever there are twice as many payloads as the last sweep left.
+/// whenever the number of payloads has doubled since the last sweep.
 #[derive(Debug)]
 pub(crate) struct Datagrams {
     slots: Vec<Option<BytesMut>>,

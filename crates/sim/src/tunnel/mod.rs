@@ -135,7 +135,7 @@ impl Tunnel {
         }
     }
 
-    /// Accepts every connecting client; returns whether there was any.
+    /// Accepts every connecting client. Returns whether a client was connecting.
     pub(crate) fn accept(&mut self, side: usize, now: Instant) -> bool {
         let end = &mut self.ends[side];
         let mut any = false;
@@ -153,7 +153,8 @@ impl Tunnel {
         self.waiting.push_back(place);
     }
 
-    /// Opens streams for waiting flows, as far as the server allows; returns their indices.
+    /// Opens streams for waiting flows, as far as the server allows. Returns the indices of these
+    /// flows.
     pub(crate) fn open(&mut self) -> Vec<usize> {
         let mut opened = Vec::new();
         let Some(connection) = self.ends[CLIENT].connection() else { return opened };

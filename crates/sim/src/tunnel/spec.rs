@@ -3,8 +3,9 @@ use quic::Congestion;
 use std::sync::Arc;
 use units::{Bytes, Span, Time};
 
-/// A QUIC tunnel between two hosts. It carries each flow whose [`Traffic::Tunnelled`] names it, in
-/// one stream per flow. An application's TCP connection ends at the tunnel on its own host.
+/// A QUIC tunnel between two hosts. The tunnel carries each flow whose [`Traffic::Tunnelled`] names
+/// the tunnel, in one stream per flow. An application's TCP connection ends at the tunnel on its
+/// own host.
 ///
 /// [`Traffic::Tunnelled`]: crate::Traffic::Tunnelled
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +64,7 @@ impl TunnelSpec {
     }
 }
 
-/// Returns hosts on Linux's loopback interface: its MTU is 65536 bytes, and it loses nothing.
+/// Returns hosts on Linux's loopback interface, which has an MTU of 65536 bytes and loses nothing.
 fn local() -> TcpConfig {
     TcpConfig {
         mss: Bytes::new(65_000),

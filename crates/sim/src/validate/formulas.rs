@@ -26,8 +26,8 @@ pub(super) fn cases() -> Vec<Case> {
             lossy(Algorithm::Reno, hosts, 50, Losses::Every(every), effort, (1.5 / p).sqrt())
         };
         let note = "Mathis et al. 1997: MSS/RTT sqrt(3/2p) with one in 1/p lost";
-        // With delayed ACKs and a loss of one in a hundred, so few segments lie between two
-        // losses that the receiver's timers matter.
+        // With delayed ACKs and a loss of one in a hundred, the segments between two losses are so
+        // few that the receiver's timers matter.
         let variant = (every == 100).then_some(PLAIN);
         cases.push(formula(name, note, variant, 0.15, Box::new(measure)));
     }
@@ -190,7 +190,7 @@ fn between_probes(p: f64, rtt: Span) -> f64 {
     waits.map(|rounds| mean(rounds.min(62.5))).sum::<f64>() / 100.0
 }
 
-/// Returns the median of the bytes in flight, including those in the queue, in BDP.
+/// Returns the median of the bytes in flight, including bytes in the queue, in BDP.
 fn in_flight(algorithm: Algorithm, flows: usize, effort: Effort) -> Option<f64> {
     let mut path =
         PathConfig { flows, ..PathConfig::new(Rate::from_mbit(100), Span::from_millis(40)) };
@@ -236,7 +236,7 @@ fn lossy(
         }
     };
     let rtt = path.rtt.secs_f64();
-    // The time from one loss to the next.
+    // The time from a loss to the next loss.
     let cycle = rtt / (p * window);
     let cycles = if p < 0.001 { 60.0 } else { 600.0 };
     let settle = (6.0 * cycle).ceil().max(20.0) as u64;

@@ -1,6 +1,6 @@
 //! Compares a measured number with the expected number.
 
-/// A median and the bounds of its confidence interval, if it has one.
+/// A median and the bounds of its confidence interval, if known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Middle {
     /// The median.
@@ -13,7 +13,8 @@ pub struct Middle {
 /// The result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The difference is within the tolerance, and so is its interval's half width.
+    /// The difference is within the tolerance, and the interval's half width is within the
+    /// tolerance.
     Within,
     /// The difference exceeds the tolerance.
     Off,
@@ -21,7 +22,7 @@ pub enum Verdict {
     Undecided,
 }
 
-/// The comparison of a measured number with the expected one.
+/// The comparison of a measured number with the expected number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Judgement {
     /// The result of the comparison.

@@ -22,7 +22,7 @@ impl Reference {
         }
     }
 
-    /// Measures the mean of as many runs as a reliable mean needs.
+    /// Measures the mean of enough runs for a reliable mean.
     fn measure(&self, effort: Effort) -> Option<Measured> {
         let path = self.path()?;
         let runs = (ENOUGH_MBIT_S / self.goodput as u64).clamp(1, MOST_RUNS);

@@ -17,9 +17,10 @@ pub(super) struct PathConfig {
     pub(super) queue: QueueConfig,
     /// The random loss of the forward path and of the return path.
     pub(super) loss: [f64; 2],
-    /// The forward path loses one packet in this many.
+    /// The number of packets of which the forward path loses one.
     pub(super) loses_every: Option<usize>,
-    /// Whether the return path has the bottleneck's rate; otherwise its rate has no limit.
+    /// Whether the return path has the bottleneck's rate. If not, the rate of the return path has
+    /// no limit.
     pub(super) symmetric: bool,
     pub(super) hosts: TcpConfig,
     pub(super) flows: usize,
@@ -81,7 +82,7 @@ impl PathConfig {
         Some(Run { outcome: world.run(), bottleneck, from })
     }
 
-    /// Runs the flows as the lab's workload `bulk` does: data begins when all connections are open,
+    /// Runs the flows like the lab's workload `bulk`: data begins when all connections are open,
     /// and the measured time begins when all flows have delivered their first data.
     pub(super) fn run_from_first_data(
         &self,
@@ -172,7 +173,7 @@ pub(super) fn droptail(limit: Bytes) -> QueueConfig {
 }
 
 /// Returns hosts that acknowledge every segment at once, and send each segment as soon as the
-/// window allows, as the formulas assume. [`PLAIN`] is the description of these hosts.
+/// window allows. The formulas assume such hosts. [`PLAIN`] is the description of these hosts.
 pub(super) fn plain_hosts(effort: Effort) -> TcpConfig {
     match effort.own {
         true => TcpConfig::default(),
@@ -196,7 +197,8 @@ mod tests {
         let effort = Effort { seed: 1, own: false, flaw: None };
         let when = Window { from: Span::ZERO, until: Span::from_millis(300) };
         let run = path.run_from_first_data(Algorithm::Cubic, when, effort).unwrap();
-        // The handshake takes a round trip, and the data with its acknowledgement another.
+        // The handshake takes a round trip, and the data with its acknowledgement takes another
+        // round trip.
         let opened = run.from.since(Time::ZERO) - when.from;
         assert!((200.0..210.0).contains(&opened.millis_f64()), "{opened:?}");
         let same = Window { from: opened + when.from, until: opened + when.until };

@@ -97,7 +97,8 @@ fn conservation(effort: Effort) -> Option<Measured> {
     Some(Measured::of(1.0, found / all))
 }
 
-/// Runs a flow with a fixed window. Returns its share of the link, and the mean queue in BDP.
+/// Runs a flow with a fixed window. Returns the flow's share of the link, and the mean queue in
+/// BDP.
 fn fixed_window(bdps: f64, effort: Effort) -> Option<(f64, f64)> {
     let mut path = PathConfig::new(Rate::from_mbit(100), Span::from_millis(40));
     let frames = (path.bdp().count() as f64 * bdps / FRAME as f64).round() as u64;

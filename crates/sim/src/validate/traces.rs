@@ -6,8 +6,8 @@ use units::{Rate, Span, Time};
 
 /// ns-3's `tcp-validation` with `--firstTcpType=cubic --linkRate=50Mbps --baseRtt=50ms
 /// --queueUseEcn=0`: a flow that begins at 5 s into a CoDel queue (5 ms, 100 ms). The flow has ten
-/// initial segments, byte counting in slow start, and delayed ACKs from the first segment on. Its
-/// HyStart judges trains by a whole round trip.
+/// initial segments, byte counting in slow start, and delayed ACKs from the first segment on.
+/// HyStart of the flow judges trains by a whole round trip.
 pub(super) fn cases() -> Vec<Case> {
     let case = |name, unit, expected, pick: fn(&Figures) -> f64| Case {
         name,

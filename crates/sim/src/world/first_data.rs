@@ -5,7 +5,7 @@ use units::{Bytes, Span, Time};
 
 impl World {
     /// Runs until all flows have delivered their first data, as the lab's workload `bulk` detects
-    /// it on a machine. `None` if a flow delivers none within 20 s.
+    /// it on a machine. `None` if a flow delivers no data within 20 s.
     pub fn run_to_first_data(&mut self) -> Option<Time> {
         let mut at = Time::ZERO;
         while self.acknowledged().iter().any(|bytes| *bytes <= FIRST_DATA) {
@@ -53,7 +53,8 @@ mod tests {
         let mut world = world(0.0);
         assert!(world.run_until(Time::ZERO + Span::from_millis(1099)).is_none());
         assert_eq!(world.acknowledged(), [Bytes::ZERO; 2]);
-        // The last handshake takes a round trip, and the data of both flows another.
+        // The last handshake takes a round trip, and the data of both flows takes another round
+        // trip.
         let first = world.run_to_first_data();
         assert_eq!(first, Some(Time::ZERO + Span::from_millis(1202)));
     }

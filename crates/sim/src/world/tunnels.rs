@@ -195,7 +195,7 @@ impl World {
         let (index, side) = (whose / 2, whose % 2);
         let (now, instant) = (self.now, self.instant());
         let tunnel = &mut self.tunnels[index];
-        // An earlier event has replaced this one.
+        // An earlier event has replaced this event.
         if tunnel.ends[side].armed != now {
             return;
         }
@@ -359,7 +359,7 @@ impl World {
         }
     }
 
-    /// Lets the client read as much of the application's data as the stream takes.
+    /// Lets the client read the part of the application's data that the stream takes.
     fn feed(&mut self, index: usize, place: usize) -> bool {
         let Tunnel { ends, flows, .. } = &mut self.tunnels[index];
         let tunnel_flow = &mut flows[place];

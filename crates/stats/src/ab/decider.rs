@@ -85,9 +85,9 @@ impl Decider {
     }
 
     /// Returns the decision. For a run that has not ended (after an interruption, for example) this
-    /// method uses the complete fours so far, at the confidence of the next look. Call it once:
-    /// repeated calls until a wanted verdict raise the error rate. Returns an error before the
-    /// first four.
+    /// method uses the complete fours so far, at the confidence of the next look. Call this method
+    /// once: repeated calls until a wanted verdict raise the error rate. Returns an error before
+    /// the first four.
     pub fn decision(&self) -> Result<Decision, StatsError> {
         if let Some(decision) = self.ended {
             return Ok(decision);

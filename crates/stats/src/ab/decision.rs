@@ -26,17 +26,17 @@ pub struct Decision {
     pub pairs: usize,
     /// Pairs of turns in the whole plan, rounded up to whole fours.
     pub planned_pairs: usize,
-    /// Whether the run ended before the plan did.
+    /// Whether the run ended before the plan's end.
     pub early: bool,
-    /// The smallest change that this many pairs at this noise detect in 80 % of runs. `None` for
-    /// too few fours.
+    /// The smallest change that this number of pairs at this noise detects in 80 % of runs. `None`
+    /// for too few fours.
     pub detectable: Option<f64>,
     /// For an undecided run: the number of pairs that would decide in 80 % of runs if the change
     /// had no effect.
     pub pairs_needed: Option<usize>,
     /// Robust standard deviation of a single value, relative to the value.
     pub noise: f64,
-    /// Number of outliers among the fours. All of them are kept.
+    /// Number of outliers among the fours. The decision keeps all outliers.
     pub outliers: usize,
     /// Median of the base values in the complete fours, in the unit of the observations.
     pub base_median: f64,

@@ -120,8 +120,8 @@ impl Plan {
     }
 }
 
-/// Returns 1 %, because two equal cells over the emulated link may differ by as much, because the
-/// link keeps its rate to 0.5 %.
+/// Returns 1 %. The link keeps its rate to 0.5 %, so two equal cells over the emulated link may
+/// differ by 1 %.
 fn default_threshold() -> Share {
     Share::from_percent(1.0).unwrap_or_default()
 }

@@ -1,10 +1,10 @@
 //! Location and scale of a row. Stalls of the machine and bursts of loss halve single values, so
-//! both are robust: values beyond two robust deviations of the row's median are clipped to this
-//! distance. The scale borrows variance from the table, as Smyth's moderated t does (Statistical
-//! Applications in Genetics and Molecular Biology 3, 2004): the variance of six values alone is so
-//! uncertain that the largest statistic of a table would be too large for a bound. In simulations a
-//! trimmed mean and the Hodges-Lehmann estimate find fewer differences, because these two estimates
-//! stay as large if one block is flipped.
+//! location and scale are robust: values beyond two robust deviations of the row's median are
+//! clipped to this distance. The scale borrows variance from the table, as Smyth's moderated t does
+//! (Statistical Applications in Genetics and Molecular Biology 3, 2004): the variance of six values
+//! alone is so uncertain that the largest statistic of a table would be too large for a bound. In
+//! simulations a trimmed mean and the Hodges-Lehmann estimate find fewer differences, because these
+//! two estimates stay as large if one block is flipped.
 
 use crate::quantile::median_in_place;
 
@@ -94,15 +94,15 @@ fn located(values: &mut [f64], distances: &mut Vec<f64>, lent: f64) -> (f64, f64
 
 /// The degrees of freedom of the variance that the table lends.
 const LENT: f64 = 8.0;
-/// Maximum variance that a row borrows, as a multiple of its own. One of 600 rows of six normal
-/// values has a twentieth of the true variance or less.
+/// Maximum variance that a row borrows, as a multiple of its own variance. One of 600 rows of six
+/// normal values has a twentieth of the true variance or less.
 const QUIET: f64 = 20.0;
 /// The distance at which values are clipped, in robust deviations.
 const CLIP: f64 = 2.0;
 /// The standard deviation of normal noise over its median absolute deviation.
 const NORMAL_MAD: f64 = 1.4826;
-/// The variance of normal noise over that of the five sixths in the middle: 2.2 for six values,
-/// 1.6 for 11, 2.04 for many.
+/// The variance of normal noise over the variance of the five sixths in the middle: 2.2 for six
+/// values, 1.6 for 11, 2.04 for many.
 const CONSISTENT: f64 = 2.0;
 /// Minimum deviation: runs in virtual time may be equal to the last bit.
 const LEAST: f64 = 1e-9;

@@ -27,8 +27,8 @@ pub(super) fn bound(rows: &[&Fit]) -> Option<f64> {
     Some(*largest.select_nth_unstable_by(place, f64::total_cmp).1)
 }
 
-/// Returns all flips of some blocks, or a sample of these flips if there are many. Never flips the
-/// first block, because flipping all other blocks gives the same statistic.
+/// Returns all flips of some blocks, or a sample of the flips if the flips are many. Never flips
+/// the first block, because flipping all other blocks gives the same statistic.
 fn flips(blocks: &[usize], used: usize) -> Box<dyn Iterator<Item = Vec<bool>> + '_> {
     let others = blocks.len().saturating_sub(1);
     if others <= EXACT {
@@ -48,8 +48,8 @@ fn flips(blocks: &[usize], used: usize) -> Box<dyn Iterator<Item = Vec<bool>> + 
 /// 5 % more than 5 % of tables would be wrong from nine blocks on. Six blocks have 32 flips, none
 /// of which is beyond the bound.
 const LEVEL: f64 = 0.025;
-/// Maximum number of blocks, besides the first, for which all flips are used: 2^11 flips of 12
-/// blocks.
+/// Maximum number of blocks, besides the first block, for which all flips are used: 2^11 flips of
+/// 12 blocks.
 const EXACT: usize = 11;
 const SAMPLED: usize = 2_048;
 /// A fixed seed, so that the same blocks always give the same bound.

@@ -35,7 +35,7 @@ fn a_second_implementation_agrees_on_200_tables() {
     assert!(compared > 1_000, "{compared} intervals");
 }
 
-/// A row for both implementations: the values of system `a`, where those of `b` are 1.
+/// A row for both implementations: the values of system `a`, if the values of `b` are 1.
 struct Drawn {
     kind: usize,
     blocks: Vec<Option<Option<f64>>>,

@@ -5,8 +5,8 @@ use rand_pcg::Pcg64Mcg;
 use stats::table::{Judged, Pair, judged};
 use stats::{Direction, Row, default_threshold};
 
-/// Measurement noise is multiplicative; its standard deviation is 5 % unless the variant says
-/// otherwise.
+/// Measurement noise is multiplicative. Its standard deviation is 5 % unless the variant has
+/// another value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Noise {
     LogNormal,

@@ -127,7 +127,7 @@ fn a_row_with_missing_blocks_is_judged() {
 
 /// A table may have cells without losses, which hardly vary, beside cells with losses.
 #[test]
-fn loud_rows_do_not_widen_the_interval_of_a_quiet_row() {
+fn rows_with_much_noise_do_not_widen_the_interval_of_a_row_with_little_noise() {
     for table in tables(Noise::QuietAndLoud, &[1.0, 3.0, 1.0, 1.0, 1.2, 1.0], 6, 0.0, 10) {
         let verdicts = [0, 2, 4].map(|row| table[row].verdict);
         assert_eq!(verdicts, [Verdict::Same, Verdict::Same, Verdict::Better], "{table:?}");
@@ -157,7 +157,7 @@ fn alone(logarithms: [f64; 7]) -> Judged {
 }
 
 /// The deviation of logarithms of +-e around their middle is 1.1751 e here: the mean of the own
-/// variance e^2 (6 degrees of freedom) and of the robust one, 10/6 e^2 (8 degrees).
+/// variance e^2 (6 degrees of freedom) and of the robust variance 10/6 e^2 (8 degrees).
 #[test]
 fn the_named_blocks_follow_from_the_width_of_the_interval_of_a_median() {
     let around = |middle: f64, e: f64| {
@@ -166,8 +166,8 @@ fn the_named_blocks_follow_from_the_width_of_the_interval_of_a_median() {
     };
     // 1.96 * 1.2533 * 1.1751 * 0.09 / sqrt(29) = 0.0482 is the first below ln 1.05 = 0.0488.
     assert_eq!(around(0.0, 0.09), (Verdict::Undecided, Some(22)));
-    // 3 of 7 blocks contradict the median. The exact interval of 203 blocks leaves out 87 at
-    // either end, three sevenths of them, and that of no fewer blocks does.
+    // 3 of 7 blocks contradict the median. The exact interval of 203 blocks leaves out 87 blocks at
+    // either end, three sevenths of all blocks. No interval of fewer blocks leaves out this share.
     for middle in [0.06, -0.06] {
         assert_eq!(around(middle, 0.09), (Verdict::Undecided, Some(196)));
     }

@@ -6,8 +6,8 @@ use stats::Verdict;
 use stats::table::Judged;
 
 /// A table is wrong if an interval misses the true ratio of its row. Rows with a difference have
-/// intervals as wide as rows without, so tables of equal systems measure both rates: that of tables
-/// that show a difference is at most that of tables with a wrong interval.
+/// intervals as wide as rows without a difference, so tables of equal systems measure two rates:
+/// the rate of tables that show a difference is at most the rate of tables with a wrong interval.
 #[test]
 fn at_most_5_percent_of_tables_have_a_wrong_interval() {
     for noise in ALL {

@@ -58,7 +58,7 @@ struct Sweep {
     /// Thousandths of buckets that the sweep still has to visit.
     due: u64,
     /// `is_crediting`: whether this round adds the megaflows' counts to their rules' counters.
-    /// `credited_ms`: start of the last round that did.
+    /// `credited_ms`: start of the last round that added counts.
     is_crediting: bool,
     credited_ms: u64,
 }
@@ -68,7 +68,7 @@ struct Sweep {
 pub(super) struct Lookup {
     pub(super) places: [Place; BATCH],
     /// The numbers of the megaflows' programs; [`NO_PROGRAM`] if there is no megaflow, or an
-    /// outdated one.
+    /// outdated megaflow.
     pub(super) programs: [u32; BATCH],
     hashes: [u32; BATCH],
     candidates: [u32; BATCH],
@@ -355,7 +355,7 @@ impl Cache {
                 return former;
             }
             // The new mask may be narrower, so the former megaflow's other packets may get separate
-            // megaflows. This megaflow is the first of them and continues the former one's counts.
+            // megaflows. The first new megaflow continues the counts of the former megaflow.
             head.inherit(self.head(former));
             self.remove(former, key, now_ms);
         }
@@ -434,8 +434,8 @@ impl Cache {
     }
 
     /// Goes through the megaflows that are due since the last call, covering at most one second,
-    /// and removes idle and outdated ones. Some rounds also credit counts. Returns the number of
-    /// removed megaflows.
+    /// and removes idle and outdated megaflows. Some rounds also credit counts. Returns the number
+    /// of removed megaflows.
     pub(super) fn sweep(&mut self, generation: u64, now_ms: u64) -> u64 {
         let passed = now_ms.saturating_sub(self.sweep.last_ms).min(SWEEP_MS);
         self.sweep.last_ms = now_ms;
@@ -496,7 +496,7 @@ impl Cache {
         removed
     }
 
-    /// Drops masks without megaflows, and sorts the others by their hits.
+    /// Drops masks without megaflows, and sorts the other masks by their hits.
     fn end_round(&mut self, now_ms: u64) {
         self.sweep.is_crediting = now_ms.saturating_sub(self.sweep.credited_ms) >= CREDIT_MS;
         if self.sweep.is_crediting {

@@ -1,8 +1,8 @@
 //! Connection tracking and address translation, as Open vSwitch's userspace datapath does them.
 //!
 //! [`Conntrack`] is shared by all threads that forward packets, each of which has a
-//! [`ThreadTracker`]. It does no I/O and reads no clock: the time comes with each call, and random
-//! choices follow [`Settings::seed`].
+//! [`ThreadTracker`]. [`Conntrack`] does no I/O and reads no clock: the time comes with each call,
+//! and random choices follow [`Settings::seed`].
 //!
 //! | file | for |
 //! | --- | --- |

@@ -90,7 +90,7 @@ impl Packet {
         }
     }
 
-    /// Adds a VLAN tag as the outermost one.
+    /// Adds a VLAN tag as the outermost tag.
     pub fn push_vlan(&mut self, tpid: u16, tci: u16) {
         if self.frame.len() < 14 {
             return;
@@ -250,8 +250,8 @@ impl Packet {
             }
             SCTP => {
                 let range = at..self.layout.end as usize;
-                // The checksum changes by the difference of the CRCs, so that a wrong one stays
-                // wrong.
+                // The checksum changes by the difference of the CRCs, so that a wrong checksum
+                // stays wrong.
                 let before = crc32c(&self.frame.bytes()[range.clone()]);
                 self.put(at, word >> 32, 4);
                 let after = crc32c(&self.frame.bytes()[range]);

@@ -1,8 +1,9 @@
-//! The datapath: it applies the pipeline's translation of a flow's first packet to later packets.
+//! The datapath, which applies the pipeline's translation of a flow's first packet to later
+//! packets.
 //!
-//! The crate is for packet threads. It has no rules and no tables: a pipeline translates through
-//! [`flow::step::Translate`]. Begin with [`Datapath`]; [`conntrack`] tracks connections. The crate
-//! does no I/O. Frames and their buffers come from the crate `port`.
+//! The crate is for packet threads. The crate has no rules and no tables: a pipeline translates
+//! through [`flow::step::Translate`]. Begin with [`Datapath`]; [`conntrack`] tracks connections.
+//! The crate does no I/O. Frames and their buffers come from the crate `port`.
 //!
 //! | file | for |
 //! | --- | --- |
@@ -72,13 +73,14 @@
 //! ```
 //!
 //! Frames from one port to another keep their order, with these exceptions: a packet that
-//! recirculates follows those of its batch that do not, and a copy may overtake its original.
+//! recirculates follows the packets of its batch that do not recirculate, and a copy may overtake
+//! its original.
 //!
 //! A frame may be unfinished ([`port::Offload`]): its sender left the checksum, and perhaps the
 //! segmentation, to a network card. The datapath processes an unfinished packet as a whole, and
 //! counts it as the frames that it stands for. These steps cut it into its frames: packet-ins,
-//! truncated output, MPLS headers, checks of the length, and meters that do not let all of it pass.
-//! The sink finishes frames for ports that accept only finished ones.
+//! truncated output, MPLS headers, checks of the length, and meters that let only a part of the
+//! packet pass. The sink finishes frames for ports that accept only finished frames.
 //!
 //! The datapath reads no clock. `now` is the switch's clock; it may stand still or jump forward
 //! (`time/warp`), but not back. The pipeline gets the same clock in milliseconds.
@@ -339,7 +341,7 @@ impl Datapath {
     }
 
     /// Removes all megaflows, as `dpctl/del-flows` and `revalidator/purge` do, after adding their
-    /// counts to those of their rules.
+    /// counts to the counts of their rules.
     pub fn clear(&mut self) {
         self.cache.clear(milliseconds(self.now));
     }

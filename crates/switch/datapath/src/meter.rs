@@ -92,8 +92,8 @@ impl Meters {
         }
     }
 
-    /// Meters `frames` frames of `bytes` bytes in total if all of them pass. Otherwise it takes no
-    /// tokens and returns false.
+    /// Meters `frames` frames of `bytes` bytes in total if all of them pass. Otherwise the meter
+    /// takes no tokens and returns false.
     pub fn measure_all(&self, id: impl Into<MeterId>, frames: u64, bytes: u64, now: Time) -> bool {
         let mut meters = self.lock();
         meters.get_mut(&id.into()).is_none_or(|meter| meter.measure_all(frames, bytes, now))
@@ -111,7 +111,7 @@ impl Meter {
         self.counts.packets += 1;
         self.counts.bytes += length;
         let cost = if self.is_in_packets { 1000 } else { length * 8 };
-        // Among the exceeded bands, the one with the highest rate applies.
+        // Among the exceeded bands, the band with the highest rate applies.
         let mut exceeded: Option<(u32, usize)> = None;
         for (index, bucket) in self.bands.iter_mut().enumerate() {
             bucket.fill(passed);

@@ -20,8 +20,8 @@ pub struct Packet {
     /// The egress queue, which the ports of outputs look up. 0 is also the queue of a packet for
     /// which no step has set one.
     pub(super) queue: u32,
-    /// The fragments that the tracker kept until this one completed their packet. These continue in
-    /// place of this one.
+    /// The fragments that the tracker kept until this fragment completed their packet. The kept
+    /// fragments continue in place of this fragment.
     pub released: Option<Box<Vec<Packet>>>,
 }
 
@@ -141,7 +141,7 @@ impl Packet {
         self.layout.flags &= !flag::UNFINISHED;
     }
 
-    /// Segments a super-packet into packets, each with the metadata of this one.
+    /// Segments a super-packet into packets, each with the metadata of this packet.
     pub(super) fn cut(&mut self) -> impl Iterator<Item = Self> + use<> {
         let mut frames = Vec::new();
         std::mem::take(&mut self.frame).finish(&mut frames);

@@ -30,8 +30,8 @@ pub(crate) fn parse(frame: &[u8], key: &mut Key, layout: &mut Layout) {
 }
 
 /// Like [`parse`], for a key that holds the fields of a former frame. `is_usual`: the former frame
-/// was a usual one, so only the words of a usual frame are set. Returns whether this frame is a
-/// usual one.
+/// was a usual frame, so only the words of a usual frame are set. Returns whether this frame is a
+/// usual frame.
 #[inline]
 pub(super) fn parse_over(frame: &[u8], key: &mut Key, layout: &mut Layout, is_usual: bool) -> bool {
     if !is_usual {

@@ -290,7 +290,8 @@ impl Datapath {
         runner.packet(index, ops, 0, Steps::Cached(&self.cache, place), hash);
     }
 
-    /// Returns a stopwatch for the next batch. It measures one batch in [`Stages::SAMPLING`].
+    /// Returns a stopwatch for the next batch. The stopwatch measures one batch in
+    /// [`Stages::SAMPLING`].
     pub(super) fn watch(&mut self) -> Stopwatch {
         if !self.lane.statistics.batches.is_multiple_of(Stages::SAMPLING) {
             return Stopwatch::stopped();
@@ -311,8 +312,8 @@ impl Sought {
     const NONE: Self = Self { hashes: [None; BATCH], candidates: [u32::MAX; BATCH] };
 }
 
-/// The search for connections that begins when packets arrive. It uses the zone in which the last
-/// batch was tracked first.
+/// The search for connections that begins when packets arrive. The search uses the zone in which
+/// the last batch was tracked first.
 #[derive(Debug, Default)]
 pub(super) struct Early {
     usual: Option<u16>,

@@ -8,7 +8,8 @@ pub trait Sink {
     /// datapath drops the rest.
     fn transmit(&mut self, port: PortIndex, frames: &mut Vec<Frame>);
 
-    /// Sends frames to an egress queue of a port. A sink without queues sends them as all others.
+    /// Sends frames to an egress queue of a port. A sink without queues sends these frames like
+    /// other frames.
     fn transmit_to_queue(&mut self, port: PortIndex, _queue: u32, frames: &mut Vec<Frame>) {
         self.transmit(port, frames);
     }

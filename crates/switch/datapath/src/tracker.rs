@@ -77,8 +77,8 @@ pub trait Tracker {
     }
 }
 
-/// A guess of the megaflow that a packet will match. The tracker keeps it for the datapath. The
-/// datapath compares the megaflow with the packet, so a wrong guess costs only time.
+/// A guess of the megaflow that a packet will match. The tracker keeps the guess for the datapath.
+/// The datapath compares the megaflow with the packet, so a wrong guess costs only time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Guess(pub(super) u32);
 
@@ -134,14 +134,14 @@ pub enum Tracked {
     Continues,
     /// The packet is dropped. The tracker has counted the reason, for example exhausted ports.
     Dropped,
-    /// The tracker keeps the packet, a fragment. If it completes its IP packet,
+    /// The tracker keeps the packet, a fragment. If the fragment completes its IP packet,
     /// [`Packet::released`] has all fragments, which continue in its place.
     Held,
 }
 
-/// A call of `ct(…)`. It holds the fields that each packet needs. The fields for a new connection
-/// cost a few memory accesses ([`TrackCall::track`]), which packets of known connections should
-/// avoid.
+/// A call of `ct(…)`. The call holds the fields that each packet needs. The fields for a new
+/// connection cost a few memory accesses ([`TrackCall::track`]), which packets of known connections
+/// should avoid.
 #[derive(Clone, Copy)]
 pub struct TrackCall<'a> {
     pub zone: u16,

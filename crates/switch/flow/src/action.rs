@@ -63,7 +63,7 @@ pub struct Ct {
     pub nat: Option<Nat>,
     /// `exec(…)`: only changes of ct_mark and ct_label.
     pub exec: Vec<Action>,
-    /// The port of `alg=`: 21 for ftp, 69 for tftp, 0 for none.
+    /// The port of `alg=`: 21 for ftp, 69 for tftp, 0 without `alg=`.
     pub alg: u16,
 }
 
@@ -79,7 +79,7 @@ impl Default for CtZone {
     }
 }
 
-/// `nat` within `ct(…)`; without a direction it applies a connection's existing translation.
+/// `nat` within `ct(…)`. `nat` without a direction applies a connection's existing translation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Nat {
     pub direction: Option<NatDirection>,

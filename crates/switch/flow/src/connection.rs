@@ -41,8 +41,8 @@ pub struct TupleMatch {
 }
 
 impl TupleMatch {
-    /// Whether the tuple names one connection: it has both addresses and the protocol, and, unless
-    /// that is ICMP, both ports.
+    /// Whether the tuple names one connection: it has both addresses, the protocol and, except for
+    /// ICMP, both ports.
     #[must_use]
     pub fn names_connection(&self) -> bool {
         let ports = [self.source_port, self.destination_port];

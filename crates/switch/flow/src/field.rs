@@ -53,7 +53,7 @@ pub enum Format {
 /// The masks that a field allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Masking {
-    /// All bits or none.
+    /// All bits of the field, or no bit.
     Exact,
     Arbitrary,
 }

@@ -9,5 +9,5 @@ pub fn mix(hash: u64, word: u64) -> u64 {
 
 /// The hash before the first word.
 pub const SEED: u64 = 0x243f_6a88_85a3_08d3;
-/// An odd number with about as many ones as zeros.
+/// An odd number in which about half of the bits are ones.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,5 +1,5 @@
-/// The number of a port in OpenFlow 1.1 and later. OpenFlow 1.0 has 16 bits: its reserved numbers
-/// 0xff00 to 0xffff are 0xffff_ff00 to 0xffff_ffff here.
+/// The number of a port in OpenFlow 1.1 and later. OpenFlow 1.0 has 16 bits. The reserved numbers
+/// of OpenFlow 1.0, 0xff00 to 0xffff, are 0xffff_ff00 to 0xffff_ffff here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortNumber(pub u32);
 
@@ -15,7 +15,7 @@ impl PortNumber {
     /// Means no port in actions, and any port in requests.
     pub const NONE: Self = Self(0xffff_ffff);
 
-    /// Returns the port's number in OpenFlow 1.0, if it has one.
+    /// Returns the port's number in OpenFlow 1.0; `None` if OpenFlow 1.0 has no such number.
     #[inline]
     #[must_use]
     pub fn to_16_bits(self) -> Option<u16> {

@@ -66,7 +66,7 @@ pub enum Step {
     Controller(Box<ControllerStep>),
 }
 
-/// Whether one of the steps sets the packet's queue.
+/// Whether a step sets the packet's queue.
 #[must_use]
 pub fn sets_priority(steps: &[Step]) -> bool {
     steps.iter().any(|step| match step {

@@ -20,7 +20,7 @@ pub enum FlowRemovedReason {
 }
 
 impl FlowRemovedReason {
-    /// Returns the reason that a version uses in place of this one.
+    /// Returns the reason that messages of a version give in place of this reason.
     pub(super) fn in_version(self, version: Version) -> Self {
         match self {
             Self::MeterDelete if version < Version::V14 => Self::Delete,

@@ -35,7 +35,7 @@ impl Default for BundleMemory {
     }
 }
 
-/// A bundle's part of a [`BundleMemory`]; dropping it returns the memory.
+/// A bundle's part of a [`BundleMemory`]. Dropping this value returns the memory.
 #[derive(Debug)]
 struct Share {
     memory: Arc<BundleMemory>,

@@ -51,7 +51,7 @@ fn check(
             }
             _ => {
                 let row = action.row();
-                // A switch leaves it to ovs-ofctl to check other required protocols.
+                // ovs-ofctl, not the switch, checks the other required protocols.
                 if let Some(field) = row.writes.filter(|_| row.requires.is_empty())
                     && (is_strict || field.prerequisite() == Prerequisite::Mpls)
                 {
@@ -77,7 +77,7 @@ fn check(
 
 fn require(packet: &Match, field: Field) -> Result<(), Refusal> {
     let is_present = match field {
-        // Writing one of these adds a tag to an untagged packet.
+        // A write to one of these fields adds a tag to an untagged packet.
         Field::VlanTci | Field::DlVlan | Field::DlVlanPcp => true,
         Field::VlanVid => has_prerequisite(packet, Field::VlanPcp),
         field => has_prerequisite(packet, field),

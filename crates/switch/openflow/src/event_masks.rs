@@ -18,7 +18,7 @@ pub(super) enum Event {
 pub(super) struct Masks([[u32; 2]; KINDS]);
 
 impl Masks {
-    /// Returns the masks of a new connection: all reasons of its version, except those that
+    /// Returns the masks of a new connection: all reasons of its version, except reasons that
     /// controllers must ask for.
     pub(super) fn usual(version: Version) -> Self {
         let (packet_in, flow_removed) = match version {

@@ -12,7 +12,7 @@ use super::match_entry::{Header, write_entry};
 use super::octets::{Put, Reader};
 
 /// Reads a group_mod. OpenFlow 1.3 and 1.4 share one format; OpenFlow 1.5 and Nicira's extension of
-/// 1.0 share another.
+/// 1.0 share another format.
 pub(super) fn decode_group_mod(
     mut body: Reader<'_>,
     version: Version,

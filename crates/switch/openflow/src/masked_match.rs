@@ -4,8 +4,8 @@ use flow::{Field, Match};
 
 use super::octets::{Put, Reader};
 
-/// Reads the rest of OpenFlow 1.1's match of 88 bytes, after its type and length. In its masks,
-/// ones are wildcards.
+/// Reads OpenFlow 1.1's match of 88 bytes from the byte after its type and length on. In the masks
+/// of this match, ones are wildcards.
 pub(super) fn read_masked_match(reader: &mut Reader<'_>) -> Result<Match, Refusal> {
     let in_port = PortNumber(reader.u32()?);
     let wildcards = reader.u32()?;

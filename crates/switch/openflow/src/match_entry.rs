@@ -69,7 +69,7 @@ impl Header {
     }
 }
 
-/// Reads the header of a field without a value. The header may be ONF's longer one.
+/// Reads the header of a field without a value. The header may be ONF's longer header.
 pub(super) fn read_header(reader: &mut Reader<'_>) -> Result<Header, Refusal> {
     let header = Header(reader.u32()?);
     if header.class() != EXPERIMENTER {
@@ -79,7 +79,7 @@ pub(super) fn read_header(reader: &mut Reader<'_>) -> Result<Header, Refusal> {
     Ok(Header::of(field, Version::V15))
 }
 
-/// Reads an entry: the header, the value, and the mask if there is one.
+/// Reads an entry: the header, the value, and the mask of a masked field.
 pub(super) fn read_entry(reader: &mut Reader<'_>) -> Result<Entry, Refusal> {
     let header = Header(reader.u32()?);
     let mut body = Reader::new(reader.take(header.length())?, Refusal::BadMatchLength);

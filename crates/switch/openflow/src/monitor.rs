@@ -76,15 +76,15 @@ impl Monitors {
         let flows = self.begin(requests, &mut new).and_then(|()| {
             if !new.is_empty() {
                 // Record changes before the rules are listed: a packet may add a rule right after
-                // that.
+                // the listing.
                 bridge.watch();
             }
             let monitors: Vec<_> = new.iter().filter_map(|id| self.monitors.get(id)).collect();
             rules(bridge, &monitors, None)
         });
         let flows = flows.inspect_err(|_| {
-            // A refused message must begin none of its monitors, because the peer assumes that it
-            // has none.
+            // A refused message must begin no monitor, because the peer assumes that no monitor has
+            // begun.
             self.monitors.retain(|id, _| !new.contains(id));
         })?;
         self.listed = self.listed.max(flows.newest());
@@ -93,7 +93,7 @@ impl Monitors {
         Ok(Reply::new(version, xid, part(version), flows, Form::Initial(new)))
     }
 
-    /// Begins monitors, whose numbers are added to `new`, and cancels others.
+    /// Begins monitors, whose numbers are added to `new`, and cancels other monitors.
     fn begin(
         &mut self,
         requests: Vec<(u32, Option<Monitor>)>,
@@ -270,7 +270,8 @@ impl Monitors {
         }
     }
 
-    /// Returns the combined flags of all monitors that ask for a change; `None` if no monitor does.
+    /// Returns the combined flags of all monitors that ask for a change; `None` if no monitor asks
+    /// for the change.
     fn flags(&self, update: &FlowUpdate<'_>) -> Option<u16> {
         let flag = match update.change {
             FlowChange::Added => ADD,
@@ -301,7 +302,8 @@ fn part(version: Version) -> Part {
     }
 }
 
-/// Reads a request to begin a monitor. `None` in place of the monitor: the request cancels one.
+/// Reads a request to begin a monitor. `None` in place of the monitor: the request cancels a
+/// monitor.
 fn decode(body: &mut Reader<'_>, version: Version) -> Result<(u32, Option<Monitor>), Refusal> {
     let id = body.u32()?;
     let mut out_group = FlowMod::ANY_GROUP;
@@ -360,9 +362,9 @@ fn from_nicira(flags: u16) -> Result<u16, Refusal> {
     Ok(flags)
 }
 
-/// Lists the rules from which monitors select, each once. With `since`, it lists only rules that
-/// changed after that change number. Several monitors select from one list of all rules, so that
-/// their number does not multiply the work.
+/// Lists the rules from which monitors select, each once. With `since`, lists only rules that
+/// changed after the change number `since`. Several monitors select from one list of all rules, so
+/// that the number of monitors does not multiply the work.
 fn rules(bridge: &dyn Bridge, monitors: &[&Monitor], since: Option<u64>) -> Result<Flows, Refusal> {
     let tables = || monitors.iter().filter_map(|monitor| monitor.filter.table);
     if tables().any(|table| table >= TABLES) {
@@ -380,8 +382,8 @@ fn rules(bridge: &dyn Bridge, monitors: &[&Monitor], since: Option<u64>) -> Resu
     }
 }
 
-/// Whether a filter selects a rule. Its port may also be in the rule's actions before the change,
-/// but its group must be in the present actions, as in Open vSwitch.
+/// Whether a filter selects a rule. The filter's port may also be in the rule's actions before the
+/// change, but the filter's group must be in the present actions, as in Open vSwitch.
 fn selects(filter: &FlowFilter, flow: &FlowEntry, former: &[Action]) -> bool {
     let has_port = |actions: &[Action]| {
         filter.out_port == PortNumber::NONE
@@ -394,7 +396,7 @@ fn selects(filter: &FlowFilter, flow: &FlowEntry, former: &[Action]) -> bool {
         && (filter.out_group == FlowMod::ANY_GROUP || any(&flow.actions, &is_group))
 }
 
-/// Whether `test` is true for one of the actions or for a nested action.
+/// Whether `test` is true for an action or for a nested action.
 fn any(actions: &[Action], test: &dyn Fn(&Action) -> bool) -> bool {
     actions.iter().any(|action| {
         test(action)

@@ -9,14 +9,14 @@ pub(super) enum Part {
     Experimenter(u32, u32),
 }
 
-/// Writes a reply in as many messages as necessary.
+/// Writes a reply in the number of messages that its length requires.
 pub(super) struct Multipart<'a> {
     version: Version,
     xid: u32,
     part: Part,
     /// The offset of the message that is being written.
     start: usize,
-    /// The offset of that message's entries.
+    /// The offset of the first entry in the message that is being written.
     entries: usize,
     out: &'a mut Vec<u8>,
 }
@@ -28,7 +28,7 @@ impl<'a> Multipart<'a> {
         multipart
     }
 
-    /// Writes an entry, in a new message if the present one is full. An entry too long for any
+    /// Writes an entry, in a new message if the present message is full. An entry too long for any
     /// message is left out.
     pub(super) fn entry(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let at = self.out.len();
@@ -64,7 +64,7 @@ impl<'a> Multipart<'a> {
     }
 
     /// Ends the present message. Further messages of the same reply follow; [`Multipart::finish`]
-    /// writes the last one.
+    /// writes the last message.
     pub(super) fn interrupt(mut self) {
         if self.out.len() == self.entries {
             self.out.truncate(self.start);

@@ -23,7 +23,8 @@ pub(super) fn read_entries(
         }
         if reader.rest().starts_with(&PACKET_TYPE) {
             reader.skip(PACKET_TYPE.len())?;
-            // A bridge has only Ethernet packets. A match without this entry means the same.
+            // A bridge has only Ethernet packets. A match without this entry matches the same
+            // packets.
             if reader.u32()? != ETHERNET {
                 return Err(Refusal::BadMatchValue);
             }
@@ -83,7 +84,7 @@ pub(super) fn write_entries(matching: &Match, version: Version, out: &mut Vec<u8
         }
         write_field(matching, *field, used, version, out);
     }
-    // Readers check prerequisites in order, so these fields follow eth_type.
+    // Readers check prerequisites in order, so the fields with prerequisites follow eth_type.
     for field in Field::ALL.iter().filter(|field| is_tuple_of_tracking(**field)) {
         write_field(matching, *field, used, version, out);
     }
@@ -115,7 +116,7 @@ fn write_field(matching: &Match, field: Field, used: u64, version: Version, out:
     write_entry(field, matching.value.read(field), matching.mask.read(field), version, out);
 }
 
-/// Whether a version's messages name the field so. Several fields are names for the same bits.
+/// Whether a version's messages use this name. Several fields are names for the same bits.
 fn is_written(field: Field, version: Version) -> bool {
     let is_nxm = version == Version::V10;
     match field {

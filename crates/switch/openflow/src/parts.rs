@@ -11,7 +11,7 @@ pub(super) struct Parts {
 #[derive(Debug)]
 struct Pending {
     xid: u32,
-    /// `None` after the request became too long: its further parts are dropped.
+    /// `None` after the request became too long. Further parts of the request are dropped.
     bytes: Option<Vec<u8>>,
 }
 
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_multipart_request_discards_the_parts_of_the_former() {
+    fn a_new_multipart_request_discards_the_parts_of_the_former_request() {
         let mut parts = Parts::default();
         assert_eq!(parts.add(1, &[1], false), Ok(None));
         assert_eq!(parts.add(2, &[2], true), Ok(Some(vec![2])));

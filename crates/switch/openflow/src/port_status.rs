@@ -113,7 +113,7 @@ mod tests {
         for status in statuses {
             let mut out = Vec::new();
             status.encode(version, &mut out);
-            // Offset of the configuration: it follows the header, the change, the number, the
+            // Offset of the configuration, which follows the header, the change, the number, the
             // address and the name.
             let config = if version == Version::V10 { 16 + 24 } else { 16 + 32 };
             if !out.is_empty() {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_status_of_the_configuration_precedes_that_of_the_link() {
+    fn the_port_status_of_the_configuration_precedes_the_port_status_of_the_link() {
         let down = PortStatus::of_modified(&port(0, 4), &port(DOWN, 1));
         assert_eq!(told(&down, Version::V14), [(MODIFY, 1, 0), (MODIFY, 1, 1)]);
         assert_eq!(told(&down, Version::V10), [(MODIFY, 1, 0), (MODIFY, 1, 1)]);

@@ -1,5 +1,5 @@
-//! Queues. A port without configured queues has one queue with the number 0: the queue of its rate
-//! limit, if it has one.
+//! Queues. A port without configured queues has one queue with the number 0: the queue of the
+//! port's rate limit, if the port has a limit.
 
 use flow::port_number::PortNumber;
 use flow::request::{Bridge, PortStatistics, QueueStatistics, Refusal};

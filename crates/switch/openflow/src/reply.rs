@@ -42,7 +42,7 @@ pub(super) enum Form {
     Nicira,
     /// The sum of all rules' counters, in one entry.
     Sum(Aggregate),
-    /// The rules for new monitors with these numbers.
+    /// The rules for new monitors. The value has the numbers of the monitors.
     Initial(Vec<u32>),
     /// The updates for monitors that were paused at the change with this number.
     Changes(u64),
@@ -90,7 +90,7 @@ impl Reply {
     }
 
     /// Writes the next entries in separate messages. Returns the number of written entries, and
-    /// whether the reply is complete. A rule that was only looked at counts as a fraction of an
+    /// whether the reply is complete. A rule that the filter leaves out counts as a fraction of an
     /// entry.
     pub(super) fn write_some(
         &mut self,

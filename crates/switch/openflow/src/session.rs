@@ -126,7 +126,7 @@ impl Session {
     }
 
     /// Whether the peer gets packets that match no rule. Only OpenFlow 1.0 peers that ask for
-    /// packet-ins do; in later versions, such packets are dropped.
+    /// packet-ins get such packets; in later versions, such packets are dropped.
     #[must_use]
     pub fn takes_misses(&self) -> bool {
         self.version == Some(Version::V10) && self.miss_send_len > 0 && self.controller == 0
@@ -194,7 +194,7 @@ impl Session {
         end_message(start, out);
     }
 
-    /// Completes the incomplete message with the front of `bytes`. Returns the rest.
+    /// Completes the incomplete message with the front of `bytes`. Returns the remaining bytes.
     fn complete_partial<'a>(
         &mut self,
         bytes: &'a [u8],

@@ -166,7 +166,8 @@ fn numbers(
     })
 }
 
-/// Whether a request also changes the bridge: a table-features request that renames tables does.
+/// Whether a request also changes the bridge: a table-features request that renames tables changes
+/// the bridge.
 pub(super) fn is_change(message: &Message<'_>) -> bool {
     let mut body = message.body();
     message.header.version >= Version::V13

@@ -34,7 +34,7 @@ impl Database {
         for (table, id, new) in changes {
             let rows = self.tables.entry(table.clone()).or_default();
             match new {
-                // The update lacks columns that are read only once; they keep their value.
+                // The update lacks columns that are read only once. These columns keep their value.
                 Some(new) => rows.entry(id).or_default().columns.extend(new),
                 None => drop(rows.remove(&id)),
             }

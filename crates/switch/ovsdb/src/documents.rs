@@ -46,7 +46,7 @@ impl Documents {
         self.received.len()
     }
 
-    /// Returns the next complete document, if there is one.
+    /// Returns the next complete document; `None` if no document is complete.
     pub fn take(&mut self) -> Result<Option<Value>, Malformed> {
         let Some(end) = self.end_of_document()? else { return Ok(None) };
         let document = serde_json::from_slice(&self.received[..end]).map_err(|_| Malformed)?;

@@ -159,7 +159,7 @@ impl Schema {
         columns.and_then(|columns| columns.get(column)).is_some()
     }
 
-    /// Whether the schema's major version is higher than those that the switch knows.
+    /// Whether the schema's major version is higher than the versions that the switch knows.
     #[must_use]
     pub fn is_newer(&self) -> bool {
         let first = self.version.split('.').next().and_then(|number| number.parse::<u64>().ok());

@@ -52,7 +52,7 @@ pub enum Event {
     Changed,
     /// This process has got the lock or lost it.
     Lock,
-    /// The schema's major version is higher than those that the switch knows.
+    /// The schema's major version is higher than the versions that the switch knows.
     NewerSchema,
     /// The last transaction was committed.
     Committed,
@@ -257,7 +257,7 @@ impl Session {
                 let requests = self.schema.monitor_requests();
                 let requests = json!([DATABASE, "weir", requests]);
                 self.request(Kind::Monitor, "monitor", &requests, now_ms);
-                // This request follows the monitor request, so that the rows of these columns are
+                // This request follows the monitor request, so that the rows of the columns are
                 // known when the values arrive.
                 let (tables, operations): (Vec<_>, Vec<_>) =
                     self.schema.once_requests().into_iter().unzip();

@@ -89,7 +89,7 @@ pub struct Port {
     pub name: String,
     pub port_row: Uuid,
     pub interface_row: Uuid,
-    /// The device; if there is none, the text for the interface's column `error`.
+    /// The device; without a device, the text for the interface's column `error`.
     pub device: Result<Found, String>,
     pub hardware_address: Option<String>,
     /// The OpenFlow number that the row requests.

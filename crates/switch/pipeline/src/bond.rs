@@ -9,7 +9,7 @@ use crate::vlans::PortVlans;
 /// The present state of a bond. The switch decides which members may send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bond {
-    /// The members. The first one represents the bond.
+    /// The members. The first member represents the bond.
     pub members: Vec<PortNumber>,
     /// The members that may send, sorted by name.
     pub enabled: Vec<PortNumber>,

@@ -9,9 +9,9 @@ impl Tables {
         self.check_actions(&packet.actions, None)
     }
 
-    /// Makes all changes of rules and groups, or none. An error has the index of the refused
-    /// change. Changes of ports are only checked: the caller makes them. `packet_out` is called for
-    /// each packet-out, with the tables as the changes before it have left them.
+    /// Makes all changes of rules and groups, or makes no change and returns the index of the
+    /// refused change. Changes of ports are only checked, and the caller makes the changes.
+    /// `packet_out` is called for each packet-out, after the earlier changes of the list are made.
     pub fn commit(
         &mut self,
         changes: &[Change],

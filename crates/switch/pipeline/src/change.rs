@@ -16,7 +16,7 @@ impl Tables {
         self.change(&change, now_ms)
     }
 
-    /// Makes all changes or none. An error has the index of the refused change.
+    /// Makes all changes, or makes no change and returns the index of the refused change.
     pub fn change_all(
         &mut self,
         changes: Vec<FlowMod>,

@@ -212,8 +212,7 @@ impl Classifier {
                 }
             }
             if !is_any {
-                // No rule matches. Fewer bits than all port bits of the mask are enough to show
-                // that.
+                // No rule matches; fewer bits than all port bits of the mask show the mismatch.
                 mask.words[word::TP] = former | tuple.ports_looked_at(key);
             }
         }

@@ -7,15 +7,15 @@ use super::expiry::RemovalReason;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedEvent {
     pub event: RuleEvent,
-    /// Whether a controller requested the change. If not, it came from a packet, a timeout or a
-    /// command.
+    /// Whether a controller requested the change. If not, a packet, a timeout or a command made the
+    /// change.
     pub is_requested: bool,
 }
 
 /// A change of a rule, for monitors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuleEvent {
-    /// A new rule, or one that replaced a rule with the actions `former`.
+    /// A new rule, or a rule that replaced a rule with the actions `former`.
     Added {
         flow: FlowEntry,
         former: Vec<Action>,

@@ -9,8 +9,8 @@ use flow::step::Counters;
 #[derive(Debug)]
 pub struct MacTable {
     entries: HashMap<(u16, [u8; 6]), Learned>,
-    /// The learned entries, sorted by the time of their last use, the oldest first. This listed
-    /// time may be outdated.
+    /// The learned entries, sorted by the time of their last use, the oldest first. The listed
+    /// times may be outdated.
     by_age: BTreeSet<(u64, u16, [u8; 6])>,
     /// The number of learned entries of each port.
     by_port: HashMap<PortNumber, usize>,
@@ -32,7 +32,7 @@ pub struct MacCounts {
     pub evicted: u64,
     /// Learned addresses that moved to another port.
     pub moved: u64,
-    /// Times that the address of an added entry appeared at another port; the entry stayed.
+    /// How often the address of an added entry appeared at another port; the entry stayed.
     pub not_moved: u64,
 }
 
@@ -129,7 +129,7 @@ impl MacTable {
         let entry = Learned { port, listed_ms: now_ms, seen, is_fixed: false };
         if known.is_none() && self.entries.len() >= self.capacity {
             // Evicts before the new address is counted, because its port may have fewer addresses
-            // than others.
+            // than other ports.
             self.forget_oldest();
         }
         self.counts.learned += 1;
@@ -165,7 +165,7 @@ impl MacTable {
         Ok(former.map(|former| FormerMac { port: former.port, is_fixed: former.is_fixed }))
     }
 
-    /// Removes an entry that a command added. Returns false if there is none.
+    /// Removes an entry that a command added. Returns false if no command has added the entry.
     pub fn remove_added(&mut self, vlan: u16, address: [u8; 6]) -> bool {
         let is_there = self.entries.get(&(vlan, address)).is_some_and(|entry| entry.is_fixed);
         if is_there {
@@ -230,7 +230,7 @@ impl MacTable {
     }
 
     /// Removes the oldest address of the ports with the most addresses. Ports with fewer addresses
-    /// keep all of theirs.
+    /// keep all their addresses.
     fn forget_oldest(&mut self) {
         let Some(most) = self.by_port.values().max().copied() else { return };
         loop {
@@ -354,7 +354,7 @@ mod tests {
         table.clear();
         assert_eq!(table.port(0, A, 10_000_000), Some(PortNumber(2)));
         assert_eq!((table.counts().fixed, table.counts().not_moved), (1, 1));
-        // Learned addresses replace each other, but not the added one.
+        // Learned addresses replace each other, but not the added address.
         table.learn(0, B, PortNumber(1), 0);
         table.learn(0, C, PortNumber(1), 1);
         assert_eq!(table.entries(1).len(), 2);

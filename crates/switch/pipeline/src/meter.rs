@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use flow::request::{MeterEntry, MeterMod, MeterStatistics};
 
-/// A meter's configuration. The datapath applies it.
+/// A meter's configuration, which the datapath applies.
 #[derive(Debug, Clone)]
 pub struct Meter {
     pub entry: MeterEntry,

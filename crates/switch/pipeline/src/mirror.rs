@@ -9,7 +9,7 @@ pub struct Mirror {
     pub sources: MirroredPorts,
     /// The ports whose sent packets are copied.
     pub destinations: MirroredPorts,
-    /// The VLANs whose packets are copied; an empty list means all.
+    /// The VLANs whose packets are copied; an empty list means all VLANs.
     pub vlans: Vec<u16>,
     pub output: MirrorOutput,
     /// Maximum length of a copy, in bytes.

@@ -80,7 +80,7 @@ impl Ports {
         self.patches.get(&number)
     }
 
-    /// Sets the peer of a patch port. Returns whether it changed.
+    /// Sets the peer of a patch port. Returns whether the peer changed.
     pub(crate) fn set_patch(&mut self, number: PortNumber, patch: Option<Patch>) -> bool {
         if self.patches.get(&number) == patch.as_ref() {
             return false;

@@ -38,7 +38,7 @@ pub struct Rest {
     pub actions: Vec<Action>,
 }
 
-/// The states by number. A state is kept as long as a megaflow uses it: a translation that
+/// The states by number. A state is kept as long as a megaflow uses the state: a translation that
 /// recirculates holds the state's counters.
 #[derive(Debug, Default)]
 pub struct Recirculations {
@@ -56,8 +56,8 @@ struct State {
 }
 
 impl Recirculations {
-    /// Stores a state. Returns its number and its counters; the state is kept as long as someone
-    /// holds these counters.
+    /// Stores a state. Returns the state's number and counters; the state is kept as long as these
+    /// counters have a holder.
     pub fn intern(&mut self, frozen: Frozen, now_ms: u64) -> Option<(u32, Arc<Counters>)> {
         let hash = frozen.hash();
         for id in self.by_hash.get(&hash).into_iter().flatten() {

@@ -53,8 +53,8 @@ pub struct Rule {
     pub changed: u64,
     pub actions: Arc<[Action]>,
     pub counters: Arc<Counters>,
-    /// The time at which a learn action last confirmed the rule. Megaflows of packets that would
-    /// learn the rule again add to these counters.
+    /// Counters with the time at which a learn action last confirmed the rule. Megaflows of packets
+    /// that would learn the rule again add to these counters.
     pub(crate) refreshed: OnceLock<Arc<Counters>>,
 }
 
@@ -161,13 +161,13 @@ impl Rule {
         self.priority == 0 && self.mask.words.is_empty()
     }
 
-    /// Returns the idle timeout in seconds; 0 for none.
+    /// Returns the idle timeout in seconds; 0 without an idle timeout.
     #[must_use]
     pub fn idle_timeout(&self) -> u16 {
         self.idle_timeout.load(Ordering::Relaxed)
     }
 
-    /// Returns the hard timeout in seconds; 0 for none.
+    /// Returns the hard timeout in seconds; 0 without a hard timeout.
     #[must_use]
     pub fn hard_timeout(&self) -> u16 {
         self.hard_timeout.load(Ordering::Relaxed)
@@ -197,7 +197,7 @@ impl Rule {
         }
     }
 
-    /// Whether one of the actions outputs to `port`, at once or through the action set.
+    /// Whether an action outputs to `port`, at once or through the action set.
     #[must_use]
     pub fn sends_to(&self, port: PortNumber) -> bool {
         port == PortNumber::NONE || any(&self.actions, &|action| action.sends_to(port))
@@ -234,7 +234,7 @@ impl Rule {
     }
 }
 
-/// Whether `test` is true for one of the actions or for a nested action.
+/// Whether `test` is true for an action or for a nested action.
 pub(crate) fn any(actions: &[Action], test: &dyn Fn(&Action) -> bool) -> bool {
     actions.iter().any(|action| test(action) || any(action.nested(), test))
 }

@@ -14,7 +14,7 @@ pub(super) struct Slots {
 
 impl Slots {
     /// Builds the slots of a group. `None` if the group hashes in the pipeline: the group asks for
-    /// it, all weights are 0, or the weights need too many slots.
+    /// this hash, all weights are 0, or the weights need too many slots.
     pub(super) fn new(entry: &GroupEntry) -> Option<Self> {
         if entry.kind != GroupType::Select {
             return None;
@@ -28,9 +28,9 @@ impl Slots {
         self.buckets.len() as u32 - 1
     }
 
-    /// Returns the buckets of all slots, that of the hash's slot first. If a bucket is not live,
-    /// the next one in this order takes its packets. The slots after one bucket's slots belong to
-    /// many buckets, so that these share its connections by their weights.
+    /// Returns the buckets of all slots, beginning with the hash's slot. If a bucket is not live,
+    /// the next live bucket in this order gets the packet. The slots that follow a bucket's slots
+    /// belong to many buckets, so that these buckets share the bucket's connections by weight.
     pub(super) fn of(&self, hash: u32) -> impl Iterator<Item = usize> {
         let (behind, first) = self.buckets.split_at((hash & self.mask()) as usize);
         first.iter().chain(behind).map(|position| *position as usize)

@@ -48,8 +48,8 @@ impl Table {
         }
     }
 
-    /// Changes the settings. If the change turns reports on, a fall of the vacancy is reported
-    /// first. If the vacancy is now below the upper limit, a rise is reported first.
+    /// Changes the settings. If the change turns reports on, the first report is a rise if the
+    /// vacancy is below the upper limit, otherwise a fall.
     pub(super) fn configure(&mut self, change: &TableMod) {
         self.config.miss = change.miss.unwrap_or(self.config.miss);
         self.config.is_evicting = change.is_evicting.unwrap_or(self.config.is_evicting);
@@ -84,12 +84,12 @@ impl Table {
         self.limit.rules.is_some_and(|most| self.rules.len() >= most as usize)
     }
 
-    /// Returns the rule to evict for a new one.
+    /// Returns the rule to evict for a new rule.
     pub(super) fn first_to_go(&self) -> Option<Arc<Rule>> {
         self.evictable().min_by_key(|(order, _)| *order).map(|(_, rule)| rule.clone())
     }
 
-    /// Returns the rules to evict because the table has more than its limit.
+    /// Returns the rules to evict because the table has more rules than its limit.
     pub(super) fn beyond_limit(&self) -> Vec<Arc<Rule>> {
         let most = self.limit.rules.map_or(usize::MAX, |most| most as usize);
         let excess = self.rules.len().saturating_sub(most);
@@ -134,7 +134,7 @@ impl Table {
 
     /// Returns the rules that may be evicted, with their order, if eviction is on. As in Open
     /// vSwitch, rules without timeouts stay. The least important rule is evicted first, then the
-    /// one that expires first.
+    /// rule that expires first.
     fn evictable(&self) -> impl Iterator<Item = ((u16, u64, u64), &Arc<Rule>)> {
         let is_evicting = self.limit.is_evicting || self.config.is_evicting;
         let rules = self.rules.iter().filter(move |_| is_evicting);

@@ -251,7 +251,8 @@ impl Tables {
         former
     }
 
-    /// Sets the VLANs of a port. If they change, the addresses learned at the port are removed.
+    /// Sets the VLANs of a port. If the VLANs change, the addresses learned at the port are
+    /// removed.
     pub fn set_port_vlans(&mut self, number: PortNumber, vlans: PortVlans) {
         let plain = PortVlans::default();
         let former = self.ports.vlans(number).unwrap_or(&plain);
@@ -297,7 +298,7 @@ impl Tables {
         }
     }
 
-    /// Sets the present bonds of the bridge. Returns whether they changed.
+    /// Sets the present bonds of the bridge. Returns whether the bonds changed.
     pub fn set_bonds(&mut self, bonds: Vec<Bond>) -> bool {
         if *self.ports.bonds() == *bonds {
             return false;
@@ -306,7 +307,8 @@ impl Tables {
         let former: BTreeMap<_, _> =
             members.map(|port| (*port, self.ports.bundle(*port))).collect();
         self.ports.set_bonds(bonds);
-        // Addresses learned at these ports now belong to another port, so they are removed.
+        // Addresses learned at the ports of changed bonds now belong to another port, so the
+        // addresses are removed.
         let moved = former.into_iter().filter(|(port, former)| self.ports.bundle(*port) != *former);
         let gone: BTreeSet<_> = moved.flat_map(|(port, former)| [port, former]).collect();
         for port in gone {
@@ -526,7 +528,7 @@ impl Tables {
         former
     }
 
-    /// Removes an address that a command added. Returns false if there is none.
+    /// Removes an address that a command added. Returns false if no command has added the address.
     pub fn remove_mac(&mut self, vlan: u16, address: [u8; 6]) -> bool {
         let is_removed = lock(&self.macs).remove_added(vlan, address);
         self.invalidate();

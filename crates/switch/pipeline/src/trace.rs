@@ -395,7 +395,7 @@ fn flow_mask(key: &Key) -> Key {
             Prerequisite::NeighborSolicitation => is_icmpv6 && icmp_type == 135,
             Prerequisite::NeighborAdvertisement => is_icmpv6 && icmp_type == 136,
         };
-        // A wide register shares its place with narrow ones, which are shown alone.
+        // A wide register shares its place with narrow registers, which are shown alone.
         if field.name().starts_with('x') {
             continue;
         }

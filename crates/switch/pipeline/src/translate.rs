@@ -204,7 +204,8 @@ struct Way<'a> {
     tags: Tags,
     /// The type of a pushed MPLS entry for which there is no step yet.
     pushed_mpls: Option<u16>,
-    /// The number of the packet's MPLS entries: those pushed, and one if it arrived with any.
+    /// The number of the packet's MPLS entries: the pushed entries, plus one if the packet arrived
+    /// with an entry.
     labels: usize,
     /// Whether an MPLS entry was popped. The datapath must then parse the packet again before a
     /// field under the entry is read.
@@ -233,7 +234,7 @@ struct Way<'a> {
     freezing: Option<Vec<Rest>>,
     /// The hash that the datapath must compute for a group.
     hashing: Option<PacketHash>,
-    /// The controller for which the packet waits; `None` if it waits for the datapath.
+    /// The controller for which the packet waits; `None` for a packet that waits for the datapath.
     pausing: Option<Box<Controller>>,
     is_packet_out: bool,
     /// Whether a controller gave the results of tracking, which the datapath then does not have.
@@ -463,8 +464,8 @@ impl<'a> Way<'a> {
         self.hashing = None;
     }
 
-    /// Stores the packet's state and returns its number. The state is kept as long as a megaflow
-    /// uses it.
+    /// Stores the packet's state and returns the state's number. The state is kept as long as a
+    /// megaflow uses the state.
     fn intern(
         &mut self,
         of: &Tables,
@@ -558,7 +559,7 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Saves the state: takes the steps so far, and copies the rest.
+    /// Saves the state: takes the steps so far, and copies the other fields.
     fn save(&mut self) -> Saved {
         Saved {
             flow: self.flow.clone(),
@@ -617,8 +618,8 @@ impl<'a> Way<'a> {
     }
 }
 
-/// Whether Open vSwitch's datapath would refuse the steps: they have more than 64 kB, at 8 bytes
-/// per output.
+/// Whether Open vSwitch's datapath would refuse the steps, because they have more than 64 kB at 8
+/// bytes per output.
 pub(super) fn is_oversized(steps: &[Step]) -> bool {
     fn count(steps: &[Step]) -> usize {
         let nested = |step: &Step| match step {

@@ -6,7 +6,7 @@ pub struct PortVlans {
     pub mode: VlanMode,
     /// The VLAN of frames without a tag; a trunk ignores the value.
     pub tag: u16,
-    /// The VLANs of a trunk, sorted; an empty list means all.
+    /// The VLANs of a trunk, sorted; an empty list means all VLANs.
     pub trunks: Vec<u16>,
 }
 

@@ -1,4 +1,4 @@
-//! Bonds: ports that NORMAL uses as one, and the choice of the member that sends.
+//! Bonds: ports that NORMAL uses as a single port, and the choice of the member that sends.
 
 use indexmap::IndexMap;
 use pipeline::Balance;
@@ -159,8 +159,8 @@ impl Bond {
         }
     }
 
-    /// Returns the member that should become active: the last active one; else another enabled one;
-    /// else the one that will be enabled next.
+    /// Returns the member that should become active: the last active member; else another enabled
+    /// member; else the member that will be enabled next.
     fn next_active(&self, ports: &[MemberPort]) -> Option<String> {
         let last = ports.iter().find(|port| port.address == self.active_address);
         let last = last.filter(|port| self.is_enabled(&port.name)).map(|port| port.name.clone());
@@ -176,7 +176,7 @@ impl Bond {
         if let Some(member) =
             self.members.iter_mut().find(|member| Some(&member.name) == name.as_ref())
         {
-            // If no other member is enabled, this one is enabled without waiting for its delay.
+            // If no other member is enabled, this member is enabled without waiting for its delay.
             (member.is_enabled, member.changes_at) = (true, None);
         }
         if let Some(port) = ports.iter().find(|port| Some(&port.name) == name.as_ref()) {

@@ -146,7 +146,7 @@ impl BridgeState {
         self.datapath_id.load(Ordering::Relaxed)
     }
 
-    /// Sets the datapath ID, by default one derived from the name, and the versions of OpenFlow.
+    /// Sets the datapath ID, by default an ID derived from the name, and the versions of OpenFlow.
     /// The bridge's thread then closes the connections, as Open vSwitch does.
     pub(super) fn set_identity(&self, datapath_id: Option<u64>, versions: &[Version]) {
         let id = datapath_id.unwrap_or_else(|| default_datapath_id(&self.name));
@@ -254,9 +254,9 @@ impl BridgeState {
         self.port_map().values().map(|port| (port.number, port.name.clone())).collect()
     }
 
-    /// Returns the number of a new port that requests none. As in Open vSwitch, the search begins
-    /// after the last assigned number, so that rules for a removed port do not soon match another
-    /// port's packets.
+    /// Returns the number of a new port that requests no number. As in Open vSwitch, the search
+    /// begins after the last assigned number, so that rules for a removed port do not soon match
+    /// another port's packets.
     pub(super) fn free_number(&self) -> PortNumber {
         let ports = self.port_map();
         let last = self.last_number.load(Ordering::Relaxed);
@@ -448,7 +448,7 @@ impl BridgeState {
         }
     }
 
-    /// Sets the bonds to those of the settings.
+    /// Sets the bonds to the bonds of the settings.
     pub(super) fn set_bonds<'a>(
         &self,
         settings: impl Iterator<Item = (&'a String, &'a BondSettings)>,

@@ -16,7 +16,7 @@ use super::snapshots::{self, Snapshots};
 use super::switch::Switch;
 use super::worker::translate_packet_out;
 
-/// The bridge's side of an OpenFlow connection's session: it answers and applies requests.
+/// The bridge's side of an OpenFlow connection's session, which answers and applies requests.
 #[derive(Debug)]
 pub(super) struct BridgeSession {
     pub(super) bridge: Arc<BridgeState>,
@@ -106,8 +106,8 @@ impl Bridge for BridgeSession {
     }
 
     fn table_numbers(&self) -> Vec<u8> {
-        // First add the megaflows' counts to the rules: the statistics of the tables are read one
-        // by one.
+        // First add the megaflows' counts to the rules, because the statistics of the tables are
+        // read table by table.
         self.switch.credit(&self.bridge);
         (0..TABLES).collect()
     }
@@ -161,7 +161,8 @@ impl Bridge for BridgeSession {
     }
 
     fn group_numbers(&self, group: u32) -> Vec<u32> {
-        // First add the megaflows' counts to the groups: their statistics are read one by one.
+        // First add the megaflows' counts to the groups, because the statistics are read group by
+        // group.
         self.switch.credit(&self.bridge);
         self.bridge.tables().group_numbers(group)
     }

@@ -278,7 +278,7 @@ impl BridgeThread {
         }
     }
 
-    /// Adds a connection, or closes it if its origin has too many.
+    /// Adds a connection, or closes it if its origin has too many connections.
     fn admit(&mut self, accepted: std::io::Result<Stream>) -> bool {
         match accepted {
             Ok(stream) if self.count(stream.origin()) < MOST_CONNECTIONS => {
@@ -325,8 +325,8 @@ impl BridgeThread {
             .count()
     }
 
-    /// Closes a connection if an origin has its maximum number: the one that has waited longest for
-    /// a hello, unless it is very recent.
+    /// Closes a connection if an origin has its maximum number: the connection that has waited
+    /// longest for a hello, unless that wait is very short.
     fn free_a_place(&mut self, origin: Origin) {
         if self.count(origin) < MOST_CONNECTIONS {
             return;
@@ -628,7 +628,7 @@ const REQUESTS: usize = 4096;
 const MOST_CONNECTIONS: usize = 128;
 /// Maximum time per iteration for all TCP peers together.
 const TCP_TURN: Duration = Duration::from_millis(100);
-/// Maximum queued output of an origin, in bytes; beyond it, peers that do not read are
+/// Maximum queued output of an origin, in bytes. Above this number, peers that do not read are
 /// disconnected.
 const MOST_OUTPUT: usize = 512 << 20;
 /// While `MOST_OUTPUT` is exceeded, a peer that reads nothing for this time is disconnected.

@@ -298,8 +298,8 @@ fn a_monitor_gets_full_updates_for_changes_that_packets_make() {
     let answers = messages(&bytes);
     let [update, last] = answers.as_slice() else { panic!("{answers:?}") };
     assert_eq!(*last, BARRIER_REPLY);
-    // A full update has an event "added", not an abbreviated entry. Transaction ID 3 is that of the
-    // peer's own request.
+    // A full update has an event "added", not an abbreviated entry. Transaction ID 3 is the ID of
+    // the peer's own request.
     assert_eq!((update[1], &update[26..28]), (19, &[0, 0][..]));
 }
 

@@ -12,7 +12,7 @@ pub(super) struct Clock {
     origin: Time,
     /// Nanoseconds that `time/warp` has added.
     warped: AtomicU64,
-    /// The reading at which the clock was stopped; [`RUNNING`] if it runs.
+    /// The reading at which the clock was stopped; [`RUNNING`] for a running clock.
     stopped_at: AtomicU64,
 }
 

@@ -191,7 +191,7 @@ table! {
         pub busy_poll: bool = false,
         /// The address that OpenFlow shows, by default derived from the port's name.
         pub hardware_address: Option<HardwareAddress>,
-        /// The OpenFlow port number, by default the first free one.
+        /// The OpenFlow port number, by default the first free number.
         pub number: Option<u32>,
         /// The number of receive queues of a pcap or vhost-user port.
         pub queues: Option<usize>,

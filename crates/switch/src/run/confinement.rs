@@ -87,7 +87,8 @@ fn paths(config: &Config, rundir: &Path, settings: Option<&Path>) -> ConfinedPat
     }
     if let Some(OvsdbAddress(socket)) = &config.ovsdb {
         paths.connects(socket);
-        // The database names the files of TLS later, and its users keep these files here.
+        // The database names the files of TLS later, and users of the database keep these files
+        // here.
         paths.writes(Path::new("/etc/openvswitch/cacert.pem"));
         paths.reads(Path::new("/etc/openvswitch/cacert.pem"));
         paths.reads(Path::new("/var/lib/openvswitch/pki/switchca/cacert.pem"));

@@ -170,8 +170,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Answers requests until `limit` of them are answered, or they have listed so many rules that
-    /// another connection should be served. Calls `after` after each request.
+    /// Answers requests until `limit` requests are answered, or until the listed rules are so many
+    /// that another connection should be served. Calls `after` after each request.
     pub(super) fn answer_some(
         &mut self,
         limit: usize,
@@ -344,7 +344,7 @@ impl Connection {
         }
     }
 
-    /// Resumes updates of rules once the peer has read the earlier ones.
+    /// Resumes updates of rules once the peer has read the earlier updates.
     pub(super) fn resume_monitors(&mut self, bridge: &dyn Bridge) {
         let is_free = self.out.waiting() == 0 && !self.session.is_replying();
         if self.session.has_paused_monitors() && is_free {
@@ -421,15 +421,15 @@ pub(super) fn is_transient(error: &io::Error) -> bool {
 }
 
 const MOST_INPUT: usize = 256 << 10;
-/// With this many unread bytes, a peer gets no further replies.
+/// The number of unread bytes from which a peer gets no further replies.
 const MOST_WAITING_REPLIES: usize = 1 << 20;
-/// With fewer unread bytes than this, the switch writes the next part of a long reply.
+/// The number of unread bytes below which the switch writes the next part of a long reply.
 const MOST_WAITING_PIECES: usize = 128 << 10;
-/// With this many unread bytes, packet-ins are dropped.
+/// The number of unread bytes from which packet-ins are dropped.
 const MOST_WAITING_PACKETS: usize = 1 << 20;
-/// With more unread bytes than this, monitors pause.
+/// The number of unread bytes above which monitors pause.
 const MOST_WAITING_UPDATES: usize = 128 << 10;
-/// With more unread bytes than this, the connection is closed.
+/// The number of unread bytes above which the connection is closed.
 const MOST_OUTPUT: usize = 1 << 30;
 /// Maximum time for a flow dump: enough for 262,144 rules of 140 bytes at 1 Mbit/s.
 const LONGEST_LIST: Duration = Duration::from_secs(300);

@@ -18,14 +18,15 @@ use super::ports::OpenError;
 pub(super) enum Device {
     /// Discards frames. Only commands let frames arrive.
     Null,
-    /// Plays a capture and writes one. A dummy port with a capture has no queues.
+    /// Plays a capture and writes a capture. A dummy port with a capture has no queues.
     Pcap {
         queues: Vec<Mutex<CaptureSource, { rank::DEVICE }>>,
         writer: Option<Mutex<PcapWriter, { rank::DEVICE }>>,
     },
-    /// A network interface; `None` while it does not exist.
+    /// A network interface; `None` if the interface does not exist.
     Packet(Mutex<Option<Box<dyn Port>>, { rank::DEVICE }>),
-    /// A TAP device. Users bring it up when they like; until then it exists, and accepts no frames.
+    /// A TAP device. Users bring the device up when they like. Until then the device exists, and
+    /// accepts no frames.
     Tap(Mutex<Option<Box<dyn Port>>, { rank::DEVICE }>),
     /// A port that several threads use at once.
     Duplex(DuplexDevice),
@@ -174,7 +175,7 @@ impl Device {
         }
     }
 
-    /// Sends frames and returns how many were accepted.
+    /// Sends frames and returns the number of accepted frames.
     pub(super) fn send(&self, name: &str, frames: &[Frame]) -> Result<usize, PortError> {
         match self {
             Self::Null | Self::Pcap { writer: None, .. } => Ok(frames.len()),
@@ -206,7 +207,7 @@ impl Device {
         }
     }
 
-    /// Writes frames that a command injects to the port's capture, if it has one.
+    /// Writes frames that a command injects to the port's capture; does nothing without a capture.
     pub(super) fn record(&self, name: &str, frames: &[Frame]) {
         if let Self::Pcap { writer: Some(writer), .. } = self {
             writer.lock().write(name, frames);
@@ -278,7 +279,7 @@ pub(super) fn has_carrier(name: &str, config: &PortConfig) -> bool {
     config.kind != "packet" || Interface::find(interface).is_ok_and(|found| found.running)
 }
 
-/// Returns the address of a port's interface, if it has one.
+/// Returns the address of a port's interface; `None` without an interface.
 pub(super) fn own_address(name: &str, config: &PortConfig) -> Option<[u8; 6]> {
     let interface = config.interface.as_deref().unwrap_or(name);
     let is_interface = matches!(config.kind.as_str(), "packet" | "tap" | "xdp");

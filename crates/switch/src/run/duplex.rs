@@ -135,8 +135,8 @@ fn may_receive(port: &dyn DuplexPort) -> bool {
     port.reconnects() || port.is_connected()
 }
 
-/// Sends packets. `offloads`: per packet, the checksum and segmentation still to do; empty if there
-/// is none.
+/// Sends packets. `offloads`: per packet, the checksum and segmentation still to do; empty if
+/// nothing is to do.
 fn send(
     port: &dyn DuplexPort,
     packets: &[&[u8]],

@@ -1,5 +1,5 @@
 //! Locks in one written order. In builds with debug assertions, a thread that takes a lock out of
-//! order panics; other builds do not check, and the locks are those of the standard library.
+//! order panics; other builds do not check, and use the locks of the standard library.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

@@ -27,7 +27,7 @@ impl Outgoing {
         &mut self.bytes
     }
 
-    /// Writes as much as the stream accepts.
+    /// Writes the bytes that the stream accepts.
     pub(super) fn write(&mut self, stream: &mut impl Write) -> io::Result<()> {
         while self.waiting() > 0 {
             match stream.write(&self.bytes[self.sent..]) {
@@ -56,7 +56,7 @@ impl Outgoing {
         if self.waiting() == 0 { Duration::ZERO } else { self.since.elapsed() }
     }
 
-    /// Whether the peer has read none of the waiting output for too long.
+    /// Whether the peer has read no byte of the waiting output for too long.
     pub(super) fn is_stuck(&self) -> bool {
         self.waiting() > 0 && self.since.elapsed().as_secs() >= PATIENCE_SECONDS
     }

@@ -249,7 +249,7 @@ impl PmdThread {
         self.worker.clear_statistics();
     }
 
-    /// Polls these queues from now on. Queues that stay keep their statistics.
+    /// Polls `queues` from now on. Queues that stay keep their statistics.
     pub(super) fn assign(&mut self, mut queues: Vec<Queue>) {
         for queue in &mut queues {
             let former = self
@@ -315,7 +315,8 @@ impl PmdThread {
                 Ok(received) => {
                     total += received;
                     self.receiving += cycles().wrapping_sub(start);
-                    // A port returns few super-packets at a time, so further ones may be waiting.
+                    // A port returns few super-packets at a time, so further super-packets may be
+                    // waiting.
                     let is_heavy = self.worker.has_rates()
                         && self.batch.iter().any(|frame| frame.offload().is_super());
                     if received >= BATCH || is_heavy {
@@ -339,8 +340,8 @@ impl PmdThread {
     fn sleep(&mut self, handle: &Pmd, next_frame: Option<Span>) {
         self.sleeps += 1;
         let mut fds = vec![PollFd::from_borrowed_fd(handle.waker.as_fd(), PollFlags::IN)];
-        // Do not wait for devices that another thread found gone: their descriptors would wake this
-        // thread again and again.
+        // Do not wait for devices that another thread found gone. The descriptors of such devices
+        // would wake this thread again and again.
         let queues = self.queues.iter().filter(|queue| queue.port.may_wake());
         let queues = queues.filter_map(|queue| queue.fd.as_ref());
         fds.extend(queues.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));

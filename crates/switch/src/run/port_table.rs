@@ -7,7 +7,7 @@ use flow::step::PortIndex;
 use super::ordered::{RwLock, rank};
 use super::ports::SwitchPort;
 
-/// The ports of all bridges by index. Packet threads hold the published list, and fetch a new one
+/// The ports of all bridges by index. Packet threads hold the published list, and fetch a new list
 /// when the generation changes. Only [`PortTable::publish`] makes changes visible, so that a change
 /// of many ports makes one new list.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl PortTable {
     }
 
     /// Returns the index of a new port: its OpenFlow number if that index is free, so that printed
-    /// megaflows show the familiar number.
+    /// megaflows show the port's OpenFlow number.
     pub(super) fn free_index(&self, number: PortNumber) -> Option<PortIndex> {
         let lists = self.lists.read();
         let ports = &lists.current;
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_a_thousand_ports_publishes_as_few_lists_as_of_one_port() {
+    fn a_change_of_a_thousand_ports_publishes_as_few_lists_as_a_change_of_one_port() {
         let lists = |ports: usize| {
             let folder = tempfile::TempDir::new().unwrap();
             let process = Process {

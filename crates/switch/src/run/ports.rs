@@ -72,7 +72,7 @@ pub(super) struct InterfaceFacts {
     pub(super) is_enabled: bool,
 }
 
-/// The counters of a patch port's sent and received frames. Megaflows add to them.
+/// The counters of a patch port's sent and received frames. Megaflows add to the counters.
 #[derive(Debug, Default)]
 pub(super) struct Patched {
     pub(super) sent: Arc<Counters>,
@@ -92,8 +92,8 @@ pub struct Counts {
 }
 
 impl SwitchPort {
-    /// Opens the port that `settings` describes. If its interface does not exist, returns the port
-    /// with the error, and the switch opens the device later.
+    /// Opens the port that `settings` describes. If the port's interface does not exist, returns
+    /// the port with the error, and the switch opens the device later.
     pub(super) fn open(
         name: &str,
         bridge: usize,
@@ -256,7 +256,7 @@ impl SwitchPort {
     }
 
     /// Receives up to `limit` frames of a queue, counts them and returns their number. A port that
-    /// is set down receives none.
+    /// is set down receives no frames.
     pub fn receive(
         &self,
         queue: usize,
@@ -321,7 +321,7 @@ impl SwitchPort {
         }
     }
 
-    /// Sets the egress queues. Returns whether the settings differ from the former ones.
+    /// Sets the egress queues. Returns whether the new settings differ from the former settings.
     pub(super) fn set_queues(&self, settings: &EgressQueues, now: Time) -> Result<bool, OpenError> {
         let mut queues = self.queues.lock();
         if queues.settings() == settings {
@@ -336,13 +336,14 @@ impl SwitchPort {
         Ok(true)
     }
 
-    /// Locks the egress queues, if there are any.
+    /// Locks the egress queues, if the port has egress queues.
     fn queues_if_any(&self) -> Option<MutexGuard<'_, PortQueues>> {
         self.has_queues.load(Ordering::Relaxed).then(|| self.queues.lock())
     }
 
     /// Sends frames of an egress queue and counts them. A port with a rate sends the frames that
-    /// may leave by `horizon`, and queues the others. A port that is set down drops all.
+    /// may leave by `horizon`, and queues the other frames. A port that is set down drops all
+    /// frames.
     pub(super) fn send(
         &self,
         queue: u32,
@@ -403,7 +404,7 @@ impl SwitchPort {
             next = next.into_iter().chain(shaper.next()).min();
         }
         if !frames.is_empty() {
-            // Under the locks, so that frames of other threads do not come between these.
+            // Hold the locks, so that no frames of other threads come between these frames.
             self.transmit(&mut frames)?;
         }
         Ok(next)
@@ -580,7 +581,7 @@ pub(super) fn address_of(name: &str, number: PortNumber) -> [u8; 6] {
     [a & 0xfc | 0x02, b, c, d, e, f]
 }
 
-/// Converts a speed to kbit/s, OpenFlow's unit; 0 if it is unknown.
+/// Converts a speed to kbit/s, OpenFlow's unit; 0 for an unknown speed.
 fn kbit(speed: Option<Rate>) -> u32 {
     speed.map_or(0, |speed| u32::try_from(speed.bits_per_second() / 1000).unwrap_or(u32::MAX))
 }
@@ -627,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_leave_an_egress_queue_at_its_rate_and_then_the_port_at_the_port_s() {
+    fn frames_leave_an_egress_queue_at_its_rate_and_then_the_port_at_the_rate_of_the_port() {
         let mut settings = PortConfig::of_kind("null");
         settings.rate = Some(Leaf("2mbit".parse().unwrap()));
         let queues = "1 = { rate = \"1mbit\" }\n2 = { rate = \"1mbit\" }\n3 = { rate = \"1mbit\" }";

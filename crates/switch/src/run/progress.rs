@@ -19,7 +19,7 @@ pub(super) struct Progress<'a> {
     pub(super) numbers: &'a HashMap<String, PortNumber>,
 }
 
-/// A part of the settings that may fail while the others work.
+/// A part of the settings that may fail while the other parts work.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Part {
     Bridge(String),

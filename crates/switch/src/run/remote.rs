@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_addresses_mean_tcp_and_other_words_are_those_of_open_vswitch() {
+    fn plain_addresses_mean_tcp_and_prefixes_have_their_meaning_in_open_vswitch() {
         let shown = |remote: Result<Remote, String>| remote.map(|remote| remote.to_string());
         for (text, expected) in [
             ("10.0.0.9:6653", "10.0.0.9:6653"),

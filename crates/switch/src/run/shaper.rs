@@ -73,8 +73,8 @@ impl Shaper {
         self.link.next_delivery()
     }
 
-    /// Returns the number of frames that the queue has dropped, including those in the queue when
-    /// the port was set down.
+    /// Returns the number of frames that the queue has dropped, including frames that were in the
+    /// queue when the port was set down.
     pub(super) fn dropped(&self) -> u64 {
         let stats = self.link.stats();
         let (queued, _) = self.link.queued();
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shaper_sends_at_its_rate_and_its_queue_drops_the_rest() {
+    fn a_shaper_sends_at_its_rate_and_its_full_queue_drops_frames() {
         let rate = "1mbit".parse().unwrap();
         let queue = "droptail:10p".parse().unwrap();
         let mut shaper = Shaper::new(Some(&rate), Some(&queue), Time::ZERO).unwrap().unwrap();

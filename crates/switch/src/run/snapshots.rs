@@ -152,7 +152,7 @@ mod tests {
         assert!(flows.look().is_none() && !flows.is_over());
         assert_eq!(flows.look().map(|flow| flow.priority), Some(2));
         assert!(flows.look().is_none() && flows.is_over());
-        // A short search runs at once; its list then has only the matching rule.
+        // A short search runs at once. The list of a short search has only the matching rule.
         let mut flows = snapshots.flows(&tables, &filter, &clock).unwrap();
         assert_eq!(flows.look().map(|flow| flow.priority), Some(2));
         assert!(flows.is_over());

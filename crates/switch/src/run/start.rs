@@ -59,7 +59,7 @@ pub fn run(
     }
     let rundir = config.rundir.clone().unwrap_or_else(|| usual_rundir(&config));
     let folder = PrivateDirectory::make_named(&rundir).map_err(|error| refused(&rundir, error))?;
-    // Drop the PID file last: once its lock is free, another process may start.
+    // Drop the PID file last: once the lock of the file is free, another process may start.
     let _pid_file = PidFile::write(&folder)?;
     let (file, given_up) = (process.file.clone(), process.confinement);
     let switch = Arc::new(Switch::new(folder, stop.clone(), process));

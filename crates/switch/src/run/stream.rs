@@ -61,7 +61,7 @@ impl Stream {
         Ok(Self::Tls(Box::new(TlsStream::accepted(prompt(stream)?, config)?)))
     }
 
-    /// Starts to connect to a peer with TLS. Its handshake follows.
+    /// Starts to connect to a peer with TLS. The TLS handshake follows.
     pub(super) fn connect_tls(to: SocketAddr, config: Arc<ClientConfig>) -> io::Result<Self> {
         let stream = connect(to)?;
         Ok(Self::Tls(Box::new(TlsStream::connecting(stream, to.ip(), config)?)))

@@ -269,8 +269,8 @@ impl Switch {
         self.remove_ports(bridge, &gone);
         let opened = self.open_ports(bridge, settings, &mut former, progress);
         self.ports.publish();
-        // If a change fails, link the patch ports that it opened, and set the bonds, so that the
-        // members of a bond forward no frames to one another.
+        // If a change fails, link the patch ports that the change opened, and set the bonds, so
+        // that the members of a bond forward no frames to one another.
         self.link_patches();
         bridge.set_bonds(settings.bond.iter());
         opened?;
@@ -293,7 +293,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Opens the ports of `settings` that are not open. The caller publishes them.
+    /// Opens the ports of `settings` that are not open. The caller publishes the opened ports.
     fn open_ports(
         &self,
         bridge: &Arc<BridgeState>,
@@ -526,7 +526,7 @@ impl Switch {
         bridge.run_bonds();
         self.ports.publish();
         // `ports` keeps the removed ports in memory, so that no new port is allocated at the
-        // address of a removed one.
+        // address of a removed port.
         let address = |port: &Arc<SwitchPort>| Arc::as_ptr(port).addr();
         let gone: Arc<HashSet<_>> = Arc::new(ports.iter().map(address).collect());
         // Wait until no thread polls the removed ports, so that their devices are closed when this
@@ -602,7 +602,7 @@ impl Switch {
         &self.conntrack
     }
 
-    /// Removes all megaflows; later packets make new ones.
+    /// Removes all megaflows. Later packets make new megaflows.
     pub(super) fn clear_megaflows(&self) {
         self.main().clear_megaflows();
         for pmd in self.pmds() {

@@ -93,15 +93,15 @@ impl Worker {
     }
 
     /// Begins a round of polling. Until the round ends, queues with a rate limit advance at most to
-    /// its start.
+    /// the start of the round.
     pub(super) fn begin_round(&mut self) {
         if self.has_rates() {
             self.outlets.horizon = Some(self.now());
         }
     }
 
-    /// Notes that the port may hold more frames, and that those arrived after the last frame of
-    /// `frames`.
+    /// Notes that the port may hold more frames, and that the further frames arrived after the last
+    /// frame of `frames`.
     pub(super) fn expect_more(&mut self, frames: &[Frame]) {
         if let (Some(horizon), Some(last)) = (self.outlets.horizon, frames.last()) {
             let last = self.clock.of_arrival(last.arrival(), horizon);

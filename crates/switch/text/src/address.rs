@@ -8,7 +8,7 @@ use super::number::scan;
 
 const ETHERNET_ONES: u128 = 0xffff_ffff_ffff;
 
-/// Parses six hexadecimal numbers at the start of `text`. Also returns the rest.
+/// Parses six hexadecimal numbers at the start of `text`. Also returns the remaining text.
 pub(crate) fn scan_ethernet(text: &str) -> Option<(u64, &str)> {
     let mut address = 0;
     let mut rest = text;
@@ -35,8 +35,8 @@ pub(crate) fn parse_ethernet(text: &str) -> Result<(u128, u128), TextError> {
     parse().ok_or_else(|| refuse!("{text}: invalid Ethernet address"))
 }
 
-/// Parses four decimal numbers at the start of `text`. Also returns the rest. Numbers above 255
-/// wrap.
+/// Parses four decimal numbers at the start of `text`. Also returns the remaining text. Numbers
+/// above 255 wrap.
 pub(crate) fn scan_ipv4(text: &str) -> Option<(u32, &str)> {
     let mut address = 0;
     let mut rest = text;
@@ -73,7 +73,7 @@ pub(crate) fn parse_ipv4(text: &str) -> Result<(u128, u128), TextError> {
     if rest.is_empty() { Ok((address.into(), mask.into())) } else { Err(invalid()) }
 }
 
-/// Parses an IPv6 address at the start of `text`. Also returns the rest.
+/// Parses an IPv6 address at the start of `text`. Also returns the remaining text.
 pub(crate) fn scan_ipv6(text: &str) -> Option<(u128, &str)> {
     let is_part = |byte: u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
     let length = text.bytes().position(|byte| !is_part(byte)).unwrap_or(text.len()).min(46);

@@ -6,8 +6,8 @@ use flow::{Field, Key, word};
 const PAYLOAD: usize = 64;
 const VLAN_PRESENT: u128 = 0x1000;
 
-/// Builds a frame with the headers of a key, valid lengths and checksums, and a payload of 64 bytes
-/// where the protocol has one.
+/// Builds a frame with the headers of a key, with valid lengths and checksums. The payload has 64
+/// bytes if the protocol has a payload.
 #[must_use]
 pub fn compose(key: &Key) -> Vec<u8> {
     let mut frame = Vec::with_capacity(128);
@@ -100,7 +100,8 @@ fn append(frame: &mut Vec<u8>, mut segment: Vec<u8>, key: &Key, pseudo: u32) {
     frame.extend_from_slice(&segment);
 }
 
-/// Returns the transport header and the payload. A later fragment has neither.
+/// Returns the transport header and the payload. A later fragment has no transport header and no
+/// payload.
 fn transport(key: &Key) -> Vec<u8> {
     let mut segment = Vec::new();
     if key.read(Field::IpFrag) & 2 != 0 {
@@ -150,7 +151,7 @@ fn transport(key: &Key) -> Vec<u8> {
     segment
 }
 
-/// Writes the header of ICMP. Returns its type if the code is 0.
+/// Writes the header of ICMP. Returns the ICMP type for the code 0.
 fn icmp(segment: &mut Vec<u8>, key: &Key) -> u128 {
     let (kind, code) = (key.read(Field::IcmpType), key.read(Field::IcmpCode));
     put(segment, kind, 1);

@@ -11,9 +11,9 @@ use super::flags::{CT_STATE, TCP_FLAGS};
 use super::port::{PortNames, print_name};
 use super::steps::print_steps;
 
-/// Prints a megaflow with its counters. Its `in_port` is the datapath's port number. `used`:
-/// milliseconds since the megaflow's last packet, if it had one. `names`: the names of the
-/// datapath's ports.
+/// Prints a megaflow with its counters. The printed `in_port` is the datapath's port number.
+/// `used`: milliseconds since the megaflow's last packet; `None` without a packet. `names`: the
+/// names of the datapath's ports.
 #[must_use]
 pub fn print_datapath_flow(flow: &Megaflow, used: Option<u64>, names: &PortNames) -> String {
     let mut out = print_datapath_key_with(&flow.key, &flow.mask, names);

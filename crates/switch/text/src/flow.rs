@@ -103,7 +103,7 @@ fn parse(
     }
     let modifies = matches!(command, Some(FlowCommand::Modify | FlowCommand::ModifyStrict));
     if modifies && change.cookie.is_none() && change.cookie_filter.mask == 0 {
-        // An added rule gets this cookie; modified rules keep theirs.
+        // An added rule gets the cookie 0, and modified rules keep their cookies.
         change.cookie = Some(0);
         change.keeps_cookie = true;
     }

@@ -93,7 +93,8 @@ fn empty_value(field: Field) -> Result<(u128, u128), TextError> {
     parse_masked(field, "0/0", &PortNames::none())
 }
 
-/// Sets a condition on a field in place of the former one. The value has the width of messages.
+/// Sets a condition on a field in place of the former condition. The value has the width of
+/// messages.
 fn set(matching: &mut Match, field: Field, value: u128, mask: u128) {
     match field {
         Field::DlVlan if mask == 0 => {
@@ -214,7 +215,7 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    /// Returns the Ethernet type, or 0 if the match has none.
+    /// Returns the Ethernet type; 0 for a match without an Ethernet type.
     fn kind(&self) -> u16 {
         self.matching.value.read(Field::EthType) as u16
     }
@@ -268,7 +269,7 @@ impl Printer<'_> {
                 _ => self.field(field),
             }
         }
-        // Only the packet of a trace may have a queue; rules cannot match it.
+        // Only the packet of a trace may have a queue; rules cannot match the queue.
         if self.matching.mask.read_at(Key::PRIORITY) != 0 {
             self.out.push_str("skb_priority=");
             print_hexadecimal(self.out, self.matching.value.read_at(Key::PRIORITY));

@@ -8,8 +8,8 @@ pub(crate) enum NumberError {
     TooLarge,
 }
 
-/// Parses a number of at most `bytes` bytes at the start of `text`. Also returns the rest.
-/// Hexadecimal numbers may have spaces between their digits.
+/// Parses a number of at most `bytes` bytes at the start of `text`. Also returns the remaining
+/// text. Hexadecimal numbers may have spaces between their digits.
 pub(crate) fn integer(text: &str, bytes: u8) -> Result<(u128, &str), NumberError> {
     let limit = u32::from(bytes) * 8;
     if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {

@@ -12,7 +12,7 @@ use super::port::PortNames;
 use super::token::KeyValues;
 
 /// Parses the packet of `ovs-appctl ofproto/trace br0 in_port=1,tcp,nw_dst=10.0.0.1`. Without
-/// `in_port`, it has no port.
+/// `in_port`, the packet has no port.
 pub fn parse_packet(text: &str, names: &PortNames) -> Result<Key, TextError> {
     let (mut rest, mut priority) = (String::new(), 0);
     // ovs-appctl accepts keys that a match does not have.
@@ -110,7 +110,7 @@ fn parse_groups(key: &mut Key, text: &str, names: &PortNames, depth: u8) -> Resu
             "encap" => parse_groups(key, value, names, depth + 1)?,
             "eth_type" => {
                 let kind = number(value)?;
-                // This is the type of a VLAN tag. The packet's own type follows in `encap(…)`.
+                // This type is the type of a VLAN tag. The packet's own type follows in `encap(…)`.
                 if matches!(kind, 0x8100 | 0x88a8) && text.contains("encap(") {
                     let word = &mut key.words[flow::word::VLAN_TPID];
                     *word = *word >> 32 << 32 | kind as u64;
@@ -223,7 +223,7 @@ fn parse_group(key: &mut Key, group: &str, text: &str) -> Result<(), TextError> 
     Ok(())
 }
 
-/// Reads a number. A mask after it is ignored, because a packet has none.
+/// Reads a number. A mask after the number is ignored, because a packet has no mask.
 fn number(text: &str) -> Result<u128, TextError> {
     match integer(text, 16) {
         Ok((value, rest)) if rest.is_empty() || rest.starts_with('/') => Ok(value),

@@ -18,7 +18,7 @@ pub(crate) fn parse_subfield(text: &str) -> Result<Subfield, TextError> {
     }
 }
 
-/// Reads a part of a field at the start of `text`. Also returns the rest.
+/// Reads a part of a field at the start of `text`. Also returns the remaining text.
 pub(crate) fn scan_subfield(text: &str) -> Result<(Subfield, &str), TextError> {
     let end = until(text, b"[-");
     let name = &text[..end];
@@ -82,7 +82,8 @@ pub(crate) fn print_subfield(out: &mut String, part: Subfield) {
     }
 }
 
-/// Returns the field's name in Nicira's extension, or OpenFlow's name if Nicira has none.
+/// Returns the field's name in Nicira's extension, or OpenFlow's name if Nicira's extension lacks
+/// the field.
 fn header_name(field: Field) -> &'static str {
     field.nxm().or(field.oxm()).map_or(field.name(), |(_, name)| name)
 }

@@ -1,6 +1,6 @@
 //! Keys and values in a rule: `key=value`, `key:value`, `key(value)` or `key`.
 
-/// The keys and values of a text, in order. A key without a value has an empty one.
+/// The keys and values of a text, in order. The value of a key without a value is empty.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyValues<'a> {
     rest: &'a str,

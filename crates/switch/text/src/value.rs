@@ -90,7 +90,7 @@ pub(crate) fn bits(field: Field) -> u8 {
     }
 }
 
-/// Converts the value and mask of a message to those of a key.
+/// Converts the value and mask of a message to the value and mask of a key.
 pub(crate) fn stored(field: Field, value: u128, mask: u128) -> (u128, u128) {
     let ones = field.place().all_ones();
     match field {
@@ -100,7 +100,7 @@ pub(crate) fn stored(field: Field, value: u128, mask: u128) -> (u128, u128) {
     }
 }
 
-/// Converts the value and mask of a key to those of a message.
+/// Converts the value and mask of a key to the value and mask of a message.
 pub(crate) fn written(field: Field, value: u128, mask: u128) -> (u128, u128) {
     let is_whole = mask == field.place().all_ones();
     match field {

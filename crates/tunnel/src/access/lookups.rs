@@ -17,8 +17,8 @@ pub struct Lookups<K> {
     resolver: Arc<dyn Resolve>,
     each: usize,
     all: Arc<Semaphore>,
-    /// Look-ups in progress keep these alive, so that the permits of an identity that reconnects
-    /// stay in use.
+    /// Look-ups in progress keep the semaphore of their identity alive, so that the permits of an
+    /// identity that reconnects stay in use.
     own: Mutex<HashMap<K, Weak<Semaphore>>>,
 }
 

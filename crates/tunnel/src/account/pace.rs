@@ -34,7 +34,7 @@ impl Pace {
         self.rate.load(Ordering::Relaxed) > 0
     }
 
-    /// Waits for the tunnels before this one, and for tokens. A changed rate also applies to
+    /// Waits for the tunnels before this tunnel, and for tokens. A changed rate also applies to
     /// waiting tunnels.
     pub(super) async fn pass(&self, bytes: usize) {
         let _turn = self.turn.lock().await;

@@ -27,9 +27,9 @@ impl Backoff {
         self.pause(LONGEST_PAUSE)
     }
 
-    /// Returns the pause after an attempt in which no server could be reached. It stays short for a
-    /// silent server, which may start at any moment: the attempts send at most two packets a
-    /// second.
+    /// Returns the pause after an attempt in which no server could be reached. The pause stays
+    /// short for a silent server, which may start at any moment: the attempts send at most two
+    /// packets a second.
     pub(super) fn after_failure(&mut self, why: &Lost) -> Duration {
         self.pause(if *why == Lost::Silent { LONGEST_ABSENCE } else { LONGEST_PAUSE })
     }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Tries `count` servers in their order, and returns the first connection and its server's index. A
-/// server that has not answered within its `lead` delays the next one no longer; its own attempt
-/// goes on meanwhile. Calls `failed` for each failed attempt, and with [`Lost::Silent`] for each
-/// server before the chosen one that has not answered by then. The error is that of the last
-/// failure.
+/// server that has not answered within its `lead` delays the next server no longer; the attempt at
+/// the silent server goes on meanwhile. Calls `failed` for each failed attempt, and with
+/// [`Lost::Silent`] for each server before the chosen one that has not answered by then. The error
+/// is the error of the last failure.
 pub(super) async fn first_to_connect<T, F>(
     count: usize,
     lead: impl Fn(usize) -> Duration,
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_silent_server_delays_the_next_one_for_its_lead_only() {
+    async fn a_silent_server_delays_the_next_server_for_its_lead_only() {
         let (found, failures) =
             tried(&[silent, silent, answer], &[Duration::ZERO, Duration::ZERO, NEVER]).await;
         assert_eq!(found, Ok((2, "connected")));

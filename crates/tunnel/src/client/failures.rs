@@ -43,7 +43,7 @@ impl Failures {
         Some(omitted)
     }
 
-    /// Returns why the last attempt failed; `None` if it succeeded.
+    /// Returns why the last attempt failed; `None` after a success.
     pub(super) fn reason(&self) -> Option<String> {
         let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         told.as_ref().map(|told| told.reason.clone())

@@ -27,7 +27,7 @@ pub(super) struct Link {
     slot: u8,
     /// The server's index, and the connection.
     current: watch::Sender<Option<(usize, ActiveSession)>>,
-    /// Asks for a new connection in place of the current one.
+    /// Asks for a new connection in place of the current connection.
     renewal: Notify,
 }
 
@@ -77,7 +77,7 @@ impl Links {
         active.next()
     }
 
-    /// Picks a connection, waiting up to `patience` for one.
+    /// Picks a connection. Waits up to `patience` for a connection.
     pub(super) async fn pick_within(&self, patience: Duration) -> Option<(Handle, ActiveSession)> {
         if let Some(picked) = self.pick() {
             return Some(picked);
@@ -97,7 +97,7 @@ impl Links {
         }
     }
 
-    /// Replaces all connections by new ones. Tunnels stay on their connections.
+    /// Replaces all connections by new connections. Tunnels stay on their connections.
     pub(super) fn renew(&self) {
         self.all.iter().for_each(|link| link.renewal.notify_one());
     }
@@ -233,9 +233,9 @@ impl Link {
         }
     }
 
-    /// Makes a connection that is to replace the current one. Returns the new connection once its
-    /// server has kept it for a moment: in TLS 1.3 a client learns only after its handshake that
-    /// the server refuses its key, and the current connection may still be good.
+    /// Makes a connection that is to replace the current connection. Returns the new connection
+    /// once its server has kept it for a moment: in TLS 1.3 a client learns only after its
+    /// handshake that the server refuses its key, and the current connection may still be good.
     async fn replacement(
         &self,
         shared: &Arc<Shared>,
@@ -256,8 +256,8 @@ impl Link {
     }
 
     /// Connects to the first of the first `count` servers that answers. `silent` is the server that
-    /// has just stopped answering: the next server is then tried almost at once. The error is that
-    /// of the last attempt that failed.
+    /// has just stopped answering: the next server is then tried almost at once. The error is the
+    /// error of the last failed attempt.
     async fn first_of(
         &self,
         shared: &Arc<Shared>,
@@ -350,7 +350,7 @@ async fn carried(
                         remote.is_udp_blocked.store(false, Ordering::Relaxed);
                         return Ok(connection);
                     }
-                    // Wait for TCP only: it has had almost as much time as UDP.
+                    // Wait for TCP only, because TCP has had almost as much time as UDP.
                     Err(lost) => return tcp.await.or(Err(lost)),
                 },
                 tcp = &mut tcp => match tcp {
@@ -393,10 +393,10 @@ async fn over_tcp(
     Err(last)
 }
 
-/// Tries the next address once the previous one has failed or stayed silent for a moment (RFC 8305,
-/// 5), so that a dead address delays the connection only briefly. After the last address, starts
-/// over with the first: a handshake retransmits at growing intervals, so a new handshake reaches a
-/// server that has just started sooner. Returns the first established connection.
+/// Tries the next address once the previous address has failed or stayed silent for a moment (RFC
+/// 8305, 5), so that a dead address delays the connection only briefly. After the last address,
+/// starts over with the first: a handshake retransmits at growing intervals, so a new handshake
+/// reaches a server that has just started sooner. Returns the first established connection.
 async fn first_to_answer(
     remote: &Arc<Remote>,
     addresses: Vec<SocketAddr>,
@@ -443,15 +443,15 @@ async fn first_to_answer(
 const TRYING_AGAIN: &str = "no connection; trying again";
 /// Minimum lifetime at which a connection counts as admitted by the server.
 const KEPT: Duration = Duration::from_secs(1);
-/// The interval at which a client retries preferred servers while it uses a later one.
+/// The interval at which a client retries preferred servers while it uses a later server.
 const RETURN: Duration = Duration::from_secs(30);
 /// Minimum time between two renewals that a server asks for.
 const RENEWALS_APART: Duration = Duration::from_secs(1);
 /// The pause before another attempt to renew a connection.
 const RENEW_AGAIN: Duration = Duration::from_secs(2);
-/// How long a server may take to answer before the client also tries the next one.
+/// How long a server may take to answer before the client also tries the next server.
 const LEAD: Duration = Duration::from_secs(1);
-/// The same for a server that has just stopped answering.
+/// The same time for a server that has just stopped answering.
 const LEAD_OF_SILENT: Duration = Duration::from_millis(100);
 const MOST_ADDRESSES: usize = 4;
 /// Maximum number of handshakes with one silent address.

@@ -193,7 +193,8 @@ impl ListenerSocket {
                     None => connection.abort(),
                 },
                 Err(error) => {
-                    // The process is usually out of file descriptors, so wait until some are freed.
+                    // The process is usually out of file descriptors, so wait until some
+                    // descriptors are freed.
                     if let Some(Line { omitted }) = shared.line(HERE, Kind::Accept) {
                         tracing::warn!(%error, omitted, "accept has failed");
                     }

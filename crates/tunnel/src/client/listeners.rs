@@ -138,7 +138,7 @@ impl Listeners {
 }
 
 impl Reverses {
-    /// Replaces the listeners at the server, and requests new ones from it.
+    /// Replaces the listeners at the server, and requests new listeners from the server.
     pub(super) fn replace(&self, wanted: &[Reverse], shared: &Arc<Shared>, shards: &Shards) {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for one in all.iter_mut() {

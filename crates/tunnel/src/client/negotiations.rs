@@ -1,5 +1,5 @@
-//! The applications of one proxy that have not named their targets yet. Their number is bounded: if
-//! it is reached, a new application evicts the oldest.
+//! The applications of one proxy that have not named their targets yet. The number of these
+//! applications is bounded: at the maximum number, a new application evicts the oldest.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,7 +52,7 @@ impl Negotiations {
 }
 
 impl Negotiation {
-    /// Waits until a newer application evicts this one.
+    /// Waits until a newer application evicts this application.
     pub(super) async fn evicted(&self) {
         self.evicted.cancelled().await;
     }

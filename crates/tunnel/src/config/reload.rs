@@ -25,7 +25,8 @@ impl ServerConfig {
 
 impl ClientConfig {
     /// Returns the keys that differ from `running` and take effect only after a restart. Changed
-    /// pins of servers take effect at once; their number and addresses do not.
+    /// pins of servers take effect at once; a changed number or address of servers takes effect
+    /// after a restart.
     pub fn waits_for_start(&self, running: &Self) -> Vec<&'static str> {
         let mut keys = self.settings.waits_for_start(&running.settings);
         let servers = |config: &Self| -> Vec<(String, String, Option<u16>)> {

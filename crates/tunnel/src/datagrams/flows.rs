@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 #[derive(Debug)]
 pub(crate) struct Flows {
     table: Mutex<Table>,
-    /// The next number of a flow that this end opens. One end uses the even numbers, the other the
-    /// odd ones.
+    /// The next number of a flow that this end opens. One end uses the even numbers, the other end
+    /// the odd numbers.
     next: AtomicU32,
 }
 

@@ -170,7 +170,7 @@ impl<C: Connection> LocalFlow<C> {
 }
 
 /// Opens a socket at the address of `listener` that receives the datagrams of `source` alone: the
-/// kernel prefers a connected socket to an unconnected one.
+/// kernel prefers a connected socket to an unconnected socket.
 fn connected(listener: &UdpSocket, source: SocketAddr) -> io::Result<UdpSocket> {
     let at = listener.local_addr()?;
     let socket = Socket::new(Domain::for_address(at), Type::DGRAM, None)?;

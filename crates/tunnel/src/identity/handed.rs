@@ -1,5 +1,5 @@
-//! A private key that another process handed to this one. A service has no access to its new key:
-//! systemd gave the service a copy of the key when the service started.
+//! A private key that another process handed to this process. A service has no access to its new
+//! key: systemd gave the service a copy of the key when the service started.
 
 use super::IdentityError;
 use super::keys::private;
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 /// Keeps the private key of this PEM text for later calls of [`super::Identity::load`]. The key
-/// replaces one that was kept before.
+/// replaces a key that was kept before.
 pub(crate) fn keep(text: &[u8]) -> Result<(), IdentityError> {
     let key = private(Path::new("the key that was handed over"), text)?;
     let text = String::from_utf8_lossy(text).into_owned();
@@ -16,7 +16,7 @@ pub(crate) fn keep(text: &[u8]) -> Result<(), IdentityError> {
     Ok(())
 }
 
-/// Returns the PEM text of the kept key, for the process that takes over from this one.
+/// Returns the PEM text of the kept key, for the process that takes over from this process.
 pub(crate) fn text() -> Option<String> {
     HANDED.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(_, text)| text.clone())
 }

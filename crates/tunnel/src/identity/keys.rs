@@ -20,8 +20,8 @@ pub struct Identity {
     secret: Secret,
 }
 
-/// A secret derived from the private key, so that it survives a restart. It lets an end prove to
-/// peers that it has lost their connections (RFC 9000, section 10.3.2).
+/// A secret derived from the private key, so that it survives a restart. The secret lets an end
+/// prove to peers that it has lost their connections (RFC 9000, section 10.3.2).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; 32]);
 

@@ -4,8 +4,8 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
 
-/// The SHA-256 of a certificate's public key (SubjectPublicKeyInfo), as in RFC 7469 section 2.4. It
-/// stays the same when the certificate is renewed with the same key.
+/// The SHA-256 of a certificate's public key (SubjectPublicKeyInfo), as in RFC 7469 section 2.4.
+/// The pin stays the same when the certificate is renewed with the same key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pin([u8; 32]);
 

@@ -20,7 +20,8 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 /// The application protocol of both ends. A new version of the frames needs a new name.
 pub const ALPN: &[u8] = b"weir-tunnel/2";
 
-/// An end's certificate and its trust. Both may be replaced at run time; new handshakes use them.
+/// An end's certificate and its trust. Certificate and trust may be replaced at run time; new
+/// handshakes use the new values.
 #[derive(Debug)]
 pub struct Credentials<T> {
     own: RwLock<Arc<CertifiedKey>>,

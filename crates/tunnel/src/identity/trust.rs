@@ -128,7 +128,7 @@ pub(crate) fn good_until(
 }
 
 /// Returns the next expiry among the chain's certificates. Skips expired certificates: the chain
-/// was valid without them.
+/// was valid without these certificates.
 fn next_end(shown: &[CertificateDer<'_>], now: UnixTime) -> Option<Duration> {
     let now = Duration::from_secs(now.as_secs());
     let ends = shown.iter().filter_map(|one| Certificate::parse(one).ok());

@@ -6,7 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-/// A UNIX stream. Its application gets an error if this process dies before [`Self::finish`].
+/// A UNIX stream. The stream's application gets an error if this process dies before
+/// [`Self::finish`].
 ///
 /// A UNIX socket has no reset. However, if a byte is unread at the close, the kernel gives the
 /// other end ECONNRESET instead of an end of file (unix_release_sock in net/unix/af_unix.c). This
@@ -64,8 +65,8 @@ impl UnixLocal {
         self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads all new bytes but leaves the last one in the socket. Returns `None` if there are too
-    /// many for a short request.
+    /// Reads all new bytes but leaves the last byte in the socket. Returns `None` for more bytes
+    /// than a short request has.
     fn read_request(
         &self,
         unread: &mut Unread,

@@ -1,5 +1,5 @@
 //! Explores the states of a budget with three connections of two identities, in every order of
-//! events up to a depth. The ledger and the relief are the real ones.
+//! events up to a depth. The model uses the real ledger and the real relief.
 
 use super::*;
 use proptest::prelude::*;
@@ -17,7 +17,8 @@ struct Session {
 
 type State = [Session; 3];
 
-/// The application of the last connection reads, the others never do.
+/// The application of the last connection reads; the applications of the other connections never
+/// read.
 const OWNERS: [&str; 3] = ["hoarder", "hoarder", "reader"];
 const READER: usize = 2;
 const NEW: Session = Session { granted: 0, credit: FIRST_CREDIT, held: 0 };

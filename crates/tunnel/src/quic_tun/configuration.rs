@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unsafe_default_needs_the_flag_that_names_it() {
+    fn an_unsafe_default_needs_the_flag_that_permits_unsafe_defaults() {
         let refused = server(&[]).unwrap_err();
         assert!(refused.contains("--peer NAME=PIN") && refused.contains("--allow"), "{refused}");
         assert!(refused.ends_with(&format!("--{INSECURE}")), "{refused}");

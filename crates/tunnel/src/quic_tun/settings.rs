@@ -113,7 +113,7 @@ impl Settings {
         self.given(key).map(Given::text)
     }
 
-    /// Returns the texts of a list, without empty ones.
+    /// Returns the texts of a list, without empty texts.
     pub fn texts(&self, key: &str) -> impl Iterator<Item = &str> {
         let texts = self.given(key).into_iter().flat_map(|given| &given.texts);
         texts.map(String::as_str).filter(|text| !text.is_empty())

@@ -50,8 +50,8 @@ pub struct Record {
 #[derive(Debug, Default)]
 struct Direction {
     bytes: AtomicU64,
-    /// `counted`: the value of `bytes` at the last full second. `rate`: the bytes of the second
-    /// before that.
+    /// `counted`: the value of `bytes` at the last full second. `rate`: the bytes of the last full
+    /// second.
     counted: AtomicU64,
     rate: AtomicU64,
 }
@@ -139,7 +139,7 @@ impl Tunnels {
         records.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Returns the time as Go prints it, with the seconds since the start at the end.
+    /// Returns the time in Go's format, which ends with the seconds since the start (`m=+1.5`).
     fn now(&self) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let Ok(date) = DateTime::from_unix_duration(Duration::from_secs(now.as_secs())) else {

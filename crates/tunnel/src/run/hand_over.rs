@@ -16,11 +16,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// The process from which this one takes over, if there is one.
+/// The process from which this process takes over; `None` without such a process.
 #[derive(Debug, Default)]
 pub(super) struct Former {
     taken: Option<TakenOver>,
-    /// Earlier processes from which `taken`'s process took over. It may exit before them.
+    /// Earlier processes from which `taken`'s process took over. `taken`'s process may exit before
+    /// these processes.
     earlier: Vec<OwnedFd>,
     nothing: Handed,
 }
@@ -79,7 +80,7 @@ impl Former {
     }
 
     /// Returns copies of the descriptors of former processes, oldest first, for the process that
-    /// takes over from this one.
+    /// takes over from this process.
     fn processes(&self) -> io::Result<Vec<OwnedFd>> {
         let earlier = self.earlier.iter().map(OwnedFd::try_clone);
         let taken = self.taken.iter().map(|taken| taken.process.descriptor());

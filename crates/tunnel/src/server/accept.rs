@@ -101,7 +101,7 @@ async fn handle_handshake(shared: Arc<Shared>, incoming: IncomingConnection, han
     }
 }
 
-/// Waits for the handshake to complete. A later handshake may evict this one.
+/// Waits for the handshake to complete. A later handshake may evict this handshake.
 async fn shaken(
     shared: &Shared,
     remote: SocketAddr,

@@ -17,7 +17,7 @@ pub(super) struct Division {
     identities: usize,
     used: HashMap<PeerName, usize>,
     all: usize,
-    /// Units from the common pool: those that identities use beyond their own parts.
+    /// Units from the common pool: units that identities use beyond their own parts.
     common: usize,
 }
 
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_identity_beside_idle_ones_gets_more_than_half_and_a_single_identity_all() {
+    fn a_busy_identity_beside_idle_identities_gets_more_than_half_and_a_single_identity_gets_all() {
         let mut division = Division::new(1000, usize::MAX);
         assert_eq!(take_all(&mut division, 1, 0), 1000);
         let mut division = Division::new(1000, 600);

@@ -137,7 +137,7 @@ impl Network {
 }
 
 impl Handshake {
-    /// Waits until another handshake evicts this one.
+    /// Waits until another handshake evicts this handshake.
     pub(super) async fn evicted(&self) {
         self.evicted.cancelled().await;
     }

@@ -6,14 +6,14 @@ use std::time::Duration;
 /// The limits of a server, per identity and in total.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Maximum number of tunnels and listeners of all identities, which share them. The process's
-    /// limit of open files may allow fewer.
+    /// Maximum number of tunnels and listeners of all identities together. The process's limit of
+    /// open files may allow fewer.
     pub tunnels: usize,
     pub tunnels_each: usize,
     pub connections_each: usize,
     /// Maximum number of handshakes in progress at each socket. Beyond this limit, the server
     /// evicts the oldest handshake of the network with the most handshakes. Beyond a quarter of the
-    /// limit, it validates addresses.
+    /// limit, the server validates addresses.
     pub handshakes: usize,
     /// Number of handshakes of one network (an IPv4 address or an IPv6 /64) beyond which the server
     /// validates the network's addresses.

@@ -22,8 +22,8 @@ pub struct Kicked {
 }
 
 impl Server {
-    /// Ends all sessions of an identity (`laptop`), or one session of it (`laptop/17`). The client
-    /// may return at once.
+    /// Ends all sessions of an identity (`laptop`), or one session of the identity (`laptop/17`).
+    /// The client may return at once.
     pub fn kick(&self, which: &str) -> Vec<Kicked> {
         let (name, number) = match which.split_once('/') {
             Some((name, number)) => (name, Some(number)),

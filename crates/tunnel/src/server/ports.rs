@@ -59,8 +59,8 @@ pub(super) struct Port {
 }
 
 impl Ports {
-    /// Creates the table. `range` is the number of ports from which the kernel chooses. A few are
-    /// left to other programs.
+    /// Creates the table. `range` is the number of ports from which the kernel chooses. A few ports
+    /// are left to other programs.
     pub(super) fn new(range: usize) -> Arc<Self> {
         Arc::new(Self { capacity: range - range / 16, state: Mutex::default() })
     }

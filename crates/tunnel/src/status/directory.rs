@@ -168,7 +168,7 @@ impl StatusListener {
     }
 
     /// Calls listen(2) on a socket that was taken over, so that the kernel reports this process as
-    /// the socket's peer: it records the last process that called listen(2).
+    /// the socket's peer: the kernel records the last process that called listen(2).
     pub(crate) fn own(&self) {
         if let Err(error) = rustix::net::listen(&self.listener, BACKLOG) {
             tracing::warn!(%error, "`weir tunnel status` sees the former process");
@@ -309,7 +309,7 @@ pub async fn ask(file: &SocketFile, key: Option<&[u8]>) -> Result<Option<Answer>
         return Ok(None);
     };
     let status = Status::from_json(&document).map_err(|error| malformed(file.path(), error))?;
-    // Trust the process ID from the kernel, not the one in the document.
+    // Trust the process ID from the kernel, not the process ID in the document.
     let status = Status { pid: process.pid(), ..status };
     Ok(Some(Answer { status, process }))
 }

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_written_request_parses_to_itself_and_a_malformed_one_is_refused() {
+    fn a_written_request_parses_to_itself_and_a_malformed_request_is_refused() {
         for request in [
             Request::Kick { session: "laptop/17".to_owned() },
             Request::Drain { timeout_seconds: 600.0 },

@@ -39,7 +39,7 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// A QUIC connection. It closes when the last clone and the last stream are dropped.
+/// A QUIC connection. The connection closes when the last clone and the last stream are dropped.
 #[derive(Debug, Clone)]
 pub struct QuicConnection {
     handle: Arc<Handle>,
@@ -58,14 +58,14 @@ pub struct QuicServer {
     sockets: Vec<ServerSocket>,
     crypto: Arc<QuicServerConfig>,
     tuning: Tuning,
-    /// The generation of this process among those that have had these sockets.
+    /// The generation of this process among the processes that have had these sockets.
     generation: u8,
 }
 
 struct ServerSocket {
     driven: Driven,
     at: SocketAddr,
-    /// A copy of the socket, for the process that takes over from this one.
+    /// A copy of the socket, for the process that takes over from this process.
     socket: UdpSocket,
     formers: Vec<(u8, UnixDatagram)>,
 }
@@ -146,8 +146,8 @@ impl QuicServer {
         let mut sockets = Vec::new();
         let mut bound = address;
         // Bind once without SO_REUSEPORT first, which fails if another server has the port. The
-        // sockets below set SO_REUSEPORT: with it, the kernel would share the port with another
-        // server of this user, which would get some of the clients.
+        // sockets below set SO_REUSEPORT: with this option, the kernel would share the port with
+        // another server of this user, which would get some of the clients.
         socket::bind(address, false, tuning.socket_buffer)
             .map_err(|error| QuicError::Bind(address, error))?;
         for index in 0..shards.count() {

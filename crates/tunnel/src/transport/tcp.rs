@@ -33,7 +33,8 @@ use units::Bytes as Size;
 /// The ALPN name of the application protocol. A new version of the frames needs a new name.
 pub const ALPN: &[u8] = b"weir-tunnel-tls/1";
 
-/// A connection over TLS. It closes when the last clone and the last stream are dropped.
+/// A connection over TLS. The connection closes when the last clone and the last stream are
+/// dropped.
 #[derive(Debug, Clone)]
 pub struct TlsConnection(Arc<Handle>);
 
@@ -728,8 +729,8 @@ impl Write for Io<'_> {
     }
 }
 
-/// Returns the kernel's congestion control algorithms to try, in this order. If all fail, the
-/// kernel's default stays.
+/// Returns the kernel's congestion control algorithms to try, in this order. If all these
+/// algorithms fail, the kernel's default stays.
 fn controls(congestion: Congestion) -> &'static [&'static str] {
     match congestion {
         Congestion::Algorithm(algorithm) => algorithm.in_kernel(),

@@ -58,7 +58,7 @@ async fn never_read(count: usize, budget: Bytes) {
     let tasks = [
         tokio::spawn(echo(echoes)),
         tokio::spawn(echo_datagrams(datagrams)),
-        // The applications and the targets send as much as they can and read nothing.
+        // The applications and the targets send without pause and read nothing.
         tokio::spawn(async move {
             while let Ok((stream, _)) = hogs.accept().await {
                 tokio::spawn(write_endlessly(stream));
@@ -215,7 +215,7 @@ async fn replayed_packets_of_a_client_open_no_tunnel() {
 }
 
 #[tokio::test]
-async fn a_target_that_does_not_answer_is_refused_in_time_and_delays_no_other() {
+async fn a_target_that_does_not_answer_is_refused_in_time_and_delays_no_other_tunnel() {
     let _beside_others = PROCESS.read().await;
     // A listener with a full backlog does not answer: the kernel drops further connections.
     let dead = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
@@ -328,7 +328,7 @@ async fn carries_again(listener_address: SocketAddr) {
     }
 }
 
-/// Returns the first packets of clients that never send a second one.
+/// Returns the first packets of clients that never send a second packet.
 fn hellos(keys: &Keys, server: SocketAddr, count: usize) -> Vec<Vec<u8>> {
     let trust = ServerTrust::Pins(vec![keys.server.pin()]);
     let tls = tunnel::identity::client_config(&keys.client, &trust).unwrap();

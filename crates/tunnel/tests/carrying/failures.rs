@@ -97,7 +97,7 @@ async fn invalid_packets_to_the_servers_port_disturb_no_tunnel() {
     let mut stream = through(listener_addresses[0]).await;
     stream.write_all(b"x").await.unwrap();
     stream.read_exact(&mut [0; 1]).await.unwrap();
-    // The client waits for one of its two connections only.
+    // The client waits for only one of its two connections.
     while server.counted().connections_made < 2 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -158,7 +158,7 @@ async fn a_client_uses_the_second_server_if_the_first_has_ended() {
 }
 
 #[tokio::test]
-async fn a_name_whose_first_address_is_dead_is_reached_at_the_next() {
+async fn a_name_whose_first_address_is_dead_is_reached_at_the_next_address() {
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));
     let keys = Keys::new();
@@ -273,7 +273,7 @@ async fn unix_sockets_and_listeners_at_the_server_carry_data() {
 }
 
 #[tokio::test]
-async fn a_closed_listener_keeps_a_socket_that_replaced_its_own() {
+async fn a_closed_listener_keeps_a_socket_that_replaced_its_own_socket() {
     let home = tempfile::tempdir().unwrap();
     let own = home.path().join("own");
     let keys = Keys::new();

@@ -102,7 +102,7 @@ async fn transfers(count: u64, largest: u32, seed: u64) {
     server.drain(Duration::from_secs(5)).await;
 }
 
-/// Draws `count` transfers. Their lengths are log-uniform, and one length in ten is zero.
+/// Draws `count` transfers. The lengths are log-uniform, and one length in ten is zero.
 fn draw(count: u64, largest: u32, seed: u64) -> Vec<Transfer> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut length = || {

@@ -105,7 +105,7 @@ async fn streams_in_both_directions_datagrams_and_listeners_work_over_tcp() {
 }
 
 #[tokio::test]
-async fn a_tunnel_that_nobody_reads_stops_no_other_over_tcp() {
+async fn a_tunnel_that_nobody_reads_stops_no_other_tunnel_over_tcp() {
     let keys = Keys::new();
     let (slow, slow_address) = target().await;
     let (listener, address) = target().await;
@@ -140,7 +140,7 @@ async fn strangers_and_silent_clients_get_no_connection_over_tcp() {
     parts.limits.handshakes = 4;
     let server = Server::start(parts).unwrap();
     let at = server.tcp_address().unwrap();
-    // Open connections that never begin a handshake. Later connections evict them.
+    // Open connections that never begin a handshake. Later connections evict these connections.
     let mut silent = Vec::new();
     for _ in 0..8 {
         silent.push(TcpStream::connect(at).await.unwrap());

@@ -1,4 +1,4 @@
-//! Bytes sent at one end arrive unchanged at the other.
+//! Bytes sent at one end arrive unchanged at the other end.
 
 use crate::ends::{bytes, pair, pair_over_wire, target, through};
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! Listeners on socket paths that a peer chooses. They keep sockets of other processes, and a busy
-//! socket delays no other task.
+//! Listeners on socket paths that a peer chooses. The listeners keep sockets of other processes,
+//! and a busy socket delays no other task.
 
 use crate::ends::Keys;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};

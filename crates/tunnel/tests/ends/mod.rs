@@ -74,7 +74,7 @@ impl Keys {
     }
 }
 
-/// Returns a guard that gives all of these peers the same rights.
+/// Returns a guard that gives all of `peers` the same rights.
 pub fn guard_of(peers: &[(&str, &Identity)], dial: &[&str], listen: &[&str]) -> Guard {
     let rules = |rules: &[&str]| rules.iter().map(|rule| rule.parse().unwrap()).collect();
     let rights = || Rights { dial: rules(dial), listen: rules(listen), ..Rights::default() };
@@ -128,8 +128,8 @@ pub async fn tuned_pair_over_wire(
     (server, client, listener_addresses, wire)
 }
 
-/// Waits for an event. Panics if it takes longer than three keepalives of a second and some delay
-/// of a busy machine. Permits a later event if the machine was disturbed.
+/// Waits for an event. Panics if the event takes longer than three keepalives of a second and some
+/// delay of a busy machine. Permits a later event if the machine was disturbed.
 pub async fn soon<T>(event: impl Future<Output = T>) -> T {
     let (watch, began) = (testing::Watch::start(), Instant::now());
     let happened = tokio::time::timeout(Duration::from_secs(60), event).await.unwrap();
@@ -138,7 +138,7 @@ pub async fn soon<T>(event: impl Future<Output = T>) -> T {
     happened
 }
 
-/// Sends as much as it can, and reads nothing.
+/// Sends without pause, and reads nothing.
 pub async fn write_endlessly(mut stream: TcpStream) {
     // All writers share one buffer: a buffer each would take more memory than the tunnels.
     static PIECE: [u8; 64 * 1024] = [7; 64 * 1024];
@@ -179,8 +179,8 @@ pub async fn through(listener_address: SocketAddr) -> TcpStream {
     TcpStream::connect(listener_address).await.unwrap()
 }
 
-/// Returns the error with which the client refuses a connection. It comes from connect(2) or from a
-/// read, because a reset may arrive before connect(2) returns.
+/// Returns the error with which the client refuses a connection. The error comes from connect(2) or
+/// from a read, because a reset may arrive before connect(2) returns.
 pub async fn refusal(listener_address: SocketAddr) -> ErrorKind {
     match TcpStream::connect(listener_address).await {
         Ok(mut stream) => stream.read(&mut [0; 1]).await.unwrap_err().kind(),

@@ -1,5 +1,5 @@
-//! A peer that is only the QUIC engine, without Weir's endpoint. It can ignore credit, stay silent,
-//! or abandon a handshake.
+//! A peer that is only the QUIC engine, without Weir's endpoint. The peer can ignore credit, stay
+//! silent, or abandon a handshake.
 
 use bytes::BytesMut;
 use quinn_proto::crypto::rustls::QuicClientConfig;
@@ -140,8 +140,8 @@ impl RawPeer {
         }
     }
 
-    /// Receives one packet. Answers it if it is a Retry, which proves this peer's address, and
-    /// ignores any other packet.
+    /// Receives one packet. Answers a Retry, which proves this peer's address, and ignores any
+    /// other packet.
     pub async fn answer_retry(&mut self) {
         let mut buffer = [0; 2048];
         let received = self.socket.recv_from(&mut buffer);

@@ -1,5 +1,5 @@
-//! A UDP proxy between the two ends. It can lose, reorder, duplicate and corrupt packets, drop all
-//! of them, change the clients' source ports, and replay recorded packets.
+//! A UDP proxy between the two ends. The proxy can lose, reorder, duplicate and corrupt packets,
+//! drop all packets, change the clients' source ports, and replay recorded packets.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -17,7 +17,7 @@ fn memory_of_a_flood_is_returned_within_a_minute_and_another_flood_takes_no_more
     let begin = move |number: u32| {
         let (hostile, identity) = (Arc::clone(&hostile), Arc::clone(&identity));
         async move {
-            // Each of these addresses is in a different network.
+            // Each address is in a different network.
             let from = IpAddr::V4(Ipv4Addr::from_bits(0x7f10_0001 + number % NETWORKS));
             let mut peer = RawPeer::new(from, &hostile, &identity, at).await;
             peer.send_one().await;
@@ -55,8 +55,8 @@ fn memory_of_a_flood_is_returned_within_a_minute_and_another_flood_takes_no_more
         assert!(left.count() < before.count() + KEPT.count(), "{left} of {peak}");
         peaks.push(peak.count());
     }
-    // Evicted handshakes must not count as waiting: with too many waiting, the engine accepts no
-    // new peer.
+    // Evicted handshakes must not count as waiting: if too many handshakes wait, the engine accepts
+    // no new peer.
     runtime().block_on(async {
         for last in 1..=CLIENTS {
             let from = IpAddr::V4(Ipv4Addr::new(127, 31, 0, last));

@@ -1,6 +1,6 @@
-//! Memory of a server's process under each attack. The server runs in a separate process. Its
-//! budget bounds the memory that peers can make it hold, and its resident memory stays within 1.5
-//! times the budget.
+//! Memory of a server's process under each attack. The server runs in a separate process. The
+//! server's budget bounds the memory that peers can make the server hold, and the resident memory
+//! stays within 1.5 times the budget.
 
 use crate::ends::raw::RawPeer;
 use crate::ends::{Keys, guard_of};

@@ -56,8 +56,8 @@ pub(crate) struct End {
 }
 
 impl End {
-    /// Starts the process. Returns it with the address on which the target, the server or the
-    /// client's listener listens.
+    /// Starts the process. Returns the process with the address on which the target, the server or
+    /// the client's listener listens.
     fn start(name: &'static str, home: &Path, settings: &[(&str, String)]) -> (Self, SocketAddr) {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
@@ -134,7 +134,7 @@ async fn an_end_of_its_own() {
     };
     println!("\nat {at}");
     std::io::stdout().flush().unwrap();
-    // Run until the parent process kills this one or exits.
+    // Run until the parent process kills this process or exits.
     tokio::task::spawn_blocking(|| std::io::stdin().lines().for_each(drop)).await.unwrap();
     drop(ends);
 }

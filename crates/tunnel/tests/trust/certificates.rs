@@ -106,7 +106,7 @@ async fn a_client_leaves_a_server_whose_certificate_has_expired() {
 }
 
 #[tokio::test]
-async fn a_reload_disconnects_a_revoked_peer_and_keeps_it_out() {
+async fn a_reload_disconnects_a_revoked_peer_and_the_peer_is_refused_afterwards() {
     let (target, address) = crate::ends::target().await;
     let echo = tokio::spawn(echo(target));
     let home = tempfile::tempdir().unwrap();
@@ -226,11 +226,13 @@ fn guard(peers: Vec<(&str, Proof)>) -> Guard {
     Guard { access, trusted: peers.into_iter().map(trusted).collect() }
 }
 
-/// A certificate authority. Its files, and those of the identities that it signs, are in `home`.
+/// A certificate authority. The directory `home` has the files of the authority and of the
+/// identities that the authority signs.
 struct Authority<'a> {
     home: &'a Path,
     issuer: CertifiedIssuer<'static, KeyPair>,
-    /// The authority's own certificate and those above it, except the root's.
+    /// The authority's own certificate and the certificates above it, except the root's
+    /// certificate.
     chain: String,
 }
 

@@ -40,7 +40,7 @@ async fn a_server_accepts_clients_with_and_without_the_hybrid_exchange() {
     }
 }
 
-/// The client's first message takes two packets, one of which is lost or late.
+/// The client's first message takes two packets, of which the network loses or delays one.
 #[tokio::test]
 async fn a_hybrid_handshake_survives_loss_and_delay_of_its_first_packets() {
     let keys = Keys::new();
@@ -84,7 +84,7 @@ async fn a_crowded_server_accepts_clients_that_prove_their_address() {
     for packet in both.iter().rev() {
         silent.send_to(packet, at).await.unwrap();
     }
-    // The server requests the proof in one packet, for one received packet or for both.
+    // The server requests the proof in one packet, whether one or both packets arrive.
     let mut answer = [0; 2000];
     let answered = tokio::time::timeout(PATIENCE, silent.recv_from(&mut answer)).await;
     assert!(answered.unwrap().unwrap().0 > 0);

@@ -360,7 +360,7 @@ fn set(arguments: &Set) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-/// Shows links. `all`: the user named none, so a link that does not reply is noted and left out.
+/// Shows links. `all`: the user named no link, so a link that does not reply is noted and left out.
 fn show(names: &[String], json: bool, all: bool) -> anyhow::Result<Ending> {
     let directory = Directory::of_user();
     let mut reports = Vec::new();

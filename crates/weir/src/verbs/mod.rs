@@ -1,4 +1,5 @@
-//! A file for each verb: its arguments, and the call into the crate that does the work.
+//! A file for each verb. A file has the verb's arguments, and the call into the crate that does the
+//! work.
 
 pub(crate) mod ab;
 pub(crate) mod accel;

@@ -42,7 +42,7 @@ pub(crate) enum Verb {
 }
 
 /// Translates iperf3's command lines: `perf -c HOST …` becomes `perf client HOST …`, and `perf -s
-/// …` becomes `perf server …`. Other command lines stay as they are.
+/// …` becomes `perf server …`. Other command lines do not change.
 pub(crate) fn as_iperf3(words: Vec<OsString>) -> Vec<OsString> {
     let text = |at: usize| words.get(at).and_then(|word| word.to_str());
     let is_option = text(2).is_some_and(|word| word.starts_with('-'));

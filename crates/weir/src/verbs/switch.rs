@@ -1,4 +1,4 @@
-//! An OpenFlow switch, and commands for one that runs.
+//! An OpenFlow switch, and commands for a running switch.
 
 mod check;
 mod client;

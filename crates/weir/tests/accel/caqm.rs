@@ -234,9 +234,9 @@ fn only_connections_of_a_rule_negotiate() {
 }
 
 /// The kernel cuts segments after the program that adds tags, and merges them before the program
-/// that removes tags (GSO, GRO). It also spreads the work over CPUs (RPS).
+/// that removes tags (GSO, GRO). The kernel also spreads the work over CPUs (RPS).
 #[test]
-fn tagged_segments_are_cut_merged_and_steered_like_untagged_ones() {
+fn tagged_segments_are_cut_merged_and_steered_like_untagged_segments() {
     let Some(machine) = TestMachine::new() else { return };
     let pair = Pair::lay(&machine);
     let offload = |end: &str, words: &[&str]| {

@@ -62,8 +62,8 @@ fn a_forged_tag_outside_the_windows_changes_nothing_and_is_counted() {
                 acknowledgement: segment.acknowledgement.wrapping_add(acknowledgement),
                 ..segment
             };
-            // The forged answers grant the sender fewer bytes, or none. The forged requests show
-            // the receiver a refusal, or the largest hint.
+            // The forged answers grant the sender fewer bytes, or no bytes. The forged requests
+            // show the receiver a refusal, or the largest hint.
             let answers = [0x02ff, 0x0000].map(|info| moved(data.answered()).tagged(to_near, info));
             let requests = [0x0600, 0x05ff].map(|info| {
                 let segment = Segment { payload: 100, ..moved(data) };
@@ -95,7 +95,7 @@ fn a_forged_tag_outside_the_windows_changes_nothing_and_is_counted() {
     assert!(message.contains(&format!("{forged} tags had no effect")), "{message}");
 }
 
-/// The other end of these connections does not support CAQM, and could not read tagged packets.
+/// The other end of the connections does not support CAQM, and could not read tagged packets.
 #[test]
 fn a_forged_tag_before_a_handshake_does_not_enable_caqm() {
     let Some(machine) = TestMachine::new() else { return };

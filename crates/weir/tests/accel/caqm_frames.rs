@@ -66,8 +66,8 @@ fn syn_with(port: u16, flags: u8, reserved: u8, options: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Builds malformed offers and offers with invalid values, in SYNs and in segments that resemble
-/// one.
+/// Builds malformed offers and offers with invalid values, in SYNs and in segments that resemble a
+/// SYN.
 fn offers(to: [u8; 6], port: u16) -> Vec<Vec<u8>> {
     let whole = [254, 10, b'C', b'A', b'Q', b'M', 0x88, 0xa8, 0x07, 0x00];
     let mut frames = Vec::new();
@@ -208,7 +208,7 @@ fn a_caqm_port_forwards_malformed_caqm_frames() {
         far.receive(&mut batch, 256).unwrap();
         batch.drain(..).filter(|frame| frame.bytes()[6..12] == FROM).count()
     };
-    // Sends a few frames at a time, so that the queue of a stalled port drops none.
+    // Sends a few frames at a time, so that the queue of a stalled port drops no frames.
     for few in frames.chunks(100) {
         send(&mut near, few);
         // The kernel itself drops a tag that is followed by a truncated header (skb_vlan_untag() of

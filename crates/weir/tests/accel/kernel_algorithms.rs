@@ -76,7 +76,7 @@ fn open_connections_get_a_kernel_algorithm_and_their_former_algorithm_back() {
     let flows = machine.status()["flows"].clone();
     assert!(flows.as_array().unwrap().len() >= 4, "{flows}");
     assert_eq!(flows[0]["algorithm"], name, "{flows}");
-    // A second time changes nothing, and another algorithm replaces the first.
+    // A second `enable` changes nothing, and another algorithm replaces the first algorithm.
     let message = accel(&machine, &["enable", name, "--all", "--open"]);
     assert_eq!(counted(&message, "now use it"), 0, "{message}");
     accel(&machine, &["enable", "tcpa", "--all", "--open"]);
@@ -116,7 +116,7 @@ fn a_policy_may_name_kernel_algorithms() {
 }
 
 #[test]
-fn an_unavailable_algorithm_is_refused_with_the_available_ones() {
+fn an_unavailable_algorithm_is_refused_with_the_available_algorithms() {
     let Some(machine) = TestMachine::new() else { return };
     let file = machine.write("policy.toml", "[[rule]]\nalgorithm = \"bbrr\"\n");
     for words in [

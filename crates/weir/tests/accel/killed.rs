@@ -6,7 +6,8 @@ use crate::test_machine::{TestMachine, await_free};
 use serde_json::Value;
 use std::time::Duration;
 
-/// A small random number generator. Its quality does not matter; a failure prints the seed.
+/// A small random number generator. The quality of the numbers does not matter. A failure prints
+/// the seed.
 struct Random(u64);
 
 impl Random {
@@ -67,7 +68,7 @@ fn leaves_nothing(machine: &TestMachine, before: &str) {
 fn the_next_test_removes_the_cgroup_of_a_killed_test() {
     let Some(machine) = TestMachine::new() else { return };
     // A name with the number of a process that cannot exist (PID_MAX_LIMIT of linux/threads.h), and
-    // a name with that of a live process.
+    // a name with the number of a live process.
     let mount = accel::cgroup::mount().unwrap();
     let left = mount.join("weir-accel-test-4194305-0");
     let used = mount.join(format!("weir-accel-test-{}-used", std::process::id()));

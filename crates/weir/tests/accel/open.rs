@@ -44,7 +44,7 @@ fn connections_that_kept_tcpa_are_found_after_disable() {
     accel(&machine, &["disable"]);
     assert_eq!(with_tcpa(&machine), 4);
     goes_on(&machine);
-    // A new installation takes these connections over.
+    // A new installation takes the open connections over.
     let message = accel(&machine, &["enable", "tcpa", "--port", "5611", "--open"]);
     assert!(message.contains("2 now use it"), "{message}");
     assert_eq!(with_tcpa(&machine), 4);
@@ -56,7 +56,7 @@ fn connections_that_kept_tcpa_are_found_after_disable() {
     goes_on(&machine);
 }
 
-/// Rules apply to the control groups of this machine, and so does `--open`.
+/// Rules and `--open` apply to the control groups of this machine.
 #[test]
 fn open_connections_of_another_machine_are_left_alone() {
     let Some(machine) = TestMachine::new() else { return };

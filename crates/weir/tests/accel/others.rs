@@ -1,5 +1,5 @@
 //! `weir accel` as root beside other users, whose files, links and locks must neither mislead nor
-//! stop it.
+//! stop the command.
 
 use crate::test_machine::transfer::accel;
 use crate::test_machine::{CommandOutput, TestMachine, available};
@@ -88,7 +88,8 @@ fn a_lock_held_by_another_user_blocks_no_command() {
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     end(child);
     for _ in 0..2 {
-        // Tries with the lock of a killed command, and without one.
+        // The first turn finds the lock file of a killed command; the second turn finds a new lock
+        // file.
         let output = nobody(&machine, &["flock", "--nonblock", "/run/weir-accel.lock", "true"]);
         assert_ne!(output.code, Some(0));
         root(&machine, "umask 077 && touch /run/weir-accel.lock");

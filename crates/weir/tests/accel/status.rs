@@ -30,8 +30,8 @@ fn status_shows_the_state_of_tcpa() {
         assert!(text.contains(word), "{word}: {text}");
     }
 
-    // Connections from before the update keep the former program: the status shows them without the
-    // counters that only the newer program has.
+    // Connections from before the update keep the former program. The status shows these
+    // connections without the counters that only the newer program has.
     accel(&machine, &["update"]);
     let flows = senders(&machine, 5702);
     assert_eq!(flows.len(), 2);

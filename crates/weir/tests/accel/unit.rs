@@ -63,10 +63,10 @@ fn the_packaged_unit_equals_the_printed_unit() {
     assert_eq!(without, printed);
 }
 
-/// The package's script must disable accel, because the command that could do so is about to be
-/// removed.
+/// The package's script must disable accel, because the command that could disable accel is about
+/// to be removed.
 #[test]
-fn removing_the_package_disables_what_a_user_enabled() {
+fn removing_the_package_disables_the_accel_that_a_user_enabled() {
     let Some(machine) = TestMachine::new() else { return };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/prerm");
     let weir = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap();

@@ -125,7 +125,7 @@ fn knock(namespace: &Namespace, to: &str) {
         socket.set_nonblocking(true)?;
         socket.set_reuse_address(true)?;
         socket.bind(&from.into())?;
-        // The handshake cannot end: its packets are dropped.
+        // The handshake cannot end, because its packets are dropped.
         let _ = socket.connect(&to.into());
         Ok::<(), std::io::Error>(())
     };
@@ -172,7 +172,7 @@ fn doctor(near: &Namespace, far: &Namespace) -> Output {
         ];
         for (socket, count, size, to) in sends {
             for _ in 0..count {
-                // Errors are expected: a full queue refuses packets, which is one of the kinds.
+                // Errors are expected: a full queue refuses packets, which is a kind of drop.
                 let _ = socket.send_to(&vec![7; size], to.parse::<SocketAddr>().unwrap());
             }
         }

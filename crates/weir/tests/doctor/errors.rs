@@ -1,4 +1,4 @@
-//! Wrong use has exit status 2, and its error says what to do.
+//! Wrong use has exit status 2, and its error tells the user what to do.
 
 use crate::support::Sandbox;
 

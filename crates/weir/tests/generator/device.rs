@@ -32,7 +32,7 @@ pub fn link(sandbox: &Sandbox, settings: &[&str]) -> Running {
 }
 
 /// Starts a switch between `dev0` (port 1) and `dev1` (port 2), whose veth peers are `gen0` and
-/// `gen1`. `options` are those of the port behind `dev1`, such as `,rate=100mbit`.
+/// `gen1`. `options`: the options of the port behind `dev1`, such as `,rate=100mbit`.
 pub fn start_switch(sandbox: &Sandbox, rules: &str, options: &str) -> Running {
     cable(sandbox, "gen0", "dev0");
     cable(sandbox, "gen1", "dev1");

@@ -59,8 +59,8 @@ fn packets_that_a_device_multiplies_are_counted() {
     let is_counted = (0..3).any(|_| {
         let (status, document) = send(&sandbox);
         rate_is_told(status, &document);
-        // Each port sends a stream. The packets of the first port arrive seven times, those of the
-        // second port once.
+        // Each port sends a stream. The packets of the first port arrive seven times, the packets
+        // of the second port once.
         let sent = |stream: usize| document["streams"][stream]["sent"].as_u64().unwrap();
         let planned = document["packets"]["planned"].as_u64().unwrap();
         let is_counted = of_streams(&document, "duplicates") >= 3 * sent(0).min(sent(1))
@@ -74,7 +74,7 @@ fn packets_that_a_device_multiplies_are_counted() {
 }
 
 #[test]
-fn frames_of_another_sender_do_not_count_as_the_generators() {
+fn frames_of_another_sender_do_not_count_as_frames_of_the_generator() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let device = start_switch(&sandbox, "in_port=1 actions=output:2\n", "");
     cable(&sandbox, "flood0", "dev2");

@@ -83,7 +83,7 @@ fn no_search_finds_more_than_a_switch_port_carries() {
     take_down(&sandbox, device);
 }
 
-/// Makes 20 searches: all valid ones must find the capacity.
+/// Makes 20 searches. Every valid search must find the capacity.
 fn twenty_searches(sandbox: &Sandbox, capacity: f64, more: &[&str]) {
     let (mut right, mut found) = (0, Vec::new());
     let mut tries = 0;

@@ -129,7 +129,7 @@ fn loss_reordering_and_duplicates_of_a_device_are_counted() {
         ],
     );
     write_profile(&sandbox, "one.yaml", "udp_64B.pcap", 100.0, 4);
-    // On a stalled machine the link loses packets beside those that it drops on purpose.
+    // On a stalled machine the link loses packets beside the packets that it drops on purpose.
     testing::undisturbed("counts of a device's disorder", |_| {
         let output = sandbox.weir(&[
             "gen", "-f", "one.yaml", "-d", "2", "-l", "1000", "--port", "gen0", "--port", "gen1",

@@ -30,7 +30,7 @@ fn compared(sandbox: &Sandbox, share: &str) -> CommandOutput {
 }
 
 #[test]
-fn the_guides_script_fails_if_the_rate_falls_by_6_percent_and_passes_at_2() {
+fn the_guides_script_fails_if_the_rate_falls_by_6_percent_and_passes_at_2_percent() {
     let Some(sandbox) = Sandbox::new() else { return };
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/ci.md");
     let guide = std::fs::read_to_string(guide).unwrap();

@@ -9,8 +9,8 @@ use testing::Attempt;
 const NOBODY: &[&str] = &["--reuid", "65534", "--regid", "65534", "--clear-groups"];
 const RUN: &[&str] = &["lab", "run", "easy.toml", "--out", "run"];
 
-/// Without root a socket's buffer is small: at this rate it holds the datagrams of a tenth of a
-/// second.
+/// Without root a socket's buffer is small. At this rate the buffer holds the datagrams of a tenth
+/// of a second.
 const LAB: &str = r#"
 name = "easy"
 hosts = ["left", "right"]

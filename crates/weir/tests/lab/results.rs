@@ -59,8 +59,8 @@ fn a_run_directory_has_all_files_and_json_prints_its_results() {
             {"loss": "1%", "rtt": "1ms", "rate": "600mbit", "interrupts": "100us"}
         );
         assert_eq!(cell["axes"], axes, "{cell}");
-        // Round trips and retransmissions are those of the tunnel's connections, for which the
-        // kernel has no results.
+        // Round trips and retransmissions belong to the tunnel's connections, for which the kernel
+        // has no results.
         let tunnelled = cell["system"] == "weir-tunnel";
         let known =
             |name: &str| !(tunnelled && (name.starts_with("rtt") || name.starts_with("retr")));
@@ -153,14 +153,14 @@ fn two_concurrent_labs_do_not_interfere() {
 
 /// After many turns the process must have no more descriptors and memory than after a few.
 #[test]
-fn many_turns_use_no_more_memory_and_descriptors_than_few() {
+fn many_turns_use_no_more_memory_and_descriptors_than_few_turns() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let lab = SLOW
         .replace("kind = \"bulk\"", "kind = \"link-accuracy\"")
         .replace("kind = \"tcp\"\ncongestion = \"cubic\"", "kind = \"link\"")
         .replace("2bdp", "8MiB")
-        // So many turns that some are left when the last memory use is read, even on a slow
-        // machine. The run is then killed.
+        // The turns are so many that some turns are left when the last memory use is read, even on
+        // a slow machine. The run is then killed.
         .replace("repeats = 2\nduration = \"2s\"", "repeats = 100\nduration = \"300ms\"");
     sandbox.write("many.toml", lab);
     // On a stalled machine the test may read the memory use in the middle of a turn.
@@ -181,8 +181,8 @@ fn many_turns_use_no_more_memory_and_descriptors_than_few() {
 /// Reads the lowest numbers of descriptors and threads, and the lowest memory in kB: after some
 /// turns of a run, and after more turns.
 fn early_and_late(sandbox: &Sandbox, run: &str) -> ((u64, u64, u64), (u64, u64, u64)) {
-    // Makes the C library return freed memory at once: otherwise it may keep the memory of a turn's
-    // frames for the next turn.
+    // Makes the C library return freed memory at once. Otherwise the C library may keep the memory
+    // of a turn's frames for the next turn.
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command
         .args(["lab", "run", "many.toml", "--out", run])
@@ -198,7 +198,7 @@ fn early_and_late(sandbox: &Sandbox, run: &str) -> ((u64, u64, u64), (u64, u64, 
         let memory: u64 = field.split_whitespace().next().unwrap().parse().unwrap();
         (count("fd") as u64, count("task") as u64, memory)
     };
-    // The lowest figures are those between two turns, when no network exists.
+    // The lowest figures are the figures between two turns, when no network exists.
     let least = |turns: std::ops::Range<usize>| {
         let has = |turns| (sandbox.journal(run).len() >= turns).then_some(());
         await_some("a finished turn", || has(turns.start));

@@ -1,4 +1,5 @@
-//! `--resume` keeps the finished turns of a killed run unchanged, and measures only the rest.
+//! `--resume` keeps the finished turns of a killed run unchanged, and measures only the other
+//! turns.
 
 use crate::support::{Sandbox, await_some};
 use std::io::Write;
@@ -34,7 +35,7 @@ cells = [{ rate = ["10mbit"] }]
 fn a_killed_run_resumes_where_it_stopped() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     sandbox.write("steps.toml", LAB);
-    // Later runs that a bare `--resume` must skip: a run of another form, and a finished one.
+    // Later runs that a bare `--resume` must skip: a run of another form, and a finished run.
     let killed = sandbox.start(&["lab", "run", "steps.toml"]);
     let run = await_some("a third finished turn", || {
         let run = only_run(&sandbox)?;
@@ -150,7 +151,8 @@ fn a_run_that_has_ended_continues_with_more_repeats() {
 #[test]
 fn another_lab_file_or_form_is_refused() {
     let Some(sandbox) = Sandbox::new() else { return };
-    // The run has more turns than the commands below need; it is killed after them.
+    // The run has more turns than the commands below need. The test kills the run after the
+    // commands.
     let lab = LAB.replace("repeats = 2", "repeats = 100");
     sandbox.write("steps.toml", &lab);
     let begun = sandbox.start(&["lab", "run", "steps.toml", "--out", "begun"]);
@@ -188,7 +190,7 @@ fn another_lab_file_or_form_is_refused() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// A lab must not change the user's files: it refuses a folder that is not empty.
+/// A lab must not change the user's files, and so refuses a folder that is not empty.
 #[test]
 fn a_folder_that_is_not_empty_is_refused() {
     let Some(sandbox) = Sandbox::new() else { return };

@@ -18,8 +18,8 @@ fn figure(cell: &Value, metric: &str) -> f64 {
 }
 
 /// Whether the run is valid. On a busy machine other programs may take CPU time from a packet
-/// thread, and the hypervisor may take it from all threads. The run must state this reason and no
-/// other.
+/// thread, and the hypervisor may take CPU time from all threads. The run must state this reason
+/// and no other.
 fn is_valid(output: &CommandOutput, results: &Value) -> bool {
     let reasons = results["invalid_reasons"].as_array().cloned().unwrap_or_default();
     let cells = results["cells"].as_array().unwrap();

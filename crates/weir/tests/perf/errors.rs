@@ -120,7 +120,7 @@ fn a_port_in_use_is_reported() {
     assert!(output.contains("5201"), "{output}");
 }
 
-/// The server answers the first fetch but not the second.
+/// The server answers the first fetch but not the second fetch.
 #[test]
 fn an_interrupted_perf_download_has_exit_status_1() {
     let Some(sandbox) = Sandbox::new() else { return };

@@ -1,5 +1,5 @@
-//! Compares `weir perf`'s counts of datagrams with those of an emulated link, which decides which
-//! are lost.
+//! Compares `weir perf`'s counts of datagrams with the counts of an emulated link, which decides
+//! which datagrams are lost.
 
 use crate::support::{Running, Sandbox, await_some, is_installed};
 use serde_json::Value;
@@ -21,7 +21,7 @@ struct Counted {
 /// All impairments at once. The link reports the datagrams that it held back, dropped or
 /// duplicated.
 #[test]
-fn loss_reordering_and_duplicates_are_counted_as_the_link_made_them() {
+fn counts_of_loss_reordering_and_duplicates_equal_the_counts_of_the_link() {
     let disorder = ["--loss", "2%", "--reorder", "3%,2ms", "--duplicate", "1%", "--delay", "1ms"];
     let Some(counted) = measured(&disorder, "up") else { return };
     assert!(counted.link("dropped_loss") > 0 && counted.link("duplicated") > 0);
@@ -52,7 +52,7 @@ fn loss_in_the_reverse_direction_is_counted() {
 impl Counted {
     /// Checks that the link's and the receiver's counts agree for every datagram.
     ///
-    /// The direction carries the test's datagrams and few other frames: those of the control
+    /// The direction carries the test's datagrams and few other frames: the frames of the control
     /// connection and of neighbour discovery. The size distinguishes these frames, because they are
     /// small or few.
     fn holds(&self) -> Result<(), String> {
@@ -66,9 +66,9 @@ impl Counted {
         demand(sent == received + lost, format!("{sent} sent, {received} received, {lost} lost"))?;
         let (dropped, others_dropped) = self.of_test("dropped_loss");
         let (doubled, others_doubled) = self.of_test("duplicated");
-        // If the receiver's socket had no room for a datagram, its copy, or both, the receiver
-        // counts no duplicate. The pair's losses are then one fewer than the datagrams without
-        // room.
+        // If the receiver's socket had no room for a datagram, for its copy, or for both, the
+        // receiver counts no duplicate. The pair's losses are then one less than the number of
+        // datagrams without room.
         let pairs = doubled.checked_sub(duplicates).filter(|pairs| *pairs <= self.no_room);
         demand(
             pairs.is_some(),
@@ -76,8 +76,8 @@ impl Counted {
         )?;
         let pairs = pairs.unwrap_or_default();
         // On a stalled machine frames of the test and of other traffic are lost before the
-        // emulator, and datagrams at the receiver. Only these are lost without the model's
-        // decision.
+        // emulator, and datagrams at the receiver. Only these datagrams are lost without the
+        // model's decision.
         let (outside, no_room) = (self.link("lost_outside_model"), self.no_room);
         // The receiver cannot count the last datagrams as lost if the socket had no room for them.
         let unseen = no_room.min(self.sent().saturating_sub(sent));
@@ -182,7 +182,7 @@ fn run(link: &[&str], direction: &str) -> Counted {
     let side = if direction == "down" { "ba" } else { "ab" };
     // The client ends in an orderly way, because datagrams that the link delayed would otherwise
     // arrive after the test. When a receiving client stops counting, only the last datagrams are in
-    // flight; they count neither as received nor as lost.
+    // flight. The receiver does not count these datagrams, neither as received nor as lost.
     await_some("a quarter of the test", || {
         let shown = sandbox.weir(&["link", "show", &name, "--json"]);
         let shown: Value = serde_json::from_str(&shown.stdout).ok()?;
@@ -213,7 +213,7 @@ fn run(link: &[&str], direction: &str) -> Counted {
     }
 }
 
-/// Reads `RcvbufErrors` of UDP from the kernel's table of counters: a line of names, then one of
+/// Reads `RcvbufErrors` of UDP from the kernel's table of counters: a line of names, then a line of
 /// values.
 fn receive_errors(table: &str) -> u64 {
     let mut rows = table.lines().filter_map(|line| line.strip_prefix("Udp: "));
@@ -222,7 +222,7 @@ fn receive_errors(table: &str) -> u64 {
     columns.find(|(name, _)| *name == "RcvbufErrors").unwrap().1.parse().unwrap()
 }
 
-/// A second namespace, which exists as long as a process sleeps in it.
+/// A second namespace, which exists as long as a process sleeps in the namespace.
 struct Far(Running);
 
 impl Far {

@@ -169,7 +169,7 @@ fn the_results_are_the_same_on_any_number_of_threads() {
 
 /// The measurement is valid, and the command must state why it failed.
 #[test]
-fn a_valid_run_that_misses_a_bound_says_why_it_ends_with_status_1() {
+fn a_valid_run_that_misses_a_bound_prints_the_reason_for_exit_status_1() {
     let Some(sandbox) = Sandbox::new() else { return };
     let bound = "goodput_mbit_s >= 1000";
     sandbox.write("grid.toml", format!("bounds = [\"{bound}\"]\n{GRID}"));
@@ -244,7 +244,7 @@ fn the_built_in_labs_run_in_their_smoke_forms() {
 }
 
 #[test]
-fn each_executor_names_the_other_for_features_that_it_lacks() {
+fn each_executor_names_the_other_executor_for_missing_features() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("grid.toml", GRID);
     let cable = "name = \"cable\"\nhosts = [\"a\", \"b\"]\n[[link]]\nbetween = [\"a\", \"b\"]\ndirect = true\n\

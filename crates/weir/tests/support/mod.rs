@@ -1,9 +1,9 @@
 //! The `weir` command as a user runs it, and a check of the objects that it leaves behind.
 //!
 //! Every run gets its own network namespace, folder and temporary folder, and a mark in its
-//! environment that all its descendants inherit, even as daemons. Its namespaces have no name: they
-//! exist as long as a process is in them or a descriptor is open. If no marked process is left, no
-//! namespace is left either.
+//! environment that all its descendants inherit, even as daemons. The namespaces of a run have no
+//! name, and exist as long as a process is in them or a descriptor is open. If no marked process is
+//! left, no namespace is left.
 #![allow(dead_code, unreachable_pub)]
 
 use host::{HostError, Namespace};
@@ -138,7 +138,7 @@ impl Sandbox {
     /// Makes a directory where anybody may write, like /tmp, with symbolic links of another user:
     /// `link` leads to this sandbox's file `precious`, whose content is its own name; `new` to a
     /// missing file; `way` to the sandbox's folder. `theirs` is that user's own file. `None`, with
-    /// a note, if this user cannot make files of others.
+    /// a note, if this user cannot make files of other users.
     pub fn shared_directory(&self, precious: &str) -> Option<String> {
         use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
         let folder = self.path("shared");
@@ -191,8 +191,8 @@ impl Sandbox {
         Running { child, stdout, stderr }
     }
 
-    /// Lists all objects that should be gone after a run: its processes, interfaces, queues and
-    /// temporary files. Polls for a while, because the kernel takes a moment to end a process.
+    /// Lists all objects that should be gone after a run: the run's processes, interfaces, queues
+    /// and temporary files. Polls for a while, because the kernel takes a moment to end a process.
     pub fn leftovers(&self) -> Vec<String> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -401,7 +401,7 @@ pub fn relay() -> String {
     example("relay")
 }
 
-/// Returns the path of the program of `examples/NAME.rs`; builds it if it is missing.
+/// Returns the path of the program of `examples/NAME.rs`. Builds the program if it is missing.
 pub fn example(name: &str) -> String {
     let tests = std::env::current_exe().unwrap();
     let profile = tests.parent().and_then(Path::parent).unwrap();

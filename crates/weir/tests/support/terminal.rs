@@ -52,7 +52,8 @@ impl Terminal {
         tcgetattr(&self.screen).unwrap().local_modes.contains(LocalModes::ECHO)
     }
 
-    /// Waits until the command ends; returns its status, and all that the terminal has shown.
+    /// Waits until the command ends. Returns the command's status, and all that the terminal has
+    /// shown.
     pub fn end(mut self, mut child: Child) -> (ExitStatus, String) {
         let status = await_some("its end", || {
             self.look();

@@ -3,10 +3,10 @@
 use super::captures::{self, udp};
 use super::test_switch::{TestSwitch, sandbox};
 
-/// A source repeats a round of four packets, one of each flow, and each flow has its own output.
-/// Meanwhile the test replaces the rules by other rules with the same outputs. The source plays
-/// whole rounds, so all outputs must have sent the same number of packets, and together all that
-/// arrived.
+/// A source repeats a round of four packets, one packet of each flow, and each flow has its own
+/// output. Meanwhile the test replaces the rules by other rules with the same outputs. The source
+/// plays whole rounds, so all outputs must have sent the same number of packets, and the sum of
+/// these numbers must be the number of packets that arrived.
 #[test]
 fn packets_are_neither_lost_nor_misrouted_while_rules_change() {
     let Some(sandbox) = sandbox() else { return };

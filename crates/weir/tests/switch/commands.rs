@@ -104,7 +104,7 @@ fn an_unreadable_rule_file_is_a_usage_error_and_a_file_with_mistakes_is_not() {
 }
 
 #[test]
-fn a_reload_changes_only_what_differs() {
+fn a_reload_changes_only_settings_that_differ() {
     let Some(sandbox) = sandbox() else { return };
     captures::write(&sandbox, "in.pcap", &[udp(0)]);
     sandbox.write("rules", "in_port=1 actions=output:2\n");

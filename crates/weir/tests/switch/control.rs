@@ -48,7 +48,7 @@ fn rules_are_replaced_and_compared_as_files() {
 }
 
 #[test]
-fn a_dump_of_megaflows_lists_those_that_match_the_filter() {
+fn a_dump_of_megaflows_lists_the_megaflows_that_match_the_filter() {
     let Some(switch) = start() else { return };
     switch.ofctl(&["add-flow", "br0", "icmp actions=output:3"]);
     // The clock is stopped, because unused megaflows are removed after ten seconds.

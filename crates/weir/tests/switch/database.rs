@@ -76,7 +76,7 @@ impl Database {
         self.tool("ovs-vsctl", &words)
     }
 
-    /// Runs `ovs-vsctl WORDS`, which waits for the switch. Panics if it fails.
+    /// Runs `ovs-vsctl WORDS`, which waits for the switch. Panics if the command fails.
     pub fn set(&self, words: &str) -> String {
         let words: Vec<_> = words.split_whitespace().collect();
         let ended = self.vsctl(&words);
@@ -111,8 +111,8 @@ impl Database {
     }
 }
 
-/// Mininet creates hosts, links and bridges by its own commands. It runs in its own namespaces,
-/// because it expects the database at a fixed path.
+/// Mininet creates hosts, links and bridges by its own commands. Mininet runs in its own
+/// namespaces, because it expects the database at a fixed path.
 #[test]
 fn mininet_reaches_every_host_over_the_switch() {
     for tool in ["mn", "ovs-vsctl", "ovsdb-server", "ovs-testcontroller", "unshare", SCHEMA] {
@@ -160,7 +160,7 @@ fn vlans_mirrors_and_controllers_change_while_the_switch_runs() {
     };
     let from_a = "in_port=a,dl_src=50:54:00:00:00:01,dl_dst=50:54:00:00:00:02";
     let actions = trace(from_a);
-    // The bridge's own port and the trunks t and m get the tag; b gets none.
+    // The bridge's own port and the trunks t and m get the tag; b gets no tag.
     assert!(actions.contains("push_vlan(vid=10") && !actions.contains('3'), "{actions}");
     let mirror = "-- --id=@a get port a -- --id=@m get port m -- --id=@x create mirror name=x \
                   select-src-port=@a output-port=@m -- set bridge br0 mirrors=@x";
@@ -195,7 +195,8 @@ fn vlans_mirrors_and_controllers_change_while_the_switch_runs() {
     database.end(switch, Some(server));
 }
 
-/// Returns the number of packets that a port has sent, and of those that it has dropped.
+/// Returns the number of packets that a port has sent, and the number of packets that the port has
+/// dropped.
 fn sent(database: &Database, bridge: &str, port: &str) -> (u64, u64) {
     let text = database.ofctl(&["dump-ports", bridge, port]);
     let line = text.lines().find(|line| line.contains("tx pkts=")).unwrap().to_owned();
@@ -427,7 +428,7 @@ fn openflow_versions_and_the_datapath_id_of_a_bridge_follow_the_database() {
 }
 
 #[test]
-fn a_second_switch_waits_for_the_lock_of_the_first() {
+fn a_second_switch_waits_for_the_lock_of_the_first_switch() {
     let Some(database) = Database::new() else { return };
     let server = database.serve();
     let first = database.switch();

@@ -13,12 +13,12 @@ struct Example {
 }
 
 #[test]
-fn the_examples_of_the_guide_print_what_the_guide_says() {
+fn the_examples_of_the_guide_print_the_output_that_the_guide_shows() {
     print_what_the_guide_says(6, &["ping", "ethtool", "unshare"]);
 }
 
 #[test]
-fn the_small_site_of_the_guide_prints_what_the_guide_says() {
+fn the_small_site_of_the_guide_prints_the_output_that_the_guide_shows() {
     let schema = "/usr/share/openvswitch/vswitch.ovsschema";
     let tools = ["ping", "unshare", "ovsdb-tool", "ovsdb-server", "ovs-vsctl", "ovs-ofctl", schema];
     print_what_the_guide_says(8, &tools);

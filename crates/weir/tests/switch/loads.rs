@@ -127,7 +127,7 @@ fn a_full_connection_table_does_not_affect_other_traffic() {
 
 /// The second port's connections start when a flood has already filled the table.
 #[test]
-fn a_flood_from_one_port_leaves_connections_for_another() {
+fn a_flood_from_one_port_leaves_connections_for_another_port() {
     let Some(sandbox) = sandbox() else { return };
     let switch = start(sandbox, &["p1=null", "p2=null"], "0");
     for rule in [
@@ -141,7 +141,7 @@ fn a_flood_from_one_port_leaves_connections_for_another() {
     switch.appctl(&["dpctl/ct-set-maxconns", "700"]);
     play(&switch, "p3", &(0..3000).map(udp).collect::<Vec<_>>(), ",loop");
     await_some("refused connections", || (event(&switch, "conntrack_full") > 10_000).then_some(()));
-    // A connection is counted before it is refused, so the number may exceed the limit by one.
+    // A connection is counted before it is refused, so the count may exceed the limit by one.
     let connections = switch.appctl(&["dpctl/ct-get-nconns"]);
     assert!(["700", "701"].contains(&connections.trim()), "{connections}");
     play(&switch, "p4", &(900_000..900_060).map(udp).collect::<Vec<_>>(), ",loop");
@@ -161,7 +161,7 @@ fn a_flood_from_one_port_leaves_connections_for_another() {
 
 /// A flood of connections, with the megaflows of 257 rules.
 #[test]
-fn memory_is_returned_after_a_flood_and_does_not_grow_with_the_next() {
+fn memory_is_returned_after_a_flood_and_does_not_grow_with_the_next_flood() {
     let Some(sandbox) = sandbox() else { return };
     let switch = start(sandbox, &["p1=null"], "0");
     let frames: Vec<_> = (0..CONNECTIONS).map(udp).collect();
@@ -195,7 +195,7 @@ fn memory_is_returned_after_a_flood_and_does_not_grow_with_the_next() {
 }
 
 #[test]
-fn memory_of_deleted_rules_is_returned_and_does_not_grow_with_the_next() {
+fn memory_of_deleted_rules_is_returned_and_does_not_grow_with_the_next_rules() {
     let Some(sandbox) = sandbox() else { return };
     let switch = start(sandbox, &["p1=null"], "0");
     let rule = |number: u32| {
@@ -258,8 +258,8 @@ fn a_port_that_disappears_under_load_loses_no_other_packets() {
     }
     grows("p1");
     switch.weir(&["port", "del", "br0", "p3"]);
-    // The hosts' kernels also send packets, such as router solicitations, even between two of these
-    // commands.
+    // The hosts' kernels also send packets, such as router solicitations, even between two
+    // readings.
     await_some("equal counts", || {
         let received = switch.counted("packets received") - counted(&switch, "p1", "rx pkts");
         (counted(&switch, "p2", "tx pkts") == received).then_some(())

@@ -25,8 +25,9 @@ fn generate(switch: &TestSwitch, ports: [&str; 2]) -> Value {
     serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// Repeats runs until one loses no packet. If the machine stalls for longer than a queue can hold
-/// packets, some are lost or not sent. A switch that loses packets does so in every run.
+/// Repeats runs until a run loses no packet. If the machine stalls for longer than a queue can hold
+/// packets, some packets are lost or not sent. A switch that loses packets loses packets in every
+/// run.
 fn passes_all(switch: &TestSwitch, ports: [&str; 2]) {
     let mut wrong = Vec::new();
     for _ in 0..3 {
@@ -73,7 +74,7 @@ fn the_generator_sends_through_rings_again_and_again() {
         passes_all(&switch, [&ports[0], &ports[1]]);
         await_some("the end", || (state(&switch, "p1") == "down").then_some(()));
     }
-    // A killed generator must not hinder the next one.
+    // A killed generator must not hinder the next generator.
     let ring = format!("ring:{}", paths[0]);
     let running = switch.sandbox.start(&[
         "gen", "-f", "dns.yaml", "-m", "50", "-d", "30", "--port", &ring, "--port", "null",
@@ -106,7 +107,7 @@ fn the_generator_drives_vhost_user_devices() {
 }
 
 #[test]
-fn a_generator_without_a_peer_reports_that() {
+fn a_generator_without_a_peer_reports_the_missing_peer() {
     let Some(sandbox) = Sandbox::new() else { return };
     let output = sandbox.weir(&["gen", "-f", "cap2/dns.yaml", "--port", "ring:nobody"]);
     assert!(!output.status.success());

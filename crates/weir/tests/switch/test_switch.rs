@@ -62,7 +62,7 @@ impl TestSwitch {
         self.tool("ovs-appctl", &[&["-T", "60", "-t", &target], words].concat())
     }
 
-    /// Runs `weir switch WORDS`. Panics if it fails.
+    /// Runs `weir switch WORDS`. Panics if the command fails.
     pub fn weir(&self, words: &[&str]) -> String {
         let output = self.try_weir(words);
         assert!(output.status.success(), "weir switch {words:?}: {}", output.stderr);

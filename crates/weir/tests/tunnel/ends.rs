@@ -92,7 +92,7 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// Starts an echo server, whose connections end when their peers end. Returns its port.
+/// Starts an echo server, whose connections end when their peers end. Returns the server's port.
 pub fn echo() -> u16 {
     echo_at("127.0.0.1:0")
 }

@@ -111,7 +111,7 @@ fn neither_application_reads_an_end_of_file_after_the_path_is_cut() {
 
 /// An end that shuts down waits three seconds for its tunnels.
 #[test]
-fn an_end_that_shuts_down_in_the_middle_of_a_transfer_resets_it() {
+fn an_end_that_shuts_down_in_the_middle_of_a_transfer_resets_the_transfer() {
     for role in ["server", "client"] {
         let Some(sandbox) = Sandbox::new() else { return };
         let mut transfer = forward(&sandbox);
@@ -252,7 +252,7 @@ fn kill(end: &mut Running) {
     end.child.wait().unwrap();
 }
 
-/// Opens a listener in the sandbox; returns it with its port.
+/// Opens a listener in the sandbox. Returns the listener with its port.
 fn listen(sandbox: &Sandbox) -> (TcpListener, u16) {
     let up = || Command::new("ip").args(["link", "set", "lo", "up"]).status();
     assert!(sandbox.inside(up).unwrap().success());

@@ -62,7 +62,8 @@ fn forwarded_udp_datagrams_arrive_unchanged() {
             assert_eq!(&got[..count], sent, "{size} bytes");
         }
         socket.send_to(b"not listed", "127.0.0.1:6001").unwrap();
-        // The client drops and counts a datagram larger than a packet, and the next one arrives.
+        // The client drops and counts a datagram larger than a packet, and the next datagram
+        // arrives.
         socket.send_to(&[1; 9_000], "127.0.0.1:6000").unwrap();
         socket.send_to(b"after it", "127.0.0.1:6000").unwrap();
         let mut got = [0; 10_000];
@@ -146,8 +147,8 @@ fn each_identity_reaches_only_the_targets_of_its_own_rules() {
     assert_eq!(status(&sandbox, "server.sock")["refused"]["not-listed"], 2);
 }
 
-/// The server connects to the address that it resolved. It resolves the name again for each new
-/// tunnel.
+/// The server connects to the address that it resolved. The server resolves the name again for each
+/// new tunnel.
 #[test]
 fn a_name_that_later_resolves_elsewhere_is_refused_and_open_tunnels_continue() {
     let Some(sandbox) = Sandbox::new() else { return };

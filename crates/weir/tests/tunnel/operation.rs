@@ -153,7 +153,7 @@ fn quotas_apply_to_their_identity_and_change_by_a_reload_during_open_tunnels() {
     let _asking = client(&home, &to_wiki, "home.sock", "connected to");
     let mut standing = open(&sandbox, 8080);
 
-    // A connection to a service spends the quota of its user, and not that of the client that
+    // A connection to a service spends the quota of its user, and not the quota of the client that
     // offers the service.
     let sent = vec![7; 100_000];
     assert!(sandbox.inside(|| through(8080, &sent)).unwrap() == sent);

@@ -67,7 +67,7 @@ fn applications_reach_listed_targets_by_address_and_by_name() {
 }
 
 #[test]
-fn refused_targets_are_refused_in_the_applications_protocol_and_counted() {
+fn a_refusal_of_a_target_is_sent_in_the_applications_protocol_and_counted() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ends = Ends::new(&sandbox);
     let target = sandbox.inside(echo);
@@ -115,7 +115,7 @@ fn refused_targets_are_refused_in_the_applications_protocol_and_counted() {
 }
 
 #[test]
-fn a_proxy_for_others_needs_a_login() {
+fn a_proxy_at_a_public_address_needs_a_login() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ends = Ends::new(&sandbox);
     let target = sandbox.inside(echo);
@@ -148,7 +148,7 @@ fn a_proxy_for_others_needs_a_login() {
     let login = |password: &str| {
         [&[1, 2][..], b"me", &[password.len() as u8], password.as_bytes()].concat()
     };
-    // Try no login, a wrong password, and the right one.
+    // Try to connect without a login, with a wrong password, and with the right password.
     let mut stream = connected(&sandbox, 1080);
     assert_eq!(exchanged(&mut stream, &[5, 1, 0], 2), [5, 0xff]);
     let mut stream = connected(&sandbox, 1080);
@@ -219,7 +219,7 @@ fn socks_datagrams_reach_listed_targets_until_the_connection_ends() {
     let count = socket.recv(&mut got).unwrap();
     assert_eq!(got[..count], sent);
     // The proxy drops datagrams of another program, fragments, datagrams to an unlisted target, and
-    // malformed ones.
+    // malformed datagrams.
     other.send(&sent).unwrap();
     let mut fragment = sent.clone();
     fragment[2] = 1;

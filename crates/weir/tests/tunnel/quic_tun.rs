@@ -16,8 +16,8 @@ fn links(sandbox: &Sandbox) {
     assert!(sandbox.inside(up).unwrap().success());
 }
 
-/// An end of a tunnel. Its command line names no status socket, so the end puts the socket in the
-/// user's directory under /run. An end that is shut down properly removes the socket.
+/// An end of a tunnel. The end's command line names no status socket, so the end puts the socket in
+/// the user's directory under /run. An end that is shut down properly removes the socket.
 struct End(Option<Running>);
 
 impl Deref for End {

@@ -70,7 +70,7 @@ fn a_reload_of_a_file_with_a_mistake_changes_nothing_and_says_why() {
     exchange(&mut standing);
     assert_eq!(sandbox.inside(|| through(6000, b"new")).unwrap(), b"new");
 
-    // The end names the settings that need a restart, and applies the rest.
+    // The end names the settings that need a restart, and applies the other settings.
     sandbox.write("server.toml", format!("[server]\nmemory = \"64MiB\"\n{good}"));
     server.signal("HUP");
     await_some("the reload", || {
@@ -193,8 +193,8 @@ fn a_client_moves_its_listeners_and_keeps_open_tunnels() {
     let _client = ends.started(&words, "connected to");
     let (mut first, mut second) = (open(&sandbox, 6000), open(&sandbox, 6001));
 
-    // The reload changes the target of one listener, removes one, and adds one at a port
-    // that needs a capability.
+    // The reload changes the target of one listener, removes another listener, and adds a listener
+    // at a port that needs a capability.
     sandbox.write("client.toml", forwards(&[(6000, other), (602, one)]));
     let reload = || sandbox.weir(&["tunnel", "reload", "--status-socket", "client.sock"]);
     let output = reload();
@@ -261,7 +261,8 @@ fn reverse_tunnels_last_as_long_as_the_client_may_listen_at_the_server() {
     answers(8081);
     let (mut stays, mut goes) = (open(&sandbox, 8080), open(&sandbox, 8081));
 
-    // The server removes a right and resets the connections of that listener; the others continue.
+    // The server removes a right and resets the connections of that listener; other connections
+    // continue.
     sandbox.write("server.toml", may(&[8080, 8082]));
     let output = sandbox.weir(&["tunnel", "reload", "--status-socket", "server.sock"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -281,7 +282,7 @@ fn reverse_tunnels_last_as_long_as_the_client_may_listen_at_the_server() {
     is_closed(8080);
     exchange(&mut stays);
 
-    // The server still resets these connections if it removes their right.
+    // The server still resets the connections if the server removes their right.
     sandbox.write("server.toml", may(&[8082]));
     let output = sandbox.weir(&["tunnel", "reload", "--status-socket", "server.sock"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");

@@ -4,7 +4,7 @@ use crate::ends::{Ends, echo, through};
 use crate::support::{Sandbox, await_some};
 
 #[test]
-fn a_client_reaches_offered_services_that_its_rules_list_and_no_others() {
+fn a_client_reaches_offered_services_that_its_rules_list_and_no_other_services() {
     let Some(sandbox) = Sandbox::new() else { return };
     let office = Ends { keepalive: "1s", ..Ends::named(&sandbox, "office", "office") };
     let home = Ends { keepalive: "1s", ..Ends::named(&sandbox, "home", "home") };
@@ -51,7 +51,7 @@ fn a_client_reaches_offered_services_that_its_rules_list_and_no_others() {
     assert_eq!(status()["services"], serde_json::json!({ "office-wiki": "office" }));
     let sent = vec![3; 2 << 20];
     assert!(sandbox.inside(|| through(8080, &sent)).unwrap() == sent);
-    // No client offers the first service, and no rule lists the second.
+    // No client offers the first service, and no rule lists the second service.
     for port in [8081, 8082] {
         let refused = sandbox.inside(|| through(port, b"x"));
         assert!(!refused.is_ok_and(|got| !got.is_empty()));

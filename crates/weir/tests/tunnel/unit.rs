@@ -57,7 +57,7 @@ fn the_unit_loads_the_key_as_a_credential_and_confines_the_service() {
 
 /// The service runs as a separate user, who reads the certificate; systemd passes the key.
 #[test]
-fn the_services_user_can_read_what_keys_wrote_except_the_key() {
+fn the_services_user_can_read_the_files_of_tunnel_keys_except_the_key() {
     let Some(sandbox) = Sandbox::new() else { return };
     let made = sandbox.weir(&["tunnel", "keys", "server", "--directory", "weir/tunnel"]);
     assert!(made.status.success(), "{made:?}");

@@ -1,6 +1,6 @@
-//! The offer with which a connection's ends negotiate CAQM before any packet carries a tag. They
-//! learn from it whether a port on the path supports CAQM. SYN and SYN-ACK carry an experimental
-//! TCP option (RFC 6994) that holds a tag's words.
+//! The offer with which a connection's ends negotiate CAQM before any packet carries a tag. The
+//! ends learn from the offer whether a port on the path supports CAQM. SYN and SYN-ACK carry an
+//! experimental TCP option (RFC 6994) that holds a tag's words.
 //!
 //! ```text
 //! | kind 254 (8) | length 10 (8) | "CAQM" (32) | TPID (16) | Info::question() (16)
@@ -115,7 +115,8 @@ mod tests {
         frame
     }
 
-    /// Returns the segment's sum with the pseudo-header: all ones if the checksum is valid.
+    /// Returns the sum of the segment and the pseudo-header. A valid checksum makes the sum all
+    /// ones.
     fn summed(frame: &[u8], start: usize) -> u16 {
         let tcp = &frame[start + IPV4_HEADER..];
         let addresses = Sum::of(&frame[start + 12..start + 20]);
@@ -133,7 +134,7 @@ mod tests {
         for tags in [&[][..], &[0x8100, 5], &[0x9100, 5, 0x8100, 6]] {
             for info in [Info::question(), Info::question().echoed()] {
                 for before in 0..4 {
-                    // Put the offer at any offset, including odd ones.
+                    // Put the offer at any offset, including odd offsets.
                     let options = [&mss[..], &vec![PADDING; before], &offer(TPID, info)].concat();
                     let mut frame = segment(tags, 0x12, &options);
                     let start = 14 + 2 * tags.len();

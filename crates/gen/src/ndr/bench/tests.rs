@@ -313,7 +313,8 @@ fn a_device_that_collapses_under_load_has_a_rate() {
     assert!((lower.events() / 1e5 - 1.0).abs() < 0.01, "{lower}");
 }
 
-/// A device that loses all packets beyond its rate, and one in a thousand of the others at random.
+/// A device that loses all packets beyond its rate, and at random one in a thousand of the other
+/// packets.
 struct Lossy {
     takes: f64,
     random: u64,

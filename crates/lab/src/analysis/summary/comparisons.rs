@@ -220,8 +220,8 @@ impl<'a> Repeats<'a> {
     /// Returns the values of both systems, block by block, and whether they are invalid. A repeat
     /// that failed, or that has no figure of the metric, is `None`. A pair with an invalid repeat
     /// is left out, because the machine made it invalid. If all pairs are invalid, returns the
-    /// invalid pairs. A pair is also left out if a repeat names the metric as missing, or if
-    /// neither repeat has it. The same holds if this machine cannot measure one of the systems.
+    /// invalid pairs. A pair is also left out if a repeat names the metric as missing, if neither
+    /// repeat has the metric, or if this machine cannot measure one of the systems.
     fn pairs(&self, pair: &Pair<'_>) -> Option<(Vec<Option<table::Pair>>, bool)> {
         // If a measured system has the metric in no repeat, the metric does not apply to the
         // system.

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use results::{Confusion, ConfusionRow, Results};
 use units::{Share, shown};
 
-/// Counts the valid turns with a verdict. `None` if no turn has one.
+/// Counts the valid turns with a verdict. `None` if no turn has a verdict.
 pub(super) fn confusion(outcomes: &[Outcome]) -> Option<Confusion> {
     let told = |outcome: &&Outcome| verdict_of(outcome).is_some();
     let first = outcomes.iter().find(told)?;
@@ -254,7 +254,7 @@ mod tests {
         (results.confusion.unwrap(), text)
     }
 
-    /// Builds the turn of a drawn composition whose right verdict is the second one.
+    /// Builds the turn of a drawn composition whose right verdict is the second verdict.
     fn second(mut turn: Outcome, case: &str) -> Outcome {
         let Verdict::Measured(measured) = &mut turn.verdict else { unreachable!() };
         measured.record(BOTH, Some(1.0));

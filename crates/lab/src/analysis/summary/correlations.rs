@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_correlation_warning_names_three_metrics_and_counts_the_rest() {
+    fn the_correlation_warning_names_three_metrics_and_counts_the_other_metrics() {
         let names = ["goodput_mbit_s", "jain", "queue_ms.p95", "fct_ms.p50", "retransmit_percent"];
         let all: Vec<Correlation> =
             names.iter().zip(1..).map(|(name, p)| shown(name, f64::from(p) / 100.0)).collect();

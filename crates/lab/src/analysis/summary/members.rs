@@ -8,7 +8,8 @@ pub(super) fn outcomes(lab: &LabFile, outcomes: &[Outcome]) -> Vec<Outcome> {
     let Some(axis) = lab.axis_of_ways() else { return Vec::new() };
     let of_one = |outcome: &Outcome| -> Vec<Outcome> {
         let Verdict::Measured(whole) = &outcome.verdict else { return Vec::new() };
-        // A step of a single place needs no split: its outcome is that place's.
+        // A step of a single place needs no split: the outcome of the step is the outcome of the
+        // place.
         if whole.members.len() < 2 {
             return Vec::new();
         }

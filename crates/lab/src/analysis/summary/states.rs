@@ -106,8 +106,8 @@ pub(super) fn answer(results: &Results) -> Option<String> {
     ))
 }
 
-/// Names the worse rows, those with the largest differences first: ` Worse: TCP_RR, pinned no, role
-/// client (-4.1 %).`
+/// Names the worse rows, the rows with the largest differences first: ` Worse: TCP_RR, pinned no,
+/// role client (-4.1 %).`
 fn worst(comparisons: &[Comparison]) -> Option<String> {
     let loss = |one: &Comparison| match metrics::direction(&one.metric) {
         Some(Direction::LowerIsBetter) => one.ratio.median - 1.0,
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_run_without_missing_rows_costs_nothing() {
+    fn only_a_run_without_missing_rows_has_the_answer_that_the_change_costs_nothing() {
         let equal = |change: fn(&str, u32, Box<Measurement>) -> Verdict| run([1.0, 1.0], change);
         assert!(answer(&equal(unchanged)).starts_with("The change costs nothing: of 2"));
         let broken = equal(|_, _, mut measured| {

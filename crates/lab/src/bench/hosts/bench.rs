@@ -111,7 +111,7 @@ impl<'a> RealHosts<'a> {
         // lost undoes its host's changes by itself.
         let undone: Vec<_> = inventory.hosts.values().map(|one| one.host.undo()).collect();
         // Report a change that stays in force before every other failure: the next turn would run
-        // with it, and would take the changed value for the original one.
+        // with the change, and would take the changed value for the original value.
         if let Some(reason) = undone.iter().find_map(|undone| match undone {
             Err(Failure::Workload(reason) | Failure::NotUndone(reason)) => Some(reason),
             _ => None,

@@ -18,7 +18,8 @@ pub(super) struct Channel {
     asks: Option<Sender<Vec<u8>>>,
     answers: Receiver<io::Result<Answer>>,
     errors: Capture,
-    /// A request failed. Its late reply would be taken for the reply to a later request.
+    /// A request failed. The late reply to this request would be taken for the reply to a later
+    /// request.
     is_broken: bool,
 }
 
@@ -81,7 +82,7 @@ impl Channel {
         cancel: &Cancel,
     ) -> Result<Answer, Failure> {
         let answer = self.asked(ask, patience, cancel);
-        // The late reply to a failed request would be taken for the reply to the next one.
+        // The late reply to a failed request would be taken for the reply to the next request.
         self.is_broken |= answer.is_err();
         match answer? {
             Answer::Failed { reason } => {
@@ -101,8 +102,8 @@ impl Channel {
             return Err(self.lost("the connection is closed"));
         };
         if asks.send(bytes).is_err() {
-            // A program other than the agent exits early. Its output explains the failure better
-            // than its exit status.
+            // A program other than the agent exits early. The program's output explains the failure
+            // better than its exit status.
             return Err(match self.answers.recv_timeout(END_WITHIN) {
                 Ok(Err(error)) => self.strange(&error),
                 _ => self.ended(),
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_does_not_exist_is_named() {
+    fn the_error_names_a_program_that_does_not_exist() {
         let error = Channel::open("far", Command::new("no-such-ssh")).unwrap_err();
         assert!(error.to_string().contains("`no-such-ssh` is not installed"), "{error}");
     }

@@ -134,7 +134,8 @@ impl LabHost for LocalHost {
 
 impl Drop for LocalHost {
     fn drop(&mut self) {
-        // `Session` would undo the changes in this thread's namespace, which is the wrong one.
+        // `Session` would undo the changes in this thread's namespace, which is the wrong
+        // namespace.
         if let Err(failure) = self.undo() {
             tracing::warn!("{}: {failure}", self.name);
         }

@@ -268,8 +268,8 @@ fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Er
 /// The version of the protocol. The controller and the agent must be the same build of weir, and
 /// another version is another build.
 pub(crate) const PROTOCOL: u32 = 4;
-/// The line before the first frame. It marks the agent's start, because a login shell may print
-/// text earlier.
+/// The line before the first frame. The line marks the agent's start, because a login shell may
+/// print text earlier.
 pub(crate) const MAGIC: &[u8] = b"weir-agent\n";
 pub(crate) const LONGEST: usize = 2 << 20;
 const LONGEST_TEXT: usize = 4096;

@@ -24,8 +24,8 @@ pub(super) struct Middles {
 }
 
 impl Middles {
-    /// Returns the links of the turn's cell, with the system's own queue. The seeds are those that
-    /// the links have in namespaces.
+    /// Returns the links of the turn's cell, with the system's own queue. The links have the same
+    /// seeds as in namespaces.
     pub(super) fn of(turn: &Turn<'_>, ends: [&str; 2], seed: u64) -> Result<Self, Failure> {
         let wrong = |error: crate::model::file::FileError| Failure::Workload(error.to_string());
         let lab = turn.lab;

@@ -29,7 +29,7 @@ pub(crate) trait LabHost: fmt::Debug {
     /// Runs the command of a change. [`Self::undo`] runs its counterpart.
     fn change(&self, change: &Change) -> Result<(), Failure>;
 
-    /// Takes all settings and changes back, the last one first.
+    /// Takes all settings and changes back, the last change first.
     fn undo(&self) -> Result<(), Failure>;
 }
 
@@ -119,8 +119,7 @@ impl Captured {
     }
 }
 
-/// Returns the last lines of a failed program: of its standard error, or else of its standard
-/// output.
+/// Returns the last lines of a failed program's standard error, or else of its standard output.
 pub(crate) fn last_words(task: &mut dyn Task) -> String {
     let lines = [Stream::Err, Stream::Out].into_iter().filter_map(|stream| {
         let output = task.output(stream).ok()?;

@@ -3,8 +3,9 @@
 //! A session has a folder with a lock, a list of changes, and room for the temporary files of
 //! programs. The list is written before each change. A second process, the guardian, waits for the
 //! lock: when the first process ends without an orderly end, the guardian takes the changes back
-//! and removes the folder. If both are killed, the next session on this host takes the changes
-//! back. An agent has a guardian from its start, a lab in namespaces since its first change.
+//! and removes the folder. If both processes are killed, the next session on this host takes the
+//! changes back. An agent has a guardian from its start, a lab in namespaces since its first
+//! change.
 //!
 //! A controller that lost its connection connects again. Its former agent may still run, with the
 //! changes of a turn in force, so the new session ends the former agent first.
@@ -71,7 +72,7 @@ impl Session {
         let made = made.map_err(|error| wrong("making a folder", &error))?;
         let folder = made.path().to_owned();
         // Another session would take an unlocked file with the name of the lock for an abandoned
-        // session, and would end this one.
+        // session, and would end the present session.
         let unnamed = folder.join("lock.new");
         let lock = File::create(&unnamed).and_then(|lock| {
             lock.lock()?;
@@ -328,7 +329,7 @@ fn end(folder: &Path) {
     let _ = fs::remove_dir_all(folder);
 }
 
-/// Takes changes back, the last one first. Returns the reason of each change that failed.
+/// Takes changes back, the last change first. Returns the reason of each change that failed.
 fn take_back(changes: &[Entry]) -> Vec<String> {
     let undo = |change: &Entry| match change {
         Entry::Sysctl { name, value } => {

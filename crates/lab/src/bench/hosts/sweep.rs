@@ -27,7 +27,7 @@ use toml::Spanned;
 pub struct Sweep<'a> {
     pub lab: &'a LabFile,
     pub form: Form,
-    /// Only these systems. All systems of the form if empty.
+    /// The systems to measure. Empty: all systems of the form.
     pub systems: &'a [String],
     pub repeats: Option<u32>,
     pub seed: Option<u64>,
@@ -36,7 +36,7 @@ pub struct Sweep<'a> {
     pub weir: &'a Path,
     /// The command that repeats the run.
     pub command: &'a str,
-    /// Receives the shards. Shards that are already in it are not run again.
+    /// Receives the shards. Shards that are already in the folder are not run again.
     pub folder: &'a Path,
 }
 
@@ -354,8 +354,8 @@ struct Worker<'a> {
     cancel: &'a Cancel,
 }
 
-/// A shard that a host has taken. Dropping it gives the shard back to the other hosts unless it is
-/// finished.
+/// A shard that a host has taken. Dropping this value gives the shard back to the other hosts
+/// unless the shard is finished.
 struct Taken<'a> {
     queue: &'a Mutex<Queue>,
     shard: Shard,
@@ -460,7 +460,8 @@ impl Worker<'_> {
             let text = format!("{}: part {shard} has no result: {words}", host.name());
             return Err(Failure::Workload(text));
         }
-        // A program that could not write its journal ends as a program whose turn failed.
+        // A program that could not write its journal exits with the same status as a program whose
+        // turn failed.
         let found = journal.lines().count();
         if found != turns {
             let words = last_words(task.as_mut());
@@ -526,8 +527,8 @@ fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The number of shards for each host. With so many, the last shard of a slow host takes a small
-/// part of the whole time.
+/// The number of shards for each host. With this number, the last shard of a slow host takes a
+/// small part of the whole time.
 const SHARDS_OF_A_HOST: u32 = 10;
 const MOST_SHARDS: u32 = 10_000;
 /// The file that describes the parts of a folder.
@@ -537,7 +538,7 @@ const MOST_THREADS: u32 = 1024;
 const LOOK: Duration = Duration::from_millis(200);
 /// An agent ends after this time without a request from its controller.
 const LEASE: Duration = Duration::from_secs(300);
-/// Maximum size of a turn in a journal. Its series are the longest part.
+/// Maximum size of a turn in a journal. The time series are the longest part of a turn.
 const LONGEST_TURN: usize = 16 << 20;
 /// Maximum size of the journal of a part, which is in memory as a whole.
 const LONGEST_JOURNAL: usize = 2 << 30;

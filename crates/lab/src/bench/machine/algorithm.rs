@@ -22,7 +22,7 @@ pub(crate) struct OurAlgorithm {
 }
 
 impl OurAlgorithm {
-    /// Loads the algorithm. `None` if the system's algorithm is not one of Weir's.
+    /// Loads the algorithm. `None` if the system uses no algorithm of Weir.
     pub(crate) fn of(system: &SystemSpec) -> Result<Option<Self>, Failure> {
         let Some(wanted) = system.congestion.as_ref().filter(|name| name.get_ref() == NAME) else {
             return Ok(None);

@@ -190,7 +190,7 @@ impl Bench for Machine<'_> {
 }
 
 impl Machine<'_> {
-    /// Counts the loads of algorithms of Weir into the kernel that the states of these steps need.
+    /// Returns how often the states of these steps load an algorithm of Weir into the kernel.
     fn loads(&self, plan: &Plan, left: &[&Step]) -> u64 {
         let Some(state) = &self.lab.state else { return 0 };
         let loads = |step: &Step| {
@@ -209,8 +209,8 @@ impl Machine<'_> {
     }
 }
 
-/// Measures one step, and measures an invalid step again. A step is invalid by clocks of the
-/// machine or, for a drawn fault, by counts of the fault at work. Figures that the lab compares,
+/// Measures one step, and measures an invalid step again. The machine's clocks and, for a drawn
+/// fault, the counts of the fault decide whether a step is invalid. Figures that the lab compares,
 /// verdicts and failures of the step never make it invalid. Returns `None` if the step was
 /// interrupted, and an error if the state of the step is still in force.
 fn measured(step: &MachineStep<'_>) -> Result<Option<Verdict>, String> {
@@ -318,7 +318,8 @@ fn judges_other_programs(step: &MachineStep<'_>) -> bool {
 }
 
 const RETRIES: usize = 2;
-/// Number of simulations for each step. All of them together take about a tenth of a second.
+/// Number of simulations for each step. All simulations of a step together take about a tenth of a
+/// second.
 const WORLDS: u32 = 15;
 const BLOCKS_APART: u32 = 10_000;
 /// Estimated time to build a network and start programs.

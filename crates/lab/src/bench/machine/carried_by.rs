@@ -1,7 +1,7 @@
 //! The congestion control of a pair of programs that carries the workload's connection.
 //!
-//! The workload's own connection ends at the tunnel client, over loopback. Its algorithm says
-//! nothing about the path, so the lab asks the tunnel itself.
+//! The workload's own connection ends at the tunnel client, over loopback. The algorithm of this
+//! connection says nothing about the path, so the lab asks the tunnel itself.
 
 use serde::Deserialize;
 use std::path::Path;

@@ -39,7 +39,7 @@ pub(super) fn foreign(spent: &Spent<'_>) -> Option<CpuLimit> {
     users.max_by(|a, b| a.percent.total_cmp(&b.percent))
 }
 
-/// Limits the user's share to the busy time of these CPUs: a process may also run on others.
+/// Limits the user's share to the busy time of these CPUs: a process may also run on other CPUs.
 fn within(spent: &Spent<'_>, mut user: CpuLimit) -> CpuLimit {
     let busy = spent.cores.over(user.cpus.iter().copied()).busy();
     user.percent = user.percent.min(percent(busy, spent.elapsed));

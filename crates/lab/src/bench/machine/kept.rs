@@ -3,7 +3,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 /// A value that a workload keeps from one step to the next of the same cell, such as running
-/// programs and loaded tables. The workload decides whether it still fits.
+/// programs and loaded tables. The workload decides whether the value still fits.
 #[derive(Default)]
 pub(crate) struct Kept(Mutex<Option<Box<dyn Any + Send>>>);
 

@@ -11,8 +11,8 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A listener in the server's host. Many threads may wait for connections. Closing it wakes all of
-/// them.
+/// A listener in the server's host. Many threads may wait for connections. Closing the listener
+/// wakes all these threads.
 #[derive(Debug)]
 pub(crate) struct Listener {
     listener: TcpListener,

@@ -2,7 +2,7 @@
 //!
 //! The kernel's verifier takes a second or two for these programs, several times the length of a
 //! short turn. Therefore algorithms that no connection uses stay in the kernel while successive
-//! turns have one state. In the other state they are not in the kernel.
+//! turns have one state. In the other state these algorithms are not in the kernel.
 
 use crate::model::Failure;
 use accel::algorithm::{Algorithm, Registration};
@@ -12,8 +12,8 @@ use accel::{AccelError, Tunables};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// The algorithms that are in the kernel now. Dropping this value removes them, and so does the
-/// kernel when this process ends.
+/// The algorithms that are in the kernel now. The kernel removes the algorithms when this value is
+/// dropped, or when this process ends.
 #[derive(Default)]
 pub(crate) struct Loaded(Mutex<Vec<InKernel<Held>>>);
 
@@ -31,7 +31,7 @@ enum Held {
 }
 
 impl Loaded {
-    /// Removes all algorithms except `wanted` from the kernel, then loads the missing ones.
+    /// Removes all algorithms except `wanted` from the kernel, then loads the missing algorithms.
     /// `wanted`: Weir's name of each algorithm, and its name in the kernel.
     pub(super) fn keep_only(&self, wanted: &[(String, String)]) -> Result<(), Failure> {
         let mut loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);

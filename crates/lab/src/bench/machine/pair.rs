@@ -101,7 +101,8 @@ impl Pair {
             })?;
             pair.connect = Some(address);
             let inside = testbed.namespace(from)?;
-            // At an address of another host the workload's server itself listens.
+            // At an address of another host, the workload's own server listens instead of the
+            // program.
             if address.ip().is_loopback()
                 && let Err(failure) =
                     await_listener(&inside, address.port(), &mut pair.client, step)
@@ -162,7 +163,7 @@ impl Pair {
         carried_by::algorithm(&weir, &self.client_argv, &self.server_argv)
     }
 
-    /// Returns the failure of a program that has ended. It also ends the measurement.
+    /// Returns the failure of a program that has ended. The failure also ends the measurement.
     pub(crate) fn failure(&mut self) -> Option<Failure> {
         self.failure_within(Duration::ZERO)
     }
@@ -174,7 +175,7 @@ impl Pair {
     }
 
     fn failure_within(&mut self, patience: Duration) -> Option<Failure> {
-        // The client's program often exits because the server's program did.
+        // The client's program often exits because the server's program has exited.
         for program in [&mut self.server, &mut self.client] {
             if let Ok(Some(status)) = program.wait(patience) {
                 return Some(program.early_end(status));
@@ -215,7 +216,7 @@ pub(crate) fn await_listener(
     Err(Failure::Workload(format!("{name} did not listen on port {port} within {patience} s")))
 }
 
-/// This program, wherever it is installed.
+/// The path of this program, wherever it is installed.
 const WEIR: &str = "{weir}";
 const READY_WITHIN: Duration = Duration::from_secs(10);
 /// A busy machine may take a second until the exit of a program is known.

@@ -13,7 +13,7 @@ use toml::Spanned;
 
 /// Returns the reason why no step of this system could be measured.
 ///
-/// `own` are the programs that its workload starts.
+/// `own`: the programs that the system's workload starts.
 pub(crate) fn problem_of(system: &SystemSpec, own: &[String]) -> Option<String> {
     missing_program(system, own)
         .or_else(|| missing_algorithm(system))

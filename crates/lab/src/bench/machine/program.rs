@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// A running program. Its output goes to unnamed files. The kernel removes the files and ends the
-/// program, however this run ends.
+/// A running program. The program's output goes to unnamed files. The kernel removes the files and
+/// ends the program, however this run ends.
 #[derive(Debug)]
 pub(crate) struct Started {
     process: Confined,

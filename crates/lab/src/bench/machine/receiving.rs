@@ -76,8 +76,8 @@ impl ReceiveCounts {
         })
     }
 
-    /// Records the cores' softirqs and packets, and the size of packets in three places: as TCP
-    /// sends them, as they arrive, and as IP takes them.
+    /// Records the cores' softirqs and packets, and the size of packets in three places: as sent by
+    /// TCP, as arrived, and as taken by IP.
     pub(crate) fn account(&self, earlier: &Self, into: &mut Measurement) {
         let used = self.cpu.since(&earlier.cpu);
         let seconds = used.elapsed.secs_f64();

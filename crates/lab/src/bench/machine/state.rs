@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_a_state_undoes_it_once() {
+    fn dropping_a_state_undoes_the_state_once() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("undone");
         let guard = guard_that_writes(&file);

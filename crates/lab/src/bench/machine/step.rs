@@ -71,7 +71,7 @@ impl MachineStep<'_> {
         let state = Applied::apply(self, &testbed)?;
         let changed = Changed::apply(self, &testbed)?;
         let measured = cell.measure(self, &testbed);
-        // Undo the changes first: no further step may run with them or in this state.
+        // Undo the changes first: no further step may run with the changes or in this state.
         let undone = changed.undo();
         state.map_or(Ok(()), Applied::undo)?;
         let measured = undone.and(measured);
@@ -185,6 +185,5 @@ impl std::fmt::Debug for Measured {
     }
 }
 
-/// The port of the workload's server. It is iperf3's own port, whichever program generates the
-/// traffic.
+/// The port of the workload's server: iperf3's own port, whichever program generates the traffic.
 pub(crate) const PORT: u16 = 5201;

@@ -103,8 +103,8 @@ impl Stream<'_> {
             match socket.read(&mut block) {
                 Ok(0) => return Err(Failure::Workload("the sender closed too early".to_owned())),
                 Ok(count) => match begun {
-                    // The first bytes only start the clock. The sender sent them before that, so
-                    // they do not count.
+                    // The first bytes only start the clock. The sender sent these bytes before the
+                    // clock started, so the bytes do not count.
                     None => begun = Some(Instant::now()),
                     Some(_) => bytes += count as u64,
                 },

@@ -54,7 +54,7 @@ struct Host {
 
 impl CpuPlan {
     /// Gives the emulator, if the lab needs one, the last CPU: interrupts and most other work
-    /// prefer the first.
+    /// prefer the first CPU.
     pub(crate) fn for_lab(lab: &LabFile) -> Self {
         let mut cpus = host::online_cpus();
         let (mut emulator, mut real_time) = (None, false);
@@ -163,8 +163,8 @@ impl Testbed {
         namespace(&self.hosts, host)
     }
 
-    /// Returns the interfaces of `host` that lead to its neighbours, or its loopback if there are
-    /// none.
+    /// Returns the interfaces of `host` that lead to its neighbours, or the loopback of `host` if
+    /// it has no neighbours.
     pub(crate) fn interfaces(&self, host: &str) -> Vec<String> {
         match self.hosts.get(host).map_or(0, |host| host.links.len()) {
             0 => vec!["lo".to_owned()],
@@ -231,7 +231,8 @@ impl Testbed {
         Ok(emulator.handle().change(place, direction, config)?)
     }
 
-    /// Returns the emulator's thread. Its CPU time belongs to the lab and to no system.
+    /// Returns the emulator's thread. The CPU time of this thread belongs to the lab and to no
+    /// system.
     pub(crate) fn emulator_tid(&self) -> Option<u32> {
         self.emulator.as_ref().map(Emulator::tid)
     }
@@ -440,7 +441,7 @@ fn addresses(link: usize, side: usize) -> [Address; 2] {
 }
 
 /// Chooses the emulator's scheduling. With a CPU of its own it may spin in real time; on a shared
-/// CPU it must leave time to others.
+/// CPU it must leave time to other threads.
 fn scheduling(cpus: &CpuPlan) -> Scheduling {
     let own = Scheduling { cpu: cpus.emulator, real_time: cpus.real_time, ..Scheduling::default() };
     match cpus.emulator {

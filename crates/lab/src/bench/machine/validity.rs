@@ -176,7 +176,7 @@ pub(crate) fn blame(flaws: &mut [Flaw], user: &CpuLimit) {
     }
 }
 
-/// Returns advice on a kind of flaw. Empty if there is none.
+/// Returns advice on a kind of flaw. Empty for a kind without advice.
 pub(crate) fn mend(what: &str) -> &'static str {
     let known = [
         (LATE, "end other programs, leave the emulator a CPU of its own, or choose a lower `rate`"),
@@ -211,8 +211,9 @@ const LONGEST_STALL_PERCENT: f64 = 1.0;
 /// Chosen without a measurement. The axis `stolen` of the lab `lateness` measures the effect of
 /// stolen time.
 const MOST_STOLEN_PERCENT: f64 = 5.0;
-/// Chosen without a measurement: less is common beside a terminal, a log or a desktop. The lab's
-/// own programs wait for each other where they share a CPU, so that waiting alone is no flaw.
+/// Chosen without a measurement: smaller shares are common beside a terminal, a log or a desktop.
+/// The lab's own programs wait for each other where they share a CPU, so that waiting alone is no
+/// flaw.
 const MOST_SHARED_PERCENT: f64 = 20.0;
 const MOST_WAITED_PERCENT: f64 = 10.0;
 

@@ -12,9 +12,9 @@ use units::{Span, Time};
 /// Assigns processes, and thereby their CPU time, to the two sides and the emulator.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Roles {
-    /// Processes (with their descendants) of the system under test on the client's side. For the
-    /// kernel's TCP these are the workload's processes, because the kernel's TCP runs on their
-    /// time; otherwise the system's own programs.
+    /// Processes (with their descendants) of the system under test on the client's side. With the
+    /// kernel's TCP they are the workload's processes, because the kernel's TCP runs on
+    /// their time; otherwise the system's own programs.
     pub client: Vec<u32>,
     pub server: Vec<u32>,
     /// `None` if no emulator runs.
@@ -36,7 +36,7 @@ pub(crate) struct Watch {
     everyone: Processes,
     /// This process and all programs that it started, including ended programs.
     own: Processes,
-    /// The threads of those programs.
+    /// The threads of the lab's programs.
     program_threads: Vec<Thread>,
 }
 
@@ -135,8 +135,8 @@ impl Watch {
         into.invalid.extend(validity::stolen(steal));
     }
 
-    /// Records the activity as [`Self::account_polling`] does, for a workload that leaves its CPUs
-    /// idle when it can.
+    /// Records the activity as [`Self::account_polling`] does, for a workload that leaves CPUs idle
+    /// when it has no work.
     pub(crate) fn account(
         &self,
         earlier: &Self,
@@ -275,7 +275,7 @@ fn trees(roots: &[u32]) -> Result<Processes, ProbeError> {
                 None => all = Some(tree),
                 Some(all) => all.each.extend(tree.each),
             },
-            // The process has just ended: its CPU time is missing in both snapshots.
+            // The process has just ended, so its CPU time is missing in both snapshots.
             Err(ProbeError::Ended { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -291,8 +291,8 @@ fn threads(processes: &Processes) -> Vec<Thread> {
     processes.each.keys().filter_map(|pid| Thread::all_of(*pid).ok()).flatten().collect()
 }
 
-/// Returns the percentage of the time for which the thread waited for a CPU. `None` unless it
-/// almost always had work.
+/// Returns the percentage of the time for which the thread waited for a CPU. `None` unless the
+/// thread almost always had work.
 fn waited_of(now: &Thread, before: &Thread, elapsed: Span) -> Option<f64> {
     let used = now.since(before)?;
     let part = |time: Span| (time.secs_f64() / elapsed.secs_f64() * 100.0).min(100.0);
@@ -303,7 +303,7 @@ fn waited_of(now: &Thread, before: &Thread, elapsed: Span) -> Option<f64> {
     (waited + ran > BUSY_PERCENT).then_some(waited)
 }
 
-/// Returns the effective number of threads: as many as would share the work evenly.
+/// Returns the effective number of threads: the number that would do the same work in equal shares.
 fn at_work(now: &[Thread], then: &[Thread]) -> Option<f64> {
     let used = now.iter().map(|thread| {
         let before = then.iter().find(|before| before.tid == thread.tid);
@@ -319,8 +319,8 @@ fn evenly(parts: impl Iterator<Item = f64>) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / squares)
 }
 
-/// Minimum percentage of idle time. With less, the workload waits for its CPU, and its figures show
-/// that.
+/// Minimum percentage of idle time. With less, the workload waits for its CPU, and the wait
+/// distorts its figures.
 const LEAST_IDLE_PERCENT: f64 = 5.0;
 /// A program that uses this percentage of one CPU can delay a turn until it fails.
 const LARGE_PERCENT: f64 = 25.0;

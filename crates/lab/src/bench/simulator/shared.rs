@@ -1,9 +1,10 @@
-//! Values that several cells need and that one of them computes.
+//! Values that several cells need. The first cell that needs a value computes the value.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Numbers by name. If two threads request the same number at once, the second waits for the first.
+/// Numbers by name. If two threads request the same number at once, the second thread waits for the
+/// first thread.
 #[derive(Debug, Default)]
 pub(crate) struct Shared(Mutex<HashMap<String, Arc<OnceLock<Option<f64>>>>>);
 

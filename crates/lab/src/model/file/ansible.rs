@@ -1,7 +1,7 @@
 //! Hosts of an Ansible inventory, in its INI form or its YAML form.
 //!
 //! The parser reads hosts, groups, their children and the variables that say how ssh reaches a
-//! host. It reads no templates, vaults or inventory plugins.
+//! host. The parser reads no templates, vaults or inventory plugins.
 
 mod yaml;
 

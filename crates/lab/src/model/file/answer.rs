@@ -1,4 +1,5 @@
-//! `answer`: the sentence that answers the lab's question. It contains figures of named cells.
+//! `answer`: the sentence that answers the lab's question. The sentence contains figures of named
+//! cells.
 
 use super::axes;
 use super::check::baselines;
@@ -140,7 +141,7 @@ impl Figure {
         std::iter::once(self.system.as_str()).chain(baselines)
     }
 
-    /// Returns the number of cells below the bound, and the lowest ones with their ratios.
+    /// Returns the number of cells below the bound, and the lowest cells with their ratios.
     fn cells_below(&self, lab: &Document, results: &Results, bound: f64) -> Option<String> {
         let metric = self.metric(lab)?;
         let agrees = |cell: &&Cell| {
@@ -344,7 +345,7 @@ fn is_less(metric: &str) -> bool {
 }
 
 const WRITTEN_FOR: [Form; 2] = [Form::Full, Form::Quick];
-/// Maximum number of cells that a sentence names. The tables of the report name all.
+/// Maximum number of cells that a sentence names. The tables of the report name all cells.
 const MOST_NAMED: usize = 6;
 const MOST_FIGURES: usize = 3;
 const MOST_WORDS: usize = 30;

@@ -227,8 +227,8 @@ impl Document {
         Ok(())
     }
 
-    /// Refuses an axis that changes nothing: its table would repeat the same figures. `own` is an
-    /// axis that the workload itself reads.
+    /// Refuses an axis that changes nothing: the table of the axis would repeat the same figures.
+    /// `own` is an axis that the workload itself reads.
     pub(crate) fn check_use_of_axes(&self, own: Option<&str>) -> Result<(), FileError> {
         let worlds = self.draw.as_ref().map(|draw| draw.get_ref().axis.get_ref());
         for name in self.drawn_names() {
@@ -623,7 +623,8 @@ pub(crate) fn baselines(text: &str) -> impl Iterator<Item = &str> + Clone {
 
 /// Keys that the emulator does not support.
 const VIRTUAL_KEYS: [&str; 3] = ["steps", "policer", "aggregate"];
-/// Maximum number of places. More may be a mistake, because each takes seconds for every system.
+/// Maximum number of places. A larger number may be a mistake, because each place takes seconds for
+/// every system.
 const MOST_PLACES: usize = 10_000;
 /// iperf3 refuses longer times, and perf has the same limits (MAX_TIME and MAX_OMIT_TIME in
 /// iperf3's iperf.h).

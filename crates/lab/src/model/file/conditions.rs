@@ -63,8 +63,8 @@ pub(super) fn policer(text: &str) -> Result<Option<PolicerText>, String> {
     Ok(Some(PolicerText { part, burst }))
 }
 
-/// Returns a policer's burst if the file names none: one round trip at its rate, but at least ten
-/// full frames.
+/// Returns a policer's burst if the file names no burst: one round trip at the policer's rate, but
+/// at least ten full frames.
 pub(super) fn usual_burst(rate: Rate, round_trip: Span) -> Bytes {
     rate.bytes_in(round_trip).max(Bytes::new(10 * 1514))
 }

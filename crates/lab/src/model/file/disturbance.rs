@@ -1,5 +1,5 @@
-//! `[disturbance]`: lateness and stolen CPU time that the lab causes on purpose. A lab with it
-//! shows how much disturbance a figure tolerates.
+//! `[disturbance]`: lateness and stolen CPU time that the lab causes on purpose. A lab with this
+//! table shows how much disturbance a figure tolerates.
 
 use super::locate::FileError;
 use super::schema::Document;

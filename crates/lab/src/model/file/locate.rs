@@ -11,7 +11,7 @@ pub enum FileError {
     At { file: String, line: usize, message: String },
     #[error("cannot read {file}: {reason}; check the path and the permissions")]
     Unreadable { file: String, reason: std::io::Error },
-    /// All mistakes of a file that has more than one.
+    /// All mistakes of a file with more than one mistake.
     #[error("{}", lines(.0))]
     Several(Vec<Self>),
 }
@@ -85,7 +85,8 @@ impl Found {
         if self.errors.len() >= MOST_ERRORS {
             return;
         }
-        // Without a mistake in the grammar, `errors` must keep the error: no lab runs with it.
+        // Without a mistake in the grammar, `errors` must keep the error: no lab runs with this
+        // error.
         let is_consequence = !self.grammar.found().is_empty()
             && error.line().is_some_and(|line| self.grammar.is_doubtful(line));
         // Several cells may have the same mistake.

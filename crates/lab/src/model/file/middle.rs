@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_in_the_middle_that_cannot_be_meant_is_refused() {
+    fn an_inconsistent_machine_in_the_middle_is_refused() {
         for (link, reason) in [
             ("on = \"middle\"", "`on` needs `interfaces"),
             ("on = \"middle\"\ninterfaces = [\"eth1\"]", "`on` needs `interfaces"),

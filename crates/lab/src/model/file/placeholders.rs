@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn placeholders_are_filled_and_unknown_ones_refused() {
+    fn known_placeholders_are_filled_and_unknown_placeholders_are_refused() {
         let value_of = |name: &str| (name == "loss").then(|| "1%".to_owned());
         assert_eq!(fill("a{loss}b{loss}", &["loss"], value_of).unwrap(), "a1%b1%");
         let error = fill("{los}", &["loss"], value_of).unwrap_err();

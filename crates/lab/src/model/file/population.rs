@@ -136,7 +136,7 @@ duration = "1s"
 "#;
 
     #[test]
-    fn a_population_becomes_links_and_its_seed_draws_others() {
+    fn a_population_becomes_links_and_another_seed_draws_other_links() {
         let mut lab = LabFile::parse("x.toml", LAB).unwrap();
         assert_eq!(lab.link.len(), 5);
         assert_eq!(lab.hosts.len(), 6);

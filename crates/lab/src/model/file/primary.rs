@@ -1,5 +1,6 @@
-//! Primary comparisons, which a lab file names before the run. A run tests its comparisons at a
-//! common level, and these share most of it, so a few repeats decide them.
+//! Primary comparisons, which a lab file names before the run. A run tests all its comparisons at a
+//! common significance level. The primary comparisons share most of this level, so a few repeats
+//! decide them.
 
 use super::axes;
 use super::locate::FileError;
@@ -58,8 +59,8 @@ impl PrimarySpec {
 }
 
 impl Document {
-    /// Returns the primary comparisons of a form. A short form has at most one, because it measures
-    /// few cells.
+    /// Returns the primary comparisons of a form. A short form has at most one primary comparison,
+    /// because it measures few cells.
     pub(crate) fn primaries(&self, form: Form) -> impl Iterator<Item = &PrimarySpec> {
         let most = if form == Form::Full { MOST } else { 1 };
         self.primary.iter().map(Spanned::get_ref).take(most)
@@ -144,5 +145,5 @@ impl Document {
     }
 }
 
-/// Maximum number of primary comparisons. More would make no short answer.
+/// Maximum number of primary comparisons. More comparisons would not give a short answer.
 const MOST: usize = 3;

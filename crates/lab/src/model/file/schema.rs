@@ -171,7 +171,7 @@ pub enum Traffic {
     /// `weir perf`.
     #[default]
     Perf,
-    /// `weir perf` without the statistics that it reads beside the streams.
+    /// `weir perf --no-probes`.
     PerfBare,
     /// `weir perf` with writes of one block, as iperf3's are.
     PerfBlocks,
@@ -234,8 +234,8 @@ table! {
         /// the workload's port.
         pub server: Option<Spanned<String>>,
         pub client: Option<Spanned<String>>,
-        /// A command that prints the version of these programs. It runs once, before the first
-        /// step.
+        /// A command that prints the version of these programs. The command runs once, before the
+        /// first step.
         pub version: Option<Spanned<String>>,
         /// Programs that the commands start, beside the first words of the commands.
         pub needs: Vec<String> = vec![],
@@ -259,12 +259,14 @@ table! {
         pub queue: Option<Spanned<String>>,
         /// CAQM's settings of the hosts: `rtt_standard=200us,ends=both`.
         pub caqm: Option<Spanned<String>>,
-        /// Kernel settings of every host while this system is measured, before those of the file.
+        /// Kernel settings of every host while this system is measured, before the kernel settings
+        /// of the file.
         pub sysctl: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
         /// Commands that change the hosts before this system is measured, and commands that take
         /// the changes back.
         pub changes: Vec<ChangeSpec> = vec![],
-        /// Whether a run leaves the system out if its programs are not installed, and reports that.
+        /// Whether a run leaves the system out, and reports the omission, if the programs of the
+        /// system are not installed.
         pub optional: bool = false,
         pub note: String = String::new(),
     }
@@ -283,9 +285,9 @@ table! {
         pub repeats: Spanned<u32> = one(),
         pub duration: Spanned<Span>,
         pub omit: Option<Spanned<Span>>,
-        /// Only cells that match one of these filters. Every cell if the list is empty.
+        /// Only cells that match a filter of this list. Every cell if the list is empty.
         pub cells: Vec<CellFilter> = vec![],
-        /// Only these systems. Every system if the list is empty.
+        /// The systems to measure. Every system if the list is empty.
         pub systems: Vec<Spanned<String>> = vec![],
         /// The number of drawn worlds that the form measures, from the first on.
         pub draws: Option<Spanned<u32>>,
@@ -329,20 +331,20 @@ table! {
     pub struct ViewSpec {
         pub metric: Spanned<String>,
         pub rows: Option<Spanned<String>>,
-        /// The system that the report describes. Its means are compared with the means of
-        /// `against`.
+        /// The system that the report describes. The means of this system are compared with the
+        /// means of `against`.
         pub system: Option<Spanned<String>>,
         pub against: Vec<Spanned<String>> = vec![],
         /// Axes that vary within each group of cells. The other axes on which a cell has an unusual
         /// value determine its group.
         pub over: Vec<Spanned<String>> = vec![],
-        /// The metrics that a terminal shows next to the main one.
+        /// The metrics that a terminal shows next to the main metric.
         pub also: Vec<Spanned<String>> = vec![],
         /// The columns of the report that the lab repeats, in its order.
         pub columns: Vec<Spanned<String>> = vec![],
         /// The family of metrics whose parts are drawn as stacked bars.
         pub parts: Option<Spanned<String>>,
-        /// The number of repeats that are shown one by one, with their mean, as in the repeated
+        /// The number of repeats that are shown individually, with their mean, as in the repeated
         /// report.
         pub rounds: u32 = 0,
         /// The cells that a terminal shows. All cells by default.
@@ -464,7 +466,7 @@ impl Document {
         }
     }
 
-    /// Reads the text of the file at `path`. It must be UTF-8 of at most 1 MiB.
+    /// Reads the text of the file at `path`, which must be UTF-8 of at most 1 MiB.
     pub(crate) fn text_of(path: &Path) -> Result<String, FileError> {
         let file = path.display().to_string();
         let unreadable = |reason| FileError::Unreadable { file: file.clone(), reason };
@@ -500,7 +502,7 @@ impl Document {
         self.name.get_ref()
     }
 
-    /// Returns the file's exact text. It is copied to the run directory.
+    /// Returns the file's exact text, which is copied to the run directory.
     pub fn text(&self) -> Arc<str> {
         self.source.text()
     }

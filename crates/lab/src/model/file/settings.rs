@@ -9,7 +9,7 @@ use toml::Spanned;
 
 impl Document {
     /// Returns the settings of every host while `system` is measured in the cell at `axes`, by
-    /// name. The system's own take precedence.
+    /// name. The system's own settings take precedence.
     pub(crate) fn settings_at(
         &self,
         axes: &Axes,

@@ -24,7 +24,7 @@ table! {
 }
 
 table! {
-    /// A state. A state without keys is the machine as it is.
+    /// A state. A state without keys leaves the machine unchanged.
     #[derive(Debug, Clone, Default)]
     pub struct SideSpec {
         /// Kernel settings of the host.

@@ -97,7 +97,7 @@ fn set(tcp: &mut TcpConfig, key: &str, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns `None` where the text is `word`. A similar text is reported as a misspelling of it.
+/// Returns `None` where the text is `word`. A similar text is reported as a misspelling of `word`.
 fn unless<T>(
     word: &str,
     text: &str,
@@ -137,7 +137,7 @@ fn switch(text: &str) -> Result<bool, String> {
 }
 
 const MOST_SEGMENTS: u32 = 10_000;
-/// Minimum size: one or two segments. With less the sender could send nothing.
+/// Minimum size: one or two segments. With a smaller size the sender could send nothing.
 const LEAST_SIZE: Bytes = Bytes::kib(4);
 /// A delayed acknowledgement must come within this time (RFC 1122, 4.2.3.2).
 const LONGEST_DELAY: Span = Span::from_millis(500);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_read() {
+    fn each_tcp_setting_changes_the_configuration() {
         assert_eq!(after("delayed_ack", "none").unwrap().delayed_ack, None);
         let delay = after("delayed_ack", "25ms").unwrap().delayed_ack;
         assert_eq!(delay, Some(Span::from_millis(25)));

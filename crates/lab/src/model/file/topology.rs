@@ -39,8 +39,8 @@ pub enum Shape {
     /// Hosts on both sides of one bottleneck.
     #[default]
     Dumbbell,
-    /// Bottlenecks in a row. The flows under test cross all of them, each competing flow crosses
-    /// one.
+    /// Bottlenecks in a row. A flow under test crosses all bottlenecks, and a competing flow
+    /// crosses a single bottleneck.
     ParkingLot { hops: u32 },
     /// A sender for each flow, and a single receiver. The link is the switch's port to the
     /// receiver.

@@ -2,8 +2,8 @@
 //!
 //! A Latin hypercube: each quantity takes every n-th part of its range once, in a random order.
 //! Rates are log-uniform from 2 to 100 Mbit/s, round trips from 5 to 200 ms, queues from a quarter
-//! to four bandwidth-delay products. Half of the paths lose nothing of their own; the others lose
-//! 0.01 to 2 % (log-uniform), three in ten of them in bursts.
+//! to four bandwidth-delay products. Half of the paths lose nothing of their own; the other paths
+//! lose 0.01 to 2 % (log-uniform), three in ten of these paths in bursts.
 
 use super::PathDraw;
 use rand::seq::SliceRandom;
@@ -49,11 +49,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_seeds_draw_equal_paths_and_other_seeds_draw_others() {
+    fn equal_seeds_draw_equal_paths_and_other_seeds_draw_other_paths() {
         assert_eq!(paths(12, 7), paths(12, 7));
         assert_ne!(paths(12, 7), paths(12, 8));
-        // A shorter population is not the start of a longer one, because the parts of the ranges
-        // differ.
+        // A shorter population is not the start of a longer population, because the parts of the
+        // ranges differ.
         assert_eq!(paths(5, 7).len(), 5);
     }
 

@@ -1,6 +1,7 @@
 //! Populations of paths that a lab file names instead of writing them out.
 //!
-//! A population is deterministic: its paths follow from its kind, their number and a seed.
+//! A population is deterministic: the paths follow from the population's kind, the number of paths
+//! and a seed.
 
 mod access;
 mod drawn;

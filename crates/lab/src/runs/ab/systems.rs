@@ -105,9 +105,9 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// Measures a turn. Repeats and counts it if the lab read its transfer too late. On a busy
-    /// machine this happens to a few of hundreds of short transfers. No figure and no other failure
-    /// causes a repeat.
+    /// Measures a turn. If the lab read the transfer too late, measures the turn again and counts
+    /// the repetition. A busy machine delays a few of hundreds of such readings. No figure and no
+    /// other failure causes a repetition.
     fn by_programs_with_patience(
         &self,
         system: &SystemSpec,
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn ab_uses_the_named_axis_values_and_else_the_first() {
+    fn ab_uses_the_named_axis_values_and_otherwise_the_first_values() {
         let lab = crate::builtin::open("quic-tun").unwrap();
         let first: Axes = lab
             .axes

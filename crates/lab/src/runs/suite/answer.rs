@@ -24,7 +24,7 @@ pub struct Answer {
     pub environment: serde_json::Value,
     pub counts: Counts,
     pub runs: Vec<RunRecord>,
-    /// All cases except those that pass in both states or are skipped in both states.
+    /// All cases except cases that pass in both states or are skipped in both states.
     pub cases: Vec<CaseVerdict>,
 }
 

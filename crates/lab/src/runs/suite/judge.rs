@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_missing_in_some_runs_comes_and_goes() {
+    fn a_case_comes_and_goes_if_only_some_runs_contain_the_case() {
         assert!(comes_and_goes(&[P, M]) && !comes_and_goes(&[M, M]) && !comes_and_goes(&[P, F]));
     }
 }

@@ -59,8 +59,8 @@ pub(super) fn run(
     let program = command.get_program().display().to_string();
     let mut child = command
         .env(MARK, mark)
-        // Otherwise a Python script buffers its output, and the lines of the two streams arrive out
-        // of order.
+        // Without this variable a Python script buffers its output, and the lines of the two
+        // streams arrive out of order.
         .env("PYTHONUNBUFFERED", "1")
         .stdin(Stdio::null())
         .stdout(file.try_clone().map_err(wrong)?)

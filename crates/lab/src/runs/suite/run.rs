@@ -458,7 +458,7 @@ impl Observed {
 
     /// Records a new case as missing in the earlier complete runs.
     fn miss(&mut self, records: &[RunRecord]) {
-        // The record of this run is the last one.
+        // The last record is the record of this run.
         let earlier = records.len().saturating_sub(1);
         for run in records[..earlier].iter().filter(|run| run.flaws.is_empty() && !run.again) {
             let state = if run.state == "before" { State::Before } else { State::After };

@@ -15,7 +15,7 @@ pub(super) enum State {
 }
 
 /// Switches between the states. When this value is dropped, the machine returns to the first state.
-/// A guard process does so if this process is killed.
+/// If this process is killed, a guard process returns the machine to the first state.
 #[derive(Debug)]
 pub(super) struct States<'a> {
     suite: &'a Suite,
@@ -139,8 +139,9 @@ const RUNS: &str = "runs";
 const ARM: &str = "arm";
 const DISARM: &str = "disarm";
 const DONE: &str = "done";
-/// The guard's script. It reads orders. If the orders end without `done`, it ends the suite's
-/// processes and a line that still runs. Then it runs the commands that take the change back.
+/// The guard's script, which reads orders. If the orders end without `done`, the script ends the
+/// suite's processes and a line that still runs. Then the script runs the commands that take the
+/// change back.
 const GUARD: &str = r#"
 trap '' HUP INT TERM
 armed=

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(in crate::workloads) struct Measuring<'a> {
     pub(in crate::workloads) step: &'a MachineStep<'a>,
-    /// The server. If it has ended, its exit explains the failure of the client.
+    /// The server. A server that has ended explains the failure of the client.
     pub(in crate::workloads) server: Option<&'a mut Started>,
 }
 

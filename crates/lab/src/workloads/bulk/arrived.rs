@@ -3,9 +3,9 @@ use crate::model::Failure;
 use host::Namespace;
 use units::Time;
 
-/// The bytes that the receiving host's sockets had received at one moment. A program's own figure
-/// may divide the bytes up to its last message by the time of its first. Over a long path with a
-/// full queue that quotient exceeds the link's rate.
+/// The bytes that the receiving host's sockets had received at one moment. A program may compute
+/// its own figure from the bytes up to its last message and the time of its first message. Over a
+/// long path with a full queue such a figure exceeds the link's rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Arrived {
     pub(super) at: Time,

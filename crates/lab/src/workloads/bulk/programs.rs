@@ -133,7 +133,7 @@ fn seconds(span: Span) -> String {
     format!("{}s", span.secs_f64())
 }
 
-/// The client's output: only the fields that are used here. Any of them may be missing.
+/// The client's output: only the fields that are used here. Any of these fields may be missing.
 #[derive(Debug, Deserialize)]
 pub(super) struct Output {
     error: Option<String>,

@@ -120,8 +120,8 @@ impl Transfer<'_> {
 
     /// Reads the machine's clocks at the last moment before `until` at which the client was alive,
     /// because the client's sockets and processes are gone afterwards. The client may end up to a
-    /// retransmission timeout before `until`: its own clock starts that much before the lab sees
-    /// the first data.
+    /// retransmission timeout before `until`: the client's clock starts by this time before the lab
+    /// sees the first data.
     fn watch_until(
         &mut self,
         until: Time,
@@ -232,7 +232,7 @@ impl Transfer<'_> {
         Failure::Workload(said + &self.algorithms())
     }
 
-    /// Lists the available algorithms if the kernel refused the requested one.
+    /// Lists the available algorithms if the kernel refused the requested algorithm.
     fn algorithms(&self) -> String {
         let Some(wanted) = self.step.system.congestion.as_ref().map(|name| name.get_ref()) else {
             return String::new();
@@ -280,7 +280,8 @@ impl Transfer<'_> {
             result.record("jain", jain(&rates));
         }
         let asked = self.programs.lasting(self.step.duration).secs_f64();
-        // A program without a control connection counts from the start and cannot omit it.
+        // A program without a control connection counts from the start and cannot omit the
+        // start-up.
         if self.programs.serves_once() && (received.seconds - asked).abs() > 0.2 * asked {
             result.warnings.push(format!(
                 "{}'s receiver counted {:.1} s instead of {asked:.1} s",
@@ -289,7 +290,8 @@ impl Transfer<'_> {
             ));
         }
         if self.programs.serves_once() {
-            // The server has completed its one run. Let it report that before it is stopped.
+            // The server has completed its one run. Let the server report the run before the lab
+            // stops the server.
             let _ = self.server.wait(Duration::from_millis(200));
         }
         Ok(())
@@ -297,8 +299,8 @@ impl Transfer<'_> {
 }
 
 /// Whether a connection of the client carries the measured data. The client's control connection
-/// leads to the same port. It carries more than a few hundred bytes only at the end, for the
-/// results, and only from the server.
+/// leads to the same port. The control connection carries more than a few hundred bytes only at the
+/// end, for the results, and only from the server.
 fn carries_data(socket: &TcpInfo) -> bool {
     let has_answered = socket.bytes_received.is_some_and(|received| received > Bytes::ZERO);
     socket.bytes_acked.is_some_and(|sent| sent > CONTROL_AT_MOST) && !has_answered

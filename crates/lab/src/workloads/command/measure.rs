@@ -190,8 +190,8 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// Returns the failure of the server, if the server has ended. It explains the client's
-    /// failure.
+    /// Returns the failure of the server, if the server has ended. The server's failure explains
+    /// the client's failure.
     fn server_failure(&mut self) -> Option<Failure> {
         let server = self.server.as_mut()?;
         let end = server.wait(CAUSE_WITHIN, self.turn.cancel).ok()??;

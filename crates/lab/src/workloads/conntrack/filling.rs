@@ -44,7 +44,7 @@ pub(super) fn watch(
 }
 
 /// `whole`: the time for all connections. `still`: the time without a new connection after which
-/// the lab expects no more. It is shorter than the lifetime of a connection.
+/// the lab expects no more. `still` is shorter than the lifetime of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     pub(super) whole: Duration,

@@ -27,7 +27,8 @@ pub(crate) struct Case {
     /// The host in which `weir doctor` runs.
     pub(super) side: Side,
     pub(super) question: Asked,
-    /// Programs of the load. If the machine lacks one, the lab leaves the turn out and reports so.
+    /// Programs of the load. If the machine lacks a program, the lab leaves the turn out and
+    /// reports the missing program.
     pub(super) needs: Vec<String>,
     /// The seconds within which the load makes the file `$READY`; 0: the load makes no such file.
     pub(super) ready_within: u32,
@@ -249,8 +250,8 @@ pub(crate) fn variable_of(axis: &str) -> String {
     format!("AXIS_{}", axis.chars().map(plain).collect::<String>())
 }
 
-/// Returns the list of CPUs. The text has one list for all values of the axes, and may have others
-/// for single values: `receive-two-cores=0-1 0`.
+/// Returns the list of CPUs. The text has one list for all values of the axes, and may have other
+/// lists for single values: `receive-two-cores=0-1 0`.
 fn cpus(text: &str, axes: &Axes) -> Result<Option<String>, String> {
     let mut usual = None;
     let mut own = None;

@@ -38,7 +38,8 @@ impl Disk {
         Ok(Self { file, buffer, start, length, at: 0 })
     }
 
-    /// Reads the next chunk. It lies far from the previous one, so that the disk cannot read ahead.
+    /// Reads the next chunk, which lies far from the previous chunk, so that the disk cannot read
+    /// ahead.
     pub(super) fn read(&mut self) -> io::Result<()> {
         let whole = (BLOCK * BLOCKS) as u64;
         self.at = (self.at + STEP) % (whole - self.length as u64) / ALIGNED as u64 * ALIGNED as u64;

@@ -8,9 +8,9 @@ pub(super) const NOTHING: &str = "nothing";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// Causes that must hold together, each with the names that are right for it.
+    /// Causes that must hold together, each with the names that are right for this cause.
     Causes(Vec<Vec<String>>),
-    /// Every verdict is right except these.
+    /// Every verdict is right except the listed verdicts.
     Not(Vec<String>),
 }
 

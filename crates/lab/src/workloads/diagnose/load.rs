@@ -27,7 +27,7 @@ pub struct Sender {
     /// Whether to wait for one byte after each chunk.
     pub asks: bool,
     pub udp: bool,
-    /// The number of connections that are opened. Only the last one carries data.
+    /// The number of connections that are opened. Only the last connection carries data.
     pub connections: u32,
     /// Whether to open a new connection for each write.
     pub reconnects: bool,
@@ -36,7 +36,7 @@ pub struct Sender {
     pub time: Span,
 }
 
-/// The settings of a receiving process. It serves each connection with a thread.
+/// The settings of a receiving process. The process serves each connection with a thread.
 #[derive(Debug, Clone)]
 pub struct Receiver {
     pub at: SocketAddr,

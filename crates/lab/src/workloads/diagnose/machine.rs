@@ -47,8 +47,8 @@ pub(super) fn measure(
     let seconds = begun.elapsed().as_secs_f64();
     let now = Counters::read(&scene)?;
     let after = Watch::read(&roles)?;
-    // Some cases have a load that fills the machine as their fault. It is no flaw of the
-    // measurement.
+    // The fault of some cases is a load that uses all CPUs, so busy CPUs do not make the
+    // measurement invalid.
     after.account_polling(&before, step.cpus, None, &mut result);
     result.record("seconds", Some(seconds));
     let stolen = result.metrics.get("steal_percent").map_or(0.0, |steal| steal.value);
@@ -99,8 +99,8 @@ fn left_out(case: &Case) -> Option<Measurement> {
 }
 
 fn judge(case: &Case, told: &Told, stolen: f64, result: &mut Measurement) {
-    // A hypervisor that takes CPU time is a second fault beside the lab's, so its verdict is right
-    // too.
+    // A hypervisor that takes CPU time is a second fault beside the lab's, so the verdict about
+    // stolen time is right too.
     let is_stolen = stolen > MOST_STOLEN_PERCENT && told.first == STOLEN;
     let right = is_stolen || case.expected.is_first_right(told);
     result.record("first_verdict_right", Some(f64::from(u8::from(right))));

@@ -98,7 +98,7 @@ impl Client<'_> {
     /// Waits until the server knows that all data has arrived, and reads the server's statistics.
     /// Then closes the connection and waits until the server has released the socket. Only then has
     /// the server stored the metrics of the path, and no packet of this connection can reach the
-    /// next one.
+    /// next connection.
     fn close(&self, socket: TcpStream) -> Result<Option<Box<TcpSocket>>, Failure> {
         let local = socket.local_addr().map_err(|error| Failure::io("closing", &error))?;
         let server = self.server;

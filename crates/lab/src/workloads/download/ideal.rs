@@ -22,9 +22,9 @@ impl Path {
     }
 
     /// Returns the minimum time from before the connection is opened to the last byte: one round
-    /// trip for SYN and SYN-ACK, one for the request and the first byte, and the time to send the
-    /// file at the path's goodput. In each of the first round trips, the server sends no more than
-    /// the client's window of [`FIRST_WINDOWS`].
+    /// trip for SYN and SYN-ACK, one round trip for the request and the first byte, and the time to
+    /// send the file at the path's goodput. In each of the first round trips, the server sends no
+    /// more than the client's window of [`FIRST_WINDOWS`].
     pub(super) fn ideal(&self, file: Bytes) -> Span {
         let (mut left, mut takes) = (file.count() as f64, self.round_trip * 2);
         for window in FIRST_WINDOWS {
@@ -98,7 +98,7 @@ mod tests {
         let all = 4.0 * 0.088 + (655_360.0 - 64_256.0 - 80_512.0) / long.goodput();
         assert!((long.ideal(file).secs_f64() - all).abs() < 1e-6);
         assert_eq!(kbyte_s(file, long.ideal(file)), (640.0 / all).round() as u64);
-        // A file that fits into the first window does not wait for the second.
+        // A file that fits into the first window does not wait for the second window.
         let small = Bytes::new(64_256);
         assert_eq!(long.ideal(small), long.ideal_of_path(small));
         let lossy = path("60.1mbit", 39, 0.01);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_bounds_cubic_alone() {
+    fn loss_bounds_the_ideal_rate_of_cubic_and_not_of_bbr() {
         let (file, lossy) = (Bytes::new(8 << 20), path("60.1mbit", 39, 0.01));
         assert!(lossy.expected(file, Some("cubic")) > lossy.expected(file, Some("bbr")) * 10);
     }

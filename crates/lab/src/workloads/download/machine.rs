@@ -1,8 +1,9 @@
 //! Measures HTTP downloads from a real web server to clients behind several links at once.
 //!
-//! Every path has a client. It fetches the file, reads the server kernel's statistics of that
-//! connection, closes it, and starts again until the time is over. It fetches the file at least
-//! once. The clients do not affect each other, because each has its own link.
+//! Every path has a client, which fetches the file, reads the server kernel's statistics of the
+//! connection, closes the connection, and starts again until the time is over. Each client fetches
+//! the file at least once. The clients do not affect each other, because each client has a link of
+//! its own.
 
 use super::account;
 use super::client::{Attempt, Client};

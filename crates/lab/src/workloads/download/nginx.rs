@@ -87,8 +87,7 @@ impl Nginx {
         self.program.pid()
     }
 
-    /// Checks that nginx is still running. If it has exited, its failure explains the clients'
-    /// errors.
+    /// Checks that nginx is still running. An exit of nginx explains the clients' errors.
     pub(super) fn still_there(&mut self) -> Result<(), Failure> {
         match self.program.wait(Duration::ZERO)? {
             None => Ok(()),

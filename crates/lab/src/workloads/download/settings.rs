@@ -40,8 +40,8 @@ impl DownloadSettings {
         for way in &ways {
             let joins = links.iter().find(|link| link.joins(&ends.from, &way.to));
             let config = joins.and_then(|link| link.way_from(&ends.from));
-            // The rate of a path between real machines is unknown to the lab, and so is its ideal
-            // speed.
+            // The lab does not know the rate of a path between real machines, nor the ideal speed
+            // of this path.
             let is_known = config.and_then(|config| config.rate.mean_rate()).is_some();
             if !is_known && !document.has_real_hosts() {
                 let message = format!(
@@ -56,7 +56,7 @@ impl DownloadSettings {
     }
 }
 
-/// Returns the links that `via` names, in its order. There is at least one.
+/// Returns the links that `via` names, at least one, in the order of `via`.
 pub(super) fn ways(document: &Document, axes: &Axes, from: &str) -> Result<Vec<Way>, FileError> {
     let names = document.workload_key(axes, VIA, |text| Ok(text.to_owned()))?.unwrap_or_default();
     let mut ways: Vec<Way> = Vec::new();

@@ -80,7 +80,7 @@ struct Line {
 
 /// The result of a download.
 struct Fetched {
-    /// The time of the download. `None` if it was not complete in time.
+    /// The time of the download. `None` for a download that was not complete in time.
     took: Option<Span>,
     connected: Span,
     sent: Bytes,

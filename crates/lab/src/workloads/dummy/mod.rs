@@ -1,4 +1,4 @@
-//! A workload for tests only. It consists of this folder and one line in the registry.
+//! A workload for tests only. The workload consists of this folder and one line in the registry.
 
 mod tests;
 

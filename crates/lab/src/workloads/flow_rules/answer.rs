@@ -72,7 +72,7 @@ impl<'a> Seen<'a> {
     }
 
     /// Compares the highest rate without loss, for each rule set and number of rules at which both
-    /// switches have one. The worst ratio comes first.
+    /// switches have such a rate. The worst ratio comes first.
     fn without_loss(&self) -> Option<String> {
         let (names, own) = (self.names()?, *self.systems().first()?);
         let place = |set: &&'static str, number: u32| {
@@ -214,8 +214,8 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// States the time that more rules add to a packet, without the source's part: the source's
-    /// frames do not fit the CPU's caches either.
+    /// States the time that more rules add to a packet, without the source's part, because the
+    /// source's frames do not fit the CPU's caches either.
     fn growth(&self, system: &str, fewest: u32, most: u32) -> Option<String> {
         let of_set = |set: &&str| {
             let more = self.time(system, set, most)? - self.time(system, set, fewest)?;
@@ -288,8 +288,8 @@ const CAPACITY: &str = "capacity_pps";
 const NDR: &str = "ndr_pps";
 /// Open vSwitch's default (ovs-vswitchd.conf.db(5), `other_config:flow-limit`).
 const FLOW_LIMIT: u32 = 200_000;
-/// Minimum growth in nanoseconds. A smaller one rounds to 0, or is only the difference between two
-/// windows.
+/// Minimum growth in nanoseconds. A smaller growth rounds to 0, or is only the difference between
+/// two windows.
 const LEAST_GROWTH_NS: f64 = 0.5;
 const SETS: [&str; 4] = ["base", "mac", "nat", "raw"];
 /// The rule sets in the order of comparisons. NAT, which needs all parts of a switch, comes first.
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_beside_two_peers_is_that_to_the_faster() {
+    fn the_ratio_beside_two_peers_is_the_ratio_to_the_faster_peer() {
         let mut run = of_two();
         let mut tuned = run.cells[3..].to_vec();
         for (cell, rate) in tuned.iter_mut().zip([4.5e6, 1e6, 0.8e6]) {

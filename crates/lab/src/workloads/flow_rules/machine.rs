@@ -26,15 +26,16 @@ pub(super) fn measure(case: &Case, step: &MachineStep<'_>) -> Result<Measured, F
 }
 
 fn window(case: &Case, step: &MachineStep<'_>, place: &mut Place) -> Result<Measured, Failure> {
-    // The search runs once in a cell, because it takes half a minute. It runs before the windows:
-    // in a window the switch polls its port and leaves no CPU idle.
+    // The search runs once in a cell, because it takes half a minute. The search runs before the
+    // windows: in a window the switch polls its port and leaves no CPU idle.
     if step.form == Form::Full && place.pushed.is_none() {
         place.pushed = Some(push(case, step, place)?);
     }
     let (mut result, taken) = pulled(step, place.switch(step)?)?;
     if let Some(pushed) = &mut place.pushed {
         result.warnings.extend(pushed.warnings.iter().cloned());
-        // The lab discards the figures of an invalid window, so these figures wait for a valid one.
+        // The lab discards the figures of an invalid window, so the figures of the pushed ports
+        // wait for a valid window.
         if result.invalid.is_empty() {
             result.metrics.extend(std::mem::take(&mut pushed.metrics));
             result.missing.extend(std::mem::take(&mut pushed.missing));

@@ -42,11 +42,11 @@ pub(super) struct Loaded {
 }
 
 impl Place {
-    /// Returns the place that an earlier step of the same cell has kept, or a new one.
+    /// Returns the place that an earlier step of the same cell has kept, or a new place.
     pub(super) fn of(case: &Case, step: &MachineStep<'_>) -> Result<Self, Failure> {
         match step.kept.take::<Self>() {
             Some(place) if place.is_of(step) => Ok(place),
-            // The switch of another cell ends here, before a new one begins.
+            // The switch of another cell ends here, before a new switch begins.
             other => {
                 drop(other);
                 Self::new(case, step)
@@ -87,13 +87,14 @@ impl Place {
         self.axes == *step.axes && self.system == step.system.name()
     }
 
-    /// Returns the switch. Starts and warms it up if no earlier step did so.
+    /// Returns the switch. Starts the switch and warms it up, unless an earlier step has started
+    /// it.
     pub(super) fn switch(&mut self, step: &MachineStep<'_>) -> Result<&mut Loaded, Failure> {
         if self.loaded.is_none() {
             self.loaded = Some(match self.load(step) {
                 Ok(loaded) => Ok(loaded),
                 Err(Failure::Interrupted) => return Err(Failure::Interrupted),
-                // Another attempt would take as long and fail again.
+                // Another attempt would take the same time and fail again.
                 Err(failure) => Err(failure.to_string()),
             });
         }
@@ -173,5 +174,5 @@ pub(super) fn pause(step: &MachineStep<'_>, time: Duration) -> Result<(), Failur
 }
 
 const CHECK: Duration = Duration::from_millis(500);
-/// The warm-up ends at fewer upcalls a second than this.
+/// The warm-up ends when the upcalls a second fall below this number.
 const FEW_UPCALLS: f64 = 50.0;

@@ -1,5 +1,5 @@
 //! The highest rate without loss, and a fixed load, over ports into which a generator sends. Only
-//! the full form has the time for them.
+//! the full form has the time for these measurements.
 
 use super::case::{Case, PushedPorts};
 use super::contention::Threads;
@@ -85,7 +85,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Returns the goal of the search: no loss, with this much time at one load.
+/// Returns the goal of the search: no loss in trials at one load whose durations add up to `sum`.
 pub(super) fn goal(sum: Span) -> Goal {
     Goal { duration_sum: sum, ..Goal::with_loss(Share::ZERO) }
 }
@@ -300,7 +300,7 @@ pub(super) const METRICS: [&str; 5] =
 const GATEWAY: &str = "02:ac:10:ff:01:01";
 const MTU: u32 = 1500;
 const TAPS: [&str; 2] = ["tap0", "tap1"];
-/// Packets a second in the warm-up. A switch takes new flows more slowly than known ones.
+/// Packets a second in the warm-up. A switch takes new flows more slowly than known flows.
 const WARM_UP_RATE: f64 = 100_000.0;
 /// Fixed load as a multiple of the highest rate without loss, which the report's loads exceed.
 const ABOVE: f64 = 1.1;

@@ -35,8 +35,8 @@ pub(crate) fn profile_text(flows: u32, cps: f64) -> String {
 }
 
 impl Packets {
-    /// Generates the first packets of the profile. Fails if they have fewer five-tuples than its
-    /// limit.
+    /// Generates the first packets of the profile. Fails if the packets have fewer five-tuples than
+    /// the profile's limit.
     pub(crate) fn of(flows: u32, order: Addressing) -> Result<Self, Failure> {
         let text = profile_text(flows, 1e6);
         let wrong = |reason: String| Failure::Workload(format!("the traffic's profile: {reason}"));

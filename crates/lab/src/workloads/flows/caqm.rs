@@ -9,11 +9,12 @@ use sim::CaqmHosts;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use units::Bytes;
 
-/// CAQM in the kernel, for one step. The kernel removes it when this process ends or dies.
+/// CAQM in the kernel, for one step. The kernel removes CAQM when this process ends or dies.
 #[derive(Debug)]
 pub(super) struct Spoken {
     beside: Unpinned,
-    /// Keeps these descriptors open, because the interfaces' names refer to them.
+    /// Keeps the descriptors of the namespaces open, because the interfaces' names refer to these
+    /// descriptors.
     _namespaces: Vec<Namespace>,
 }
 

@@ -15,7 +15,7 @@ pub(super) struct FlowsSettings {
     /// The number of flows of the system under test. With `arrivals` the number is random.
     pub(super) own: u32,
     pub(super) beside: Option<Beside>,
-    /// Whether the flows of the system under test start before the competing ones.
+    /// Whether the flows of the system under test start before the competing flows.
     pub(super) own_first: bool,
     /// The time between two flow starts. By default the competing flows start first.
     pub(super) stagger: Span,

@@ -45,9 +45,9 @@ pub(super) fn receiver(at: SocketAddr) -> Result<UdpSocket, Failure> {
 }
 
 /// Sends `count` datagrams of `payload` at `rate` on the link. The first `ahead` are sent at once,
-/// and keep the queue from running empty while the sender waits for its CPU. The others are sent a
-/// few per millisecond: even enough for a queue, and without keeping a CPU busy. Returns the
-/// kernel's departure time of the first datagram, in nanoseconds of the real-time clock.
+/// and keep the queue from running empty while the sender waits for its CPU. The other datagrams
+/// are sent a few per millisecond, which is even enough for a queue, and keeps no CPU busy. Returns
+/// the kernel's departure time of the first datagram, in nanoseconds of the real-time clock.
 pub(super) fn send_paced(
     socket: &UdpSocket,
     count: u64,

@@ -1,12 +1,12 @@
 //! Checks the emulated link: whether it has its configured rate, delay and loss.
 //!
 //! The check works from outside, by numbered datagrams between two namespaces and the kernel's
-//! timestamps. First comes a stream slightly faster than the link. It is sized to fit the queue, so
-//! that the link is never idle and only the medium loses packets. The spacing of the arriving
-//! datagrams is the rate, the gaps in their numbers are the loss. On a link that is never idle the
-//! first departure, the rate and the delay say when each datagram has to arrive: the difference is
-//! the error of the delay under load. Then come single probes over the idle link. Their time from
-//! departure to arrival is the delay.
+//! timestamps. First comes a stream slightly faster than the link. The stream is sized to fit the
+//! queue, so that the link is never idle and only the medium loses packets. The spacing of the
+//! arriving datagrams is the rate, the gaps in their numbers are the loss. On a link that is never
+//! idle the first departure, the rate and the delay say when each datagram has to arrive: the
+//! difference is the error of the delay under load. Then come single probes over the idle link. The
+//! time of a probe from departure to arrival is the delay.
 
 use super::datagrams::{self, HEADERS, Receipt};
 use crate::bench::machine::{MachineStep, Measured, Roles, Testbed, Watch};

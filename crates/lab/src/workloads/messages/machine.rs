@@ -1,8 +1,8 @@
-//! Measures response times, over a new connection and over an open one.
+//! Measures response times, over a new connection and over an open connection.
 //!
-//! For the first third of the time, new connections follow one another. For the rest, messages go
-//! over open connections, and each is sent once the previous one has been answered. The two phases
-//! do not disturb each other, and a pair of programs in between is warm for both.
+//! For the first third of the time, new connections follow one another. Afterwards messages go over
+//! open connections, and each message is sent once the previous message has been answered. The two
+//! phases do not disturb each other, and a pair of programs in between is warm for both.
 
 use super::settings::MessageSettings;
 use crate::bench::machine::{Caller, Listener, MachineStep, Measured, Pair, Roles, Testbed, Watch};
@@ -109,7 +109,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Exchanges messages over one connection, then over the next. Sends at least one message.
+    /// Exchanges messages over one connection, then over the next connection. Sends at least one
+    /// message.
     fn talk(&self, until: Instant) -> Result<Vec<f64>, Failure> {
         let (message, mut room) = self.message();
         let mut taken = Vec::new();
@@ -145,7 +146,7 @@ impl Samples {
     }
 }
 
-/// Serves one connection after the other, and answers each message with as many bytes.
+/// Serves one connection after the other, and answers each message with a message of the same size.
 fn serve(
     listener: &Listener,
     step: &MachineStep<'_>,

@@ -45,7 +45,8 @@ impl KernelLog {
 fn complaint(record: &str) -> Option<String> {
     let (head, message) = record.split_once(';')?;
     let level: u32 = head.split(',').next()?.parse().ok()?;
-    // The lower three bits are the priority, the others the facility. User space also writes here.
+    // The lower three bits are the priority, the other bits the facility. User space also writes
+    // here.
     let (priority, facility) = (level & 7, level >> 3);
     let line = message.lines().next().unwrap_or_default();
     // This line counts suppressed messages, of any level (lib/ratelimit.c).

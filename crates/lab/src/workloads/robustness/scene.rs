@@ -107,7 +107,8 @@ impl Scene {
             IpAddr::V4(address) => address,
             IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
         };
-        // The host parts of the testbed's IPv6 addresses equal those of its IPv4 addresses.
+        // The host parts of the testbed's IPv6 addresses equal the host parts of its IPv4
+        // addresses.
         let six = |address: IpAddr| {
             let [_, _, link, host] = four(address).octets();
             Ipv6Addr::new(0xfd77, u16::from(link), 0, 0, 0, 0, 0, u16::from(host))
@@ -198,7 +199,7 @@ impl std::fmt::Debug for Scene {
 }
 
 impl Leg {
-    /// Returns an entry at this interface. Its frames are addressed to the host of `other`.
+    /// Returns an entry at this interface. The entry's frames are addressed to the host of `other`.
     fn entry_to(&self, other: &Self) -> Result<Entry, Failure> {
         Ok(Entry {
             port: open(&self.inside, LEG)?,
@@ -214,7 +215,8 @@ impl Leg {
     }
 }
 
-/// Connects the hosts to a namespace between them. In its network the hosts are neighbours.
+/// Connects the hosts to a namespace between them. In the namespace's network the hosts are
+/// neighbours.
 fn legs(testbed: &Testbed, hosts: &[&str]) -> Result<(Namespace, Vec<Leg>), Failure> {
     let middle = Namespace::create("middle")?;
     let mut legs = Vec::new();

@@ -1,5 +1,5 @@
-//! Packet switches that a workload starts, loads with rules and reads counters from. All of them
-//! accept OpenFlow and the control protocol of ovs-appctl, so they differ only in their start.
+//! Packet switches that a workload starts, loads with rules and reads counters from. All switches
+//! accept OpenFlow and the control protocol of ovs-appctl, and differ only in their start.
 
 mod control;
 mod counts;

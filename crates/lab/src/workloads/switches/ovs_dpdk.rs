@@ -176,8 +176,8 @@ fn ports(source: &Source, threads: usize) -> (Vec<String>, Vec<String>) {
             devargs(format!("net_af_packet1,iface={output}")),
         ),
         Source::Taps { input, output } => {
-            // Open vSwitch uses a transmit queue for each packet thread and one more. The driver
-            // requires as many receive queues.
+            // Open vSwitch uses a transmit queue for each packet thread and one transmit queue
+            // more. The driver requires the same number of receive queues.
             let queues = format!("options:n_rxq={}", threads + 1);
             let port = |text| [devargs(text), vec![queues.clone()]].concat();
             (port(format!("net_tap0,iface={input}")), port(format!("net_tap1,iface={output}")))

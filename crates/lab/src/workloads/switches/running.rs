@@ -11,7 +11,7 @@ use tempfile::TempDir;
 /// A switch with its rules loaded. Dropping this value ends the switch.
 #[derive(Debug)]
 pub(crate) struct RunningSwitch {
-    /// The programs. The switch itself is the last one.
+    /// The programs. The last program is the switch itself.
     pub(super) programs: Vec<Started>,
     pub(super) control: Control,
     /// The time that loading the rules took.
@@ -65,8 +65,8 @@ impl RunningSwitch {
         Ok(Counts::read(&text))
     }
 
-    /// Clears the counters. Open vSwitch's packet threads clear theirs only when they begin their
-    /// next iteration.
+    /// Clears the counters. Open vSwitch's packet threads clear their counters only when they begin
+    /// their next iteration.
     pub(crate) fn clear_counts(&self) -> Result<(), Failure> {
         let before = self.counts()?;
         self.control.call("dpif-netdev/pmd-stats-clear", &[])?;
@@ -154,5 +154,5 @@ pub(crate) fn await_control(
 }
 
 const CLEARED_WITHIN: Duration = Duration::from_secs(2);
-/// Maximum time until the switch answers. Open vSwitch initialises DPDK before that.
+/// Maximum time until the switch answers. Open vSwitch initialises DPDK first.
 const READY_WITHIN: Duration = Duration::from_secs(30);

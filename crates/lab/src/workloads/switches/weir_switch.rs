@@ -57,5 +57,5 @@ pub(super) fn start(
 }
 
 const LOADED_WITHIN: Duration = Duration::from_secs(120);
-/// Name of the socket in the run directory. It is part of the interface of `weir switch run`.
+/// Name of the socket in the run directory. The name is part of the interface of `weir switch run`.
 const CONTROL_SOCKET: &str = "weir-switch.ctl";

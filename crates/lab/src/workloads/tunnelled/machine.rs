@@ -116,8 +116,8 @@ impl Service<'_> {
         Ok(window)
     }
 
-    /// Exchanges messages until the busy connections are over. Returns the times of those after the
-    /// omitted time, at least one.
+    /// Exchanges messages until the busy connections are over. Returns the response times of the
+    /// messages after the omitted time, at least one.
     fn talk(&self, over: &AtomicBool) -> Result<Vec<f64>, Failure> {
         let size = usize::try_from(self.settings.size.count()).unwrap_or(usize::MAX);
         let (message, mut room) = (vec![b'm'; size], vec![0; size]);

@@ -139,7 +139,8 @@ pub(super) fn built_in(weir: &str, settings: &WebSettings, address: IpAddr) -> V
     option("--bind", address.to_string());
     option("--port", PORT.to_string());
     option("--size", format!("{}B", settings.size.count()));
-    // A client may open a connection before the server has noticed the end of the previous one.
+    // A client may open a connection before the server has noticed the end of the previous
+    // connection.
     option("--connections", (2 * settings.connections + 2).to_string());
     argv
 }

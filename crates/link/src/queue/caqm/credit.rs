@@ -20,7 +20,7 @@ pub(super) struct Credit {
     dealt: i64,
     /// The requests of this period.
     came: PeriodTotals,
-    /// The plan for this period, derived from the requests of the previous one.
+    /// The plan for this period, derived from the requests of the previous period.
     plan: Plan,
 }
 
@@ -43,9 +43,9 @@ struct PeriodTotals {
 /// when a period begins.
 ///
 /// A hint reveals the size of a window: the larger the window, the less growth each packet
-/// requests. The port therefore refuses a flow whose hint is half of the others' twice as often,
-/// and grants it a quarter. Two windows then converge in two thirds of the time that equal refusals
-/// would need.
+/// requests. The port therefore refuses a flow whose hint is half of the other flows' hint twice as
+/// often, and grants it a quarter. Two windows then converge in two thirds of the time that equal
+/// refusals would need.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     /// The part of a hint's square that the port grants, in units of [`WHOLE`], but no more than
@@ -57,8 +57,8 @@ struct Plan {
     carry: i64,
     /// The probability of a refusal while the counter is below zero.
     odds: f64,
-    /// The probability of a refusal while the counter is not below zero. It is zero if no other
-    /// request needs the credit.
+    /// The probability of a refusal while the counter is not below zero. The probability is zero if
+    /// no other request needs the credit.
     chance: f64,
     /// The mean size of a request.
     usual: f64,
@@ -118,7 +118,7 @@ impl Credit {
         if periods == 0 {
             return;
         }
-        // If several periods have passed, only the last one counts, in which no byte was sent or
+        // If several periods have passed, only the last period counts, in which no byte was sent or
         // granted.
         if periods > 1 {
             (self.sent, self.granted) = (0, 0);
@@ -237,8 +237,8 @@ impl Plan {
         }
     }
 
-    /// Makes the plan of the next period. Assumes as many requests, for as many bytes, as in the
-    /// last period.
+    /// Makes the plan of the next period. Assumes the number of requests and of bytes of the last
+    /// period.
     fn of_next(self, left: i64, beta: i64, came: PeriodTotals) -> Self {
         let there = left.max(0) + came.dealt;
         let requests = came.requests.max(1) as f64;
@@ -259,7 +259,7 @@ impl Plan {
 }
 
 /// The weight of a hint of zero: the port refuses such a packet this many times as often as the
-/// average.
+/// average packet.
 const MOST_WEIGHT: f64 = 4.0;
 const WHOLE: i64 = 1 << 16;
 
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(credit.left, (2700 - 1000 - 6000) / 2);
         assert_eq!(credit.judge(asks), Verdict::Refused(asks.refused()));
         assert_eq!(credit.left, -1638);
-        // After a long time the counter has forgotten both.
+        // After a long time the counter has forgotten granted and unsent bytes.
         credit.advance(at(100_000), Bytes::new(0));
         assert_eq!(credit.left, 7600);
     }
@@ -434,7 +434,7 @@ mod tests {
         assert_eq!(credit.judge(asks), Verdict::Trimmed(asks.without_hint()));
     }
 
-    /// Half of a unit is due to each request, so that every second request gets a whole one.
+    /// Half of a unit is due to each request, so that every second request gets a whole unit.
     #[test]
     fn grants_below_a_hint_unit_are_carried_over() {
         let mut credit = sharing(0.5 / 8.0, 1000, 0);

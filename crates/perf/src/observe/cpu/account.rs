@@ -36,8 +36,8 @@ impl CpuAccount {
         Counted { account: self.clone(), tid, begun, _own: PhantomData }
     }
 
-    /// Returns the CPU time of all threads so far. It is exact for ended threads; for running
-    /// threads its resolution is 10 ms.
+    /// Returns the CPU time of all threads so far. The time of ended threads is exact; the time of
+    /// running threads has a resolution of 10 ms.
     pub fn used(&self) -> CpuTime {
         let entries = self.entries();
         entries.running.iter().fold(entries.ended, |sum, (tid, begun)| {

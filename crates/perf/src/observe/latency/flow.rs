@@ -4,7 +4,7 @@ use crate::observe::series::{MOST_POINTS, Merge, Origin, Series, Table};
 use crate::observe::tally::Tally;
 use units::{Span, Time};
 
-/// The probe methods in order of preference, and the results of each. Pure code: the caller
+/// The probe methods in order of preference, and the results of each method. Pure code: the caller
 /// supplies the time.
 #[derive(Debug)]
 pub(super) struct Flows {
@@ -93,8 +93,8 @@ impl Flows {
         }
     }
 
-    /// Ends a phase and begins another. `loaded` is the time at which the load started, if the next
-    /// phase is under load.
+    /// Ends a phase and begins the next phase. `loaded` is the time at which the load started, if
+    /// the next phase is under load.
     pub(super) fn end_phase(&mut self, now: Time, loaded: Option<Time>) -> Option<Latency> {
         let reported = self.close(now);
         self.loaded = loaded.map(Origin).or(self.loaded);

@@ -2,9 +2,9 @@ use rand::RngExt;
 use std::ops::Range;
 use units::{Rate, Span};
 
-/// Returns the time until the next probe. It is random, so that the probes do not synchronise with
-/// a timer, a queue or a periodic congestion control (RFC 2330 section 11.1.1). On a slow path it
-/// is longer, so that the probes do not become the load.
+/// Returns the time until the next probe. The time is random, so that the probes do not synchronise
+/// with a timer, a queue or a periodic congestion control (RFC 2330 section 11.1.1). On a slow path
+/// the time is longer, so that the probes do not become the load.
 pub(super) fn pause(loaded: bool, load: Rate, random: &mut impl rand::Rng) -> Span {
     let usual = if loaded { LOADED } else { IDLE };
     let mean = (usual.start + usual.end) / 2;

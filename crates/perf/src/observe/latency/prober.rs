@@ -76,8 +76,8 @@ impl Prober {
         }
     }
 
-    /// Asks the kernel to timestamp received replies, if it can. While any socket has this option,
-    /// the kernel stamps every packet of the host (`netstamp_needed_key`, net/core/dev.c).
+    /// Asks the kernel to timestamp received replies, if the kernel can. While any socket has this
+    /// option, the kernel stamps every packet of the host (`netstamp_needed_key`, net/core/dev.c).
     pub(super) fn want_stamps(&mut self) {
         self.stamped = timestamps::ask_for_stamps(&self.socket);
     }

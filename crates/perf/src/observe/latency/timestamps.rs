@@ -11,8 +11,9 @@ pub(super) struct Receipt {
     pub(super) length: usize,
     /// Time at which the thread read the datagram.
     pub(super) now: Time,
-    /// Time that the datagram had been in the kernel by then. It is subtracted from the round
-    /// trip, because the thread's wait for a core is not part of the path.
+    /// The time that the datagram had been in the kernel when the thread read it. This time is
+    /// subtracted from the round trip, because the thread's wait for a core is not part of the
+    /// path.
     pub(super) lag: Span,
 }
 

@@ -2,8 +2,8 @@ use super::statistic::{MeasuredPeriod, ProbeCost};
 use super::{CostSettings, CurrentPeriod};
 use units::{Bytes, Time};
 
-/// Measures the goodput of each period. It reads the same counters in periods with and without
-/// samples.
+/// Measures the goodput of each period. The meter reads the same counters in periods with and
+/// without samples.
 #[derive(Debug)]
 pub(in crate::observe) struct Meter {
     settings: CostSettings,
@@ -74,7 +74,7 @@ impl Meter {
 /// This side may end a period late by 1/10 of its length. On a core that a stream saturates, a
 /// wakeup may take some milliseconds.
 const LATE_PARTS: u64 = 10;
-/// Maximum number of periods kept: those of a day.
+/// Maximum number of periods kept: the periods of a day.
 const MOST: usize = 400_000;
 
 #[cfg(test)]

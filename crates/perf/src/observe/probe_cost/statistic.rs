@@ -8,7 +8,7 @@ pub struct ProbeCost {
     pub pairs: usize,
     /// True if the peer sampled in the same periods; otherwise the cost covers this side only.
     pub both_ends: bool,
-    /// `None` if there are too few pairs.
+    /// `None` if the pairs are too few.
     #[serde(flatten)]
     pub cost: Option<Cost>,
 }

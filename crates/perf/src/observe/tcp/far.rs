@@ -46,8 +46,8 @@ pub(crate) fn merge(own: &mut Vec<Series>, theirs: &[Series], streams: &[u32]) {
     }
 }
 
-/// Returns the lines of these streams; `None` if there are none. Ignores metrics that this side
-/// also measures, such as the throughput.
+/// Returns the lines of these streams; `None` if the streams have no lines. Ignores metrics that
+/// this side also measures, such as the throughput.
 fn of_streams(series: &Series, streams: &[u32]) -> Option<Series> {
     let mut series = series.clone();
     match series.stream {

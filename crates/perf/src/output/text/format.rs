@@ -65,8 +65,8 @@ impl TextFormat {
         format!("\x1b[{code}m{text}\x1b[0m")
     }
 
-    /// Formats a label and a text. The text is broken to fit the width; its further lines are
-    /// indented to its start.
+    /// Formats a label and a text. The text is broken to fit the width; further lines are indented
+    /// to the start of the text.
     pub(super) fn labelled(&self, name: &str, style: Style, text: &str) -> String {
         let indent = LABEL.min((self.width / 4).max(NARROW_LABEL));
         let room = self.width.saturating_sub(indent).max(1);

@@ -6,7 +6,7 @@ use super::Caption;
 use super::frame::{Frame, all_fitted, marker, n, text_width};
 use super::scale::Scale;
 
-/// A chart of bars. Their parts add up to each bar's whole.
+/// A chart of bars. The parts of a bar add up to the whole bar.
 #[derive(Debug, Clone, Default)]
 pub struct Bars {
     /// The texts for assistive technology.

@@ -92,7 +92,7 @@ impl Frame {
     }
 }
 
-/// The names of a chart's series, below the chart: beside it a phone would cut them.
+/// The names of a chart's series, below the chart. Beside the chart a phone would cut the names.
 #[derive(Debug)]
 pub(super) struct Legend<'a> {
     /// Each entry's name, colour, whether its marks are hollow, and its position in the drawing.
@@ -146,7 +146,7 @@ impl<'a> Legend<'a> {
 
 /// Suffix of the id of a drawing for a phone.
 pub(crate) const NARROW_ID: &str = "-narrow";
-/// A drawing of this width keeps readable letters on a phone of 390 px.
+/// The width of a drawing whose letters are still readable on a phone of 390 px.
 pub(super) const WIDTH: f64 = 430.0;
 const LEGEND_LEFT: f64 = 10.0;
 const ROW: f64 = 19.0;

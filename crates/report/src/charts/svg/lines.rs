@@ -44,7 +44,7 @@ pub struct Point {
     pub at: usize,
     /// The height, in the unit of the y axis.
     pub value: f64,
-    /// The low and the high end of the value's interval; `None` if it has none.
+    /// The low and the high end of the value's interval; `None` for a value without an interval.
     pub interval: Option<[f64; 2]>,
 }
 
@@ -149,7 +149,7 @@ impl<'a> Drawn<'a> {
         let known = line.points.iter().filter(|point| point.value.is_finite());
         let placed = known.filter_map(|point| Some((frame.x(*x.get(point.at)?), point)));
         let mut drawn = Self { line, is_joined, points: placed.collect() };
-        // Moves bars aside so that no bar hides another. Lines and bands keep their exact
+        // Moves error bars aside so that no bar hides another bar. Lines and bands keep their exact
         // positions.
         if !is_joined {
             drawn.points.iter_mut().for_each(|(x, _)| *x += aside);
@@ -157,8 +157,7 @@ impl<'a> Drawn<'a> {
         drawn
     }
 
-    /// Returns the corners of the band: the upper ends, then the lower ends from the last to the
-    /// first.
+    /// Returns the corners of the band: the upper ends, then the lower ends in reverse order.
     fn ends(&self, frame: &Frame, y: &Scale) -> Option<Vec<String>> {
         let corner = |x: f64, value: f64| format!("{} {}", n(x), n(frame.y(y.place(value))));
         let of = |(x, point): &(f64, &Point)| {

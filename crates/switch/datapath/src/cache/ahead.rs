@@ -90,7 +90,7 @@ impl Ahead {
     }
 
     /// Begins the lookup of a packet with its connection's guess. `None`: the connection cannot
-    /// have one.
+    /// have a guess.
     #[inline(always)]
     pub(crate) fn begin_known(
         &mut self,
@@ -253,7 +253,7 @@ impl Cache {
             0 => NO_PROGRAM,
             _ => self.head(ahead.favorite).current_program(generation),
         };
-        // The mask that matched the packets before this one, and the number of those packets.
+        // The mask that matched the packets before this packet, and the number of those packets.
         let (mut mask, mut hits) = (NO_TUPLE, 0);
         let mut left = 0;
         for (position, index) in chosen[..count].iter().map(|index| usize::from(*index)).enumerate()

@@ -94,7 +94,8 @@ pub(crate) struct Program {
     pub(crate) ops: Box<[Op]>,
     pub(crate) tracking: Tracking,
     pub(crate) rest: Rest,
-    /// The steps of the program's first user. Most other users have equal steps and share these.
+    /// The steps of the program's first user. Most other users have equal steps and share the first
+    /// user's steps.
     steps: u32,
     users: u32,
 }
@@ -130,7 +131,8 @@ impl Programs {
         &self.steps.get(behaviour.steps).steps
     }
 
-    /// Returns the numbers of a program for these steps and of the steps, and adds a use of both.
+    /// Returns the numbers of a program for these steps and of the steps, and adds a use of the
+    /// program and of the steps.
     pub(super) fn intern(&mut self, steps: Arc<[Step]>) -> Behaviour {
         let ops = compile(&steps);
         let hash = self.hasher.hash_one(&ops);

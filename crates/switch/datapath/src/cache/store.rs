@@ -71,7 +71,7 @@ impl Head {
         Self { behaviour, generation, used_ms: now_ms, ..Self::default() }
     }
 
-    /// Continues the counts of the megaflow that this one replaces.
+    /// Continues the counts of the megaflow that this megaflow replaces.
     pub(super) fn inherit(&mut self, former: &Self) {
         (self.packets, self.bytes_and_flags) = (former.packets, former.bytes_and_flags);
     }
@@ -341,7 +341,8 @@ impl Cold {
         Self { counters: list, credited: 0 }
     }
 
-    /// Marks the megaflow's present counts as credited: they do not belong to these counters.
+    /// Marks the megaflow's present counts as credited, because the counts do not belong to these
+    /// counters.
     pub(super) fn after(mut self, head: &Head) -> Self {
         self.credited = head.credited();
         self

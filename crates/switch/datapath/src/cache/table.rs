@@ -15,7 +15,7 @@ pub(super) struct Table {
     former: Option<Buckets>,
 }
 
-/// A cache line: a [`HugeVec`] is aligned to one.
+/// A cache line: a [`HugeVec`] is aligned to a cache line.
 pub(super) type Bucket = [u64; SLOTS];
 
 #[derive(Debug)]
@@ -139,8 +139,8 @@ impl Table {
 
     /// Makes room: more buckets, or fewer graves if many slots are graves.
     fn grow(&mut self, len: usize) {
-        // Usually the last growth is complete. It may be incomplete if most megaflows were removed
-        // since.
+        // Usually the last growth is complete. The growth may be incomplete if most megaflows were
+        // removed since.
         self.migrate(usize::MAX);
         let buckets = self.current.buckets.len();
         let wanted =
@@ -216,7 +216,7 @@ impl Buckets {
             slots[position] = GRAVE.into();
             self.graves += 1;
         } else {
-            // Searches stop at the first empty slot, which must not come before one in use.
+            // Searches stop at the first empty slot, which must not come before a slot in use.
             let last = slots.iter().rposition(|slot| *slot != 0).unwrap_or(position);
             slots[position] = slots[last];
             slots[last] = 0;

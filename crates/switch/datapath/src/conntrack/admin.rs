@@ -60,8 +60,8 @@ pub struct ZoneLimit {
 }
 
 impl Conntrack {
-    /// Calls `visit` with each live connection, of one zone or of all, and its remaining lifetime.
-    /// A shard is locked only while its connections are copied.
+    /// Calls `visit` with each live connection, of one zone or of all zones, and its remaining
+    /// lifetime. A shard is locked only while its connections are copied.
     pub fn dump(&self, zone: Option<u16>, now: Time, mut visit: impl FnMut(&Connection, Span)) {
         let now = milliseconds(now);
         for number in 0..self.domains.shards() {
@@ -84,13 +84,14 @@ impl Conntrack {
         counts
     }
 
-    /// Removes all connections, or those of one zone. Returns the number of removed connections.
+    /// Removes all connections, or the connections of one zone. Returns the number of removed
+    /// connections.
     pub fn flush(&self, zone: Option<u16>) -> u64 {
         self.flush_where(|entry| zone.is_none_or(|zone| entry.zone() == zone))
     }
 
-    /// Removes the connections whose tuples match, of one zone or of all. If `original` names a
-    /// whole connection, it may match either direction, and a missing zone means zone 0.
+    /// Removes the connections whose tuples match, of one zone or of all zones. If `original` names
+    /// a whole connection, it may match either direction, and a missing zone means zone 0.
     pub fn flush_tuples(
         &self,
         zone: Option<u16>,
@@ -134,7 +135,7 @@ impl Conntrack {
         shown_limit(self.limits.default_zone.load(Ordering::Relaxed))
     }
 
-    /// Sets the limit of zones that have no limit of their own; 0 removes it.
+    /// Sets the limit of zones that have no limit of their own; 0 removes the limit.
     pub fn set_default_zone_limit(&self, limit: u32) {
         self.limits.default_zone.store(stored_limit(limit), Ordering::Relaxed);
     }

@@ -1,9 +1,9 @@
 //! Locks of shards: a domain is the shards behind one lock.
 //!
 //! Two packet threads that want the same lock wait for each other, so several threads need many
-//! locks. Each lock that a batch takes costs time, so a single thread should need one. The number
-//! of domains follows the number of packet threads ([`Domains::divide`]). A shard keeps its number
-//! and moves as a whole, so its connections stay where they are in the shard.
+//! locks. Each lock that a batch takes costs time, so a single thread should need one lock. The
+//! number of domains follows the number of packet threads ([`Domains::divide`]). A shard keeps its
+//! number and moves as a whole, so its connections stay where they are in the shard.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ pub(super) struct Domains {
     count: AtomicUsize,
 }
 
-/// A lock that shares its cache lines with no other.
+/// A lock that shares its cache lines with no other lock.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Padded(Mutex<Domain>);

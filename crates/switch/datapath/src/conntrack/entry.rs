@@ -10,7 +10,7 @@ use crate::{Guess, Moment};
 pub(super) struct Entry {
     /// Over IPv6: both addresses. Over IPv4: word 0 has both addresses, word 1 the translated
     /// address and the reply's ports, word 2 the guesses of both directions for the lookup after
-    /// tracking, and word 3 those for the lookup at arrival ([`Entry::guess_v4`]).
+    /// tracking, and word 3 the guesses for the lookup at arrival ([`Entry::guess_v4`]).
     near: [u64; 4],
     ports: Ports,
     zone: u16,
@@ -68,7 +68,7 @@ pub(super) enum Verdict {
     Established,
     New,
     Invalid,
-    /// The packet starts a new connection that replaces this one.
+    /// The packet starts a new connection that replaces this connection.
     Restart,
 }
 
@@ -304,7 +304,7 @@ impl Entry {
     }
 
     /// Returns the addresses and ports with which a packet over IPv4 leaves after translation: the
-    /// reverse of those of the other direction.
+    /// reverse of the addresses and ports of the other direction.
     #[inline(always)]
     pub(super) fn translated_v4(&self, is_reply: bool) -> Words {
         let other = if is_reply { self.original_v4() } else { self.reply_v4() };
@@ -357,7 +357,7 @@ impl Entry {
             && first.state.max(second.state) <= tcp::State::Established
     }
 
-    /// Whether the connection has a helper, or was expected by one.
+    /// Whether the connection has a helper, or was expected by a helper.
     #[inline]
     pub(super) fn is_assisted(&self) -> bool {
         self.flags & ASSISTED != 0

@@ -1,5 +1,5 @@
-//! Reassembly of IP fragments: they wait until their packet is complete. Then the whole packet is
-//! tracked, and each fragment gets its connection state and its translation.
+//! Reassembly of IP fragments: fragments wait until their packet is complete. Then the whole packet
+//! is tracked, and each fragment gets its connection state and its translation.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -276,7 +276,8 @@ impl Pieces {
 }
 
 impl Place {
-    /// Whether two fragments overlap. Two fragments without data do if they have the same position.
+    /// Whether two fragments overlap. Two fragments without data overlap if they have the same
+    /// position.
     fn overlaps(self, other: Self) -> bool {
         let is_same = (self.from, self.to) == (other.from, other.to);
         is_same || self.from < other.to && other.from < self.to
@@ -376,8 +377,8 @@ fn locate_v6(packet: &Packet, zone: u16) -> Option<(Origin, Place)> {
 }
 
 /// Finds the position of a fragment's data; `None` if the fragment is invalid. A first fragment
-/// without data is invalid, because it has no transport header. A later one without data waits like
-/// any other, as in Open vSwitch.
+/// without data is invalid, because it has no transport header. A later fragment without data waits
+/// like any other fragment, as in Open vSwitch.
 fn placed(start: usize, end: usize, from: u32, has_more: bool, header: usize) -> Option<Place> {
     let length = u32::try_from(end.checked_sub(start)?).ok()?;
     if length == 0 && from == 0 {

@@ -1,10 +1,10 @@
 //! Connections that a control connection announces: `ct(alg=ftp)` and `ct(alg=tftp)`.
 //!
 //! A connection with a helper is a control connection. The helper reads its packets, and expects
-//! the connections that they announce. A packet of an expected connection has the state `rel`, and
-//! shows the original tuple of the control connection, its parent. If the control connection is
-//! translated, the helper translates the addresses in its messages too. If a message changes its
-//! length, the sequence numbers after it are corrected.
+//! the connections that the packets announce. A packet of an expected connection has the state
+//! `rel`, and shows the original tuple of the control connection, its parent. If the control
+//! connection is translated, the helper translates the addresses in its messages too. If a message
+//! changes its length, the sequence numbers after it are corrected.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};

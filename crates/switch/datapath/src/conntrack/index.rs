@@ -15,7 +15,7 @@ pub(super) struct Reference {
 /// A hash table from tags to [`Reference`]s. Tags may repeat.
 ///
 /// A slot takes eight bytes, and a line of eight slots is one cache line, so that a lookup usually
-/// reads one line. A full line overflows to the next. The table grows in steps: each insertion
+/// reads one line. A full line overflows to the next line. The table grows in steps: each insertion
 /// moves a few lines, so that no packet waits for all lines to move.
 #[derive(Debug)]
 pub(super) struct Index {
@@ -145,7 +145,7 @@ impl Index {
 #[derive(Debug)]
 struct Lines {
     lines: HugeVec<Line>,
-    /// The number of leading lines that have moved to the next table. A search skips them.
+    /// The number of leading lines that have moved to the next table. A search skips these lines.
     cleared: usize,
 }
 
@@ -256,7 +256,7 @@ impl Lines {
     }
 }
 
-/// A cache line: a [`HugeVec`] is aligned to one.
+/// A cache line: a [`HugeVec`] is aligned to a cache line.
 type Line = [u64; 8];
 
 fn is_full(line: &Line) -> bool {

@@ -15,7 +15,7 @@ pub struct Settings {
     /// Whether packets with wrong checksums are invalid.
     pub verify_checksums: bool,
     /// Whether TCP segments outside the window are invalid; `dpctl/ct-enable-tcp-seq-chk` changes
-    /// it.
+    /// this setting.
     pub check_tcp_sequence: bool,
 }
 

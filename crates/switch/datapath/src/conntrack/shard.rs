@@ -6,9 +6,9 @@ use super::wheel::Wheel;
 
 /// A part of the connections.
 ///
-/// A connection is stored in the shard of its original tuple. The index of this shard has a
-/// reference to it, and so has the index of its reply tuple's shard. The two shards differ only if
-/// a translation changed the addresses.
+/// A connection is stored in the shard of its original tuple. The index of this shard and the index
+/// of the reply tuple's shard have a reference to the connection. The two shards differ only if a
+/// translation changed the addresses.
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) number: u8,
@@ -119,7 +119,7 @@ impl Shard {
     }
 
     /// Finds a connection to evict, for which `may_go` is true. Looks at `looks` of the connections
-    /// that expire soonest, then at `looks` further ones from where the last search ended.
+    /// that expire soonest, then at `looks` further connections from the end of the last search.
     pub(super) fn victim(&mut self, looks: u32, may_go: impl Fn(&Entry) -> bool) -> Option<u32> {
         let entries = &self.entries;
         let soonest = self.wheel.soonest(entries, looks, |number| may_go(entries.entry(number)));

@@ -9,9 +9,9 @@ use super::index::MAX_ENTRIES;
 #[derive(Debug)]
 pub(super) struct Slab {
     chunks: Vec<Chunk>,
-    /// No chunk before this one has a free slot of a removed entry.
+    /// The first chunk that may have a free slot of a removed entry.
     first_unused: usize,
-    /// No chunk before this one has room for further entries.
+    /// The first chunk that may have room for further entries.
     first_open: usize,
     len: u32,
     /// The number of free slots of removed entries.
@@ -21,7 +21,7 @@ pub(super) struct Slab {
 #[derive(Debug)]
 struct Chunk {
     entries: HugeVec<Entry>,
-    /// The first free slot; each free slot's `Entry::next` names the next one.
+    /// The first free slot; each free slot's `Entry::next` names the next free slot.
     free: u32,
     used: usize,
 }
@@ -72,7 +72,7 @@ impl Slab {
         found.map_or(0, |(chunk, _)| (chunk * CHUNK) as u32)
     }
 
-    /// Starts to load an entry: its first cache line, or both.
+    /// Starts to load an entry: its first cache line, or both cache lines.
     #[inline]
     pub(super) fn prefetch(&self, number: u32, has_far: bool) {
         let entry = self.entry(number);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_returned_after_a_flood_and_does_not_grow_with_the_next() {
+    fn memory_is_returned_after_a_flood_and_does_not_grow_with_the_next_flood() {
         let mut slab = Slab::new();
         let kept = slab.insert(entry(7)).unwrap();
         let before = slab.bytes();

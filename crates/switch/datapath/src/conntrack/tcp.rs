@@ -1,6 +1,6 @@
 //! The state of a TCP connection, after Guido van Rooij's "Real Stateful TCP Packet Filtering in IP
 //! Filter" (2000). Open vSwitch's userspace datapath and FreeBSD's pf use the same method; the
-//! states and limits here are theirs.
+//! states and limits here are the same.
 
 use super::extract::{u16_at, u32_at};
 use super::settings::Phase;
@@ -112,9 +112,9 @@ impl Segment {
         self.has(ACK) || !(self.has(FIN) || self.has(PSH) || self.has(URG))
     }
 
-    /// Whether a connection may start with this segment. A SYN may start it, and so may a segment
-    /// from the middle of a connection that is older than tracking. A SYN-ACK may not, because its
-    /// SYN was missed.
+    /// Whether a connection may start with this segment. A SYN may start a connection, and so may a
+    /// segment from the middle of a connection that is older than tracking. A SYN-ACK may not start
+    /// a connection, because tracking has missed its SYN.
     pub(super) fn may_start(&self) -> bool {
         self.has_valid_flags() && !(self.has(SYN) && self.has(ACK))
     }

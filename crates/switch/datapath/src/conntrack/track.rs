@@ -148,7 +148,7 @@ impl Conntrack {
         held.get_or_insert_with(|| self.shard(home))
     }
 
-    /// Looks at the entry that was found for the batch. Unlocks the shard before another one is
+    /// Looks at the entry that was found for the batch. Unlocks the shard before another shard is
     /// needed or the table changes.
     #[inline]
     fn look_up_candidate<'s>(
@@ -427,7 +427,7 @@ impl Conntrack {
     }
 
     /// Makes space in the shard of a new connection: removes expired connections, and some
-    /// half-open ones before they expire.
+    /// half-open connections before they expire.
     fn reclaim(&self, case: &Case<'_, '_, '_, '_>) {
         let mut shard = self.shard(self.home(case.place));
         let mut remainders = self.collect(&mut shard, case.now, RECLAIM_BUDGET);
@@ -694,7 +694,7 @@ impl Case<'_, '_, '_, '_> {
         entry
     }
 
-    /// Returns the flag `rel` if another connection announced this one.
+    /// Returns the flag `rel` if another connection announced this connection.
     fn related(&self) -> u16 {
         if self.parent.is_some() && self.extracted.inner.is_none() { state::RELATED } else { 0 }
     }

@@ -26,7 +26,7 @@ pub struct View<'a> {
 pub struct Headers {
     /// The IP header.
     pub network: usize,
-    /// The transport header, after all extension headers. 0 if it is not complete.
+    /// The transport header, after all extension headers. 0 for an incomplete header.
     pub transport: usize,
     /// The end of the IP packet; padding follows.
     pub end: usize,

@@ -39,7 +39,7 @@ struct Chain {
     next: usize,
 }
 
-/// Skips the extension headers. `None` if one is truncated.
+/// Skips the extension headers. `None` if a header is truncated.
 fn walk(packet: &[u8], first: u8, layout: &mut Layout) -> Option<Chain> {
     let mut chain = Chain { protocol: first, fragment: 0, next: 40 };
     loop {

@@ -162,7 +162,7 @@ fn empty(is_v6: bool, place: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_later_fragment_without_data_waits_like_any_other() {
+fn a_later_fragment_without_data_waits_like_any_other_fragment() {
     for is_v6 in [false, true] {
         for place in [8, 1400, 4000] {
             let mut switch = Switch::new();
@@ -190,7 +190,7 @@ fn a_fragment_without_data_does_not_complete_a_packet_that_has_more() {
         // All data precedes the empty fragment, which marks the end of the packet.
         let (outcome, packets) = switch.track(&pieces[1], &commit(1));
         assert_eq!((outcome, packets.len()), (Tracked::Held, 3));
-        // The length in the UDP header is that of the original packet, so that the packet is
+        // The length in the UDP header is the length of the original packet, so that the packet is
         // invalid.
         assert!(packets.iter().all(|packet| packet.key.read(Field::CtState) == 0x30));
         // An empty last fragment in the middle of other data overlaps.
@@ -213,7 +213,7 @@ fn fragments_beyond_the_limits_are_invalid() {
     assert_eq!(switch.track(&small[0], &commit(1)).1.len(), 0);
     assert_eq!(switch.flags(&small[1], &commit(1)), 0x30);
 
-    // The first fragment has the ports, and the later ones have none.
+    // The first fragment has the ports, and the later fragments have no ports.
     switch.table.change_fragment_limits(|limits| limits.is_enabled[0] = false);
     assert_eq!(switch.flags(&small[0], &commit(1)), 0x21);
     assert_eq!(switch.flags(&small[1], &commit(1)), 0x30);

@@ -1,4 +1,4 @@
-//! Packets as in the datapath: parsed by it, and tracked through a thread's tracker.
+//! Packets that the datapath parses and a thread's tracker tracks.
 
 use std::sync::Arc;
 

@@ -51,7 +51,7 @@ fn a_flood_from_one_port_leaves_space_for_others() {
             assert_eq!(opened as u32, few, "{threads} {most} port {port}");
         }
         assert!(tracker.table.connections() <= most);
-        // The flood continues, and replaces none of the others' connections.
+        // The flood continues, and replaces no connection of another port.
         for number in 5 * most..6 * most {
             tracker.state(at_port(1, udp(client(number), end(SERVER))), &commit(0));
         }

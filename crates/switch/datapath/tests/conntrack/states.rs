@@ -80,7 +80,7 @@ fn a_tcp_connection_goes_through_its_states() {
     assert_eq!(tracker.state(back(Tcp::new(FIN | ACK, 501, 1102)), &look(0)), "est|rpl|trk");
     assert_eq!(tracker.state(to(Tcp::new(ACK, 1102, 502)), &look(0)), "est|trk");
     assert_eq!(state(), "TIME_WAIT");
-    // A new connection with the same ports replaces the closed one.
+    // A new connection with the same ports replaces the closed connection.
     assert_eq!(tracker.state(to(Tcp::new(SYN, 7000, 0)), &commit(0)), "new|trk");
     assert_eq!(state(), "SYN_SENT");
     assert_eq!(tracker.table.connections(), 1);
@@ -265,7 +265,7 @@ fn malformed_packets_are_invalid() {
 }
 
 #[test]
-fn later_fragments_are_invalid_and_first_ones_are_tracked() {
+fn later_fragments_are_invalid_and_first_fragments_are_tracked() {
     let tracker = tracker();
     let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.2:53"));
     let mut first = udp(client, server);
@@ -337,7 +337,7 @@ fn expiry_collects_all_connections_in_bounded_steps() {
 }
 
 #[test]
-fn a_full_table_refuses_new_connections_and_keeps_the_others() {
+fn a_full_table_refuses_new_connections_and_keeps_the_old_connections() {
     let tracker = Tracker::with(&Settings { max_connections: 10, ..Settings::default() });
     let server = end("10.0.0.2:53");
     let client = |number: u16| end(&format!("10.0.0.1:{number}"));
@@ -428,7 +428,7 @@ fn a_packet_whose_tuple_a_rule_changes_counts_for_both_connections() {
 }
 
 #[test]
-fn a_flush_removes_all_connections_those_of_a_zone_or_those_of_a_tuple() {
+fn a_flush_removes_all_connections_or_the_connections_of_a_zone_or_of_a_tuple() {
     let tracker = tracker();
     let server = end("10.0.0.2:53");
     let client = |number: u16| end(&format!("10.0.0.1:{number}"));

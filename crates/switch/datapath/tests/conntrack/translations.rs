@@ -71,7 +71,7 @@ fn source_nat_replaces_a_port_in_use() {
         let second = sent(tracker, udp(end("10.0.0.2:1000"), server), &track);
         assert_eq!(first.ends().0, end("192.0.2.1:1000"));
         assert_eq!(second.ends().0, end("192.0.2.1:1001"));
-        // A privileged port is replaced by a privileged one.
+        // A privileged port is replaced by a privileged port.
         sent(tracker, udp(end("10.0.0.1:123"), server), &track);
         let privileged = sent(tracker, udp(end("10.0.0.2:123"), server), &track);
         assert_eq!(privileged.ends().0, end("192.0.2.1:124"));

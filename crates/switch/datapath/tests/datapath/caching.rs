@@ -97,7 +97,7 @@ fn idle_megaflows_are_removed_after_ten_seconds() {
     }
     assert_eq!(bridge.datapath.len(), 1);
     assert_eq!(bridge.datapath.statistics().expired, before as u64 - 1);
-    // Expired megaflows have added their counts to those of the rules.
+    // Expired megaflows have added their counts to the counts of the rules.
     let total: u64 = bridge.counts().iter().map(|(packets, _)| packets).sum();
     assert_eq!(total, 50);
 }

@@ -51,7 +51,7 @@ fn an_mpls_label_pushed_after_a_pop_has_the_ttl_of_the_packet() {
 }
 
 #[test]
-fn an_mpls_label_pushed_on_others_copies_the_outermost_label_and_ttl() {
+fn an_mpls_label_pushed_on_other_labels_copies_the_outermost_label_and_ttl() {
     let packet = under(&[(20, 32), (21, 33)], "udp,nw_ttl=9");
     let (_, entries) = sent("pop_mpls:0x8847,push_mpls:0x8848", &packet);
     assert_eq!(entries, [(21, 33), (21, 33)]);

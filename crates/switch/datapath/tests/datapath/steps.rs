@@ -32,7 +32,7 @@ fn outputs_go_to_the_queue_that_set_queue_or_enqueue_chose() {
     let frames = [frame("udp"), frame("tcp")];
     let to_queue = |collected: &Collected| collected.queued.clone();
     let sent = bridge.process(1, &frames);
-    // Frames of one queue stay in order, and so do those of one port.
+    // Frames of one queue stay in order, and so do frames of one port.
     assert_eq!(to_queue(&sent), [(2, 1, 1), (2, 0, 1), (2, 1, 1), (2, 0, 1), (3, 3, 2)]);
     let to_port_2: Vec<_> = sent.sent.iter().filter(|(port, _)| *port == 2).collect();
     assert!(to_port_2.iter().map(|(_, bytes)| bytes).eq([0, 0, 1, 1].map(|at| &frames[at])));

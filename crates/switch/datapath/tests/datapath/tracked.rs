@@ -103,7 +103,7 @@ fn compare(seed: u64, sets: usize, packets: usize) {
     }
 }
 
-/// A connection's packets use the megaflow that matched the last one, until that megaflow is
+/// A connection's packets use the megaflow that matched the last packet, until that megaflow is
 /// removed or no longer matches.
 #[test]
 fn packets_of_a_connection_find_a_new_megaflow_after_theirs_is_removed() {
@@ -267,7 +267,7 @@ impl Reference<'_> {
 }
 
 #[test]
-fn all_fragments_continue_when_the_last_one_arrives() {
+fn all_fragments_continue_when_the_last_fragment_arrives() {
     let rules = [
         "table=0,ip,in_port=1 actions=ct(commit,zone=3,table=1,nat(src=192.0.2.1))",
         "table=1,ct_state=+new+trk,udp,ip_frag=first actions=output:2",

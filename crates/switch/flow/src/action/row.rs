@@ -15,8 +15,8 @@ pub type Numbers = [u64; MOST_NUMBERS];
 
 /// The properties of an action, apart from its effect in the pipeline.
 ///
-/// A plain action (`Row::plain`) needs no code in the rule language and the protocol: its row
-/// describes its text and its message. Other actions (`Row::own`) have functions there.
+/// A plain action (`Row::plain`) needs no code in the rule language and the protocol, because its
+/// row describes its text and its message. Other actions (`Row::own`) have functions there.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
     pub(super) kind: Kind,
@@ -29,7 +29,7 @@ pub struct Row {
     /// The names of the numbers in rules, as in `fin_timeout(idle_timeout=9,hard_timeout=30)`.
     pub keys: &'static [&'static str],
     pub style: Style,
-    /// The name of the argument in errors about a text that is no such number.
+    /// The argument's name in the error about a text that is not a valid number.
     pub noun: &'static str,
     pub limit: Limit,
     /// The number in OpenFlow 1.0.
@@ -38,7 +38,7 @@ pub struct Row {
     pub openflow11: Option<u8>,
     /// The number in Open vSwitch's extension, for the versions without a number of their own.
     pub nicira: Option<u8>,
-    /// Whether ovs-ofctl takes the action as one that OpenFlow 1.0 lacks.
+    /// Whether ovs-ofctl assumes that OpenFlow 1.0 lacks the action.
     pub needs_openflow_11: bool,
     /// The field that the action writes, unless its arguments name the field.
     pub writes: Option<Field>,
@@ -113,7 +113,8 @@ pub struct Limit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
     All,
-    /// Numbers without other bits than these. Zeros at the end are no part of the written field.
+    /// Numbers in which only these bits are set. The written field has no bits below the lowest of
+    /// them.
     Bits(u64),
     UpTo(u64),
     OneOf(&'static [u64]),
@@ -173,10 +174,10 @@ pub enum ActionSetPlace {
     PushVlan,
     DecTtl,
     DecMplsTtl,
-    /// All actions of this place run; of other places, only the last.
+    /// All actions of this place run; at other places, only the last action runs.
     Changes,
     Queue,
-    // Only the last of these places runs.
+    // Only the last action of these places runs.
     Track,
     Resubmit,
     Output,
@@ -230,7 +231,7 @@ impl Row {
         Self { noun, ..self }
     }
 
-    /// Names the numbers of an action with several.
+    /// Names the numbers of an action that has several numbers.
     pub(super) const fn keys(self, keys: &'static [&'static str]) -> Self {
         Self { keys, ..self }
     }
@@ -358,7 +359,7 @@ enum Numbering {
     Nicira,
 }
 
-/// The rows by their numbers in messages. A row's place is stored plus one; 0 is no row.
+/// The rows by their numbers in messages. An entry is the index of a row plus one; 0 means no row.
 struct Index([u8; 256]);
 
 impl Index {

@@ -141,8 +141,8 @@ actions! {
     SetTpDst(port: u16) => Row::plain(&["mod_tp_dst"]).argument("destination port")
         .openflow10(10).openflow11(10)
         .writes(Field::TcpDst).requires(TRANSPORTS).place(ActionSetPlace::Changes);
-    /// `dec_ttl`: the controllers that get packets with an expired TTL; `[0]` if the rule names
-    /// none.
+    /// `dec_ttl`: the controllers that get packets with an expired TTL; `[0]` if the rule names no
+    /// controllers.
     DecTtl(controllers: Vec<u16>) => Row::own("dec_ttl")
         .writes(Field::NwTtl).mirrored_again().place(ActionSetPlace::DecTtl);
     SetTunnel(id: u64) => Row::own("set_tunnel")
@@ -195,7 +195,7 @@ impl Row {
 }
 
 impl Action {
-    /// Returns the actions within the action: of `clone` and `write_actions`, and the changes of
+    /// Returns the nested actions: the actions of `clone` and `write_actions`, and the changes of
     /// `ct`.
     #[must_use]
     pub fn nested(&self) -> &[Action] {

@@ -14,7 +14,7 @@ pub trait Bridge {
 
     fn flow_mod(&mut self, change: FlowMod) -> Result<(), Refusal>;
 
-    /// Makes all changes or none. An error has the index of the refused change.
+    /// Makes all changes, or makes no change and returns the index of the refused change.
     fn commit(&mut self, changes: Vec<Change>) -> Result<(), (usize, Refusal)>;
 
     /// Starts to record changes of rules for monitors, including changes by packets. Rules listed

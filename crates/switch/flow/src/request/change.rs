@@ -7,6 +7,6 @@ pub enum Change {
     Flow(FlowMod),
     Group(GroupMod),
     Port(PortMod),
-    /// A packet-out; it is processed with the rules as the earlier changes of the bundle left them.
+    /// A packet-out. The rules that process the packet include the earlier changes of the bundle.
     PacketOut(PacketOut),
 }

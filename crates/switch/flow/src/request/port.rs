@@ -42,7 +42,7 @@ pub struct PortStatistics {
     /// Whether frames leave at a limited rate, through a queue.
     pub has_rate: bool,
     /// The egress queues. A port without configured queues has the queue 0 alone, whose counters
-    /// are those of the port.
+    /// are the counters of the port.
     pub queues: Vec<QueueStatistics>,
     pub duration: Duration,
 }

@@ -1,8 +1,8 @@
 /// The treatment of a packet that matches no rule of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TableMiss {
-    /// Depends on the controllers' version: a controller of OpenFlow 1.0 gets the packet; otherwise
-    /// it is dropped.
+    /// Depends on the controllers' version: a controller of OpenFlow 1.0 gets the packet; with
+    /// controllers of later versions the packet is dropped.
     #[default]
     Default,
     Controller,
@@ -47,7 +47,7 @@ pub struct TableLimit {
     /// `None`: no limit.
     pub rules: Option<u32>,
     /// Whether rules with timeouts are evicted for new rules, even if OpenFlow does not ask for
-    /// that.
+    /// evictions.
     pub is_evicting: bool,
 }
 

@@ -176,7 +176,7 @@ pub(super) fn set_field(body: &mut Reader<'_>, version: Version) -> Result<Actio
     Ok(Action::SetField { field: entry.field, value: entry.value, mask: entry.mask })
 }
 
-/// Converts the refusal of a match entry to that of a set_field.
+/// Converts the refusal of a match entry to the refusal of a set_field.
 pub(super) fn as_set_refusal(refusal: Refusal) -> Refusal {
     match refusal {
         Refusal::BadMatchField => Refusal::BadSetField,

@@ -90,7 +90,8 @@ pub(super) fn encode_nicira(action: &Action, encoder: &mut Encoder, out: &mut Ve
     }
 }
 
-/// Writes a masked value as several loads: one for each run of ones in the mask, the lowest first.
+/// Writes a masked value as several loads: a load for each run of ones in the mask, the lowest run
+/// first.
 pub(super) fn encode_register_load(field: Field, value: u128, mask: u128, out: &mut Vec<u8>) {
     let mut mask = mask & field.place().all_ones();
     while mask != 0 {

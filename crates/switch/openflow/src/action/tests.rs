@@ -262,8 +262,8 @@ proptest! {
             let mut bytes = Vec::new();
             encode_actions(std::slice::from_ref(&action), version, &Match::any(), &mut bytes);
             for end in 1..bytes.len() {
-                // Some actions become two in OpenFlow 1.5; a cut between the two leaves a valid
-                // first one.
+                // OpenFlow 1.5 encodes some actions as two actions; a cut between the two leaves a
+                // valid first action.
                 let cut = decode_actions(&bytes[..end], version);
                 prop_assert!(cut.is_err() || end % 8 == 0);
             }

@@ -152,7 +152,7 @@ fn a_rule_that_several_monitors_select_is_sent_once() {
 
 /// Each rule is compared with each monitor, so that the number of monitors must be bounded.
 #[test]
-fn monitors_are_limited_and_a_refused_message_begins_none() {
+fn the_number_of_monitors_is_limited_and_a_refused_message_begins_no_monitor() {
     let mut bridge = Bridge::default();
     let mut session = Session::new(Kind::Service);
     let mut out = Vec::new();
@@ -239,7 +239,7 @@ fn a_monitor_of_a_group_gets_only_rules_that_now_have_the_group() {
 }
 
 #[test]
-fn a_paused_monitor_gets_removals_of_known_rules_and_the_rest_later() {
+fn a_paused_monitor_gets_removals_of_known_rules_and_other_changes_later() {
     let mut bridge = Bridge::default();
     let gone = add(&mut bridge, "in_port=1 actions=2");
     let changed = add(&mut bridge, "in_port=2 actions=1");

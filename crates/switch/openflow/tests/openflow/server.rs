@@ -28,7 +28,7 @@ pub(crate) struct Ran {
     pub(crate) stderr: String,
 }
 
-/// Whether ovs-ofctl is installed. Without it, the tests print that and pass.
+/// Whether ovs-ofctl is installed. Without ovs-ofctl, the tests print that it is missing, and pass.
 pub(crate) fn is_installed() -> bool {
     let is_there = Command::new("ovs-ofctl")
         .arg("--version")

@@ -414,7 +414,7 @@ fn ovs_ofctl_prints_the_error_names_of_open_vswitch() {
         return;
     }
     let server = Server::start();
-    // ovs-ofctl itself refuses most wrong requests, but sends this one.
+    // ovs-ofctl itself refuses most wrong requests, but sends this request.
     let ran = server.run(&["-O", "OpenFlow13"], "mod-group", &["group_id=9,type=all"]);
     assert_lines(&ran.stderr, &["OFPGMFC_UNKNOWN_GROUP"]);
 }

@@ -197,7 +197,8 @@ impl<'a> Searches<'a> {
     }
 
     /// Whether no rule has a prefix of these lengths that matches the packet. If so, adds to `mask`
-    /// the bits that show this. Returns false if these bits are more than the prefixes themselves.
+    /// the bits that show the mismatch. Returns false if the mismatch takes more bits than the
+    /// prefixes have.
     pub(super) fn exclude(&mut self, lengths: Lengths, key: &Key, mask: &mut Key) -> bool {
         for (side, length) in lengths.into_iter().enumerate() {
             if length == 0 {
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mask_of_an_address_has_the_bits_that_distinguish_it_from_all_prefixes() {
+    fn the_mask_of_an_address_has_the_bits_that_distinguish_the_address_from_all_prefixes() {
         let address = |text: &str| text.parse::<std::net::Ipv6Addr>().unwrap().to_bits();
         let mut addresses = Addresses::default();
         for (source, length) in [("2001:db8:3c4d:1:2:3:4:5", 128), ("2001:db8:1::", 48)] {

@@ -12,8 +12,8 @@ use crate::rule::Mask;
 /// not be looked at.
 #[derive(Debug)]
 pub(super) struct Stages {
-    /// For each stage but the last: the number of words up to its end, and the hashes of these
-    /// words in all rules, each with the number of rules.
+    /// For each stage except the last: the number of words up to its end, and the hashes of these
+    /// words in all rules, with the number of rules of each hash.
     sets: Vec<(usize, Counts)>,
 }
 

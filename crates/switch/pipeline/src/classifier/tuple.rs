@@ -26,7 +26,7 @@ pub(super) struct Tuple {
 #[derive(Debug)]
 struct Ports {
     mask: u32,
-    /// The number of leading bits up to the mask's last one.
+    /// The number of leading bits up to the last bit of the mask.
     length: u8,
     values: Prefixes<u32>,
 }
@@ -111,7 +111,7 @@ impl Tuple {
         place.and_then(|place| values.get(place)).copied().unwrap_or(0)
     }
 
-    /// Returns all rules with this hash, and possibly others.
+    /// Returns all rules with this hash, and possibly other rules.
     pub(super) fn at(&self, hash: u32) -> impl Iterator<Item = &Arc<Rule>> {
         let start = hash as usize;
         let slots = (0..self.slots.len()).map(move |step| &self.slots[self.index(start + step)]);

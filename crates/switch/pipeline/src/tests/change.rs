@@ -89,7 +89,7 @@ fn groups_and_meters_count_each_rule_that_names_them_once() {
 }
 
 #[test]
-fn deleting_groups_removes_the_rules_that_name_them() {
+fn deleting_groups_removes_the_rules_that_name_the_groups() {
     let mut tables = bridge(2);
     let mut change = GroupMod {
         command: GroupCommand::Add,
@@ -116,7 +116,7 @@ fn deleting_groups_removes_the_rules_that_name_them() {
 }
 
 #[test]
-fn deleting_a_meter_removes_the_rules_that_name_it() {
+fn deleting_a_meter_removes_the_rules_that_name_the_meter() {
     let mut tables = bridge(2);
     let change = |command| MeterMod {
         command,
@@ -186,7 +186,7 @@ fn check_overlap_refuses_an_overlapping_rule() {
 }
 
 #[test]
-fn a_modification_without_a_matching_rule_adds_one_unless_a_cookie_restricts_it() {
+fn a_modification_without_a_matching_rule_adds_a_rule_unless_the_modification_filters_by_cookie() {
     let mut tables = bridge(2);
     let mut change = add(0, 5, to(1), vec![output(1)]);
     change.command = FlowCommand::Modify;

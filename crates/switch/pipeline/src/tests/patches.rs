@@ -138,7 +138,7 @@ fn a_length_check_in_a_patched_bridge_keeps_the_action_set() {
 }
 
 #[test]
-fn a_change_of_a_patched_bridge_outdates_translations_of_the_first_one() {
+fn a_change_of_a_patched_bridge_outdates_translations_of_the_first_bridge() {
     let [first, mut second] = pair();
     second.set_followers(vec![first.generation_source()]);
     let before = first.generation();

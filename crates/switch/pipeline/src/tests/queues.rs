@@ -8,7 +8,7 @@ use flow::{Field, Key, Match};
 use super::packets::{add, bridge, output, outputs, translate, udp};
 use crate::Tables;
 
-/// Builds a bridge with one rule in table 0 and one in table 1.
+/// Builds a bridge with a rule in table 0 and a rule in table 1.
 fn tables(first: Vec<Action>, second: Vec<Action>) -> Tables {
     let mut tables = bridge(4);
     tables.flow_mod(add(0, 1, Match::any(), first), 0).expect("added");
@@ -103,7 +103,7 @@ fn setting_a_queue_does_not_widen_the_mask_of_a_megaflow() {
 }
 
 #[test]
-fn a_packet_that_arrives_with_a_queue_has_none_after_pop_queue() {
+fn a_packet_that_arrives_with_a_queue_has_no_queue_after_pop_queue() {
     let tables = tables(vec![enqueue(2, 1), output(3), Action::PopQueue, output(4)], Vec::new());
     let mut packet = udp(1, 1, 2);
     packet.write_at(Key::PRIORITY, 1);

@@ -13,7 +13,7 @@ use text::{
 use super::packets::{add, bridge, matching, output, udp};
 use crate::{Print, Tables, Trace};
 
-/// A printer of less than ovs-ofctl prints: only the fields and the types of actions.
+/// A printer that prints less than ovs-ofctl: only the fields and the types of actions.
 struct Names;
 
 impl Print for Names {
@@ -172,7 +172,7 @@ fn a_trace_shows_the_registers_that_are_not_zero() {
 }
 
 #[test]
-fn datapath_actions_are_those_of_open_vswitch() {
+fn a_trace_prints_datapath_actions_as_open_vswitch_prints_them() {
     let in_port = Action::Output { port: PortNumber::IN_PORT, max_len: 0 };
     let rules: [(Vec<Action>, &str); 4] = [
         (

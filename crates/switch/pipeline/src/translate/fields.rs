@@ -122,7 +122,8 @@ impl Way<'_> {
         }
     }
 
-    /// Whether the packet has a header of one of these protocols. A later fragment has none.
+    /// Whether the packet has a transport header of one of these protocols, which a later fragment
+    /// lacks.
     pub(super) fn has_transport(&mut self, protocols: &[u8]) -> bool {
         const LATER: u128 = 2;
         self.has(Prerequisite::Ip)

@@ -89,7 +89,7 @@ impl Way<'_> {
         }
         if learn.delete_learned {
             // The learned rule may be removed together with the rule that learns it. A megaflow
-            // must not outlive both.
+            // must not outlive both rules.
             self.is_cacheable &= self.rule.is_some();
         }
         true

@@ -1,10 +1,10 @@
 //! `check_pkt_larger`: a translation that branches by the length of the packet.
 //!
-//! The length is not part of a packet's key, so that it costs nothing if no rule checks it. As in
-//! Open vSwitch, the actions after the check in the same rule are translated for both results, and
-//! the datapath chooses. Later actions of enclosing rules are translated once, for both results. If
-//! they depend on the result, the packet is translated again, only for its own length, and the
-//! datapath does not cache that translation.
+//! The length is not part of a packet's key, so that the length costs nothing if no rule checks the
+//! length. As in Open vSwitch, the actions after the check in the same rule are translated for both
+//! results, and the datapath chooses. Later actions of enclosing rules are translated once, for
+//! both results. If later actions depend on the result, the packet is translated again, only for
+//! its own length, and the datapath does not cache that translation.
 
 use flow::action::{Action, Subfield};
 use flow::step::{Branch, LengthCheck, Step, Translation};
@@ -23,7 +23,7 @@ pub(super) struct Lengths {
     /// The number of enclosing lists, in this copy of the packet, that have further actions.
     outer: usize,
     is_copy: bool,
-    /// Whether this branch is for the other result of a length check than that of this packet.
+    /// Whether this branch is for the result of a length check that this packet does not have.
     is_elsewhere: bool,
     /// The bytes that the steps before a copy have added to the packet.
     growth: i64,
@@ -121,8 +121,8 @@ impl<'w> Way<'w> {
 
 impl Way<'_> {
     /// Checks the length, and runs the actions after the check. Returns `false` if the caller has
-    /// to run them. It is a separate function, because tables nest deeply and its state would take
-    /// stack space at each level.
+    /// to run them. The function is separate, because tables nest deeply and the state of the check
+    /// would take stack space at each level.
     #[inline(never)]
     pub(super) fn check_length(
         &mut self,
@@ -166,7 +166,7 @@ impl Way<'_> {
         true
     }
 
-    /// Translates one branch of a check. Returns its steps and the state at its end.
+    /// Translates one branch of a check. Returns the branch's steps and the state at its end.
     #[inline(never)]
     fn branch(
         &mut self,
@@ -244,7 +244,8 @@ struct End {
 
 impl Saved {
     /// Whether the packet is unchanged except for its metadata. A written field counts as changed
-    /// even if this packet already had the value, because other packets of the megaflow may not.
+    /// even if this packet already had the value, because other packets of the megaflow may have
+    /// another value.
     fn is_packet_of(&self, before: &Self) -> bool {
         let have_same_headers =
             |one: &Key, other: &Key| one.words[word::ETH_SRC..] == other.words[word::ETH_SRC..];

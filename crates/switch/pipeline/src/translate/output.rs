@@ -80,7 +80,7 @@ impl Way<'_> {
         }
     }
 
-    /// Outputs to all other ports, except those with one of these bits in their configuration.
+    /// Outputs to all other ports, except ports with a bit of `excluded` in their configuration.
     pub(super) fn flood(&mut self, excluded: u32) {
         let in_port = self.in_port();
         let tables = self.tables;

@@ -1,5 +1,5 @@
 //! Output to a patch port. As in Open vSwitch, the translation continues in the other bridge with a
-//! copy of the packet. Its steps there become part of the same megaflow.
+//! copy of the packet. The steps of the other bridge become part of the same megaflow.
 
 use flow::port_number::PortNumber;
 use flow::{Field, word};

@@ -159,7 +159,7 @@ impl Way<'_> {
         found
     }
 
-    /// Whether the packet is a fragment. All IP megaflows depend on that.
+    /// Whether the packet is a fragment. All IP megaflows depend on the result.
     fn is_fragment(&self) -> bool {
         let kind = self.flow.read(Field::EthType) as u16;
         matches!(kind, IPV4 | IPV6) && self.flow.read(Field::IpFrag) != 0
@@ -217,7 +217,7 @@ impl Way<'_> {
         Rest { table: self.table, cookie: self.cookie, actions: actions.to_vec() }
     }
 
-    /// Runs an action. Returns `false` if it ends the actions of this rule.
+    /// Runs an action. Returns `false` for an action that ends the actions of this rule.
     fn act(&mut self, action: &Action) -> bool {
         match action {
             Action::Output { port, max_len } => self.output(*port, *max_len, None),
@@ -442,7 +442,7 @@ fn of_tracked(mask: &Key) -> Key {
 /// Whether an action may read or change fields under an MPLS entry.
 fn needs_packet(action: &Action) -> bool {
     if let Action::Output { port, .. } = action {
-        // Output to TABLE searches the tables, whose rules may match on these fields.
+        // Output to TABLE searches the tables, whose rules may match on fields under an MPLS entry.
         return *port == PortNumber::TABLE;
     }
     !matches!(
@@ -471,5 +471,5 @@ const MAX_RESUBMITS: u32 = 4096;
 const MAX_NESTING: usize = 512;
 /// A resubmission with a larger stack fails.
 const MAX_STACK: usize = 65_535;
-/// Maximum number of values on the stack. A rule's actions alone cannot push as many.
+/// Maximum number of values on the stack. A rule's actions alone cannot reach this number.
 const MOST_PUSHED: usize = 65_536;

@@ -9,7 +9,7 @@ use super::fields::PRESENT;
 /// The pushes and pops of tags so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Tags {
-    /// The tags under the outer one, the innermost first.
+    /// The tags under the outer tag, the innermost tag first.
     hidden: Vec<Hidden>,
     /// The number of tags to remove from the packet; then the types of the tags to add.
     pops: usize,

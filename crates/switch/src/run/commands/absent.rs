@@ -1,5 +1,5 @@
-//! Commands of parts that the switch does not have. The replies are those of an Open vSwitch in
-//! which these parts are not configured.
+//! Commands of parts that the switch does not have. The replies are the same as from an Open
+//! vSwitch in which these parts are not configured.
 
 use super::Command;
 

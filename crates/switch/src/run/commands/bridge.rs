@@ -118,7 +118,8 @@ fn clear(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok("statistics successfully cleared".to_owned())
 }
 
-/// Lists rules. In Open vSwitch this command also lists hidden rules; this switch has none.
+/// Lists rules. In Open vSwitch this command also lists hidden rules; this switch has no hidden
+/// rules.
 fn dump_flows(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let name = arguments.last().map_or("", String::as_str);
     let bridge = bridge(switch, name)?;

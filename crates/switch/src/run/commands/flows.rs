@@ -50,14 +50,14 @@ pub(super) const COMMANDS: &[Command] = &[
     },
 ];
 
-/// Adds the rules of a text, all or none.
+/// Adds all rules of a text, or no rule.
 fn add(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let bridge = bridge(switch, &arguments[0])?;
     let count = flow_file::change(&arguments[1], &bridge);
     count.map(|count| format!("{count}\n")).map_err(located)
 }
 
-/// Replaces all rules by those of a text, in one step.
+/// Replaces all rules by the rules of a text, in one step.
 fn replace(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let bridge = bridge(switch, &arguments[0])?;
     let count = flow_file::replace(&arguments[1], &bridge);
@@ -150,7 +150,7 @@ fn ports(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok(text)
 }
 
-/// Formats a counter as ovs-ofctl does: `?` if the port does not have it.
+/// Formats a counter as ovs-ofctl does: `?` for a counter that the port does not have.
 fn count(count: Option<u64>) -> String {
     count.map_or_else(|| "?".to_owned(), |count| count.to_string())
 }

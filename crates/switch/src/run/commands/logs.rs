@@ -47,7 +47,7 @@ fn list(switch: &Arc<Switch>, _: &[String]) -> Outcome {
 }
 
 /// Parses `LEVEL`, `MODULE:LEVEL` and `MODULE:DESTINATION:LEVEL` in any order, as Open vSwitch
-/// does. All modules have the same level: the most verbose one of the arguments.
+/// does. All modules have the same level: the most verbose level of the arguments.
 fn set(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     if let Some(level) = chosen_level(arguments) {
         switch.set_log_level(level);

@@ -64,7 +64,7 @@ pub(in crate::run) struct ThreadStatistics {
     pub(in crate::run) queues: Vec<QueueUsage>,
 }
 
-/// Returns the statistics of all packet threads, and those of the main thread last.
+/// Returns the statistics of all packet threads, and the statistics of the main thread last.
 pub(in crate::run) fn all(switch: &Switch) -> Vec<ThreadStatistics> {
     let read = |thread: &mut PmdThread| ThreadStatistics {
         core: None,

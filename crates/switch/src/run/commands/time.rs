@@ -95,7 +95,7 @@ fn wait(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(String::new())
 }
 
-/// Returns the port with this name from the first bridge that has one.
+/// Returns the port with this name from the first bridge that has such a port.
 fn port(switch: &Switch, name: &str) -> Option<(Arc<BridgeState>, Arc<SwitchPort>)> {
     let found = |bridge: Arc<BridgeState>| bridge.port_named(name).map(|port| (bridge, port));
     switch.bridges().into_iter().find_map(found)
@@ -176,7 +176,8 @@ fn set_admin_state(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok("OK".to_owned())
 }
 
-/// Maximum number of steps of a time warp. The last step of a longer warp covers the rest.
+/// Maximum number of steps of a time warp. The last step of a longer warp covers the remaining
+/// time.
 const MOST_STEPS: usize = 100_000;
 const SHORTEST_FRAME: usize = 14;
 const LONGEST_FRAME: usize = crate::run::pcap::LONGEST_FRAME;

@@ -317,8 +317,8 @@ impl OvsdbThread {
             && self.in_force.as_ref().is_some_and(|settings| *settings == *self.switch.settings())
     }
 
-    /// Removes the rules of a bridge that got its first controller or lost its last, as Open
-    /// vSwitch does.
+    /// Removes the rules of a bridge that got its first controller or lost its last controller, as
+    /// Open vSwitch does.
     fn begin_again(&self, bridge: &str, is_open: bool) {
         let Some(bridge) = self.switch.bridge(bridge) else { return };
         let now_ms = self.switch.clock.now_ms();
@@ -346,7 +346,7 @@ impl OvsdbThread {
         self.said = lines.into_iter().collect();
     }
 
-    /// Queues operations for the columns whose values differ from those last written.
+    /// Queues operations for the columns whose values differ from the values last written.
     fn report(&mut self, link: &mut Link) {
         let now = Instant::now();
         let is_due = link.has_followed && now >= link.next_status;

@@ -1,4 +1,5 @@
-//! The packet threads of a switch: their CPUs, and the receive queues that each thread polls.
+//! The packet threads of a switch: the CPU of each thread, and the receive queues that each thread
+//! polls.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::super::worker::Worker;
 use super::Switch;
 
 impl Switch {
-    /// Starts and ends packet threads, so that each of these CPUs has one.
+    /// Starts and ends packet threads, so that each of these CPUs has a packet thread.
     pub(super) fn set_cpus(self: &Arc<Self>, cpus: &[usize]) -> Result<(), SwitchError> {
         let former = self.pmds();
         let mut pmds = Vec::new();
@@ -48,7 +49,8 @@ impl Switch {
     }
 
     /// Assigns each receive queue to a packet thread: to the thread of its affinity, or else to the
-    /// thread with the least load. As in Open vSwitch, a thread with affine queues gets no others.
+    /// thread with the least load. As in Open vSwitch, a thread with affine queues gets no other
+    /// queues.
     pub(in crate::run) fn assign_queues(&self) {
         let pmds = self.pmds();
         let loads = self.loads(&pmds);

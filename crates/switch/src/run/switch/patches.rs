@@ -21,7 +21,8 @@ impl Switch {
         for bridge in &bridges {
             for port in bridge.ports().into_iter().filter(|port| port.is_patch()) {
                 let names = (port.name.clone(), port.settings.peer.clone());
-                // Two bridges may have ports with the same names: only the last one is linked.
+                // Two bridges may have ports with the same names. Only the last of these ports is
+                // linked.
                 doubles.extend(ends.insert(names, (bridge.clone(), port)));
             }
         }
@@ -57,7 +58,7 @@ fn link(bridge: &BridgeState, port: &SwitchPort, peer: Option<&End>) {
     bridge.set_patch(port.number, patch);
 }
 
-/// Sets each bridge's neighbours: the bridges that it reaches through one or more patch links.
+/// Sets each bridge's neighbours: the bridges that are reachable through one or more patch links.
 fn set_neighbors(bridges: &[Arc<BridgeState>], links: impl Iterator<Item = (usize, usize)>) {
     // The lowest index of connected bridges represents their group.
     let mut lowest: HashMap<_, _> =

@@ -24,7 +24,8 @@ use rustls::{
 pub(super) struct Authorities {
     roots: Arc<RootCertStore>,
     clients: Arc<dyn ClientCertVerifier>,
-    /// The certificates of the file. A peer may present one of them, as OpenSSL allows.
+    /// The certificates of the file. A peer may present a certificate of the file, as OpenSSL
+    /// allows.
     listed: Vec<CertificateDer<'static>>,
     provider: Arc<CryptoProvider>,
 }
@@ -54,7 +55,7 @@ impl Authorities {
         self.allow_listed(shown, self.check_signatures(shown, between, now))
     }
 
-    /// Checks that one of the CAs has signed the chain.
+    /// Checks that a CA of the switch's peers has signed the chain.
     fn check_signatures(
         &self,
         shown: &CertificateDer<'_>,
@@ -167,7 +168,7 @@ impl Bootstrap {
         Self { file, provider }
     }
 
-    /// Writes a new file. An existing file is left as it is.
+    /// Writes a new file. Does not change an existing file.
     fn store(&self, authority: &CertificateDer<'_>) -> std::io::Result<()> {
         let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
         for line in STANDARD.encode(authority).as_bytes().chunks(64) {

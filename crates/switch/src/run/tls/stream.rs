@@ -91,7 +91,7 @@ impl TlsStream {
     }
 
     /// Returns the number of bytes before the end of the connection. An end within the handshake is
-    /// an error: the end stays readable, and the handshake would wait for more for ever.
+    /// an error: the socket stays readable, and the handshake would wait for ever.
     fn at_end(&self, read: usize) -> io::Result<usize> {
         if self.session.is_handshaking() {
             let problem = "the peer closed the connection within the TLS handshake: see its log";

@@ -49,7 +49,7 @@ impl Authority {
         Self { folder: folder.to_owned(), issuer }
     }
 
-    /// Signs a certificate, and writes its file and that of its key.
+    /// Signs a certificate, and writes its file and the file of its key.
     fn issue(&self, name: &str) {
         self.issue_until(name, SystemTime::now() + DAY);
     }
@@ -246,7 +246,7 @@ fn each_cause_of_a_failed_handshake_has_its_own_words() {
 }
 
 #[test]
-fn changed_tls_files_are_used_and_unusable_contents_leave_the_former_in_force() {
+fn changed_tls_files_are_used_and_unusable_contents_leave_the_former_contents_in_force() {
     let (folder, good, other) = files();
     let folder = folder.path();
     let mut rig = Rig::with_rules(0);

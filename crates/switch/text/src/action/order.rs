@@ -1,4 +1,4 @@
-//! The order of instructions, and the actions that may be nested in others.
+//! The order of instructions, and the actions that may be nested in other actions.
 
 use flow::Field;
 use flow::action::{Action, Instruction};

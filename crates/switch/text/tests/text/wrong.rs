@@ -1,4 +1,4 @@
-//! Rules, groups and meters that ovs-ofctl refuses, and some odd ones that it accepts.
+//! Rules, groups and meters that ovs-ofctl refuses, and some odd rules that ovs-ofctl accepts.
 
 pub(crate) const RULES: &[&str] = &[
     "",

@@ -150,7 +150,7 @@ impl Mux {
         (self.outgoing, self.ready) = (0, VecDeque::new());
     }
 
-    /// Opens a stream. Returns `None` if the peer does not permit another one yet.
+    /// Opens a stream. Returns `None` if the peer does not permit another stream yet.
     pub(super) fn open(&mut self) -> Result<Option<u32>, Lost> {
         if self.next_own / 2 >= STREAM_NUMBERS {
             let why = "the numbers of its streams are used up";

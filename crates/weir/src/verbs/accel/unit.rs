@@ -4,8 +4,8 @@ use accel::PolicyFile;
 use accel::caqm::InterfaceName;
 use std::path::Path;
 
-/// Builds the unit. It starts before any listener, because a connection gets its algorithm when it
-/// is established. It waits for the interfaces that the policy names.
+/// Builds the unit. The unit starts before any listener, because a connection gets its algorithm
+/// when it is established. The unit waits for the interfaces that the policy names.
 pub(super) fn unit(policy: &Path) -> anyhow::Result<String> {
     let weir = std::env::current_exe()?;
     let devices: String = match PolicyFile::read(policy) {
@@ -58,9 +58,9 @@ fn device(interface: &InterfaceName) -> Option<String> {
 /// objects by their number and enter other network namespaces; CAP_SYS_ADMIN includes CAP_BPF and
 /// CAP_PERFMON. CAP_SYS_PTRACE finds these namespaces: ProtectProc=invisible hides no process from
 /// root's group. A socket of AF_INET makes the kernel load the module of a congestion control. The
-/// command writes pins, its lock and journal in /run, and settings of the network. It sends
-/// nothing. ProtectKernelTunables= would make the pins' file system read-only, whatever
-/// ReadWritePaths= says, so the unit lists the protected paths itself.
+/// command writes pins, its lock and journal in /run, and settings of the network. The command
+/// sends nothing. ProtectKernelTunables= would make the pins' file system read-only, whatever
+/// ReadWritePaths= says, so the unit itself lists the protected paths.
 const CONFINEMENT: &str = "\
 CapabilityBoundingSet=CAP_NET_ADMIN CAP_SYS_ADMIN CAP_SYS_PTRACE
 NoNewPrivileges=yes
@@ -92,7 +92,8 @@ SystemCallFilter=~@privileged @resources
 SystemCallFilter=bpf setns
 SystemCallErrorNumber=EPERM
 ";
-/// ProtectHome= makes these directories empty: the unit could not read a program or a policy there.
+/// ProtectHome= makes the home directories empty: the unit could not read a program or a policy
+/// there.
 const HOMES: [&str; 3] = ["/home", "/root", "/run/user"];
 
 pub(super) const EXAMPLE: &str = "\

@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use units::Span;
 
-/// The default address: its port follows the metrics ports of the tunnel (9150) and of the switch
+/// The default address. The port follows the metrics ports of the tunnel (9150) and of the switch
 /// (9151).
 pub(super) const ADDRESS: &str = "127.0.0.1:9152";
 pub(super) const SERIES: u16 = 500;
@@ -27,7 +27,7 @@ struct Shared {
     begun: Instant,
     last: Instant,
     /// The last time that the observer was known to work: at an observation, or in the pause after
-    /// one.
+    /// an observation.
     alive: Instant,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &Doctor, address: &MetricsAddress) -> anyhow::Resul
     if let Some(place) = listener.place() {
         output::note(format_args!("weir doctor: metrics at {place}"));
     }
-    // An observer that has not set `alive` for this many seconds has stalled.
+    // An observer that has not set `alive` for `patience` has stalled.
     let patience = PATIENCE + u64::from(arguments.time.unwrap_or(0)) * 2;
     let ended = std::thread::scope(|scope| {
         let server = std::thread::Builder::new().name("metrics".to_owned());
@@ -62,7 +62,8 @@ pub(super) fn run(arguments: &Doctor, address: &MetricsAddress) -> anyhow::Resul
             listener.serve(end.as_fd(), respond);
         });
         let server = server.context("starting the thread that serves metrics")?;
-        // A panic drops this end too, so that the thread ends before the scope does.
+        // A panic also drops this end of the channel, so that the thread ends before the scope
+        // ends.
         let ending = ending;
         let judge = |diagnosis: Option<&Diagnosis>, plan: &Plan| {
             let drops = plan.drops.as_ref().and_then(|drops| drops.reasons());

@@ -1,4 +1,4 @@
-//! `weir doctor --from A --to B`: a test between two machines, observed at both.
+//! `weir doctor --from A --to B`: a test between two machines, observed at both ends.
 
 use super::Doctor;
 use crate::exit::Ending;

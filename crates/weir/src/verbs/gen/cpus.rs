@@ -39,7 +39,8 @@ fn named(text: &str, allowed: &[usize]) -> Result<Vec<usize>, GenError> {
     }
 }
 
-/// Returns the CPUs that no other program is pinned to; all allowed CPUs if there are none.
+/// Returns the CPUs that no other program is pinned to; all allowed CPUs if every CPU has such a
+/// program.
 fn free(allowed: &[usize], taken: &BTreeMap<usize, String>) -> Vec<usize> {
     let free: Vec<_> = allowed.iter().copied().filter(|cpu| !taken.contains_key(cpu)).collect();
     if free.is_empty() { allowed.to_vec() } else { free }

@@ -56,8 +56,8 @@ fn open(report: &Path) -> Result<(), String> {
     }
 }
 
-/// Waits for the opener and returns its exit status. `None` if it still runs: on some desktops the
-/// opener runs until the browser ends.
+/// Waits for the opener and returns its exit status. `None` for an opener that still runs: on some
+/// desktops the opener runs until the browser ends.
 fn ending(child: &mut Child) -> Option<ExitStatus> {
     let started = Instant::now();
     while started.elapsed() < PATIENCE {

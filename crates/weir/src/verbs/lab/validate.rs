@@ -150,7 +150,7 @@ fn flaws_of(results: &Results) -> Vec<String> {
 }
 
 /// Returns a line for each mark and warning of a cell, and for each cell that this machine cannot
-/// measure. None of them makes a run invalid.
+/// measure. A mark or a warning makes no run invalid.
 fn remarks_on(results: &Results) -> Vec<String> {
     let mut remarks = Vec::new();
     for cell in &results.cells {

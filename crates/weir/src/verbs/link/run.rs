@@ -1,4 +1,4 @@
-//! `weir link run`: two namespaces, a link between them, and a command in one of them.
+//! `weir link run`: two namespaces, a link between them, and a command in one of the namespaces.
 
 mod far_output;
 
@@ -247,8 +247,8 @@ impl Side {
         Ok(())
     }
 
-    /// Waits until a server listens. The wait lasts longer on a busy machine: it continues while
-    /// the program runs, or waits for a CPU or a disk. It ends early if `is_over`.
+    /// Waits until a server listens. The wait lasts longer on a busy machine: the wait continues
+    /// while the program runs, or waits for a CPU or a disk. The wait ends early if `is_over`.
     fn await_listener(&self, is_over: impl Fn() -> bool) {
         let begun = Instant::now();
         while !is_over() {

@@ -56,7 +56,7 @@ pub(super) fn show(arguments: &ShowTags) -> anyhow::Result<Ending> {
     let duration = duration.map_err(|error| EmuError::Refused(error.to_string()))?;
     let mut seen = Seen::default();
     let file = Path::new(&arguments.what);
-    // A path has a slash: an interface's name has none, and a namespace comes before a colon.
+    // A path has a slash. An interface's name has no slash, and a namespace comes before a colon.
     if file.is_file() || arguments.what.contains('/') && !arguments.what.contains(':') {
         let bytes = host::read_regular_bytes(file)
             .map_err(|cause| Unusable::argument("read", file, &cause))?;

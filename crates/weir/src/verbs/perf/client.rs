@@ -272,9 +272,9 @@ fn ended<W>(
     }
 }
 
-/// Combines the outcome of the test with that of its output. The test's failure takes precedence. A
-/// failed write of the output is also an error; `None` if a reader closed the pipe early (`weir
-/// perf client HOST --json-stream | head`).
+/// Combines the outcome of the test with the outcome of its output. The test's failure takes
+/// precedence. A failed write of the output is also an error; `None` if a reader closed the pipe
+/// early (`weir perf client HOST --json-stream | head`).
 fn with_output<T, W>(
     outcome: anyhow::Result<T>,
     abandoned: bool,

@@ -109,14 +109,15 @@ impl Audience for Both<'_> {
     }
 }
 
-/// Explains why the charts lack the data that only the sender's kernel has; `None` if they have it.
+/// Explains why the charts lack the data that only the sender's kernel has; `None` if the charts
+/// have this data.
 fn unseen_sender(started: &Started, ended: &Ended) -> Option<String> {
     let options = &started.options;
     let receives = options.protocol == Protocol::Tcp && options.direction != Direction::Forward;
     let series = ended.observed.as_ref().map_or(&[][..], |observed| &observed.series);
     let is_far = |id: u32| ended.streams.iter().any(|stream| stream.id == id && !stream.sends);
     let is_seen = series.iter().any(|one| one.stream.is_some_and(is_far));
-    // An empty series means that the test took no samples: the charts lack nothing.
+    // Without samples there are no charts, so no data of the sender is missing in a chart.
     if !receives || is_seen || series.is_empty() {
         return None;
     }

@@ -259,8 +259,8 @@ struct ClientOutput {
     client: Option<(u64, String)>,
     form: Form,
     shared: SharedOutput,
-    /// Whether this client has written: its first output names the client, without a line before
-    /// it.
+    /// Whether this client has written. The first output of a client names the client, without a
+    /// line before the name.
     has_written: bool,
 }
 

@@ -125,7 +125,7 @@ struct Both {
 }
 
 /// Translates quic-tun's command lines: `quictun-server …` becomes `weir tunnel compat quic-tun
-/// server …`, and the client likewise. Other command lines stay as they are.
+/// server …`, and the client likewise. Other command lines do not change.
 pub(crate) fn as_quic_tun(words: Vec<OsString>) -> Vec<OsString> {
     let name = words.first().map(Path::new).and_then(Path::file_name);
     let role = [End::Server, End::Client]

@@ -113,8 +113,8 @@ impl Keys {
         Pair { certificate: file("crt"), key: file("key") }
     }
 
-    /// Returns the key in these files, or makes one if there is none. A next key takes the name of
-    /// the key `before`.
+    /// Returns the key in these files, or makes a key if the files do not exist. A next key takes
+    /// the name of the key `before`.
     fn key(&self, pair: &Pair, before: Option<&Identity>) -> anyhow::Result<Identity> {
         if !self.force && pair.certificate.exists() && pair.key.exists() {
             note(format_args!(

@@ -196,7 +196,8 @@ fn texts(bytes: &[u8]) -> Vec<OsString> {
     all
 }
 
-/// Waits until the new process serves. If it does not, ends it, and the former process goes on.
+/// Waits until the new process serves. If the new process does not serve, ends the new process, and
+/// the former process goes on.
 fn await_serving(child: &mut Child, socket: Option<&Path>, former: u32) -> anyhow::Result<()> {
     let until = Instant::now() + STARTS_WITHIN;
     loop {
@@ -228,8 +229,8 @@ fn await_serving(child: &mut Child, socket: Option<&Path>, former: u32) -> anyho
 }
 
 /// Returns the default socket of the new process if `socket` is the default socket of the former
-/// process. The name has the number of the process. The directory is the same for both processes,
-/// and may differ from the directory of this process, whose environment may be another.
+/// process. The name has the number of the process. Both processes have the same directory. The
+/// directory of this process, which may have another environment, may differ.
 fn default_socket(socket: &Path, former: u32, new: u32) -> Option<PathBuf> {
     let role = socket.file_name()?.to_str()?.strip_suffix(&format!("-{former}.sock"))?;
     Some(socket.with_file_name(format!("{role}-{new}.sock")))
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_socket_of_the_new_process_lies_beside_that_of_the_former_process() {
+    fn the_default_socket_of_the_new_process_lies_beside_the_socket_of_the_former_process() {
         let found = |path: &str| default_socket(Path::new(path), 4711, 4712);
         let expected = PathBuf::from("/run/user/7/weir/tunnel/server-4712.sock");
         assert_eq!(found("/run/user/7/weir/tunnel/server-4711.sock"), Some(expected));

@@ -1,5 +1,5 @@
 //! A second host with CAQM, written from docs/reference/caqm-wire.md alone: a small TCP on a TAP
-//! device. It shares no code with Weir's hosts.
+//! device. The host shares no code with Weir's hosts.
 
 use port::{Frame, Port as _, TapPort};
 use std::collections::VecDeque;

@@ -34,8 +34,8 @@ const ENABLE: [&str; 15] = [
 /// Linux's initial window, in segments (TCP_INIT_CWND of include/net/tcp.h).
 const FIRST_WINDOW: i64 = 10;
 
-/// A TCP endpoint on Weir's host: it reads and drops all data, and writes as many bytes as each
-/// line of its input says.
+/// A TCP endpoint on Weir's host. The endpoint reads and drops all data. Each line of its input is
+/// the number of bytes to write.
 const PROGRAM: &str = "
 import socket, sys, threading
 def drain(c):
@@ -151,8 +151,8 @@ impl Drop for Program {
     }
 }
 
-/// Tests the requests of Weir, which sends one segment after the other, so that no window limits
-/// the flow. The test refuses every twentieth request, as a port would.
+/// Tests the requests of Weir. Weir sends one segment after the other, so that no window limits the
+/// flow. The test refuses every twentieth request, as a port would.
 fn weir_asks(bench: &mut Bench<'_>, program: &mut Program) {
     let (mut model, mut receiver) = (Sender::new(FIRST_WINDOW), Receiver::default());
     for number in 0..200 {

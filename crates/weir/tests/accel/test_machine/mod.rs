@@ -70,7 +70,7 @@ impl TestMachine {
         fs::create_dir(&cgroup).unwrap();
         let home = tempfile::tempdir().unwrap();
         // The kernel refuses to mount a file system at a path where it is mounted already, as
-        // systemd has done: unmount that one first.
+        // systemd has done. Unmount the mounted file system first.
         let script = format!(
             "echo 0 > {}/cgroup.procs && exec unshare --mount --cgroup --propagation private sh -c '\
              if test $(stat -f -c %T /sys/fs/cgroup) = cgroup2fs; then umount -l /sys/fs/cgroup; fi && \

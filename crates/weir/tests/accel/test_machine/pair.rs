@@ -66,7 +66,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// A transfer from the near end that lasts until it is dropped.
+/// A transfer from the near end that lasts until this value is dropped.
 pub struct RunningTransfer {
     ends: [Child; 2],
 }

@@ -1,4 +1,4 @@
-//! `weir doctor --from A --to B`: a test between two hosts that is observed at both.
+//! `weir doctor --from A --to B`: a test between two hosts that is observed at both hosts.
 
 use super::*;
 

@@ -165,7 +165,7 @@ fn a_full_disk_of_a_host_fails_the_turns_that_write_and_leaves_nothing() {
 }
 
 #[test]
-fn a_host_without_root_measures_as_it_is_and_refuses_changes() {
+fn a_host_without_root_measures_with_its_own_settings_and_refuses_changes() {
     let Some(mut hosts) = Hosts::new() else { return };
     // The user writes and reads files of the sandbox.
     let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -228,7 +228,7 @@ fn while_a_command_runs_the_lab_sends_no_packet_and_no_second_lab_begins() {
         hosts.programs().iter().any(|(_, line)| line.starts_with("sleep")).then_some(())
     });
     let agents = [0, 1].map(|number| hosts.agent_of(number));
-    // TCP segments of a host: those of ssh, because nothing else sends any.
+    // TCP segments of a host. All segments are of ssh, because nothing else sends segments.
     let segments = |number: usize| {
         let read = || Ok(fs::read_to_string("/proc/thread-self/net/snmp"));
         let text = hosts.hosts[number].inside.run(read).unwrap().unwrap();

@@ -119,7 +119,7 @@ fn assert_run_is_escaped(hosts: &Hosts) {
 }
 
 #[test]
-fn lies_of_a_host_are_escaped_and_bounded_in_a_lab() {
+fn false_facts_from_a_host_are_escaped_and_bounded_in_a_lab() {
     let Some(hosts) = Hosts::new() else { return };
     if !testing::is_installed("python3") {
         return testing::skip(testing::Need::Program("python3"));
@@ -148,7 +148,7 @@ fn lies_of_a_host_are_escaped_and_bounded_in_a_lab() {
 }
 
 #[test]
-fn lies_of_a_host_are_escaped_and_bounded_in_a_sweep() {
+fn false_facts_from_a_host_are_escaped_and_bounded_in_a_sweep() {
     let Some(hosts) = Hosts::new() else { return };
     if !testing::is_installed("python3") {
         return testing::skip(testing::Need::Program("python3"));

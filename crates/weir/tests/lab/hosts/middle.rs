@@ -46,7 +46,7 @@ impl Hosts {
 }
 
 #[test]
-fn a_host_in_the_middle_emulates_the_link_and_the_plan_is_that_of_namespaces() {
+fn a_host_in_the_middle_emulates_the_link_and_the_plan_is_the_same_as_in_namespaces() {
     let Some(hosts) = Hosts::with_middle() else { return };
     hosts.sandbox.write("lab.toml", bulk());
     let metrics = ["goodput_mbit_s", "lateness_us.mean"];

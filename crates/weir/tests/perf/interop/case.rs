@@ -12,7 +12,7 @@ pub(crate) struct Case {
     pub(crate) client: Vec<&'static str>,
     pub(crate) server: Vec<&'static str>,
     pub(crate) host: &'static str,
-    /// If not empty, both ends print text; the client's text must contain one of these.
+    /// If not empty, both ends print text, and the client's text must contain a text of this list.
     pub(crate) plain: &'static [&'static str],
     /// A condition that the sockets must meet at some moment of the test.
     pub(crate) sockets: Option<SocketCheck>,

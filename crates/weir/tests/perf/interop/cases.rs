@@ -277,7 +277,7 @@ fn segments_of_1000(seen: &Seen) -> Result<(), String> {
 }
 
 /// Checks the sender's algorithm. The receiver's algorithm has no effect, and Weir's server does
-/// not set one.
+/// not set an algorithm.
 fn congestion_of_sender(both: &Both, name: &str) -> Result<(), String> {
     let message = both.client_says("/end/sender_tcp_congestion");
     expect(message == name, || format!("the client's sender_tcp_congestion is {message}"))?;

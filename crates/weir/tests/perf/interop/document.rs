@@ -195,7 +195,7 @@ pub(crate) fn agree(both: &Both, rates: bool) -> Result<(), String> {
             (None, None) => {
                 let under_way = client.sent.bytes.saturating_sub(client.received.bytes) as f64;
                 let count = client.streams.len() as u64;
-                // One end may have continued for a moment after the other had stopped.
+                // One end may have continued for a moment after the other end had stopped.
                 let apart = (client.sent.seconds() - client.received.seconds()).abs();
                 let most = (socket_buffers() * count) as f64
                     + apart * client.sent.bits_per_second / 8.0
@@ -222,8 +222,8 @@ pub(crate) fn agree(both: &Both, rates: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the maximum number of bytes that one end of a stream has sent and the other has not read
-/// yet.
+/// Returns the maximum number of bytes that one end of a stream has sent and the other end has not
+/// read yet.
 fn socket_buffers() -> u64 {
     let most = |name: &str| -> u64 {
         let three = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap();
@@ -241,5 +241,6 @@ const TOLERANCE: f64 = 0.01;
 /// hundredth of the usual length of a test.
 const CLOCKS: f64 = 0.05;
 /// Numbers from here on are negative: iperf3 3.12 prints small negative numbers as unsigned
-/// numbers. Its server counts no datagrams of a client that omits some, and subtracts 1.
+/// numbers. The server of iperf3 3.12 counts no datagrams of a client that omits some, and
+/// subtracts 1.
 const NEGATIVE: u64 = 1 << 63;

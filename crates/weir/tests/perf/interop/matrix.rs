@@ -16,7 +16,7 @@ pub(crate) struct Matrix {
 struct Row {
     case: Case,
     /// The peer's client with Weir's server, Weir's client with the peer's server, and the peer
-    /// with itself if one of them failed.
+    /// with itself if one of the two runs failed.
     served: Outcome,
     asked: Outcome,
     control: Option<Outcome>,
@@ -73,7 +73,7 @@ impl Row {
 
 /// Runs a case. Each end computes its rate over its own seconds, so if the machine delays one end,
 /// the rates differ. If only rates disagree and the machine was disturbed, the case has three
-/// attempts, and the table says so. If bytes or counts disagree, it has one.
+/// attempts, and the table says so. If bytes or counts disagree, the case has a single attempt.
 fn fairly(case: &Case, client: &Program, server: &Program) -> Outcome {
     let mut watch = testing::Watch::start();
     let mut outcome = run(case, client, server);

@@ -2,9 +2,9 @@
 //! them.
 //!
 //! Every case has a separate network namespace, with a server of one implementation and a client of
-//! the other. It compares the output of both ends afterwards. The matrix is printed (`--nocapture`
-//! shows it) and written to `target/tmp/perf_interop_*.md`. `WEIR_INTEROP_ONLY=text` runs the cases
-//! whose names contain that text.
+//! the other. The test compares the output of both ends afterwards. The matrix is printed
+//! (`--nocapture` shows it) and written to `target/tmp/perf_interop_*.md`. `WEIR_INTEROP_ONLY=text`
+//! runs the cases whose names contain the text.
 
 mod case;
 mod cases;

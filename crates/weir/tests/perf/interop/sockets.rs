@@ -83,7 +83,7 @@ fn sockets(pid: u32) -> Vec<Socket> {
     look().unwrap_or_default()
 }
 
-/// Reads the socket's options; `None` if it is no internet socket, or not connected.
+/// Reads the socket's options; `None` for a socket that is no internet socket, or is not connected.
 fn socket(socket: &SockRef<'_>) -> Option<Socket> {
     let local = socket.local_addr().ok()?.as_socket()?;
     let remote = socket.peer_addr().ok()?.as_socket()?;

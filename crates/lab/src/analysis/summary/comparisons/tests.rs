@@ -103,7 +103,7 @@ fn equal_tables(runs: u64) {
         results.comparisons.iter().any(decides)
     });
     let shown = shown.count();
-    // Upper limit of the count: its mean at 5 %, and three standard deviations.
+    // Upper limit of the count: the mean at 5 %, plus three standard deviations.
     let most = 0.05 * runs as f64 + 3.0 * (runs as f64 * 0.05 * 0.95).sqrt();
     println!("{shown} of {runs} tables show a difference");
     assert!((shown as f64) < most, "{shown} of {runs} runs");
@@ -122,7 +122,7 @@ fn intervals_of_2000_runs_contain_the_median_at_the_stated_rate() {
 }
 
 fn contain_the_median(all_repeats: &[u32], runs: u64) {
-    // The median of `noise`: half of the values are above it.
+    // The median of `noise`: half of the values are above the median.
     let mut random = Pcg64Mcg::seed_from_u64(0);
     let mut many: Vec<f64> = (0..400_001).map(|_| noise(&mut random)).collect();
     many.sort_by(f64::total_cmp);

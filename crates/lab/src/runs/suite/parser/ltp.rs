@@ -44,7 +44,7 @@ struct Test {
     summed: Checks,
     has_summary: bool,
     reason: Option<String>,
-    /// The `initiation_status`, if it is not `ok`.
+    /// The `initiation_status`; `None` for `ok`.
     refused: Option<String>,
     how: String,
     id: Option<i32>,

@@ -1,5 +1,6 @@
 //! TAP 13 and 14 (testanything.org), and the kernel's KTAP (Documentation/dev-tools/ktap.rst), with
-//! subtests. kselftest prefixes the lines of a subtest with `# `, the others indent them.
+//! subtests. kselftest prefixes the lines of a subtest with `# `; other programs indent these
+//! lines.
 
 use super::super::case::{Case, Checks, Outcome, Parsed};
 use super::{LONGEST_NAME, plain};
@@ -67,7 +68,7 @@ impl Reader {
     fn plan(&mut self, plan: &str) {
         let (count, directive) = plan.split_once('#').unwrap_or((plan, ""));
         let Ok(count) = count.trim().parse::<u64>() else { return };
-        // An output may contain the plans of several suites, one after the other: add them up.
+        // An output may contain the plans of several suites, one after the other. Add the plans up.
         self.plan = Some(self.plan.unwrap_or(0).saturating_add(count));
         if count == 0 {
             let reason = directive.trim();

@@ -192,8 +192,8 @@ impl Draft {
         Some(words)
     }
 
-    /// Starts `command` before the load of the side `key`. `usual`: the load if the draft sets
-    /// none.
+    /// Starts `command` before the load of the side `key`. `usual`: the load of a draft without a
+    /// load.
     fn before(&mut self, key: &'static str, command: &str, usual: &str) {
         match self.keys.iter_mut().find(|(name, _)| *name == key) {
             Some((_, text)) if text == "none" => *text = format!("{command}wait"),

@@ -3,7 +3,7 @@
 use crate::model::Flaw;
 use emu::{DirectionStatistics, EmulatorStatistics};
 
-/// Bounds of counts. A turn outside the bounds is invalid: its fault did not limit the traffic.
+/// Bounds of counts. A turn outside the bounds is invalid: the fault did not limit the traffic.
 #[derive(Debug, Clone, Default)]
 pub(in super::super) struct Proof {
     /// Bounds of the Mbit/s that arrived at the receiver's interface while the doctor watched.

@@ -5,9 +5,9 @@ use super::world::Ended;
 use sim::{FlowPoint, Trace};
 use units::{Span, Time};
 
-/// Returns the convergence time of the newest flow in round trips. It runs from the flow's start
-/// until its goodput first reaches 90 % of `fair` (Mbit/s). If the goodput never does, returns all
-/// the remaining time.
+/// Returns the convergence time of the newest flow in round trips. The convergence time runs from
+/// the flow's start until its goodput first reaches 90 % of `fair` (Mbit/s). If the goodput never
+/// reaches this value, returns all the remaining time.
 pub(super) fn from_the_start(scene: &Scene, ended: &Ended, fair: f64) -> Option<f64> {
     let newest = ended.tested.end.checked_sub(1)?;
     let points = ended.outcome.flows[newest].trace.as_ref()?.points();
@@ -18,9 +18,9 @@ pub(super) fn from_the_start(scene: &Scene, ended: &Ended, fair: f64) -> Option<
     Some(first(&curve, from, until, round_trip, enough).div(round_trip))
 }
 
-/// Returns the convergence time in round trips. It runs from the last flow's start until the flows
-/// under test first share the link fairly over a few round trips. If they never do, returns all the
-/// remaining time.
+/// Returns the convergence time in round trips. The convergence time runs from the last flow's
+/// start until the flows under test first share the link fairly over a few round trips. If they
+/// never share the link fairly, returns all the remaining time.
 pub(super) fn to_fairness(scene: &Scene, ended: &Ended) -> Option<f64> {
     let curves: Option<Vec<&[FlowPoint]>> =
         ended.own().iter().map(|flow| Some(flow.trace.as_ref()?.points())).collect();
@@ -48,9 +48,9 @@ pub(super) fn to_fairness(scene: &Scene, ended: &Ended) -> Option<f64> {
     Some(at.min(until).since(from).div(scene.round_trip()))
 }
 
-/// Returns the convergence time after a rate change in round trips. It runs until the goodput of
-/// all flows is within a tenth of what the new rate allows. With several changes, returns the
-/// longest time.
+/// Returns the convergence time after a rate change in round trips. The convergence time runs until
+/// the goodput of all flows is within a tenth of what the new rate allows. With several changes,
+/// returns the longest time.
 pub(super) fn after_steps(scene: &Scene, ended: &Ended) -> Option<f64> {
     let steps = &scene.there.steps;
     let curve = of_all(ended)?;

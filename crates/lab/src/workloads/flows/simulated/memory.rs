@@ -11,7 +11,7 @@ use cc::Memory;
 use units::Rate;
 
 /// Returns the memory of a flow that had just used the path alone, with its rate scaled by the
-/// cell's factor. `None` if the cell sets no memory or the algorithm keeps none.
+/// cell's factor. `None` if the cell sets no memory or the algorithm keeps no memory.
 pub(super) fn of(
     scene: &Scene,
     carrier: Carrier,

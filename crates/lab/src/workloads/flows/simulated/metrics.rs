@@ -106,7 +106,8 @@ fn sharing(scene: &Scene, ended: &Ended, result: &mut Measurement) {
     result.record("step_rtts", convergence::after_steps(scene, ended));
 }
 
-/// Returns the total demand of all applications under test in Mbit/s. `None` if it is unlimited.
+/// Returns the total demand of all applications under test in Mbit/s. `None` for an unlimited
+/// demand.
 fn asked(scene: &Scene) -> Option<f64> {
     let each = match scene.flows.demand {
         Demand::Bulk => return None,
@@ -120,7 +121,8 @@ fn asked(scene: &Scene) -> Option<f64> {
 }
 
 /// Returns the carried rate in Mbit/s. For flows that have an end, the data counts from the first
-/// flow's start to the last flow's end. For random arrivals, it counts over the measured time.
+/// flow's start to the last flow's end. For random arrivals, the data counts over the measured
+/// time.
 fn carried(scene: &Scene, ended: &Ended) -> Option<f64> {
     // Data that arrives after the measured time counts as demanded but not as carried.
     if scene.flows.arrivals.is_some() {

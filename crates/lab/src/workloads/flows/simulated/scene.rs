@@ -97,7 +97,8 @@ impl Scene {
         self.there.config.rate.mean_rate()
     }
 
-    /// Returns the hosts' access link in a data centre. By default it is as fast as the link.
+    /// Returns the hosts' access link in a data centre. The default rate of the access link is the
+    /// rate of the link.
     pub(super) fn access(&self) -> LinkConfig {
         let rate = self.topology.access.clone().unwrap_or_else(|| match self.rate() {
             Some(rate) => Capacity::Fixed(rate),
@@ -227,6 +228,6 @@ fn is_traced(job: &Job<'_>) -> bool {
 /// Maximum number of turns with curves. A longer report is unreadable, and the journal would be
 /// large.
 const MOST_TURNS_WITH_CURVES: usize = 60;
-/// Minimum time for flows that have an end. It suffices for a flow beside another flow that takes
-/// nearly all of a slow link.
+/// Minimum time for flows that have an end. This time suffices for a flow beside another flow that
+/// takes nearly all of a slow link.
 const LEAST_PATIENCE: Span = Span::from_secs(900);

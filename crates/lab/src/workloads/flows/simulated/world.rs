@@ -30,7 +30,7 @@ pub(super) struct Ended {
     pub(super) begun: Vec<Time>,
     pub(super) sizes: Vec<Option<Bytes>>,
     /// The state of each flow at the end of the measured time. Some flows may have continued after
-    /// that.
+    /// this time.
     pub(super) in_time: Vec<FlowCount>,
     /// Index of the endpoint pair of each flow under test.
     own_ways: Vec<usize>,
@@ -171,7 +171,8 @@ impl Scene {
         let (mut flows, own_ways) = self.flows_of(carrier, recalled, &network)?;
         let tested = self.beside_count()..self.beside_count() + own_ways.len();
         let endless = self.is_endless();
-        // Record curves to show how flows share the link, unless there are too many to follow.
+        // Record curves to show how flows share the link, unless the flows are too many for a
+        // chart.
         let followed = self.traced || endless && flows.len() <= MOST_FOLLOWED;
         for flow in &mut flows {
             let tcp = !matches!(flow.traffic, Traffic::Datagrams { .. });

@@ -21,8 +21,9 @@ impl Case<'_, '_, '_, '_> {
         }
     }
 
-    /// Whether this pass updates the connection with the packet. It does so if no earlier pass did,
-    /// or if the connection was new then; a second update of a new connection does no harm.
+    /// Whether this pass updates the connection with the packet. The pass does so if no earlier
+    /// pass has updated the connection, or if the connection was new then; a second update of a new
+    /// connection does no harm.
     pub(super) fn is_uncounted(&self) -> bool {
         self.prior == 0 || self.prior & state::NEW != 0
     }

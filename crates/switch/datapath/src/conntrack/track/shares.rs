@@ -33,13 +33,14 @@ impl Holders {
 
 impl Conntrack {
     /// Removes a connection of a holder with many connections, in favour of a new connection of a
-    /// holder with few. Chooses among all connections, or among those of one zone. `limit` is the
-    /// limit of the table or of the zone. Looks only at a few connections, and returns false if
-    /// none of them may go.
+    /// holder with few. Chooses among all connections, or among the connections of one zone.
+    /// `limit` is the limit of the table or of the zone. Looks only at a few connections, and
+    /// returns false if none of them may go.
     ///
-    /// A connection without a reply may go if its holder has more connections than the new one's
-    /// holder. A connection with replies may go only under two conditions. Its holder has reached
-    /// its share of the limit, and has more than twice as many connections as the new one's holder.
+    /// A connection without a reply may go if its holder has more connections than the holder of
+    /// the new connection. A connection with replies may go only under two conditions. Its holder
+    /// has reached its share of the limit, and has more than twice as many connections as the
+    /// holder of the new connection.
     pub(super) fn evict(&self, case: &Case<'_, '_, '_, '_>, zone: Option<u16>, limit: u32) -> bool {
         let own = self.totals.holders.count(case.holder());
         if own >= limit / SHARE {
@@ -77,8 +78,9 @@ impl Case<'_, '_, '_, '_> {
     }
 }
 
-/// A holder's share is this fraction of the limit. A holder with more cannot replace connections.
+/// A holder's share is this fraction of the limit. A holder with more connections cannot replace
+/// connections.
 const SHARE: u32 = 4;
-/// Connections that are considered per shard: up to this many of those that expire soonest, and up
-/// to as many of all others.
+/// Connections that are considered per shard: up to this number of the connections that expire
+/// soonest, and up to this number of all other connections.
 const LOOKS: u32 = 32;

@@ -69,7 +69,7 @@ fn pair() -> (Mux, Mux) {
 }
 
 #[test]
-fn the_first_frame_and_no_later_one_wakes_a_client_that_waits_for_admission() {
+fn the_first_frame_and_no_later_frame_wakes_a_client_that_waits_for_admission() {
     let (mut client, mut server) = (Mux::new(false, 1024), Mux::new(true, 1024));
     let mut events = |server: &mut Mux| {
         let mut bytes = BytesMut::new();
