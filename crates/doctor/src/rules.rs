@@ -98,7 +98,7 @@ pub use rank::Case;
 pub use rule::Rule;
 pub(crate) use settle::{Answer, Side, joined, settled};
 
-use precedence::{is_held_by_no_window, is_queue_never_empty, row};
+use precedence::{is_bottleneck_busy, is_held_by_no_window, row};
 use rank::{NEVER, always, measured};
 
 use crate::signs::send_buffer::is_in_flight;
@@ -451,7 +451,7 @@ pub const TABLE: &[Row] = &[
         path::RULE,
         measured().times(0.35).plus(0.5).at_most(0.85),
         "A queue that never empties keeps its link busy, so losses at that queue cost no \
-         rate.",
+         rate. An AQM that keeps its queue short loses packets at a full link, too.",
     )
     .cases(&[
         (path::TOLD, always(0.75)),
@@ -460,7 +460,7 @@ pub const TABLE: &[Row] = &[
         // Ranks below every other cause of a connection that holds.
         (path::CHANGES, always(0.4)),
     ])
-    .silences_if(is_queue_never_empty, &["loss"])
+    .silences_if(is_bottleneck_busy, &["loss"])
     .moves()
     .saved(),
     row(

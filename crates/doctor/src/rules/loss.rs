@@ -3,6 +3,7 @@
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::bound;
+use crate::signs::full_path::arrives_steadily;
 use crate::signs::loss_model::{Recovery, UNKNOWN, allowed, recovery};
 use crate::view::{BURST, End, Flow, View};
 use crate::words::{percent, rate, span};
@@ -241,7 +242,8 @@ fn gaps(
     let ratio = allows.map_or(0.0, |allows| {
         flow.rate().bits_per_second() as f64 / (allows.bits_per_second() as f64).max(1.0)
     });
-    if gaps < FEWEST_GAPS || !NEAR_GAPS.contains(&ratio) || late as f64 * 2.0 >= gaps {
+    let is_near = NEAR_GAPS.contains(&ratio) && !arrives_steadily(receiver);
+    if gaps < FEWEST_GAPS || !is_near || late as f64 * 2.0 >= gaps {
         return unknown();
     }
     Finding::new(format!(
@@ -484,6 +486,24 @@ mod tests {
         assert!(matches!(behind_gaps(10, 1).judge(RULE), Outcome::NotSeen(_)));
         let late = behind_gaps(10, 130).counter("TcpExtTCPDSACKOldSent", 8);
         assert!(matches!(late.judge(RULE), Outcome::NotSeen(_)), "they are reordered");
+    }
+
+    /// An AQM drops packets of a full link.
+    #[test]
+    fn gaps_in_data_that_arrives_at_one_rate_are_no_limit() {
+        let arrives = |changes: u64| {
+            let mut sketch = Sketch::new();
+            sketch.repeat_samples(12);
+            sketch.receiving(move |at, receiver| {
+                let bytes = (0..at).map(|at| 1_250_000 + changes * (at % 4)).sum::<u64>();
+                receiver.tcp.advmss = Some(Bytes::new(1448));
+                receiver.tcp.bytes_received = Some(Bytes::new(bytes));
+                receiver.tcp.data_segments_in = Some((bytes / 1448) as u32);
+                receiver.tcp.out_of_order = Some(at as u32 * 130);
+            })
+        };
+        assert!(arrives(100_000).holds(RULE) > 0.7);
+        assert!(matches!(arrives(0).judge(RULE), Outcome::NotSeen(_)));
     }
 
     /// A filter of the receiver drops packets above a rate, on a direct link.
