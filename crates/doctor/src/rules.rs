@@ -392,16 +392,20 @@ pub const TABLE: &[Row] = &[
         loss::RULE,
         measured().times(0.4).plus(0.55),
         "Losses explain the rate by a formula; a connection that loses much more than a \
-         faster connection to the same host does not lose by the shared queue.",
+         faster connection to the same host does not lose by the shared queue. A program that \
+         waits for a retransmitted message has nothing to send.",
     )
     .cases(&[
         (loss::WAITS, measured().times(0.4).plus(0.6).at_most(0.9)),
+        // Ranks above the round trips of the same messages if the losses cost more time.
+        (loss::REQUESTS, measured().times(0.4).plus(0.6).at_most(0.9)),
         // Losses of this size are a limit unless another cause explains more.
         (loss::HEAVILY, always(0.6)),
         (loss::EARLIER, always(0.8)),
         (loss::FAR, always(0.8)),
         (loss::GAPS, always(0.75)),
     ])
+    .silences(&["application"])
     .silences_if(loses_more_than_others, &["path", "bufferbloat"])
     .saved(),
     row(

@@ -1,12 +1,15 @@
 //! Lost packets keep the window small. The rule blames losses only if a formula says that they
 //! explain the rate.
 
+mod requests;
+
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::bound;
 use crate::signs::full_path::arrives_steadily;
 use crate::signs::loss_model::{Recovery, UNKNOWN, allowed, recovery};
 use crate::view::{BURST, End, Flow, View};
 use crate::words::{percent, rate, span};
+use requests::Exchanges;
 use units::{Bytes, Rate, Span};
 
 pub(super) const RULE: Rule = Rule::new("loss", "lost packets").flow(judge);
@@ -14,6 +17,7 @@ pub(super) const WAITS: Case = Case::new("the sender waits for its timer");
 pub(super) const HEAVILY: Case = Case::new("many segments are lost, whatever the formulas allow");
 pub(super) const EARLIER: Case = Case::new("the losses came before the observation");
 pub(super) const FAR: Case = Case::new("the far end tells its retransmissions");
+pub(super) const REQUESTS: Case = Case::new("messages that wait for an answer wait for timers");
 pub(super) const GAPS: Case = Case::new("segments arrive behind gaps");
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
@@ -45,6 +49,14 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let explains = (near || (heavy || waits >= TIMEOUTS) && !flow.is_stalled())
         && stands(flow)
         && !lacks_cpu(flow, view);
+    if !explains && let Some(exchanges) = Exchanges::of(flow, sender, loss) {
+        return exchanges
+            .finding(flow, loss)
+            .case(REQUESTS)
+            .advise(lossy_hop())
+            .advise(requests::advice())
+            .holds();
+    }
     let lost = format!(
         "{} of the segments were lost, at a round trip of {}",
         percent(loss),
@@ -87,12 +99,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     finding
         .limits_for(if near { ratio.unwrap_or(0.0).min(1.0) } else { waits })
         .case_if(!near, if waits >= TIMEOUTS { WAITS } else { HEAVILY })
-        .advise(
-            Advice::new("Find the lossy hop: error counters of each interface and switch port on the path")
-                .run("ethtool -S DEV | grep -iE 'err|drop|crc'")
-                .run("ip -s link")
-                .not("Larger buffers do not help: the window does not grow into them"),
-        )
+        .advise(lossy_hop())
         .advise(
             Advice::new("Look for a rate limit that drops what exceeds it: a policer, or a filter with a limit or a quota")
                 .run("tc -s filter show dev DEV ingress   (on each hop and on the far end)")
@@ -104,6 +111,13 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
                 .not("It does not bring the lost packets back, and may crowd out others if a full queue drops them"),
         )
         .holds()
+}
+
+fn lossy_hop() -> Advice {
+    Advice::new("Find the lossy hop: error counters of each interface and switch port on the path")
+        .run("ethtool -S DEV | grep -iE 'err|drop|crc'")
+        .run("ip -s link")
+        .not("Larger buffers do not help: the window does not grow into them")
 }
 
 /// Whether the window limits the sender: data waits, and no other limit holds the sender back most
