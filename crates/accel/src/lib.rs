@@ -22,6 +22,7 @@ pub mod core_view;
 mod display;
 pub mod drops;
 mod error;
+mod file_bytes;
 pub mod installation;
 mod iterator;
 pub mod kernel;

@@ -2,15 +2,19 @@
 //! that a question needs. libbpf checks and indexes every type first, which takes five times the
 //! CPU time.
 
+use crate::file_bytes::FileBytes;
 use std::path::Path;
 
-/// The kernel's BTF.
+/// The kernel's BTF. Offsets of records are counted in words of 32 bits.
 #[derive(Debug)]
 pub(crate) struct Types {
-    bytes: Vec<u8>,
-    /// The offset of each type's record in `bytes`. The first record has the id 1.
-    starts: Vec<u32>,
-    /// The offset of the names in `bytes`.
+    file: FileBytes,
+    /// The records.
+    first: usize,
+    end: usize,
+    /// The offsets of the types 1, 1 + [`APART`], 1 + 2 · [`APART`], and so on.
+    marks: Vec<u32>,
+    /// The offset of the names in bytes.
     names: usize,
 }
 
@@ -41,56 +45,77 @@ impl Types {
     /// Reads the kernel's BTF; `None` if the file cannot be read or is no BTF of this machine's
     /// byte order.
     pub(crate) fn read(path: &Path) -> Option<Self> {
-        Self::of(std::fs::read(path).ok()?)
+        Self::of(FileBytes::of(path).ok()?)
     }
 
-    fn of(bytes: Vec<u8>) -> Option<Self> {
-        let header = |at: usize| half(&bytes, at).map(|word| word as usize);
+    fn of(file: FileBytes) -> Option<Self> {
+        let (bytes, words) = (file.bytes(), file.words());
         if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
             return None;
         }
-        let length = header(4)?;
-        let mut at = length.checked_add(header(8)?)?;
-        let end = at.checked_add(header(12)?)?;
-        let names = length.checked_add(header(16)?)?;
-        if end > bytes.len() || names > bytes.len() {
+        let header = |at: usize| words.get(at).map(|word| *word as usize);
+        let length = header(1)?;
+        let start = length.checked_add(header(2)?)?;
+        let end = start.checked_add(header(3)?)?;
+        let names = length.checked_add(header(4)?)?;
+        if end > bytes.len() || names > bytes.len() || start % 4 != 0 || end % 4 != 0 {
             return None;
         }
-        let mut starts = Vec::with_capacity(1 << 17);
+        let (first, end) = (start / 4, end / 4);
+        let (mut at, mut marks, mut until_mark) = (first, Vec::new(), 0);
         while at < end {
-            starts.push(u32::try_from(at).ok()?);
-            let information = half(&bytes, at + 4)?;
-            at += RECORD + further(kind_of(information), count_of(information))?;
+            if until_mark == 0 {
+                marks.push(u32::try_from(at).ok()?);
+                until_mark = APART;
+            }
+            until_mark -= 1;
+            at += record(*words.get(at + 1)?)?;
         }
-        Some(Self { bytes, starts, names })
+        Some(Self { file, first, end, marks, names })
     }
 
     /// Finds types by kind and name in one walk.
     pub(crate) fn named<const N: usize>(&self, wanted: [(Kind, &str); N]) -> [Option<Type<'_>>; N] {
-        let mut found = [None; N];
-        for start in self.starts.iter().map(|start| *start as usize) {
-            let one = Type { types: self, start };
-            let (kind, mut name) = (one.kind(), None);
-            for ((of, wanted), found) in wanted.iter().zip(&mut found) {
-                if *of as u32 == kind
-                    && found.is_none()
-                    && *name.get_or_insert_with(|| one.name_bytes()) == wanted.as_bytes()
-                {
-                    *found = Some(one);
+        let (mut found, words) = ([None; N], self.file.words());
+        let mut is_wanted = [false; 32];
+        for (kind, _) in &wanted {
+            is_wanted[*kind as usize] = true;
+        }
+        let mut at = self.first;
+        while at < self.end {
+            let (Some(information), Some(name)) = (words.get(at + 1), words.get(at)) else { break };
+            let kind = kind_of(*information);
+            if is_wanted[kind as usize] {
+                for ((of, wanted), found) in wanted.iter().zip(&mut found) {
+                    if *of as u32 == kind && found.is_none() && self.is_named(*name, wanted) {
+                        *found = Some(Type { types: self, start: at });
+                    }
                 }
             }
+            let Some(length) = record(*information) else { break };
+            at += length;
         }
         found
     }
 
     fn by_id(&self, id: u32) -> Option<Type<'_>> {
-        let start = *self.starts.get((id as usize).checked_sub(1)?)?;
-        Some(Type { types: self, start: start as usize })
+        let place = (id as usize).checked_sub(1)?;
+        let mut at = *self.marks.get(place / APART)? as usize;
+        for _ in 0..place % APART {
+            at += record(*self.file.words().get(at + 1)?)?;
+        }
+        (at < self.end).then_some(Type { types: self, start: at })
+    }
+
+    fn is_named(&self, offset: u32, wanted: &str) -> bool {
+        let at = self.names.saturating_add(offset as usize);
+        let rest = self.file.bytes().get(at..).unwrap_or_default();
+        rest.starts_with(wanted.as_bytes()) && rest.get(wanted.len()) == Some(&0)
     }
 
     fn name_at(&self, offset: u32) -> &[u8] {
         let at = self.names.saturating_add(offset as usize);
-        let rest = self.bytes.get(at..).unwrap_or_default();
+        let rest = self.file.bytes().get(at..).unwrap_or_default();
         let end = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());
         &rest[..end]
     }
@@ -101,8 +126,8 @@ impl<'a> Type<'a> {
     pub(crate) fn constants(self) -> impl Iterator<Item = (&'a str, u32)> {
         let count = if self.kind() == Kind::Enum as u32 { self.count() } else { 0 };
         (0..count).filter_map(move |place| {
-            let at = RECORD + place * 8;
-            Some((self.text(self.word(at)?)?, self.word(at + 4)?))
+            let at = RECORD + place * 2;
+            Some((self.text(self.word(at)?)?, self.word(at + 1)?))
         })
     }
 
@@ -156,13 +181,13 @@ impl<'a> Type<'a> {
         // The upper byte of an offset is the width of a bit field if this flag is set.
         let has_widths = self.information() >> 31 == 1;
         (0..count).filter_map(move |place| {
-            let at = RECORD + place * 12;
-            let bits = self.word(at + 8)?;
+            let at = RECORD + place * 3;
+            let bits = self.word(at + 2)?;
             let (bits, width) = if has_widths { (bits & 0xff_ffff, bits >> 24) } else { (bits, 0) };
             let is_whole = bits.is_multiple_of(8) && width == 0;
             Some(Member {
                 name: self.text(self.word(at)?)?,
-                holds: self.types.by_id(self.word(at + 4)?).and_then(Type::resolved),
+                holds: self.types.by_id(self.word(at + 1)?).and_then(Type::resolved),
                 offset: is_whole.then_some(bits / 8),
             })
         })
@@ -181,7 +206,7 @@ impl<'a> Type<'a> {
     }
 
     fn refers_to(self) -> Option<Type<'a>> {
-        self.types.by_id(self.word(8)?)
+        self.types.by_id(self.word(2)?)
     }
 
     fn kind(self) -> u32 {
@@ -193,11 +218,7 @@ impl<'a> Type<'a> {
     }
 
     fn information(self) -> u32 {
-        self.word(4).unwrap_or(0)
-    }
-
-    fn name_bytes(self) -> &'a [u8] {
-        self.word(0).map_or(&[], |name| self.types.name_at(name))
+        self.word(1).unwrap_or(0)
     }
 
     fn text(self, name: u32) -> Option<&'a str> {
@@ -205,12 +226,8 @@ impl<'a> Type<'a> {
     }
 
     fn word(self, at: usize) -> Option<u32> {
-        half(&self.types.bytes, self.start + at)
+        self.types.file.words().get(self.start + at).copied()
     }
-}
-
-fn half(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 fn kind_of(information: u32) -> u32 {
@@ -221,21 +238,24 @@ fn count_of(information: u32) -> usize {
     (information & 0xffff) as usize
 }
 
-/// Returns the length of a record behind its first twelve bytes; `None` for a kind that this
-/// version does not know.
-fn further(kind: u32, count: usize) -> Option<usize> {
-    Some(match kind {
-        1 | 14 | 17 => 4,
-        3 => 12,
-        STRUCT | UNION | 15 | 19 => 12 * count,
-        6 | FUNCTION => 8 * count,
-        POINTER | 7..=12 | 16 | TYPE_TAG => 0,
+/// Returns the length of a record in words; `None` for a kind that this version does not know.
+fn record(information: u32) -> Option<usize> {
+    let count = count_of(information);
+    Some(match kind_of(information) {
+        1 | 14 | 17 => RECORD + 1,
+        3 => RECORD + 3,
+        STRUCT | UNION | 15 | 19 => RECORD + 3 * count,
+        6 | FUNCTION => RECORD + 2 * count,
+        POINTER | 7..=12 | 16 | TYPE_TAG => RECORD,
         _ => return None,
     })
 }
 
 const MAGIC: u16 = 0xeb9f;
-const RECORD: usize = 12;
+/// The shortest record, in words.
+const RECORD: usize = 3;
+/// The types from one mark to the next: a search walks over less than this many records.
+const APART: usize = 16;
 const POINTER: u32 = 2;
 const STRUCT: u32 = 4;
 const UNION: u32 = 5;
@@ -319,7 +339,7 @@ mod tests {
 
     #[test]
     fn members_in_anonymous_parts_and_behind_typedefs_have_offsets() {
-        let types = Types::of(sketch()).unwrap();
+        let types = Types::of(FileBytes::Read(sketch())).unwrap();
         let whole = structure(&types, "whole").unwrap();
         assert_eq!(whole.offset_of("second"), Some(8));
         assert_eq!(whole.offset_of("part.deep"), Some(20));
@@ -331,7 +351,7 @@ mod tests {
 
     #[test]
     fn one_walk_finds_types_of_several_kinds() {
-        let types = Types::of(sketch()).unwrap();
+        let types = Types::of(FileBytes::Read(sketch())).unwrap();
         let [reasons, call, none] = types.named([
             (Kind::Enum, "reasons"),
             (Kind::Typedef, "call_t"),
@@ -347,7 +367,7 @@ mod tests {
     fn btf_with_any_byte_changed_or_cut_off_is_read_without_a_panic() {
         let good = sketch();
         let read = |bytes: Vec<u8>| {
-            let Some(types) = Types::of(bytes) else { return };
+            let Some(types) = Types::of(FileBytes::Read(bytes)) else { return };
             for name in ["whole", "part_t_itself"] {
                 let found = structure(&types, name);
                 let _ = found.and_then(|one| one.offset_of("part.deep"));
@@ -371,7 +391,7 @@ mod tests {
         let mut sketch = Sketch::new();
         sketch.add(4, "ring", 2, 8, &[0, 1, 0, 0, 1, 0]);
         sketch.add(8, "loop_t", 0, 2, &[]);
-        let types = Types::of(sketch.bytes()).unwrap();
+        let types = Types::of(FileBytes::Read(sketch.bytes())).unwrap();
         assert!(!structure(&types, "ring").unwrap().has("missing"));
         let [alias] = types.named([(Kind::Typedef, "loop_t")]);
         assert_eq!(alias.unwrap().arguments(None), None);

@@ -314,16 +314,9 @@ mod tests {
         diagnose(sketch.recording(), question).verdict
     }
 
-    fn limited_by_window() -> Sketch {
-        Sketch::new().tcp(|at, tcp| {
-            tcp.window_limited = Some(Span::from_millis(900 * at));
-            tcp.peer_window = Some(Bytes::new(32_768));
-        })
-    }
-
     #[test]
     fn the_cause_that_explains_most_is_the_verdict() {
-        let verdict = judged(&limited_by_window(), Question::Machine);
+        let verdict = judged(&Sketch::closed_window(), Question::Machine);
         assert_eq!((verdict.kind, verdict.cause), (VerdictKind::Limited, Some("receiver-window")));
         assert_eq!(verdict.confidence, Confidence::High);
         assert!(verdict.sentence.starts_with("The receiver's window is the limit"));
@@ -331,7 +324,7 @@ mod tests {
 
     #[test]
     fn two_causes_that_limit_a_flow_are_both_named() {
-        let both = limited_by_window().sender(|at, sender| {
+        let both = Sketch::closed_window().sender(|at, sender| {
             sender.tcp.buffer_limited = Some(Span::from_millis(500 * at));
         });
         let verdict = judged(&both, Question::Flow);

@@ -98,7 +98,7 @@ pub use rank::Case;
 pub use rule::Rule;
 pub(crate) use settle::{Answer, Side, joined, settled};
 
-use precedence::{is_held_by_no_window, is_queue_never_empty, row};
+use precedence::{is_bottleneck_busy, is_held_by_no_window, row};
 use rank::{NEVER, always, measured};
 
 use crate::signs::send_buffer::is_in_flight;
@@ -392,16 +392,20 @@ pub const TABLE: &[Row] = &[
         loss::RULE,
         measured().times(0.4).plus(0.55),
         "Losses explain the rate by a formula; a connection that loses much more than a \
-         faster connection to the same host does not lose by the shared queue.",
+         faster connection to the same host does not lose by the shared queue. A program that \
+         waits for a retransmitted message has nothing to send.",
     )
     .cases(&[
         (loss::WAITS, measured().times(0.4).plus(0.6).at_most(0.9)),
+        // Ranks above the round trips of the same messages if the losses cost more time.
+        (loss::REQUESTS, measured().times(0.4).plus(0.6).at_most(0.9)),
         // Losses of this size are a limit unless another cause explains more.
         (loss::HEAVILY, always(0.6)),
         (loss::EARLIER, always(0.8)),
         (loss::FAR, always(0.8)),
         (loss::GAPS, always(0.75)),
     ])
+    .silences(&["application"])
     .silences_if(loses_more_than_others, &["path", "bufferbloat"])
     .saved(),
     row(
@@ -451,7 +455,7 @@ pub const TABLE: &[Row] = &[
         path::RULE,
         measured().times(0.35).plus(0.5).at_most(0.85),
         "A queue that never empties keeps its link busy, so losses at that queue cost no \
-         rate.",
+         rate. An AQM that keeps its queue short loses packets at a full link, too.",
     )
     .cases(&[
         (path::TOLD, always(0.75)),
@@ -460,7 +464,7 @@ pub const TABLE: &[Row] = &[
         // Ranks below every other cause of a connection that holds.
         (path::CHANGES, always(0.4)),
     ])
-    .silences_if(is_queue_never_empty, &["loss"])
+    .silences_if(is_bottleneck_busy, &["loss"])
     .moves()
     .saved(),
     row(

@@ -3,6 +3,7 @@
 
 pub(crate) mod accepting;
 pub(crate) mod far_window;
+pub(crate) mod full_path;
 pub(crate) mod input_queues;
 pub(crate) mod late_answers;
 pub(crate) mod loss_model;

@@ -14,7 +14,7 @@ pub use counter::counted;
 pub use end::{BURST, End};
 pub use flow::Flow;
 pub use interface::InterfaceUse;
-pub use occupancy::Occupancy;
+pub use occupancy::{Occupancy, without_interrupts};
 pub use task::{GroupUse, OFTEN_THROTTLED, TaskUse};
 
 use crate::recording::{Holder, Machine, Period, Recording, Sample, SocketLimit};

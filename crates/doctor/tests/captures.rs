@@ -126,6 +126,14 @@ impl Trace {
         self.send(at, Packet { acknowledgement, window: (window >> 7) as u16, sack, ..packet });
     }
 
+    /// Adds a segment that waits in the queue of the path and arrives at `arrives`.
+    fn queued(&mut self, arrives: u64, waits: u64, position: u64) {
+        self.data(arrives - ONE_WAY - waits, position, MSS);
+        if let (Side::Receiver, Some((passes, ..))) = (self.side, self.packets.last_mut()) {
+            *passes += waits;
+        }
+    }
+
     /// Writes a pcap file with this link type, and `head` in front of each packet.
     fn file(&self, link: u32, head: &[u8]) -> Vec<u8> {
         let mut sorted = Self { packets: self.packets.clone(), ..*self };
@@ -343,6 +351,43 @@ impl Trace {
     fn without_handshake(mut self) -> Self {
         self.packets.drain(..3);
         self
+    }
+}
+
+/// Captures a full link from within a connection: a segment arrives each 0.6 ms. The queue grows by
+/// 20 ms in each second, in which the queue drops a segment.
+fn full_link(side: Side) -> Trace {
+    let (mut trace, mut lost) = (Trace::new(side), None);
+    for number in 0..5_000_u64 {
+        let arrives = 100 * MS + number * 600_000;
+        let waits = 12 * MS + number % 1_667 * 12_000;
+        let until = (number + 1) * MSS;
+        if number % 1_667 == 1_400 {
+            lost = Some(number);
+            continue;
+        }
+        trace.queued(arrives, waits, number * MSS);
+        match lost {
+            Some(gap) if number == gap + 90 => {
+                trace.queued(arrives + 300_000, waits, gap * MSS);
+                trace.ack(arrives + 300_000, until, 3_000_000, None);
+                lost = None;
+            }
+            Some(gap) => {
+                let sack = Some(((gap + 1) * MSS, until));
+                trace.ack(arrives, gap * MSS, 3_000_000, sack);
+            }
+            None => trace.ack(arrives, until, 3_000_000, None),
+        }
+    }
+    trace
+}
+
+#[test]
+fn a_full_link_is_diagnosed_without_the_handshake_in_spite_of_its_drops() {
+    for side in [Side::Sender, Side::Receiver] {
+        let verdict = full_link(side).judged().verdict;
+        assert_eq!(verdict.cause, Some("path"), "{side:?}: {verdict:?}");
     }
 }
 

@@ -114,17 +114,20 @@ fn full_cores_of_a_saved_test_are_the_limit_whichever_programs_fill_them() {
 }
 
 #[test]
-fn the_softirqs_of_a_far_core_count_as_work_of_the_test() {
+fn the_softirqs_of_a_far_core_count_once_as_work_of_the_test() {
     let folder = tempfile::tempdir().unwrap();
-    let judge = |softirq: f64| {
+    let judge = |server: f64, softirq: f64| {
         let mut document = perf(|_| json!({}), 5.0);
         let core = json!({"core": 0, "busy_percent": 99.0, "softirq_percent": softirq});
         document["weir"]["cpu"]["remote"]["cores"] = json!([core]);
-        document["end"]["cpu_utilization_percent"]["remote_system"] = json!(30.0);
+        document["end"]["cpu_utilization_percent"]["remote_system"] = json!(server);
         judged(folder.path(), "results.json", &document).verdict.cause
     };
-    assert_eq!(judge(60.0), Some("cpu"));
-    assert_ne!(judge(2.0), Some("cpu"));
+    assert_eq!(judge(30.0, 60.0), Some("cpu"));
+    assert_ne!(judge(30.0, 2.0), Some("cpu"));
+    // The server's time includes softirqs of the core: other programs use more than half of it.
+    assert_ne!(judge(25.0, 25.0), Some("cpu"));
+    assert_eq!(judge(98.0, 30.0), Some("cpu"));
 }
 
 #[test]

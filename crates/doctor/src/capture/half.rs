@@ -24,6 +24,8 @@ pub(super) struct Half {
     /// The acknowledgements whose timestamp the sender may echo next.
     answers: VecDeque<Answer>,
     last_echo: Option<u32>,
+    /// The acknowledged position that the sender knew with its last packet.
+    known: u64,
     /// Data in flight: the end position and the send time of each packet.
     flying: VecDeque<(u64, u64)>,
     /// Gaps in the data so far: start to (end, time at which the gap opened).
@@ -361,6 +363,7 @@ impl Half {
             _ => near,
         };
         let mss = self.mss();
+        self.known = known.0;
         let (_, Some(edge)) = known else {
             self.limited = false;
             self.short = !u64::from(segment.payload).is_multiple_of(mss);
@@ -491,7 +494,7 @@ impl Half {
             rto: rtt.map(|rtt| rtt + Span::from_nanos(varies.saturating_mul(4).max(200_000_000))),
             backoff: seen(self.repeats.into()).map(|repeats| repeats.min(255) as u8),
             mss: (self.has_data || self.agreed_mss.is_some()).then(|| Bytes::new(mss)),
-            unacked: narrow(flying.div_ceil(mss)),
+            unacked: narrow(self.unacknowledged(now).div_ceil(mss)),
             peer_window: self.window.map(Bytes::new),
             delivery_rate: (spent >= LEAST_BUSY && moved > 0)
                 .then(|| Rate::from_bits_per_second((moved as f64 * 8e9 / spent as f64) as u64)),
@@ -533,7 +536,16 @@ impl Half {
         }
     }
 
-    /// Returns the bytes in flight.
+    /// Returns the bytes in flight as the sender counts them. An acknowledgement that left the
+    /// other end counts as soon as the sender may have got that acknowledgement.
+    fn unacknowledged(&self, now: u64) -> u64 {
+        let trip = self.here.least.unwrap_or(0);
+        let is_new = self.last_answer.is_some_and(|at| now.saturating_sub(at) < trip);
+        let known = if self.is_near() || !is_new { self.acked } else { self.known };
+        self.next.saturating_sub(known)
+    }
+
+    /// Returns the bytes that no acknowledgement in the capture covers.
     pub(super) fn flying(&self) -> u64 {
         self.next.saturating_sub(self.acked)
     }

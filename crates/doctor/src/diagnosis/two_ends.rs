@@ -333,16 +333,9 @@ mod tests {
         })
     }
 
-    fn closed_window() -> Sketch {
-        Sketch::new().tcp(|at, tcp| {
-            tcp.window_limited = Some(Span::from_millis(900 * at));
-            tcp.peer_window = Some(Bytes::new(32_768));
-        })
-    }
-
     #[test]
     fn a_cause_that_one_end_sees_is_the_verdict_with_the_name_of_that_end() {
-        let diagnosis = judged(&recordings(&closed_window(), &receiver()));
+        let diagnosis = judged(&recordings(&Sketch::closed_window(), &receiver()));
         let verdict = &diagnosis.verdict;
         assert_eq!(verdict.cause, Some("receiver-window"), "{diagnosis:#?}");
         assert!(verdict.sentence.starts_with("At root@a: the receiver's window"), "{verdict:?}");
@@ -364,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_cause_that_both_ends_see_has_the_name_of_the_end_whose_figures_are_shown() {
-        let diagnosis = judged(&recordings(&closed_window(), &full_window()));
+        let diagnosis = judged(&recordings(&Sketch::closed_window(), &full_window()));
         let found = &diagnosis.periods[0].flows[0].causes[0];
         assert_eq!(found.cause, "receiver-window", "{diagnosis:#?}");
         assert_eq!(found.seen_at, ["root@a", "root@b"]);
@@ -401,7 +394,7 @@ mod tests {
                 connection.receive_queue = Bytes::new(3_900_000);
             }
         });
-        let diagnosis = judged(&recordings(&closed_window(), &slow));
+        let diagnosis = judged(&recordings(&Sketch::closed_window(), &slow));
         assert_eq!(diagnosis.verdict.cause, Some("slow-reader"), "{diagnosis:#?}");
         assert!(diagnosis.verdict.sentence.starts_with("At root@b: "), "{:?}", diagnosis.verdict);
         let causes = &diagnosis.periods[0].flows[0].causes;
@@ -416,7 +409,7 @@ mod tests {
             }
         });
         let starved = starved.task(7, 1).task(8, 99).core(0, [50, 49, 1, 0]);
-        let diagnosis = judged(&recordings(&closed_window(), &starved));
+        let diagnosis = judged(&recordings(&Sketch::closed_window(), &starved));
         assert_eq!(diagnosis.verdict.cause, Some("cpu"), "{diagnosis:#?}");
         assert!(diagnosis.verdict.sentence.starts_with("At root@b: "), "{:?}", diagnosis.verdict);
         let causes = &diagnosis.periods[0].flows[0].causes;
@@ -425,7 +418,7 @@ mod tests {
 
     #[test]
     fn a_far_end_without_the_connection_is_reported_and_the_near_end_is_judged() {
-        let mut both = recordings(&closed_window(), &receiver());
+        let mut both = recordings(&Sketch::closed_window(), &receiver());
         for sample in &mut both[1].periods[0].samples {
             sample.connections.clear();
         }
@@ -460,7 +453,7 @@ mod tests {
 
     #[test]
     fn an_end_behind_a_dual_stack_socket_has_its_mapped_address() {
-        let mut both = recordings(&closed_window(), &receiver());
+        let mut both = recordings(&Sketch::closed_window(), &receiver());
         let mapped = |end: SocketAddr| match end.ip() {
             std::net::IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), end.port()),
             _ => end,

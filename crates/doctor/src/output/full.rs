@@ -200,11 +200,7 @@ mod tests {
     use units::{Bytes, Span};
 
     fn limited_by_window() -> Sketch {
-        Sketch::new().tcp(|at, tcp| {
-            tcp.window_limited = Some(Span::from_millis(900 * at));
-            tcp.peer_window = Some(Bytes::new(32_768));
-            tcp.bytes_acked = Some(Bytes::new(at * 1_600_000));
-        })
+        Sketch::closed_window().tcp(|at, tcp| tcp.bytes_acked = Some(Bytes::new(at * 1_600_000)))
     }
 
     fn page(wide: usize, all: bool) -> String {

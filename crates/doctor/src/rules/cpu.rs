@@ -5,7 +5,7 @@ mod tunnel;
 use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
 use crate::recording::{Connection, Origin};
-use crate::view::{CoreUse, End, Flow, Occupancy, TaskUse, View};
+use crate::view::{CoreUse, End, Flow, Occupancy, TaskUse, View, without_interrupts};
 use crate::words::{percent, rate};
 
 pub(super) const RULE: Rule = Rule::new("cpu", "the CPU").flow(judge);
@@ -285,7 +285,9 @@ fn far_end(flow: &Flow<'_>) -> Option<Outcome> {
     let far = flow.far?;
     let (busy, softirq) = far.busiest?;
     // The softirqs of the test's packets take time of the same core.
-    let own = far.user?.fraction() + far.system?.fraction() + softirq.fraction();
+    let (server, softirqs) = (far.user?.fraction() + far.system?.fraction(), softirq.fraction());
+    let programs = (busy.fraction() - softirqs).max(0.0);
+    let own = without_interrupts(server, programs, softirqs) + softirqs;
     // The far end's machine may be busy with other work.
     (busy.fraction() >= FULL && own >= MOST_OF_CORE * 0.8).then(|| {
         Finding::new(format!(

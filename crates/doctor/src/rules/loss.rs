@@ -1,11 +1,15 @@
 //! Lost packets keep the window small. The rule blames losses only if a formula says that they
 //! explain the rate.
 
+mod requests;
+
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::bound;
+use crate::signs::full_path::arrives_steadily;
 use crate::signs::loss_model::{Recovery, UNKNOWN, allowed, recovery};
 use crate::view::{BURST, End, Flow, View};
 use crate::words::{percent, rate, span};
+use requests::Exchanges;
 use units::{Bytes, Rate, Span};
 
 pub(super) const RULE: Rule = Rule::new("loss", "lost packets").flow(judge);
@@ -13,6 +17,7 @@ pub(super) const WAITS: Case = Case::new("the sender waits for its timer");
 pub(super) const HEAVILY: Case = Case::new("many segments are lost, whatever the formulas allow");
 pub(super) const EARLIER: Case = Case::new("the losses came before the observation");
 pub(super) const FAR: Case = Case::new("the far end tells its retransmissions");
+pub(super) const REQUESTS: Case = Case::new("messages that wait for an answer wait for timers");
 pub(super) const GAPS: Case = Case::new("segments arrive behind gaps");
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
@@ -44,6 +49,14 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let explains = (near || (heavy || waits >= TIMEOUTS) && !flow.is_stalled())
         && stands(flow)
         && !lacks_cpu(flow, view);
+    if !explains && let Some(exchanges) = Exchanges::of(flow, sender, loss) {
+        return exchanges
+            .finding(flow, loss)
+            .case(REQUESTS)
+            .advise(lossy_hop())
+            .advise(requests::advice())
+            .holds();
+    }
     let lost = format!(
         "{} of the segments were lost, at a round trip of {}",
         percent(loss),
@@ -86,12 +99,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     finding
         .limits_for(if near { ratio.unwrap_or(0.0).min(1.0) } else { waits })
         .case_if(!near, if waits >= TIMEOUTS { WAITS } else { HEAVILY })
-        .advise(
-            Advice::new("Find the lossy hop: error counters of each interface and switch port on the path")
-                .run("ethtool -S DEV | grep -iE 'err|drop|crc'")
-                .run("ip -s link")
-                .not("Larger buffers do not help: the window does not grow into them"),
-        )
+        .advise(lossy_hop())
         .advise(
             Advice::new("Look for a rate limit that drops what exceeds it: a policer, or a filter with a limit or a quota")
                 .run("tc -s filter show dev DEV ingress   (on each hop and on the far end)")
@@ -103,6 +111,13 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
                 .not("It does not bring the lost packets back, and may crowd out others if a full queue drops them"),
         )
         .holds()
+}
+
+fn lossy_hop() -> Advice {
+    Advice::new("Find the lossy hop: error counters of each interface and switch port on the path")
+        .run("ethtool -S DEV | grep -iE 'err|drop|crc'")
+        .run("ip -s link")
+        .not("Larger buffers do not help: the window does not grow into them")
 }
 
 /// Whether the window limits the sender: data waits, and no other limit holds the sender back most
@@ -241,7 +256,8 @@ fn gaps(
     let ratio = allows.map_or(0.0, |allows| {
         flow.rate().bits_per_second() as f64 / (allows.bits_per_second() as f64).max(1.0)
     });
-    if gaps < FEWEST_GAPS || !NEAR_GAPS.contains(&ratio) || late as f64 * 2.0 >= gaps {
+    let is_near = NEAR_GAPS.contains(&ratio) && !arrives_steadily(receiver);
+    if gaps < FEWEST_GAPS || !is_near || late as f64 * 2.0 >= gaps {
         return unknown();
     }
     Finding::new(format!(
@@ -484,6 +500,24 @@ mod tests {
         assert!(matches!(behind_gaps(10, 1).judge(RULE), Outcome::NotSeen(_)));
         let late = behind_gaps(10, 130).counter("TcpExtTCPDSACKOldSent", 8);
         assert!(matches!(late.judge(RULE), Outcome::NotSeen(_)), "they are reordered");
+    }
+
+    /// An AQM drops packets of a full link.
+    #[test]
+    fn gaps_in_data_that_arrives_at_one_rate_are_no_limit() {
+        let arrives = |changes: u64| {
+            let mut sketch = Sketch::new();
+            sketch.repeat_samples(12);
+            sketch.receiving(move |at, receiver| {
+                let bytes = (0..at).map(|at| 1_250_000 + changes * (at % 4)).sum::<u64>();
+                receiver.tcp.advmss = Some(Bytes::new(1448));
+                receiver.tcp.bytes_received = Some(Bytes::new(bytes));
+                receiver.tcp.data_segments_in = Some((bytes / 1448) as u32);
+                receiver.tcp.out_of_order = Some(at as u32 * 130);
+            })
+        };
+        assert!(arrives(100_000).holds(RULE) > 0.7);
+        assert!(matches!(arrives(0).judge(RULE), Outcome::NotSeen(_)));
     }
 
     /// A filter of the receiver drops packets above a rate, on a direct link.

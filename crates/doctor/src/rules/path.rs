@@ -2,6 +2,7 @@
 //! time, while the rate stays the same.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
+use crate::signs::full_path::full_rate;
 use crate::signs::loss_model::paces_itself;
 use crate::signs::send_buffer::held;
 use crate::view::{End, Flow, Occupancy, View};
@@ -25,7 +26,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let held = sender.window_limited().unwrap_or(0.0) + held(flow);
     let busy = sender.busy().unwrap_or(1.0);
     let queue = rtt - least;
-    let stands = queue >= SHORTEST && queue.nanos() >= least.nanos() / 4;
+    let is_queued = queue >= SHORTEST && queue.nanos() >= least.nanos() / 4;
     let rates: Vec<_> =
         sender.values(|c| c.tcp.delivery_rate).into_iter().map(Rate::bits_per_second).collect();
     if rates.is_empty() {
@@ -63,7 +64,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let free = held < 0.5 && busy >= 0.8 && own < 0.5;
     if is_path
         && free
-        && !stands
+        && !is_queued
         && let Some(paced) = paced(sender, flow.rate())
     {
         return paced;
@@ -75,6 +76,9 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     {
         return changes;
     }
+    // Within a machine the CPU also sets one rate.
+    let full = full_rate(sender).filter(|_| is_path && !is_queued);
+    let stands = is_queued || full.is_some();
     if !stands || held >= 0.5 || busy < 0.8 || steady < STEADY || own >= 0.5 {
         return Outcome::ruled_out(format!(
             "the round trip is {} above its minimum, and the rate was steady in {} of the samples",
@@ -82,14 +86,22 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             percent(steady)
         ));
     }
-    Finding::new(format!(
-        "a bottleneck beyond this machine is the limit: it passes {}, and a queue of {} stands before it",
-        rate(flow.rate()),
-        span(queue)
-    ))
+    let finding = match full {
+        None => Finding::new(format!(
+            "a bottleneck beyond this machine is the limit: it passes {}, and a queue of {} stands before it",
+            rate(flow.rate()),
+            span(queue)
+        ))
+        .seen_from("round trip above its minimum", span(queue), span(SHORTEST)),
+        Some(full) => Finding::new(format!(
+            "a bottleneck beyond this machine is the limit: more data in flight makes the round trip longer, and at most {} pass",
+            rate(full)
+        ))
+        .seen("round trip above its minimum", span(queue)),
+    };
+    finding
     .limits_for(steady)
-    .allows(Some(flow.rate()))
-    .seen_from("round trip above its minimum", span(queue), span(SHORTEST))
+    .allows(full.max(Some(flow.rate())))
     .seen("samples with a steady delivery rate", percent(steady))
     .seen("time with data to send, of the observation", percent(busy))
     .advise(
@@ -260,6 +272,42 @@ mod tests {
     fn a_standing_queue_at_a_steady_rate_is_the_limit() {
         let full = Sketch::new().tcp(|_, tcp| tcp.rtt = Some(Span::from_millis(35)));
         assert!(full.holds(RULE) > 0.7);
+    }
+
+    /// Builds a sender whose window changes between 80 and 108 segments at a round trip of 20 ms
+    /// and more. `most`: the Mbit/s that the path passes.
+    fn in_waves(congestion: &'static str, most: f64) -> Sketch {
+        let mut sketch = Sketch::new();
+        sketch.repeat_samples(12);
+        sketch.sender(move |at, sender| {
+            let window = |at: u64| 80 + at * 7 % 30;
+            let mbit = |at: u64| (window(at) as f64 * 1448.0 * 8.0 / 20e3).min(most);
+            let rtt = window(at) as f64 * 1448.0 * 8.0 / mbit(at);
+            let sent = (0..at).map(mbit).sum::<f64>() * 125_000.0;
+            sender.congestion = Some(congestion.to_owned());
+            let tcp = &mut sender.tcp;
+            tcp.rtt = Some(Span::from_micros(rtt as u64));
+            (tcp.cwnd, tcp.unacked) = (Some(window(at) as u32), Some(window(at) as u32));
+            tcp.delivery_rate = Some(Rate::from_bits_per_second((mbit(at) * 1e6) as u64));
+            tcp.bytes_acked = Some(units::Bytes::new(sent as u64));
+            tcp.data_segments_out = Some(at as u32 * 4_070);
+            tcp.retransmitted = Some(at as u32 * 2);
+        })
+    }
+
+    /// An AQM keeps the queue short, and drops a packet now and then.
+    #[test]
+    fn a_full_link_behind_an_aqm_is_the_limit_in_spite_of_its_drops() {
+        use super::super::loss;
+        for congestion in ["cubic", "reno"] {
+            let full = in_waves(congestion, 47.8);
+            assert!(full.holds(RULE) > 0.7, "{congestion}");
+            assert_eq!(full.judge(loss::RULE).finding().unwrap().explains, None, "{congestion}");
+            // The rate follows the window, so that losses are not those of a full queue.
+            let random = in_waves(congestion, 1_000.0);
+            random.holds_not(RULE);
+            assert!(random.holds(loss::RULE) > 0.7, "{congestion}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::finding::Claim;
 use super::rank::Rank;
 use super::{Case, Rule};
 use crate::recording::Connection;
+use crate::signs::full_path::full_rate;
 use crate::view::{End, Flow, View};
 use units::Span;
 
@@ -66,9 +67,13 @@ pub(super) fn is_held_by_no_window(flow: &Flow<'_>, _view: &View<'_>) -> bool {
     !flow.sender.as_ref().is_some_and(End::waits_for_window)
 }
 
-/// Whether the queue of the bottleneck never empties, so that its link is always busy.
-pub(super) fn is_queue_never_empty(flow: &Flow<'_>, _view: &View<'_>) -> bool {
+/// Whether the link of the bottleneck is busy nearly always: its queue never empties, or losses
+/// leave the rate near the highest.
+pub(super) fn is_bottleneck_busy(flow: &Flow<'_>, _view: &View<'_>) -> bool {
     let Some(sender) = &flow.sender else { return false };
+    if full_rate(sender).is_some() {
+        return true;
+    }
     let Some(least) = sender.tcp().min_rtt else { return false };
     let is_queued = |c: &Connection| {
         let queue = c.tcp.rtt.unwrap_or_default() - least;

@@ -53,6 +53,14 @@ impl Sketch {
         })
     }
 
+    /// Builds a sender that a window of 32 KiB holds for 90 % of the time.
+    pub(crate) fn closed_window() -> Self {
+        Self::new().tcp(|at, tcp| {
+            tcp.window_limited = Some(Span::from_millis(900 * at));
+            tcp.peer_window = Some(Bytes::new(32_768));
+        })
+    }
+
     /// Changes each sample. `change` gets the seconds since the start, and the sample.
     pub(crate) fn each(mut self, change: impl Fn(u64, &mut Sample)) -> Self {
         for (at, sample) in self.recording.periods[0].samples.iter_mut().enumerate() {

@@ -3,6 +3,7 @@
 //! uploads beside downloads.
 
 use super::{Advice, Finding, Outcome, Rule};
+use crate::signs::full_path::{full_rate, is_queue_steady};
 use crate::signs::loss_model::paces_itself;
 use crate::view::{End, Flow, View};
 use crate::words::{percent, rate, span};
@@ -44,15 +45,21 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     let Some(Spacing { each, per_second }) = Spacing::of(sender) else {
         return Outcome::not_seen("the number of acknowledgements");
     };
-    let (usual, fastest) = match exceeds_own_queue(sender, queue, least) {
-        true => (SEGMENTS_AT_LEAST, SLOW),
-        false => (SEGMENTS, FASTEST),
-    };
-    // A receiver that merges segments of a fast link also acknowledges many segments at a time.
-    let is_thinned = |usual: f64, fastest: Rate| each >= usual && flow.rate() <= fastest;
-    if !is_thinned(usual, fastest) && !is_thinned(SEGMENTS, FASTEST) {
-        return Outcome::ruled_out(format!("an acknowledgement comes for {each:.1} segments"));
+    if !is_queue_steady(sender) {
+        return Outcome::ruled_out(format!(
+            "the round trips vary, and {} above their minimum show no queue",
+            span(queue)
+        ));
     }
+    if let Some(full) = full_rate(sender) {
+        return Outcome::ruled_out(format!(
+            "more data in flight does not raise the rate of {}, whatever the way back passes",
+            rate(full)
+        ));
+    }
+    let Some(usual) = Thinned::of(sender, queue, least).usual(each, flow.rate()) else {
+        return Outcome::ruled_out(format!("an acknowledgement comes for {each:.1} segments"));
+    };
     finding(flow, queue)
         .seen_from("segments of an acknowledgement", format!("{each:.1}"), format!("{usual:.1}"))
         .seen("acknowledgements that arrive", format!("{per_second:.0} a second"))
@@ -101,16 +108,43 @@ impl Spacing {
     }
 }
 
-/// Whether the queue is longer than the sender's own data explains. A sender that paces itself at
-/// the rate of the path has at most two round trips of data in flight, and a few segments more
-/// (`bbr_quantization_budget`). Two round trips make a queue of one least round trip. On a slow
-/// path the few segments make a longer queue.
-fn exceeds_own_queue(sender: &End<'_>, queue: Span, least: Span) -> bool {
-    let paces = sender.last().congestion.as_deref().is_some_and(paces_itself);
-    let rate = sender.acked().unwrap_or_default().bits_per_second() as f64;
-    let segment = sender.tcp().mss.map_or(USUAL_SEGMENT, |mss| mss.count().max(1) as f64);
-    let beside = EXTRA * segment * 8.0 / rate.max(1.0);
-    paces && queue.secs_f64() / 1.5 >= least.secs_f64() + beside
+/// The number of segments of an acknowledgement from which on acknowledgements are dropped.
+enum Thinned {
+    /// The sender fills its window, whatever the round trip.
+    Windowed,
+    /// The sender paces itself at the rate of the path: the queue in multiples of the longest queue
+    /// that the sender's own data makes. Such a sender slows down until few acknowledgements are
+    /// dropped. Many dropped acknowledgements do not slow the sender if the queue is short.
+    Paced(f64),
+}
+
+impl Thinned {
+    /// A sender that paces itself has at most two round trips of data in flight, and a few segments
+    /// more (`bbr_quantization_budget`). Two round trips make a queue of one least round trip. On
+    /// a slow path the few segments make a longer queue.
+    fn of(sender: &End<'_>, queue: Span, least: Span) -> Self {
+        if !sender.last().congestion.as_deref().is_some_and(paces_itself) {
+            return Self::Windowed;
+        }
+        let rate = sender.acked().unwrap_or_default().bits_per_second() as f64;
+        let segment = sender.tcp().mss.map_or(USUAL_SEGMENT, |mss| mss.count().max(1) as f64);
+        let beside = EXTRA * segment * 8.0 / rate.max(1.0);
+        Self::Paced(queue.secs_f64() / (least.secs_f64() + beside))
+    }
+
+    /// Returns the least number of segments that shows dropped acknowledgements, if there are as
+    /// many.
+    fn usual(&self, each: f64, rate: Rate) -> Option<f64> {
+        let (usual, fastest) = match self {
+            Self::Windowed => (SEGMENTS, FASTEST),
+            Self::Paced(times) if *times >= MUCH_LONGER && rate > SLOW => (SEGMENTS, FASTEST),
+            Self::Paced(times) if *times >= MUCH_LONGER || *times >= LONGER && each < MANY => {
+                (SEGMENTS_AT_LEAST, SLOW)
+            }
+            Self::Paced(_) => return None,
+        };
+        (each >= usual && rate <= fastest).then_some(usual)
+    }
 }
 
 const SHORTEST: Span = Span::from_millis(1);
@@ -130,6 +164,13 @@ const FEWEST: u64 = 20;
 /// The segments that BBR may have in flight beside two round trips of data.
 const EXTRA: f64 = 6.0;
 const USUAL_SEGMENT: f64 = 1448.0;
+/// Minimum queue of a sender that paces itself, in multiples of the longest queue of its own data.
+const LONGER: f64 = 1.5;
+/// The same for a sender that gets an acknowledgement for [`MANY`] segments. Segments that arrive
+/// in bursts share acknowledgements, and let the sender have more data in flight
+/// (`bbr_ack_aggregation_cwnd`).
+const MUCH_LONGER: f64 = 2.0;
+const MANY: f64 = 3.0;
 /// Bits of an acknowledgement with timestamps on an Ethernet.
 const ACK_BITS: f64 = 66.0 * 8.0;
 
@@ -198,6 +239,74 @@ mod tests {
             tcp.data_segments_out = Some(at as u32 * 82);
         });
         slower.holds_not(RULE);
+    }
+
+    /// Builds a sender over twelve samples with an acknowledgement for `each` segments. `point`
+    /// gives the segments in flight and the round trip in milliseconds.
+    fn filling(congestion: &'static str, each: u32, point: fn(u64) -> (u32, f64)) -> Sketch {
+        let mut sketch = Sketch::new();
+        sketch.repeat_samples(12);
+        sketch.sender(move |at, sender| {
+            let rate = |at| {
+                let (flying, rtt) = point(at);
+                f64::from(flying) * 1448.0 * 8e3 / rtt
+            };
+            let (flying, rtt) = point(at);
+            let sent = (0..at).map(rate).sum::<f64>() / 8.0;
+            sender.congestion = Some(congestion.to_owned());
+            let tcp = &mut sender.tcp;
+            tcp.rtt = Some(Span::from_micros((rtt * 1e3) as u64));
+            tcp.min_rtt = Some(Span::from_micros(17_500));
+            tcp.rttvar = Some(Span::from_micros(1_200));
+            (tcp.unacked, tcp.cwnd) = (Some(flying), Some(flying));
+            tcp.delivery_rate = Some(Rate::from_bits_per_second(rate(at) as u64));
+            tcp.bytes_acked = Some(Bytes::new(sent as u64));
+            tcp.data_segments_out = Some((sent / 1448.0) as u32);
+            tcp.data_segments_in = Some(0);
+            tcp.segments_in = Some((sent / 1448.0) as u32 / each);
+        })
+    }
+
+    /// A link of 47.7 Mbit/s with a jitter of 3 ms: segments arrive in bursts, and share
+    /// acknowledgements.
+    #[test]
+    fn a_full_link_with_jitter_is_no_thin_way_back() {
+        let full = |at: u64| {
+            let flying = 280 + at as u32 * 3;
+            (flying, f64::from(flying) * 1448.0 * 8.0 / 47_700.0)
+        };
+        for congestion in ["cubic", "reno"] {
+            filling(congestion, 4, full).holds_not(RULE);
+            assert!(filling(congestion, 4, full).holds(super::super::path::RULE) > 0.7);
+        }
+        // Two round trips of data, and what the bursts let BBR send beside.
+        let paced = |_: u64| (190, 46.1);
+        for congestion in ["bbr", "tcpa"] {
+            filling(congestion, 4, paced).holds_not(RULE);
+            assert!(filling(congestion, 4, paced).holds(super::super::path::RULE) > 0.7);
+        }
+    }
+
+    #[test]
+    fn jitter_without_a_queue_is_no_thin_way_back() {
+        let varies = |at: u64| (20 + at as u32, 24.0);
+        for congestion in ["cubic", "reno", "bbr", "tcpa"] {
+            filling(congestion, 4, varies).holds_not(RULE);
+        }
+    }
+
+    /// Dropped acknowledgements keep the queue on the way back at one length.
+    #[test]
+    fn a_rate_that_follows_the_window_shows_a_thin_way_back() {
+        let thin = |at: u64| (100 + at as u32 * 5, 80.0);
+        for congestion in ["cubic", "reno"] {
+            assert!(filling(congestion, 6, thin).holds(RULE) > 0.8);
+        }
+        // A rate of 2 Mbit/s, and a queue six times as long as the path.
+        let slow = |at: u64| (24 + at as u32 % 2, 130.0);
+        for congestion in ["bbr", "tcpa"] {
+            assert!(filling(congestion, 4, slow).holds(RULE) > 0.8);
+        }
     }
 
     #[test]

@@ -59,8 +59,7 @@ impl<'v, 'a> Occupancy<'v, 'a> {
             programs += shares.user + shares.system;
             network += shares.interrupts();
         }
-        // A thread's time includes the softirqs that interrupted it.
-        let pure = threads * programs / (programs + network).max(1e-9);
+        let pure = without_interrupts(threads, programs, network);
         let rest = (programs - if core.is_some() { pure } else { threads }).max(0.0);
         let (others, kin) = match core {
             // Processes that began or ended during the observation are not listed.
@@ -104,6 +103,14 @@ impl<'v, 'a> Occupancy<'v, 'a> {
         let all = self.others + kin;
         if all > 0.0 { waited * self.others / all } else { waited }
     }
+}
+
+/// Returns the time of a program without the softirqs that interrupted the program, of which its
+/// share is that of its time. A kernel that counts by ticks adds these softirqs to the program's
+/// time and to the core's softirqs. `programs`, `network`: the time of all programs and of all
+/// interrupts on the core.
+pub fn without_interrupts(program: f64, programs: f64, network: f64) -> f64 {
+    program * programs / (programs + network).max(1e-9)
 }
 
 /// Returns the processes behind the far ends of this flow that are on this machine.
