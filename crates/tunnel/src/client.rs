@@ -9,6 +9,7 @@ mod listener;
 mod listeners;
 mod negotiations;
 mod proxies;
+mod refusals;
 mod reverse;
 
 pub use reverse::Reverse;
@@ -34,6 +35,7 @@ use crate::transport::{Carried, Carrier, Connection, Shards, Statistics, Tuning}
 use failures::Failures;
 use link::{Link, Links};
 use listeners::{Listeners, Reverses};
+use refusals::Refusals;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -202,6 +204,18 @@ pub struct LinkStatus {
     pub statistics: Statistics,
 }
 
+/// A server of a client, and whether the client can use the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerState {
+    pub address: HostPort,
+    /// The number of connections that take new tunnels.
+    pub connections: usize,
+    /// Whether the server has refused this client's key lately, so that other servers come first.
+    pub is_refusing: bool,
+    /// Why the last attempt to connect has failed; `None` if the attempt has not failed.
+    pub failure: Option<String>,
+}
+
 #[derive(Debug)]
 struct Shared {
     servers: Vec<Arc<Remote>>,
@@ -235,6 +249,7 @@ struct Remote {
     /// Whether TCP carried the last connection because UDP did not answer.
     is_udp_blocked: AtomicBool,
     failures: Failures,
+    refusals: Refusals,
 }
 
 impl Client {
@@ -262,6 +277,7 @@ impl Client {
                 tcp_port: server.tcp_port,
                 is_udp_blocked: AtomicBool::new(false),
                 failures: Failures::default(),
+                refusals: Refusals::default(),
                 address: server.address,
             }));
         }
@@ -297,7 +313,7 @@ impl Client {
         if takes_over {
             // The running client serves until this one has a connection.
             if tokio::time::timeout(CONNECTS_WITHIN, client.connected()).await.is_err() {
-                let why = client.servers().into_iter().find_map(|(_, _, failure)| failure);
+                let why = client.servers().into_iter().find_map(|server| server.failure);
                 let why = why.unwrap_or_else(|| "silence".to_owned());
                 return Err(ClientError::NotConnected(CONNECTS_WITHIN, why));
             }
@@ -419,17 +435,23 @@ impl Client {
         all
     }
 
-    /// Returns each server, the number of its connections that take new tunnels, and why the last
-    /// attempt to connect failed, or `None` if it succeeded.
-    pub fn servers(&self) -> Vec<(HostPort, usize, Option<String>)> {
+    /// Returns the state of each server, in the configured order.
+    pub fn servers(&self) -> Vec<ServerState> {
         let links = self.links();
         let used = |address: &HostPort| {
             let is_used =
                 |link: &&LinkStatus| link.server.as_ref() == Some(address) && !link.is_retiring;
             links.iter().filter(is_used).count()
         };
+        let now = Instant::now();
         let of_remote = |remote: &Arc<Remote>| {
-            (remote.address.clone(), used(&remote.address), remote.failures.reason())
+            let refusal = remote.refusals.last(now);
+            ServerState {
+                address: remote.address.clone(),
+                connections: used(&remote.address),
+                is_refusing: refusal.is_some(),
+                failure: refusal.map(|(_, why)| why).or_else(|| remote.failures.reason()),
+            }
         };
         self.shared.servers.iter().map(of_remote).collect()
     }
@@ -449,6 +471,7 @@ impl Client {
     /// Replaces all connections, so that new tunnels use the present key of this end. Open tunnels
     /// stay on their connections, which end with their last tunnel.
     pub fn renew_connections(&self) {
+        self.shared.servers.iter().for_each(|remote| remote.refusals.on_new_key());
         self.shared.links.renew();
     }
 

@@ -140,7 +140,7 @@ async fn a_client_uses_the_second_server_if_the_first_has_ended() {
     stream.read_exact(&mut [0; 1]).await.unwrap();
     assert!(first.counted().tunnels_opened == 1 && second.counted().tunnels_opened == 0);
     let used = |client: &Client| -> Vec<_> {
-        client.servers().into_iter().map(|(_, used, why)| (used > 0, why.is_some())).collect()
+        client.servers().iter().map(|one| (one.connections > 0, one.failure.is_some())).collect()
     };
     assert_eq!(used(&client), [(true, false), (false, false)]);
     drop(first);
