@@ -268,6 +268,10 @@ impl Client {
             Shards::start(parts.shards, parts.tuning.gather).map_err(ClientError::Threads)?,
         );
         let budget = Budget::new(parts.tuning.memory);
+        let slots = parts.connections.clamp(1, MOST_CONNECTIONS);
+        let hosts = parts.servers.iter().map(|server| server.address.host());
+        let own = slots * link::descriptors(hosts, parts.tuning.handshake);
+        let tunnels = places(&parts.limits, Descriptors::of_process(), own);
         let mut servers = Vec::new();
         for server in parts.servers {
             servers.push(Arc::new(Remote {
@@ -287,14 +291,14 @@ impl Client {
             resolver: parts.resolver,
             budget: budget.clone(),
             tuning: parts.tuning,
-            places: Arc::new(Semaphore::new(places(&parts.limits, parts.connections))),
+            places: Arc::new(Semaphore::new(tunnels)),
             journal: Journal::default(),
             limits: parts.limits,
             reverses: Reverses::default(),
             carrier: parts.carrier,
             tunnels: parts.tunnels,
             counters: Arc::default(),
-            links: Links::new(parts.connections.clamp(1, MOST_CONNECTIONS), &shards),
+            links: Links::new(slots, &shards),
             draining: CancellationToken::new(),
             ended: CancellationToken::new(),
         });
@@ -552,11 +556,12 @@ impl Shared {
 }
 
 /// Returns the number of tunnels that this process may have. Tunnels share the process's
-/// descriptors with the sockets and timers of connections and connection attempts.
-fn places(limits: &ClientLimits, connections: usize) -> usize {
-    let Some(descriptors) = Descriptors::of_process() else { return limits.tunnels };
-    let own = connections.clamp(1, MOST_CONNECTIONS) * DESCRIPTORS_EACH;
-    let possible = descriptors.for_tunnels().saturating_sub(own);
+/// descriptors with `own` sockets and timers of connections and connection attempts.
+fn places(limits: &ClientLimits, descriptors: Option<Descriptors>, own: usize) -> usize {
+    let Some(descriptors) = descriptors else { return limits.tunnels };
+    let shared = descriptors.for_tunnels();
+    // Under a low limit an attempt to connect may fail, and the client tries again.
+    let possible = shared - own.min(shared / 2);
     if possible < limits.tunnels {
         tracing::info!(
             tunnels = possible,
@@ -597,11 +602,31 @@ impl Default for ClientLimits {
 
 /// Maximum number of parallel connections; more would not increase the throughput.
 const MOST_CONNECTIONS: usize = 16;
-/// Descriptors of a connection: a socket and a timer, twice because attempts to reconnect overlap.
-const DESCRIPTORS_EACH: usize = 4;
 /// The source address under which events of local applications are logged.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// How long a client that takes over may take to connect to a server.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(8);
 const FAREWELL: Duration = Duration::from_millis(50);
 const SECOND: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_keeps_descriptors_for_attempts_to_connect_to_all_its_servers() {
+        let own =
+            |hosts: &[&str]| link::descriptors(hosts.iter().copied(), Tuning::default().handshake);
+        // Four handshakes with an address, seven with a name of four addresses, TCP, the present
+        // connection and the former one.
+        assert_eq!(own(&["192.0.2.1"]), 4 + 9);
+        assert_eq!(own(&["192.0.2.1", "two.example"]), 4 + 9 + 15);
+        // A handshake takes at most ten seconds, and the attempts begin a second apart.
+        assert_eq!(own(&["192.0.2.1"; 100]), 4 + 12 * 9);
+        let limits = ClientLimits::default();
+        let allowed =
+            |limit| places(&limits, Some(Descriptors::new(limit, 24)), own(&["a.example"; 4]));
+        assert_eq!(allowed(1024), 1024 - 24 - 128 - 64);
+        assert_eq!((allowed(64), allowed(24)), (12, 0));
+    }
+}

@@ -9,13 +9,14 @@ use crate::revocation;
 use crate::session::{CLIENTS, Session};
 use crate::transport::quic::QuicConnection;
 use crate::transport::{Carried, Carrier, Connection, Lost, Shards, Transport};
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use units::Span;
 
 type ActiveSession = Arc<Session<Carried>>;
@@ -434,6 +435,9 @@ async fn over_tcp(
 /// 5), so that a dead address delays the connection only briefly. After the last address, starts
 /// over with the first: a handshake retransmits at growing intervals, so a new handshake reaches a
 /// server that has just started sooner. Returns the first established connection.
+///
+/// Each handshake has a socket and a timer, so only the first with each address and the latest ones
+/// go on.
 async fn first_to_answer(
     remote: &Arc<Remote>,
     addresses: Vec<SocketAddr>,
@@ -443,6 +447,7 @@ async fn first_to_answer(
     let count = addresses.len();
     let mut turns = addresses.into_iter().cycle().take(count * MOST_TURNS);
     let mut tries = JoinSet::new();
+    let (mut begun, mut latest) = (0, VecDeque::new());
     let mut next = turns.next();
     let mut failed = 0;
     let deadline = tokio::time::sleep(patience);
@@ -450,16 +455,25 @@ async fn first_to_answer(
     loop {
         if let Some(address) = next.take() {
             let remote = Arc::clone(remote);
-            tries.spawn(async move {
+            let task = tries.spawn(async move {
                 let name = remote.trust.borrow().server_name().to_owned();
                 remote.quic.connect(address, &name, slot).await
             });
+            begun += 1;
+            // The first handshake with each address goes on: the path may have a long round trip.
+            if begun > count {
+                latest.push_back(task);
+            }
+            if latest.len() > LATEST {
+                latest.pop_front().iter().for_each(AbortHandle::abort);
+            }
         }
         tokio::select! {
             Some(tried) = tries.join_next() => {
                 let lost = match tried {
                     Ok(Ok(connection)) => return Ok(connection),
                     Ok(Err(lost)) => lost,
+                    Err(error) if error.is_cancelled() => continue,
                     Err(error) => Lost::Failed(error.to_string()),
                 };
                 failed += 1;
@@ -477,6 +491,25 @@ async fn first_to_answer(
     }
 }
 
+/// Returns the maximum number of descriptors that one slot holds while its connection is replaced,
+/// if the servers with these names are silent.
+pub(super) fn descriptors<'a>(hosts: impl Iterator<Item = &'a str>, handshake: Duration) -> usize {
+    let of_server = |host: &str| {
+        let addresses = if host.parse::<IpAddr>().is_ok() { 1 } else { MOST_ADDRESSES };
+        DESCRIPTORS_EACH * (addresses + LATEST) + 1 // TCP
+    };
+    let mut all: Vec<_> = hosts.map(of_server).collect();
+    all.sort_unstable_by(|one, other| other.cmp(one));
+    // A silent server delays the next one by its lead, and its own attempt goes on.
+    let at_once = 2 + handshake.div_duration_f64(LEAD).ceil() as usize;
+    // The connection that is replaced carries its last tunnels.
+    2 * DESCRIPTORS_EACH + all.iter().take(at_once).sum::<usize>()
+}
+
+/// The descriptors of a connection over UDP: a socket and a timer.
+const DESCRIPTORS_EACH: usize = 2;
+/// Maximum number of handshakes with a server that go on beside the first with each address.
+const LATEST: usize = 3;
 const TRYING_AGAIN: &str = "no connection; trying again";
 const STAYS: &str = "no new connection; the current one stays";
 /// Minimum lifetime at which a connection counts as admitted by the server.

@@ -36,8 +36,12 @@ struct State {
     listener: Option<Waker>,
     /// Tasks that wait until the last connection is forgotten.
     until_idle: Vec<Waker>,
+    /// Whether this end connects, with a socket for its only connection.
+    is_client: bool,
     /// Whether the driver ends with the last connection.
     closing: bool,
+    /// Whether the only connection was given up before its handshake was complete.
+    is_abandoned: bool,
     /// A new source of packets that the driver has not switched to yet.
     source: Option<Source>,
 }
@@ -75,15 +79,31 @@ pub(super) enum Until {
 pub(super) struct Handle {
     driven: Driven,
     key: Key,
+    is_established: bool,
 }
 
 impl Driven {
-    /// Starts a driver on the current runtime. The driver runs until [`Self::close`] has been
-    /// called and the last connection has ended.
-    pub(super) fn start(
+    /// Starts the driver of a client's socket, which has a single connection.
+    pub(super) fn of_client(socket: std::net::UdpSocket, endpoint: Endpoint) -> io::Result<Self> {
+        Self::start(socket, endpoint, Vec::new(), true)
+    }
+
+    /// Starts the driver of a server's socket.
+    pub(super) fn of_server(
         socket: std::net::UdpSocket,
         endpoint: Endpoint,
         formers: Vec<(u8, StdDatagram)>,
+    ) -> io::Result<Self> {
+        Self::start(socket, endpoint, formers, false)
+    }
+
+    /// Starts a driver on the current runtime. The driver runs until [`Self::close`] has been
+    /// called and the last connection has ended.
+    fn start(
+        socket: std::net::UdpSocket,
+        endpoint: Endpoint,
+        formers: Vec<(u8, StdDatagram)>,
+        is_client: bool,
     ) -> io::Result<Self> {
         let udp = UdpSocketState::new((&socket).into())?;
         let state = State {
@@ -92,7 +112,9 @@ impl Driven {
             driver: None,
             listener: None,
             until_idle: Vec::new(),
+            is_client,
             closing: false,
+            is_abandoned: false,
             source: None,
         };
         let driven = Self(Arc::new(Mutex::new(state)));
@@ -123,7 +145,7 @@ impl Driven {
         let key = key?;
         state.waiting.insert(key, Waiting::default());
         drop(state);
-        Ok(Handle { driven: self.clone(), key })
+        Ok(Handle { driven: self.clone(), key, is_established: false })
     }
 
     /// Accesses the endpoint, for purposes beyond a single connection.
@@ -195,6 +217,13 @@ impl Driven {
 }
 
 impl Handle {
+    /// Records that the handshake is complete.
+    pub(super) fn established(self) -> Self {
+        let mut handle = self;
+        handle.is_established = true;
+        handle
+    }
+
     /// Reads or changes the connection. Returns an error if it has been forgotten.
     pub(super) fn with<R>(&self, change: impl FnOnce(&mut Connection) -> R) -> Result<R, Lost> {
         let mut state = self.driven.lock();
@@ -285,6 +314,7 @@ impl Drop for Handle {
             state.endpoint.touch(now, self.key);
         }
         state.waiting.remove(&self.key);
+        state.is_abandoned = !self.is_established && state.closing && state.waiting.is_empty();
         state.settle();
     }
 }
@@ -413,11 +443,14 @@ impl Future for Driver {
         state.tell();
         let all_sent = this.send(context, &mut state, now);
         state.tell();
-        if state.endpoint.open_connections() == 0 {
+        let is_idle = state.endpoint.open_connections() == 0;
+        if is_idle {
             state.until_idle.drain(..).for_each(Waker::wake);
-            if state.closing && state.waiting.is_empty() && all_sent.is_ready() {
-                return Poll::Ready(());
-            }
+        }
+        // A client that gives up a handshake keeps no socket for answers to its last packet.
+        let is_over = is_idle || (state.is_client && state.is_abandoned);
+        if is_over && state.closing && state.waiting.is_empty() && all_sent.is_ready() {
+            return Poll::Ready(());
         }
         let due = state.endpoint.next_timeout();
         state.driver = Some(context.waker().clone());
