@@ -8,8 +8,8 @@ use crate::memory::Budget;
 use crate::peer_key::PeerKey;
 use crate::transport::{Connection, Lost, Sending, StreamError};
 use crate::windows::Windows;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -28,8 +28,17 @@ pub(crate) struct Session<C: Connection> {
     tunnels: AtomicUsize,
     /// Each open request of the peer for a target has a clone; the clones count the requests.
     requests: Arc<()>,
-    /// Whether this end has closed the connection because the peer was silent.
-    silent: AtomicBool,
+    /// Why this end has closed the connection.
+    closed: OnceLock<Closed>,
+}
+
+/// Why this end has closed a connection.
+#[derive(Debug, Clone, Copy)]
+enum Closed {
+    /// The peer was silent.
+    Silent,
+    /// Another reason, which the peer gets, too.
+    For(&'static str),
 }
 
 /// One counted tunnel of a session. Dropping the value removes the tunnel from the count.
@@ -55,7 +64,7 @@ impl<C: Connection> Session<C> {
         let counters = Arc::clone(counters);
         let flows = Flows::new(first_flow);
         let key = PeerKey::of(&connection.certificates());
-        let (tunnels, silent) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let (tunnels, closed) = (AtomicUsize::new(0), OnceLock::new());
         let retired = CancellationToken::new();
         Arc::new(Self {
             connection,
@@ -67,7 +76,7 @@ impl<C: Connection> Session<C> {
             retired,
             tunnels,
             requests: Arc::default(),
-            silent,
+            closed,
         })
     }
 
@@ -108,7 +117,13 @@ impl<C: Connection> Session<C> {
             }
             unused_polls = if self.tunnels() == 0 { unused_polls + 1 } else { 0 };
         }
-        self.connection.close("another connection has taken its place");
+        self.close("another connection has taken its place");
+    }
+
+    /// Closes the connection, and tells the peer why.
+    pub(crate) fn close(&self, why: &'static str) {
+        let _ = self.closed.set(Closed::For(why));
+        self.connection.close(why);
     }
 
     /// Delivers datagrams to their flows until the connection ends.
@@ -146,16 +161,25 @@ impl<C: Connection> Session<C> {
             received = now;
         }
         self.counters.connections_silent.increment();
-        self.silent.store(true, Ordering::Relaxed);
+        let _ = self.closed.set(Closed::Silent);
         self.meter.close_as(End::Lost);
         self.connection.close("no packet arrived from this end for several keepalives");
     }
 
-    /// Translates the transport's reason for the connection's end into the reason to report.
+    /// Translates the transport's reason for the connection's end into the reason to act on.
     pub(crate) fn reason(&self, why: Lost) -> Lost {
-        match why {
-            Lost::Here if self.silent.load(Ordering::Relaxed) => Lost::Silent,
-            why => why,
+        match (why, self.closed.get()) {
+            (Lost::Here, Some(Closed::Silent)) => Lost::Silent,
+            (why, _) => why,
+        }
+    }
+
+    /// Returns the reason for the connection's end in words that say who closed the connection and
+    /// why.
+    pub(crate) fn words(&self, why: &Lost) -> String {
+        match (why, self.closed.get()) {
+            (Lost::Here, Some(Closed::For(reason))) => format!("{why}: {reason}"),
+            _ => why.to_string(),
         }
     }
 

@@ -96,14 +96,14 @@ impl Links {
         self.pick()
     }
 
-    pub(super) fn close(&self, why: &str) {
+    pub(super) fn close(&self, why: &'static str) {
         for link in &self.all {
             if let Some((_, session)) = link.current.borrow().as_ref() {
-                session.connection.close(why);
+                session.close(why);
             }
         }
         for (_, session) in self.retiring() {
-            session.connection.close(why);
+            session.close(why);
         }
     }
 
@@ -225,7 +225,8 @@ impl Link {
                     } else if backoff::is_refusal(&why) && since.elapsed() < KEPT {
                         shared.on_refusal(index, key, &why, TRYING_AGAIN);
                     } else {
-                        tracing::warn!(server = %address, %why, "connection lost");
+                        let why = session.words(&why);
+                        tracing::warn!(server = %address, why, "connection lost");
                     }
                     shared.counters.lost(&why);
                     self.current.send_replace(None);
