@@ -420,6 +420,10 @@ impl Connection for QuicConnection {
         self.handle.with(|connection| connection.rtt()).unwrap_or_default()
     }
 
+    fn ports_closed(&self) -> u64 {
+        self.handle.ports_closed()
+    }
+
     fn unread(&self) -> Size {
         Size::new(self.handle.with(|connection| connection.unread()).unwrap_or(0))
     }
