@@ -9,6 +9,7 @@ mod listener;
 mod listeners;
 mod negotiations;
 mod proxies;
+mod refusals;
 mod reverse;
 
 pub use reverse::Reverse;
@@ -34,6 +35,7 @@ use crate::transport::{Carried, Carrier, Connection, Shards, Statistics, Tuning}
 use failures::Failures;
 use link::{Link, Links};
 use listeners::{Listeners, Reverses};
+use refusals::Refusals;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -203,6 +205,18 @@ pub struct LinkStatus {
     pub statistics: Statistics,
 }
 
+/// A server of a client, and whether the client can use the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerState {
+    pub address: HostPort,
+    /// The number of connections that take new tunnels.
+    pub connections: usize,
+    /// Whether the server has refused this client's key lately, so that other servers come first.
+    pub is_refusing: bool,
+    /// Why the last attempt to connect has failed; `None` if the attempt has not failed.
+    pub failure: Option<String>,
+}
+
 #[derive(Debug)]
 struct Shared {
     servers: Vec<Arc<Remote>>,
@@ -236,6 +250,7 @@ struct Remote {
     /// Whether TCP carried the last connection because UDP did not answer.
     is_udp_blocked: AtomicBool,
     failures: Failures,
+    refusals: Refusals,
 }
 
 impl Client {
@@ -254,6 +269,10 @@ impl Client {
             Shards::start(parts.shards, parts.tuning.gather).map_err(ClientError::Threads)?,
         );
         let budget = Budget::new(parts.tuning.memory);
+        let slots = parts.connections.clamp(1, MOST_CONNECTIONS);
+        let hosts = parts.servers.iter().map(|server| server.address.host());
+        let own = slots * link::descriptors(hosts, parts.tuning.handshake);
+        let tunnels = places(&parts.limits, Descriptors::of_process(), own);
         let mut servers = Vec::new();
         for server in parts.servers {
             servers.push(Arc::new(Remote {
@@ -263,6 +282,7 @@ impl Client {
                 tcp_port: server.tcp_port,
                 is_udp_blocked: AtomicBool::new(false),
                 failures: Failures::default(),
+                refusals: Refusals::default(),
                 address: server.address,
             }));
         }
@@ -272,14 +292,14 @@ impl Client {
             resolver: parts.resolver,
             budget: budget.clone(),
             tuning: parts.tuning,
-            places: Arc::new(Semaphore::new(places(&parts.limits, parts.connections))),
+            places: Arc::new(Semaphore::new(tunnels)),
             journal: Journal::default(),
             limits: parts.limits,
             reverses: Reverses::default(),
             carrier: parts.carrier,
             tunnels: parts.tunnels,
             counters: Arc::default(),
-            links: Links::new(parts.connections.clamp(1, MOST_CONNECTIONS), &shards),
+            links: Links::new(slots, &shards),
             draining: CancellationToken::new(),
             ended: CancellationToken::new(),
         });
@@ -298,7 +318,7 @@ impl Client {
         if takes_over {
             // The running client serves until this client has a connection.
             if tokio::time::timeout(CONNECTS_WITHIN, client.connected()).await.is_err() {
-                let why = client.servers().into_iter().find_map(|(_, _, failure)| failure);
+                let why = client.servers().into_iter().find_map(|server| server.failure);
                 let why = why.unwrap_or_else(|| "silence".to_owned());
                 return Err(ClientError::NotConnected(CONNECTS_WITHIN, why));
             }
@@ -420,17 +440,23 @@ impl Client {
         all
     }
 
-    /// Returns each server, the number of its connections that take new tunnels, and why the last
-    /// attempt to connect failed, or `None` after a success.
-    pub fn servers(&self) -> Vec<(HostPort, usize, Option<String>)> {
+    /// Returns the state of each server, in the configured order.
+    pub fn servers(&self) -> Vec<ServerState> {
         let links = self.links();
         let used = |address: &HostPort| {
             let is_used =
                 |link: &&LinkStatus| link.server.as_ref() == Some(address) && !link.is_retiring;
             links.iter().filter(is_used).count()
         };
+        let now = Instant::now();
         let of_remote = |remote: &Arc<Remote>| {
-            (remote.address.clone(), used(&remote.address), remote.failures.reason())
+            let refusal = remote.refusals.last(now);
+            ServerState {
+                address: remote.address.clone(),
+                connections: used(&remote.address),
+                is_refusing: refusal.is_some(),
+                failure: refusal.map(|(_, why)| why).or_else(|| remote.failures.reason()),
+            }
         };
         self.shared.servers.iter().map(of_remote).collect()
     }
@@ -450,6 +476,7 @@ impl Client {
     /// Replaces all connections, so that new tunnels use the present key of this end. Open tunnels
     /// stay on their connections, which end with their last tunnel.
     pub fn renew_connections(&self) {
+        self.shared.servers.iter().for_each(|remote| remote.refusals.on_new_key());
         self.shared.links.renew();
     }
 
@@ -530,11 +557,12 @@ impl Shared {
 }
 
 /// Returns the number of tunnels that this process may have. Tunnels share the process's
-/// descriptors with the sockets and timers of connections and connection attempts.
-fn places(limits: &ClientLimits, connections: usize) -> usize {
-    let Some(descriptors) = Descriptors::of_process() else { return limits.tunnels };
-    let own = connections.clamp(1, MOST_CONNECTIONS) * DESCRIPTORS_EACH;
-    let possible = descriptors.for_tunnels().saturating_sub(own);
+/// descriptors with `own` sockets and timers of connections and connection attempts.
+fn places(limits: &ClientLimits, descriptors: Option<Descriptors>, own: usize) -> usize {
+    let Some(descriptors) = descriptors else { return limits.tunnels };
+    let shared = descriptors.for_tunnels();
+    // Under a low limit an attempt to connect may fail, and the client tries again.
+    let possible = shared - own.min(shared / 2);
     if possible < limits.tunnels {
         tracing::info!(
             tunnels = possible,
@@ -575,11 +603,31 @@ impl Default for ClientLimits {
 
 /// Maximum number of parallel connections; more would not increase the throughput.
 const MOST_CONNECTIONS: usize = 16;
-/// Descriptors of a connection: a socket and a timer, twice because attempts to reconnect overlap.
-const DESCRIPTORS_EACH: usize = 4;
 /// The source address under which events of local applications are logged.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// How long a client that takes over may take to connect to a server.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(8);
 const FAREWELL: Duration = Duration::from_millis(50);
 const SECOND: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_keeps_descriptors_for_attempts_to_connect_to_all_its_servers() {
+        let own =
+            |hosts: &[&str]| link::descriptors(hosts.iter().copied(), Tuning::default().handshake);
+        // Four handshakes with an address, seven with a name of four addresses, TCP, the present
+        // connection and the former one.
+        assert_eq!(own(&["192.0.2.1"]), 4 + 9);
+        assert_eq!(own(&["192.0.2.1", "two.example"]), 4 + 9 + 15);
+        // A handshake takes at most ten seconds, and the attempts begin a second apart.
+        assert_eq!(own(&["192.0.2.1"; 100]), 4 + 12 * 9);
+        let limits = ClientLimits::default();
+        let allowed =
+            |limit| places(&limits, Some(Descriptors::new(limit, 24)), own(&["a.example"; 4]));
+        assert_eq!(allowed(1024), 1024 - 24 - 128 - 64);
+        assert_eq!((allowed(64), allowed(24)), (12, 0));
+    }
+}

@@ -58,6 +58,8 @@ counters! {
     connections_lost
     /// This end has closed this many connections because the peer was silent.
     connections_silent
+    /// This end has closed this many connections because no process had the peer's port any more.
+    connections_unreachable
     /// This many connections ended because the peer exceeded its credit or left too many gaps.
     connections_in_violation
     /// This many handshakes had to prove their address, or were dropped.

@@ -18,6 +18,11 @@ impl Descriptors {
         Some(Self { limit, open: own.unwrap_or(USUAL) })
     }
 
+    #[cfg(test)]
+    pub(crate) fn new(limit: usize, open: usize) -> Self {
+        Self { limit, open }
+    }
+
     /// Returns the number of tunnels that may be open, each with one descriptor. The number can be
     /// 0.
     pub(crate) fn for_tunnels(&self) -> usize {

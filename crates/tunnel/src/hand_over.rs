@@ -37,8 +37,15 @@ pub enum TakeOverError {
          earlier version hands nothing over: restart it instead"
     )]
     Broken { pid: u32, source: io::Error },
-    #[error("{0} ends of this role run here: name the end to take over from by --status-socket")]
+    #[error(
+        "{0} ends of this role run here: name the process to take over from (--take-over-from=PID)"
+    )]
     Several(usize),
+    #[error(
+        "process {pid} is no {role} that can hand over its sockets here: `weir tunnel status` lists \
+         the ends and their processes"
+    )]
+    NotHere { pid: u32, role: String },
     #[error(
         "the running end serves {theirs}, and this process is to serve {ours}: an address changes \
          by a restart alone"

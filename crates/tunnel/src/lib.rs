@@ -13,6 +13,7 @@
 //! | [`frame`] | the frames at the beginning of a stream |
 //! | [`transport`] | connections, streams, datagrams: endpoints of `quic`, and TLS over TCP |
 //! | `windows` | how many bytes each connection may buffer |
+//! | `silence` | when a peer that sends nothing counts as gone |
 //! | `revocation` | closing connections whose peer is no longer trusted |
 //! | [`server`], [`client`] | the two ends |
 //! | [`check`] | checks of a configuration before a tunnel starts |
@@ -48,6 +49,7 @@ mod revocation;
 pub mod run;
 pub mod server;
 mod session;
+mod silence;
 pub mod status;
 mod target;
 pub mod transport;

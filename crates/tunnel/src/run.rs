@@ -6,6 +6,7 @@ mod endpoints;
 mod hand_over;
 mod manage;
 
+pub use hand_over::TakeOver;
 pub use manage::{drain, drained, fetch_key, kick};
 
 use crate::access::{Resolve, SystemResolver};
@@ -82,7 +83,7 @@ impl RunError {
         match self {
             Self::Config(_)
             | Self::SeveralEnds(_)
-            | Self::TakeOver(TakeOverError::Several(_))
+            | Self::TakeOver(TakeOverError::Several(_) | TakeOverError::NotHere { .. })
             | Self::Server(ServerError::TakeOver(_)) => true,
             Self::Identity(error) => error.is_misuse(),
             // The user named an address that this machine does not have.
@@ -100,11 +101,10 @@ impl RunError {
 /// `again` supplies the new configuration, and the log names the settings that need a restart.
 /// `say` prints lines for the user.
 ///
-/// With `take_over`, the process takes over the sockets of the server that runs on this machine.
-/// That server may run for the time `take_over` to carry its last sessions.
+/// With `take_over`, the process takes over the sockets of a server that runs on this machine.
 pub fn server(
     config: &ServerConfig,
-    take_over: Option<Duration>,
+    take_over: Option<TakeOver>,
     again: impl Fn() -> Result<ServerConfig, ConfigError>,
     say: impl Fn(String),
 ) -> Result<(), RunError> {
@@ -220,7 +220,7 @@ pub fn server(
 /// Runs a client until SIGINT or SIGTERM, like [`server()`].
 pub fn client(
     config: &ClientConfig,
-    take_over: Option<Duration>,
+    take_over: Option<TakeOver>,
     again: impl Fn() -> Result<ClientConfig, ConfigError>,
     say: impl Fn(String),
 ) -> Result<(), RunError> {

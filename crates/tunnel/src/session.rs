@@ -6,10 +6,11 @@ use crate::frame::Opening;
 use crate::inbound::Inbound;
 use crate::memory::Budget;
 use crate::peer_key::PeerKey;
+use crate::silence::{Seen, Silence, Verdict};
 use crate::transport::{Connection, Lost, Sending, StreamError};
 use crate::windows::Windows;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -28,8 +29,19 @@ pub(crate) struct Session<C: Connection> {
     tunnels: AtomicUsize,
     /// Each open request of the peer for a target has a clone; the clones count the requests.
     requests: Arc<()>,
-    /// Whether this end has closed the connection because the peer was silent.
-    silent: AtomicBool,
+    /// Why this end has closed the connection.
+    closed: OnceLock<Closed>,
+}
+
+/// Why this end has closed a connection.
+#[derive(Debug, Clone, Copy)]
+enum Closed {
+    /// The peer was silent.
+    Silent,
+    /// The peer was silent, and no process had the peer's port.
+    NoProcess,
+    /// Another reason, which the peer gets, too.
+    For(&'static str),
 }
 
 /// One counted tunnel of a session. Dropping the value removes the tunnel from the count.
@@ -55,7 +67,7 @@ impl<C: Connection> Session<C> {
         let counters = Arc::clone(counters);
         let flows = Flows::new(first_flow);
         let key = PeerKey::of(&connection.certificates());
-        let (tunnels, silent) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let (tunnels, closed) = (AtomicUsize::new(0), OnceLock::new());
         let retired = CancellationToken::new();
         Arc::new(Self {
             connection,
@@ -67,7 +79,7 @@ impl<C: Connection> Session<C> {
             retired,
             tunnels,
             requests: Arc::default(),
-            silent,
+            closed,
         })
     }
 
@@ -108,7 +120,13 @@ impl<C: Connection> Session<C> {
             }
             unused_polls = if self.tunnels() == 0 { unused_polls + 1 } else { 0 };
         }
-        self.connection.close("another connection has taken its place");
+        self.close("another connection has taken its place");
+    }
+
+    /// Closes the connection, and tells the peer why.
+    pub(crate) fn close(&self, why: &'static str) {
+        let _ = self.closed.set(Closed::For(why));
+        self.connection.close(why);
     }
 
     /// Delivers datagrams to their flows until the connection ends.
@@ -123,39 +141,59 @@ impl<C: Connection> Session<C> {
         }
     }
 
-    /// Closes the connection after the transport's `silent_keepalives`, and notifies the peer. If
-    /// only the direction to this end is blocked, the peer still receives packets, and would not
-    /// close the connection until this end stops sending.
+    /// Closes the connection after the transport's `silent_keepalives`, or sooner if no process has
+    /// the peer's port, and notifies the peer. If only the direction to this end is blocked, the
+    /// peer still receives packets, and would not close the connection until this end stops
+    /// sending.
     pub(crate) async fn end_if_silent(self: Arc<Self>, keepalive: Duration) {
-        let mut received = self.connection.statistics().packets_received;
-        let mut silent_polls = 0;
-        let keepalives = self.connection.silent_keepalives();
-        // Count polls, not time: while the host stalls, this end receives nothing from a live peer.
-        // Subtract two polls, because the last packet may have arrived between two polls. QUIC
-        // itself drops the connection without notice, but only after six keepalives.
-        while silent_polls < keepalives * POLLS_PER_KEEPALIVE - 2 {
-            // On a path with a long RTT, the transport retransmits a lost probe later, so wait
-            // longer.
-            let pause = (keepalive / POLLS_PER_KEEPALIVE).max(self.connection.rtt() / 2);
+        let mut silence = Silence::new(self.connection.silent_keepalives(), self.seen());
+        // QUIC itself drops the connection without notice, but only after six keepalives.
+        loop {
+            let rtt = self.connection.rtt();
+            let pause = silence.pause(keepalive, rtt);
             tokio::select! {
                 _ = self.connection.closed() => return,
                 () = tokio::time::sleep(pause) => {}
             }
-            let now = self.connection.statistics().packets_received;
-            silent_polls = if now == received { silent_polls + 1 } else { 0 };
-            received = now;
+            let (counter, closed) = match silence.poll(self.seen(), pause, rtt) {
+                Verdict::Wait => continue,
+                Verdict::Silent => (&self.counters.connections_silent, Closed::Silent),
+                Verdict::NoProcess => (&self.counters.connections_unreachable, Closed::NoProcess),
+            };
+            counter.increment();
+            let _ = self.closed.set(closed);
+            self.meter.close_as(End::Lost);
+            let why = "no packet arrived from this end for several keepalives or round trips";
+            return self.connection.close(why);
         }
-        self.counters.connections_silent.increment();
-        self.silent.store(true, Ordering::Relaxed);
-        self.meter.close_as(End::Lost);
-        self.connection.close("no packet arrived from this end for several keepalives");
     }
 
-    /// Translates the transport's reason for the connection's end into the reason to report.
+    fn seen(&self) -> Seen {
+        let statistics = self.connection.statistics();
+        Seen {
+            received: statistics.packets_received,
+            sent: statistics.packets_sent,
+            ports_closed: self.connection.ports_closed(),
+        }
+    }
+
+    /// Translates the transport's reason for the connection's end into the reason to act on.
     pub(crate) fn reason(&self, why: Lost) -> Lost {
-        match why {
-            Lost::Here if self.silent.load(Ordering::Relaxed) => Lost::Silent,
-            why => why,
+        match (why, self.closed.get()) {
+            (Lost::Here, Some(Closed::Silent | Closed::NoProcess)) => Lost::Silent,
+            (why, _) => why,
+        }
+    }
+
+    /// Returns the reason for the connection's end in words that say who closed the connection and
+    /// why.
+    pub(crate) fn words(&self, why: &Lost) -> String {
+        match (why, self.closed.get()) {
+            (Lost::Silent, Some(Closed::NoProcess)) => {
+                format!("{why}: the network reports that no process has the peer's port")
+            }
+            (Lost::Here, Some(Closed::For(reason))) => format!("{why}: {reason}"),
+            _ => why.to_string(),
         }
     }
 
@@ -186,7 +224,6 @@ impl<C: Connection> Drop for Tunnel<C> {
     }
 }
 
-const POLLS_PER_KEEPALIVE: u32 = 4;
 const UNUSED_POLL: Duration = Duration::from_millis(200);
 const UNUSED_POLLS: u32 = 5;
 /// Maximum number of datagrams per call of `receive_datagrams`.

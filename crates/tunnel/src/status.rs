@@ -102,6 +102,9 @@ pub struct ServerStatus {
     pub endpoint: String,
     /// The number of connections that take new tunnels.
     pub connections: u64,
+    /// Whether the server has refused this client's key lately, so that other servers come first.
+    #[serde(default)]
+    pub is_refusing: bool,
     /// Why the last attempt to connect has failed; empty if the attempt has not failed.
     pub failure: String,
 }
@@ -258,10 +261,11 @@ impl Status {
             servers: client
                 .servers()
                 .into_iter()
-                .map(|(endpoint, connections, failure)| ServerStatus {
-                    endpoint: endpoint.to_string(),
-                    connections: connections as u64,
-                    failure: failure.unwrap_or_default(),
+                .map(|server| ServerStatus {
+                    endpoint: server.address.to_string(),
+                    connections: server.connections as u64,
+                    is_refusing: server.is_refusing,
+                    failure: server.failure.unwrap_or_default(),
                 })
                 .collect(),
             has_stalled: client.health() != Health::Good,

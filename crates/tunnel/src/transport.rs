@@ -4,6 +4,7 @@
 mod carrier;
 mod driver;
 mod formers;
+mod icmp;
 pub mod quic;
 mod shards;
 mod socket;
@@ -87,6 +88,12 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
     /// Returns after how many keepalives of silence the peer counts as gone.
     fn silent_keepalives(&self) -> u32 {
         3
+    }
+
+    /// Returns how often the network has reported that no process has the peer's port. A host on
+    /// the path can forge such a report.
+    fn ports_closed(&self) -> u64 {
+        0
     }
 
     /// Returns why TCP carries the connection; `None` over UDP.

@@ -12,6 +12,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
+use tunnel::access::{Access, Rights};
 use tunnel::client::{Client, ListenAt, Listener};
 use tunnel::identity::ServerTrust;
 use tunnel::server::Server;
@@ -84,6 +85,31 @@ async fn the_log_gives_silence_as_the_reason_for_closing_a_silent_peer() {
     log.awaited(&["peer disconnected", "the peer does not answer"]).await;
     assert!(server.counted().connections_silent > 0);
     echo.abort();
+    drop((client, server));
+}
+
+#[tokio::test]
+async fn the_log_says_that_the_operator_has_ended_a_session() {
+    let (keys, log) = (Keys::with_log(), log());
+    let mut guard = keys.guard(&[], &[]);
+    // Other tests of this file use the name `client`.
+    let name: tunnel::identity::PeerName = "kicked".parse().unwrap();
+    guard.access = Access::new([(name.clone(), Rights::default())]);
+    guard.trusted[0].name = name;
+    let server = Server::start(keys.server_parts(guard)).unwrap();
+    let at = server.local_addr().unwrap();
+    let client = Client::start(keys.client_parts(&[at], Vec::new())).await.unwrap();
+    // A client completes its handshake before the server does.
+    let kick = async {
+        while server.kick("kicked").is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), kick).await.unwrap();
+    let by_operator = "the operator of the server has ended this session";
+    let at_server = format!("this end closed the connection: {by_operator}");
+    log.awaited(&["peer disconnected", "kicked", &at_server]).await;
+    log.awaited(&[&format!("the peer closed the connection: {by_operator}")]).await;
     drop((client, server));
 }
 

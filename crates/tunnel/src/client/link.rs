@@ -2,22 +2,32 @@
 //! answer.
 
 use super::backoff::{self, Backoff};
+use super::refusals::{self, Choice};
 use super::{Remote, Shared, failover, reverse};
 use crate::account::SessionMeter;
 use crate::revocation;
 use crate::session::{CLIENTS, Session};
 use crate::transport::quic::QuicConnection;
 use crate::transport::{Carried, Carrier, Connection, Lost, Shards, Transport};
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use units::Span;
 
 type ActiveSession = Arc<Session<Carried>>;
+
+/// A connection that has just been made.
+struct Made {
+    server: usize,
+    session: ActiveSession,
+    /// The number of this end's key in the handshake.
+    key: u64,
+}
 
 /// A slot that keeps one connection established.
 #[derive(Debug)]
@@ -86,14 +96,14 @@ impl Links {
         self.pick()
     }
 
-    pub(super) fn close(&self, why: &str) {
+    pub(super) fn close(&self, why: &'static str) {
         for link in &self.all {
             if let Some((_, session)) = link.current.borrow().as_ref() {
-                session.connection.close(why);
+                session.close(why);
             }
         }
         for (_, session) in self.retiring() {
-            session.connection.close(why);
+            session.close(why);
         }
     }
 
@@ -143,11 +153,11 @@ impl Link {
         let mut backoff = Backoff::new();
         let mut silent = None;
         while !shared.draining.is_cancelled() {
-            let found = self.first_of(&shared, shared.servers.len(), silent.take()).await;
+            let found = self.first_of(&shared, Choice::Any, silent.take()).await;
             let pause = match found {
-                Ok((index, session)) => {
+                Ok(made) => {
                     let began = Instant::now();
-                    let (index, why) = self.hold(&shared, index, session).await;
+                    let (index, why) = self.hold(&shared, made).await;
                     silent = (why == Lost::Silent).then_some(index);
                     backoff.after_connection(began.elapsed(), &why)
                 }
@@ -159,16 +169,13 @@ impl Link {
 
     /// Holds a connection until it is lost, and replaces it by one to a preferred server or on a
     /// renewal. Returns the index of the last server, and why its connection was lost.
-    async fn hold(
-        &self,
-        shared: &Arc<Shared>,
-        mut index: usize,
-        mut session: ActiveSession,
-    ) -> (usize, Lost) {
+    async fn hold(&self, shared: &Arc<Shared>, mut made: Made) -> (usize, Lost) {
         loop {
-            let Remote { address, failures, .. } = &*shared.servers[index];
+            let Made { server: index, session, key } = made;
+            let Remote { address, failures, refusals, .. } = &*shared.servers[index];
             // Log no connection that the server will refuse again.
             let mut is_refused = failures.forget_unless_refused();
+            is_refused |= refusals.last(Instant::now()).is_some();
             if !is_refused {
                 tracing::info!(server = %address, "connected");
             }
@@ -186,7 +193,7 @@ impl Link {
                     tokio::select! {
                         () = self.renewal.notified() => loop {
                             tokio::time::sleep_until(since + RENEWALS_APART).await;
-                            if let Some(found) = self.replacement(shared, index + 1).await {
+                            if let Some(found) = self.replacement(shared, Choice::Renewal(index)).await {
                                 return found;
                             }
                             tokio::select! {
@@ -199,10 +206,11 @@ impl Link {
                         () = tokio::time::sleep_until(since + KEPT), if is_refused => {
                             is_refused = false;
                             failures.forget();
+                            refusals.forget();
                             tracing::info!(server = %address, "connected");
                         }
                         () = tokio::time::sleep(RETURN), if index > 0 => {
-                            if let Some(found) = self.replacement(shared, index).await {
+                            if let Some(found) = self.replacement(shared, Choice::Before(index)).await {
                                 return found;
                             }
                         }
@@ -215,11 +223,10 @@ impl Link {
                     if why == Lost::Here && shared.draining.is_cancelled() {
                         tracing::info!(server = %address, "connection closed");
                     } else if backoff::is_refusal(&why) && since.elapsed() < KEPT {
-                        if let Some(omitted) = failures.refusal(Instant::now(), &why.to_string()) {
-                            tracing::warn!(server = %address, error = %why, omitted, "{TRYING_AGAIN}");
-                        }
+                        shared.on_refusal(index, key, &why, TRYING_AGAIN);
                     } else {
-                        tracing::warn!(server = %address, %why, "connection lost");
+                        let why = session.words(&why);
+                        tracing::warn!(server = %address, why, "connection lost");
                     }
                     shared.counters.lost(&why);
                     self.current.send_replace(None);
@@ -227,59 +234,91 @@ impl Link {
                 }
                 found = better => {
                     shared.links.retire(index, session);
-                    (index, session) = found;
+                    made = found;
                 }
             }
         }
     }
 
-    /// Makes a connection that is to replace the current connection. Returns the new connection
-    /// once its server has kept it for a moment: in TLS 1.3 a client learns only after its
-    /// handshake that the server refuses its key, and the current connection may still be good.
-    async fn replacement(
-        &self,
-        shared: &Arc<Shared>,
-        count: usize,
-    ) -> Option<(usize, ActiveSession)> {
-        let (index, session) = self.first_of(shared, count, None).await.ok()?;
-        // A refusal arrives a round trip after the handshake.
-        let kept = KEPT.max(session.connection.rtt() * 2);
-        let Ok(why) = tokio::time::timeout(kept, session.connection.closed()).await else {
-            return Some((index, session));
-        };
-        let Remote { address: server, failures, .. } = &*shared.servers[index];
-        if let Some(omitted) = failures.line(Instant::now(), &why.to_string()) {
-            tracing::warn!(%server, error = %why, omitted, "no new connection; the current one stays");
+    /// Makes a connection that is to replace the current connection. Returns the new connection once its
+    /// server has kept it for a moment: in TLS 1.3 a client learns only after its handshake that
+    /// the server refuses its key, and the current connection may still be good.
+    async fn replacement(&self, shared: &Arc<Shared>, choice: Choice) -> Option<Made> {
+        loop {
+            let made = self.first_of(shared, choice, None).await.ok()?;
+            let Made { server: index, session, key } = &made;
+            let Remote { address: server, failures, refusals, .. } = &*shared.servers[*index];
+            // A refusal arrives a round trip after the handshake.
+            let kept = KEPT.max(session.connection.rtt() * 2);
+            let Ok(why) = tokio::time::timeout(kept, session.connection.closed()).await else {
+                refusals.forget();
+                return Some(made);
+            };
+            shared.counters.lost(&why);
+            if backoff::is_refusal(&why) {
+                // Another server may know this end's key.
+                if shared.on_refusal(*index, *key, &why, STAYS) {
+                    continue;
+                }
+            } else if let Some(omitted) = failures.line(Instant::now(), &why.to_string()) {
+                tracing::warn!(%server, error = %why, omitted, "{STAYS}");
+            }
+            return None;
         }
-        shared.counters.lost(&why);
-        None
     }
 
-    /// Connects to the first of the first `count` servers that answers. `silent` is the server that
-    /// has just stopped answering: the next server is then tried almost at once. The error is the
+    /// Connects to the first server of the choice that answers. `silent` is the server that has
+    /// just stopped answering: the next server is then tried almost at once. The error is the
     /// error of the last failed attempt.
     async fn first_of(
         &self,
         shared: &Arc<Shared>,
-        count: usize,
+        choice: Choice,
         silent: Option<usize>,
-    ) -> Result<(usize, ActiveSession), Lost> {
-        let slot = self.slot;
-        let attempt = |index: usize| {
-            let shared = Arc::clone(shared);
-            async move { connect(&shared, &shared.servers[index], slot).await }
+    ) -> Result<Made, Lost> {
+        let (slot, now) = (self.slot, Instant::now());
+        let refused = shared.servers.iter().map(|remote| Some(remote.refusals.last(now)?.0));
+        let order = refusals::order(&refused.collect::<Vec<_>>(), choice);
+        let attempt = |place: usize| {
+            let (shared, server) = (Arc::clone(shared), order[place]);
+            async move {
+                let remote = &shared.servers[server];
+                let key = remote.refusals.key();
+                let session = connect(&shared, remote, slot).await?;
+                Ok(Made { server, session, key })
+            }
         };
-        let failed = |index: usize, error: &Lost| {
-            let Remote { address: server, failures, .. } = &*shared.servers[index];
+        let failed = |place: usize, error: &Lost| {
+            let Remote { address: server, failures, .. } = &*shared.servers[order[place]];
             shared.counters.connections_failed.increment();
             if let Some(omitted) = failures.line(Instant::now(), &error.to_string()) {
                 tracing::warn!(%server, %error, omitted, "{TRYING_AGAIN}");
             }
         };
-        let lead = |index| if silent == Some(index) { LEAD_OF_SILENT } else { LEAD };
-        let count = count.min(shared.servers.len());
-        let found = failover::first_to_connect(count, lead, attempt, failed).await;
-        found.inspect(|_| shared.counters.connections_made.increment())
+        let lead = |place: usize| if silent == Some(order[place]) { LEAD_OF_SILENT } else { LEAD };
+        let found = failover::first_to_connect(order.len(), lead, attempt, failed).await;
+        shared.counters.connections_made.add(u64::from(found.is_ok()));
+        found.map(|(_, made)| made)
+    }
+}
+
+impl Shared {
+    /// Logs that a server has refused this client after the handshake, and remembers the refusal of
+    /// the key with this number. Returns whether the client now prefers another server.
+    fn on_refusal(&self, server: usize, key: u64, why: &Lost, then: &str) -> bool {
+        let Remote { address: server, failures, refusals, .. } = &*self.servers[server];
+        let (now, error) = (Instant::now(), why.to_string());
+        // This end closes a connection that its own rules no longer allow.
+        let is_by_server = *why != Lost::Here;
+        let prefers_others =
+            is_by_server && refusals.record(key, now, &error) && self.servers.len() > 1;
+        if let Some(omitted) = failures.refusal(now, &error) {
+            tracing::warn!(%server, %error, omitted, "{then}");
+        }
+        if prefers_others {
+            tracing::warn!(%server, "this server refuses this client; other servers come first");
+        }
+        prefers_others
     }
 }
 
@@ -394,9 +433,12 @@ async fn over_tcp(
 }
 
 /// Tries the next address once the previous address has failed or stayed silent for a moment (RFC
-/// 8305, 5), so that a dead address delays the connection only briefly. After the last address,
-/// starts over with the first: a handshake retransmits at growing intervals, so a new handshake
-/// reaches a server that has just started sooner. Returns the first established connection.
+/// 8305, 5), so that a dead address delays the connection only briefly. After the last address, starts
+/// over with the first: a handshake retransmits at growing intervals, so a new handshake reaches a
+/// server that has just started sooner. Returns the first established connection.
+///
+/// Each handshake has a socket and a timer. Therefore only the first handshake with each address and
+/// the latest handshakes go on.
 async fn first_to_answer(
     remote: &Arc<Remote>,
     addresses: Vec<SocketAddr>,
@@ -406,6 +448,7 @@ async fn first_to_answer(
     let count = addresses.len();
     let mut turns = addresses.into_iter().cycle().take(count * MOST_TURNS);
     let mut tries = JoinSet::new();
+    let (mut begun, mut latest) = (0, VecDeque::new());
     let mut next = turns.next();
     let mut failed = 0;
     let deadline = tokio::time::sleep(patience);
@@ -413,16 +456,25 @@ async fn first_to_answer(
     loop {
         if let Some(address) = next.take() {
             let remote = Arc::clone(remote);
-            tries.spawn(async move {
+            let task = tries.spawn(async move {
                 let name = remote.trust.borrow().server_name().to_owned();
                 remote.quic.connect(address, &name, slot).await
             });
+            begun += 1;
+            // The first handshake with each address goes on: the path may have a long round trip.
+            if begun > count {
+                latest.push_back(task);
+            }
+            if latest.len() > LATEST {
+                latest.pop_front().iter().for_each(AbortHandle::abort);
+            }
         }
         tokio::select! {
             Some(tried) = tries.join_next() => {
                 let lost = match tried {
                     Ok(Ok(connection)) => return Ok(connection),
                     Ok(Err(lost)) => lost,
+                    Err(error) if error.is_cancelled() => continue,
                     Err(error) => Lost::Failed(error.to_string()),
                 };
                 failed += 1;
@@ -440,7 +492,27 @@ async fn first_to_answer(
     }
 }
 
+/// Returns the maximum number of descriptors that one slot holds while its connection is replaced,
+/// if the servers with these names are silent.
+pub(super) fn descriptors<'a>(hosts: impl Iterator<Item = &'a str>, handshake: Duration) -> usize {
+    let of_server = |host: &str| {
+        let addresses = if host.parse::<IpAddr>().is_ok() { 1 } else { MOST_ADDRESSES };
+        DESCRIPTORS_EACH * (addresses + LATEST) + 1 // TCP
+    };
+    let mut all: Vec<_> = hosts.map(of_server).collect();
+    all.sort_unstable_by(|one, other| other.cmp(one));
+    // A silent server delays the next one by its lead, and its own attempt goes on.
+    let at_once = 2 + handshake.div_duration_f64(LEAD).ceil() as usize;
+    // The connection that is replaced carries its last tunnels.
+    2 * DESCRIPTORS_EACH + all.iter().take(at_once).sum::<usize>()
+}
+
+/// The descriptors of a connection over UDP: a socket and a timer.
+const DESCRIPTORS_EACH: usize = 2;
+/// Maximum number of handshakes with a server that go on beside the first with each address.
+const LATEST: usize = 3;
 const TRYING_AGAIN: &str = "no connection; trying again";
+const STAYS: &str = "no new connection; the current one stays";
 /// Minimum lifetime at which a connection counts as admitted by the server.
 const KEPT: Duration = Duration::from_secs(1);
 /// The interval at which a client retries preferred servers while it uses a later server.

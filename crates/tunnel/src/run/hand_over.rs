@@ -6,7 +6,7 @@ use super::{RunError, lock};
 use crate::config::Settings;
 use crate::hand_over::{HandOver, Handed, PROCESS, TakeOverError, TakenOver};
 use crate::health::Supervisor;
-use crate::status::{self, Directory, Facts, SharedSocket};
+use crate::status::{self, Answer, Directory, Facts, SharedSocket};
 use std::future::pending;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,6 +15,15 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+/// Makes a new process take over from a running end.
+#[derive(Debug, Clone, Copy)]
+pub struct TakeOver {
+    /// How long the former process may carry its last sessions.
+    pub within: Duration,
+    /// The process to take over from; `None` for the only end of this user in the role.
+    pub from: Option<u32>,
+}
 
 /// The process from which this process takes over; `None` without such a process.
 #[derive(Debug, Default)]
@@ -32,11 +41,11 @@ impl Former {
     pub(super) async fn find(
         role: &str,
         settings: &Settings,
-        take_over: Option<Duration>,
+        take_over: Option<TakeOver>,
         say: &impl Fn(String),
     ) -> Result<Self, RunError> {
-        let Some(within) = take_over else { return Ok(Self::default()) };
-        let mut taken = sockets_of_running(role, settings, within).await?;
+        let Some(take_over) = take_over else { return Ok(Self::default()) };
+        let mut taken = sockets_of_running(role, settings, take_over).await?;
         if taken.is_none() {
             say(format!("no {role} runs here: starting without --take-over"));
         }
@@ -90,11 +99,12 @@ impl Former {
     }
 }
 
-/// Takes the sockets of the end that runs on this machine in this role; `None` if no end runs.
+/// Takes the sockets of the end that runs on this machine in this role; `None` if no end runs and
+/// the caller names no process.
 async fn sockets_of_running(
     role: &str,
     settings: &Settings,
-    within: Duration,
+    TakeOver { within, from }: TakeOver,
 ) -> Result<Option<TakenOver>, RunError> {
     let files = match &settings.status_socket {
         Some(path) => vec![status::at(path)?],
@@ -103,8 +113,10 @@ async fn sockets_of_running(
     let mut found = Vec::new();
     for file in files {
         match status::ask(&file, None).await {
-            Ok(Some(answer)) if answer.status.role == role && !answer.status.is_draining => {
-                found.push(file);
+            Ok(Some(Answer { status, .. })) if status.role == role && !status.is_draining => {
+                if from.is_none_or(|from| from == status.pid) {
+                    found.push(file);
+                }
             }
             Ok(_) => {}
             Err(error) if error.is_gone() => {}
@@ -112,10 +124,17 @@ async fn sockets_of_running(
             Err(error) => tracing::debug!(%error, "an end does not answer"),
         }
     }
-    match &found[..] {
-        [] => Ok(None),
-        [one] => Ok(status::take_over(one, within)?),
-        several => Err(TakeOverError::Several(several.len()).into()),
+    let taken = match &found[..] {
+        [] => None,
+        [one] => status::take_over(one, within)?,
+        several => return Err(TakeOverError::Several(several.len()).into()),
+    };
+    match from {
+        // Without its sockets, this process would serve beside the named one.
+        Some(pid) if taken.is_none() => {
+            Err(TakeOverError::NotHere { pid, role: role.to_owned() }.into())
+        }
+        _ => Ok(taken),
     }
 }
 

@@ -230,7 +230,8 @@ async fn serve(shared: Arc<Shared>, admitted: Admitted) {
     if shared.line(*remote, Kind::Connection).is_some() {
         let (address, port) = (remote.ip().to_canonical(), remote.port());
         let seconds = since.elapsed().as_secs();
-        tracing::info!(%peer, %address, port, seconds, reason = %why, "peer disconnected");
+        let reason = session.words(&why);
+        tracing::info!(%peer, %address, port, seconds, %reason, "peer disconnected");
     }
 }
 

@@ -39,7 +39,7 @@ impl Server {
                 let (remote, tunnels) = (session.connection.remote(), session.tunnels());
                 tracing::info!(%peer, session = own, tunnels, "session ended by request");
                 session.meter.close_as(End::Kicked);
-                session.connection.close("the operator of the server has ended this session");
+                session.close("the operator of the server has ended this session");
                 ended.push(Kicked { peer, session: own, remote, tunnels });
             }
         }
@@ -65,7 +65,7 @@ impl Server {
         for PeerSession { session, .. } in self.shared.sessions() {
             requests += session.requests() as u64;
             if session.tunnels() == 0 && session.requests() == 0 {
-                session.connection.close(SERVER_SHUTS_DOWN);
+                session.close(SERVER_SHUTS_DOWN);
             }
         }
         self.shared.counters.tunnels.count().max(requests)

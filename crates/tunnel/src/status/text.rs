@@ -74,15 +74,10 @@ impl Display for Status {
             }
         }
         let is_only = self.servers.len() == 1;
-        for ServerStatus { endpoint, connections, failure } in &self.servers {
-            if !is_only || (*connections == 0 && !failure.is_empty()) {
-                let endpoint = foreign(endpoint);
-                match (*connections, failure.as_str()) {
-                    (0, "") => writeln!(f, "  server {endpoint}: in reserve")?,
-                    (0, why) => writeln!(f, "  server {endpoint}: failed: {}", foreign(why))?,
-                    (1, _) => writeln!(f, "  server {endpoint}: 1 connection")?,
-                    (many, _) => writeln!(f, "  server {endpoint}: {many} connections")?,
-                }
+        for server in &self.servers {
+            let has_failed = server.is_refusing || server.connections == 0;
+            if !is_only || (has_failed && !server.failure.is_empty()) {
+                write!(f, "{server}")?;
             }
         }
         for account in self.accounts.iter().filter(|account| account.has_limit()) {
@@ -104,6 +99,25 @@ impl Display for Status {
             return writeln!(f, "  no connection");
         }
         self.connections.iter().try_for_each(|one| write!(f, "{one}"))
+    }
+}
+
+impl Display for ServerStatus {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let Self { endpoint, connections, is_refusing, failure } = self;
+        write!(f, "  server {}: ", foreign(endpoint))?;
+        match (connections, failure.as_str()) {
+            (0, _) if *is_refusing => {}
+            (0, "") => write!(f, "in reserve")?,
+            (0, why) => write!(f, "failed: {}", foreign(why))?,
+            (1, _) => write!(f, "1 connection")?,
+            (many, _) => write!(f, "{many} connections")?,
+        }
+        if *is_refusing {
+            let before = if *connections == 0 { "" } else { "; " };
+            write!(f, "{before}refuses this client: {}", foreign(failure))?;
+        }
+        writeln!(f)
     }
 }
 
@@ -266,12 +280,33 @@ mod tests {
         let mut status = status();
         let failure = "the peer refused the handshake: unknown key".to_owned();
         let endpoint = "tokyo.example:7500".to_owned();
-        status.servers = vec![ServerStatus { endpoint, connections: 0, failure }];
+        status.servers =
+            vec![ServerStatus { endpoint, connections: 0, is_refusing: false, failure }];
         let line =
             "  server tokyo.example:7500: failed: the peer refused the handshake: unknown key\n";
         assert!(status.to_string().contains(line), "{status}");
         status.servers[0].connections = 1;
         assert!(!status.to_string().contains("tokyo.example"), "{status}");
+    }
+
+    #[test]
+    fn the_status_text_names_a_server_that_refuses_this_client() {
+        let mut status = status();
+        let mut server = ServerStatus {
+            endpoint: "tokyo.example:7500".to_owned(),
+            connections: 2,
+            is_refusing: true,
+            failure: "unknown key".to_owned(),
+        };
+        let lines = [
+            (2, "  server tokyo.example:7500: 2 connections; refuses this client: unknown key\n"),
+            (0, "  server tokyo.example:7500: refuses this client: unknown key\n"),
+        ];
+        for (connections, line) in lines {
+            server.connections = connections;
+            status.servers = vec![server.clone()];
+            assert!(status.to_string().contains(line), "{status}");
+        }
     }
 
     #[test]

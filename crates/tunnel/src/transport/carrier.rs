@@ -146,6 +146,10 @@ impl Connection for Carried {
         either!(self, one => one.silent_keepalives())
     }
 
+    fn ports_closed(&self) -> u64 {
+        either!(self, one => one.ports_closed())
+    }
+
     fn over_tcp(&self) -> Option<&str> {
         either!(self, one => one.over_tcp())
     }

@@ -7,6 +7,7 @@
 //! wakes the driver.
 
 use super::formers::{self, Formers};
+use super::icmp::{self, SentIds};
 use super::shards::{Essential, carried};
 use super::timer::Timer;
 use bytes::BytesMut;
@@ -16,6 +17,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::Future;
 use std::io::{self, IoSliceMut};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram as StdDatagram;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,8 +38,14 @@ struct State {
     listener: Option<Waker>,
     /// Tasks that wait until the last connection is forgotten.
     until_idle: Vec<Waker>,
+    /// Whether this end connects, with a socket for its only connection.
+    is_client: bool,
     /// Whether the driver ends with the last connection.
     closing: bool,
+    /// Whether the only connection was given up before its handshake was complete.
+    is_abandoned: bool,
+    /// How often an ICMP message has said that no process has the port of a packet's destination.
+    ports_closed: u64,
     /// A new source of packets that the driver has not switched to yet.
     source: Option<Source>,
 }
@@ -75,15 +83,31 @@ pub(super) enum Until {
 pub(super) struct Handle {
     driven: Driven,
     key: Key,
+    is_established: bool,
 }
 
 impl Driven {
-    /// Starts a driver on the current runtime. The driver runs until [`Self::close`] has been
-    /// called and the last connection has ended.
-    pub(super) fn start(
+    /// Starts the driver of a client's socket, which has a single connection.
+    pub(super) fn of_client(socket: std::net::UdpSocket, endpoint: Endpoint) -> io::Result<Self> {
+        Self::start(socket, endpoint, Vec::new(), true)
+    }
+
+    /// Starts the driver of a server's socket.
+    pub(super) fn of_server(
         socket: std::net::UdpSocket,
         endpoint: Endpoint,
         formers: Vec<(u8, StdDatagram)>,
+    ) -> io::Result<Self> {
+        Self::start(socket, endpoint, formers, false)
+    }
+
+    /// Starts a driver on the current runtime. The driver runs until [`Self::close`] has been
+    /// called and the last connection has ended.
+    fn start(
+        socket: std::net::UdpSocket,
+        endpoint: Endpoint,
+        formers: Vec<(u8, StdDatagram)>,
+        is_client: bool,
     ) -> io::Result<Self> {
         let udp = UdpSocketState::new((&socket).into())?;
         let state = State {
@@ -92,9 +116,14 @@ impl Driven {
             driver: None,
             listener: None,
             until_idle: Vec::new(),
+            is_client,
             closing: false,
+            is_abandoned: false,
+            ports_closed: 0,
             source: None,
         };
+        // ICMP messages reach only the sockets that ask for them.
+        let asks = is_client && udp.enable_transport_errors((&socket).into()).is_ok();
         let driven = Self(Arc::new(Mutex::new(state)));
         let driver = Driver {
             driven: driven.clone(),
@@ -106,6 +135,8 @@ impl Driven {
             joined: 1,
             out: Vec::new(),
             unsent: None,
+            sent: asks.then(SentIds::default),
+            is_registered_again: false,
             _essential: Essential,
         };
         tokio::spawn(driver);
@@ -123,7 +154,7 @@ impl Driven {
         let key = key?;
         state.waiting.insert(key, Waiting::default());
         drop(state);
-        Ok(Handle { driven: self.clone(), key })
+        Ok(Handle { driven: self.clone(), key, is_established: false })
     }
 
     /// Accesses the endpoint, for purposes beyond a single connection.
@@ -195,6 +226,13 @@ impl Driven {
 }
 
 impl Handle {
+    /// Records that the handshake is complete.
+    pub(super) fn established(self) -> Self {
+        let mut handle = self;
+        handle.is_established = true;
+        handle
+    }
+
     /// Reads or changes the connection. Returns an error if it has been forgotten.
     pub(super) fn with<R>(&self, change: impl FnOnce(&mut Connection) -> R) -> Result<R, Lost> {
         let mut state = self.driven.lock();
@@ -265,6 +303,10 @@ impl Handle {
         found.map_or(Poll::Pending, |found| Poll::Ready(Ok(found)))
     }
 
+    pub(super) fn ports_closed(&self) -> u64 {
+        self.driven.lock().ports_closed
+    }
+
     /// Returns the reason the connection ended, if it has ended.
     pub(super) fn lost(&self) -> Option<Lost> {
         match self.with(|connection| connection.lost().cloned()) {
@@ -285,6 +327,7 @@ impl Drop for Handle {
             state.endpoint.touch(now, self.key);
         }
         state.waiting.remove(&self.key);
+        state.is_abandoned = !self.is_established && state.closing && state.waiting.is_empty();
         state.settle();
     }
 }
@@ -390,6 +433,10 @@ struct Driver {
     out: Vec<u8>,
     /// A send call that the socket's full buffer refused; its bytes are in `out`.
     unsent: Option<quic::Transmit>,
+    /// The IDs of the packets sent lately, if this socket reports ICMP messages.
+    sent: Option<SentIds>,
+    /// Whether the socket has a new registration, which no task waits for yet.
+    is_registered_again: bool,
     _essential: Essential,
 }
 
@@ -413,15 +460,19 @@ impl Future for Driver {
         state.tell();
         let all_sent = this.send(context, &mut state, now);
         state.tell();
-        if state.endpoint.open_connections() == 0 {
+        let is_idle = state.endpoint.open_connections() == 0;
+        if is_idle {
             state.until_idle.drain(..).for_each(Waker::wake);
-            if state.closing && state.waiting.is_empty() && all_sent.is_ready() {
-                return Poll::Ready(());
-            }
+        }
+        // A client that gives up a handshake keeps no socket for answers to its last packet.
+        let is_over = is_idle || (state.is_client && state.is_abandoned);
+        if is_over && state.closing && state.waiting.is_empty() && all_sent.is_ready() {
+            return Poll::Ready(());
         }
         let due = state.endpoint.next_timeout();
         state.driver = Some(context.waker().clone());
         drop(state);
+        let more = more || std::mem::take(&mut this.is_registered_again);
         if more || this.timer.poll(context, due).is_ready() {
             context.waker().wake_by_ref();
         }
@@ -500,6 +551,8 @@ impl Driver {
                 // This is usually an ICMP error for an earlier packet.
                 Err(error) => {
                     tracing::debug!(%error, "nothing received");
+                    let driven = self.driven.clone();
+                    self.take_errors(&mut driven.lock());
                     taken += 1;
                 }
             }
@@ -552,6 +605,26 @@ impl Driver {
         Ok(packets)
     }
 
+    /// Takes the ICMP messages that the socket has reported. Returns whether there were any.
+    fn take_errors(&mut self, state: &mut State) -> bool {
+        let Some(sent) = &self.sent else { return false };
+        let reported = icmp::take(&self.socket, sent);
+        state.ports_closed += u64::from(reported.is_port_closed);
+        if reported.is_any {
+            // The runtime takes EPOLLERR for the end of the writing half, and would report a full
+            // socket as writable from now on.
+            let copy = self.socket.as_fd().try_clone_to_owned();
+            match copy.and_then(|copy| UdpSocket::from_std(copy.into())) {
+                Ok(socket) => {
+                    self.socket = socket;
+                    self.is_registered_again = true;
+                }
+                Err(error) => tracing::debug!(%error, "the socket keeps its registration"),
+            }
+        }
+        reported.is_any
+    }
+
     fn send(&mut self, context: &mut Context<'_>, state: &mut State, now: Instant) -> Poll<()> {
         let segments = self.udp.max_gso_segments().min(MOST_SEGMENTS);
         for _ in 0..MOST_TRANSMITS {
@@ -566,6 +639,9 @@ impl Driver {
                 }
             };
             carried(transmit.size);
+            if let Some(sent) = &mut self.sent {
+                sent.note(&self.out);
+            }
             let whole = quinn_udp::Transmit {
                 destination: transmit.destination,
                 ecn: transmit.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),
@@ -583,6 +659,8 @@ impl Driver {
                         self.unsent = None;
                     }
                 }
+                // The error belongs to an earlier packet, and this packet was not sent.
+                Err(_) if self.take_errors(state) => self.unsent = Some(transmit),
                 // The engine retransmits lost data. Probes of the packet size may fail here, too.
                 Err(error) => {
                     tracing::debug!(%error, to = %transmit.destination, "packets were not sent");

@@ -125,7 +125,7 @@ impl Transport for QuicClient {
         let config = EndpointConfig::new(Arc::new(reset_key(&Secret::random())));
         let endpoint =
             quic::Endpoint::new(config, None, settings(&self.tuning, &self.meter), true, None);
-        let driven = Driven::start(socket, endpoint, Vec::new()).map_err(failed)?;
+        let driven = Driven::of_client(socket, endpoint).map_err(failed)?;
         let crypto = Arc::clone(&self.crypto) as _;
         let begun =
             driven.begin(|endpoint, now| endpoint.connect(now, crypto, drawn(place), server, name));
@@ -194,7 +194,7 @@ impl QuicServer {
                 let settings = settings(&tuning, meter);
                 let endpoint = quic::Endpoint::new(own, Some(config), settings, true, None);
                 let forwards = cloned(&formers)?;
-                let driven = Driven::start(socket.try_clone()?, endpoint, forwards)?;
+                let driven = Driven::of_server(socket.try_clone()?, endpoint, forwards)?;
                 Ok(ServerSocket { driven, at, socket, formers })
             };
             all.push(start().map_err(|error| QuicError::Bind(at, error))?);
@@ -323,7 +323,7 @@ async fn connected(handle: Handle, patience: Duration) -> Result<QuicConnection,
         None => connection.is_connected().then(|| Ok(connection.readings().clone())),
     });
     let readings = tokio::time::timeout(patience, ready).await.map_err(|_| Lost::Silent)???;
-    Ok(QuicConnection { handle: Arc::new(handle), readings })
+    Ok(QuicConnection { handle: Arc::new(handle.established()), readings })
 }
 
 impl QuicConnection {
@@ -418,6 +418,10 @@ impl Connection for QuicConnection {
 
     fn rtt(&self) -> Duration {
         self.handle.with(|connection| connection.rtt()).unwrap_or_default()
+    }
+
+    fn ports_closed(&self) -> u64 {
+        self.handle.ports_closed()
     }
 
     fn unread(&self) -> Size {

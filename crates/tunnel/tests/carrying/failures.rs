@@ -140,7 +140,7 @@ async fn a_client_uses_the_second_server_if_the_first_has_ended() {
     stream.read_exact(&mut [0; 1]).await.unwrap();
     assert!(first.counted().tunnels_opened == 1 && second.counted().tunnels_opened == 0);
     let used = |client: &Client| -> Vec<_> {
-        client.servers().into_iter().map(|(_, used, why)| (used > 0, why.is_some())).collect()
+        client.servers().iter().map(|one| (one.connections > 0, one.failure.is_some())).collect()
     };
     assert_eq!(used(&client), [(true, false), (false, false)]);
     drop(first);
@@ -154,6 +154,50 @@ async fn a_client_uses_the_second_server_if_the_first_has_ended() {
     assert!(second.counted().tunnels_opened >= 1);
     assert_eq!(used(&client), [(false, true), (true, false)]);
     drop((client, second));
+    echo.abort();
+}
+
+/// The kernel answers packets to a port without a socket with ICMP messages.
+#[tokio::test]
+async fn a_session_ends_before_its_keepalives_if_no_process_has_the_servers_port() {
+    let (listener, address) = target().await;
+    let echo = tokio::spawn(echo(listener));
+    let keys = Keys::new();
+    let guard = keys.guard(&["tcp:127.0.0.0/8:*"], &[]);
+    let server = Server::start(keys.server_parts(guard)).unwrap();
+    let front = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let back = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    back.connect(server.local_addr().unwrap()).await.unwrap();
+    let mut parts = keys.client_parts(&[front.local_addr().unwrap()], vec![to_tcp(address)]);
+    parts.connections = 1;
+    let relay = tokio::spawn(async move {
+        let (mut there, mut here) = (vec![0; 65_536], vec![0; 65_536]);
+        let mut client = None;
+        loop {
+            tokio::select! {
+                Ok((count, from)) = front.recv_from(&mut there) => {
+                    client = Some(from);
+                    let _ = back.send(&there[..count]).await;
+                }
+                Ok(count) = back.recv(&mut here) => {
+                    if let Some(client) = client {
+                        let _ = front.send_to(&here[..count], client).await;
+                    }
+                }
+            }
+        }
+    });
+    let client = Client::start(parts).await.unwrap();
+    let mut stream = through(tcp_of(&client.bound()[0])).await;
+    stream.write_all(b"x").await.unwrap();
+    stream.read_exact(&mut [0; 1]).await.unwrap();
+    relay.abort();
+    assert!(relay.await.unwrap_err().is_cancelled());
+    let end = soon(stream.read(&mut [0; 1])).await;
+    assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    let counted = client.counted();
+    assert_eq!((counted.connections_unreachable, counted.connections_silent), (1, 0));
+    drop((client, server));
     echo.abort();
 }
 

@@ -7,4 +7,5 @@ mod ends;
 
 mod certificates;
 mod key_exchange;
+mod next_key;
 mod reach;

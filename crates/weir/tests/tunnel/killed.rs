@@ -72,6 +72,16 @@ fn neither_application_reads_an_end_of_file_after_the_server_is_killed() {
             is_reset(&mut transfer.target);
             is_reset(&mut transfer.application);
         });
+        // The kernel's report about the port lets the client end the session before its keepalives.
+        let words = ["tunnel", "status", "--json", "--status-socket", "client.sock"];
+        let status = sandbox.weir(&words).stdout;
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        let counters = &status[0]["counters"];
+        // A client has two connections.
+        assert!(counters["connections_unreachable"].as_u64() >= Some(1), "{counters}");
+        assert_eq!(counters["connections_silent"], 0, "{counters}");
+        let log = transfer.client.output_so_far().1;
+        assert!(log.contains("no process has the peer's port"), "{log}");
     }
 }
 

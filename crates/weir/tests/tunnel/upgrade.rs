@@ -1,7 +1,7 @@
 //! A new process takes over from a running end.
 
 use crate::ends::{Ends, NEVER_LONGER, echo, get, through};
-use crate::support::{Sandbox, await_some};
+use crate::support::{Sandbox, await_some, signal};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
@@ -179,6 +179,52 @@ fn a_draining_process_keeps_no_copy_of_its_listener() {
         });
         exchange(&mut streams, 2);
     }
+}
+
+#[test]
+fn an_upgrade_names_the_server_that_the_new_process_replaces_among_several() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ends = Ends::new(&sandbox);
+    let own = ends.own("server");
+    let words_at = |at| {
+        let words = ["tunnel", "server", "--peer", &ends.peer, "--listen-on", at];
+        words.into_iter().chain(own.iter().map(String::as_str)).collect::<Vec<_>>()
+    };
+    let [mut first, mut other] =
+        ["127.0.0.1:7500", "127.0.0.1:7501"].map(|at| ends.started(&words_at(at), "listening on"));
+
+    // A new process that cannot choose changes nothing.
+    let is_no_server = std::process::id();
+    let named = format!("--take-over-from={is_no_server}");
+    for (choice, said) in [
+        (&["--take-over"][..], "name the process to take over from (--take-over-from=PID)"),
+        (&["--take-over", &named][..], "is no server that can hand over its sockets"),
+    ] {
+        let refused = sandbox.weir(&[&words_at("127.0.0.1:7500")[..], choice].concat());
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert!(refused.stderr.contains(said), "{refused:?}");
+    }
+    let unknown = sandbox.weir(&["tunnel", "upgrade", "--pid", &is_no_server.to_string()]);
+    assert_eq!(unknown.status.code(), Some(1), "{unknown:?}");
+    assert!(!first.has_ended() && !other.has_ended());
+
+    // The process that has taken over is upgraded like the first one.
+    let mut pid = first.pid();
+    for _ in 0..2 {
+        let upgraded = sandbox.weir(&["tunnel", "upgrade", "--json", "--pid", &pid.to_string()]);
+        assert_eq!(upgraded.status.code(), Some(0), "{upgraded:?}");
+        let upgraded: Value = serde_json::from_str(&upgraded.stdout).unwrap();
+        assert_eq!(upgraded["pid"], pid, "{upgraded}");
+        pid = upgraded["successor"].as_u64().unwrap().try_into().unwrap();
+    }
+    await_some("the end of the first process", || first.has_ended().then_some(()));
+    assert!(!other.has_ended(), "{:?}", other.output_so_far());
+    for pid in [pid, other.pid()] {
+        signal(pid, "TERM");
+    }
+    await_some("the end of both servers", || {
+        sandbox.running(&["tunnel", "server"]).is_empty().then_some(())
+    });
 }
 
 /// How long the test waits for a datagram before it sends the datagram again.

@@ -41,11 +41,8 @@ pub(crate) fn run(arguments: &Kick) -> anyhow::Result<Ending> {
         let server = format!("{} (pid {})", foreign(&status.role), status.pid);
         match reply {
             Reply::Kicked(ended) => {
-                for KickedSession { session, remote, tunnels } in ended {
-                    let (session, remote) = (foreign(session), foreign(remote));
-                    print(format_args!(
-                        "{server}: session {session} of {remote} has ended, with {tunnels} tunnels\n"
-                    ))?;
+                for session in ended {
+                    print(format_args!("{server}: {}\n", shown(session)))?;
                 }
             }
             // Another server of this user may have the session.
@@ -60,6 +57,12 @@ pub(crate) fn run(arguments: &Kick) -> anyhow::Result<Ending> {
         );
     }
     Ok(if has_ended_some { Ending::Fine } else { Ending::Failed })
+}
+
+fn shown(KickedSession { session, remote, tunnels }: &KickedSession) -> String {
+    let (session, remote) = (foreign(session), foreign(remote));
+    let plural = if *tunnels == 1 { "" } else { "s" };
+    format!("session {session} of {remote} has ended, with {tunnels} tunnel{plural}")
 }
 
 pub(super) fn refusal(reply: &Reply) -> &str {
@@ -78,3 +81,18 @@ Examples:
 `weir tunnel sessions` lists the sessions of a server. The tunnels of a session that ends are
 reset, and its client connects again. To keep a client out, remove it from the server's file and
 reload: `weir tunnel reload`. Exit status 1 if no session has ended.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_about_a_session_with_one_tunnel_has_the_singular() {
+        let session = |tunnels| {
+            let (session, remote) = ("laptop/17".to_owned(), "192.0.2.7:4711".to_owned());
+            shown(&KickedSession { session, remote, tunnels })
+        };
+        assert_eq!(session(1), "session laptop/17 of 192.0.2.7:4711 has ended, with 1 tunnel");
+        assert_eq!(session(2), "session laptop/17 of 192.0.2.7:4711 has ended, with 2 tunnels");
+    }
+}

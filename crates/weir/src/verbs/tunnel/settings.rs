@@ -2,9 +2,9 @@ use crate::config_file;
 use crate::log::LogFormat;
 use clap::Args;
 use std::path::PathBuf;
-use std::time::Duration;
 use tunnel::config::{ConfigError, File, Leaf, Located, MetricsAddress, OneOrMore};
 use tunnel::congestion::Congestion;
+use tunnel::run::TakeOver;
 use tunnel::transport::Carrier;
 use units::{Bytes, Span};
 
@@ -70,16 +70,26 @@ pub(super) struct Settings {
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true,
         default_missing_value = "1h", help_heading = "Operation")]
     take_over: Option<Span>,
+    /// The process to take over from, if several ends of this role run here
+    #[arg(
+        long,
+        value_name = "PID",
+        require_equals = true,
+        requires = "take_over",
+        help_heading = "Operation"
+    )]
+    take_over_from: Option<u32>,
 }
 
 impl Settings {
-    /// Returns the time limit for the former process, if this process is to take over.
-    pub(super) fn take_over(&self) -> Option<Duration> {
+    /// Returns which end this process is to take over from, if any.
+    pub(super) fn take_over(&self) -> Option<TakeOver> {
         // Fetches the former process's key: this end's certificate may belong to that key.
         if let (Some(_), Some(socket)) = (self.take_over, &self.status_socket) {
             tunnel::run::fetch_key(socket);
         }
-        self.take_over.map(Span::as_duration)
+        let within = self.take_over?.as_duration();
+        Some(TakeOver { within, from: self.take_over_from })
     }
 
     /// Reads the settings. `by_flags`: the flags suffice, so no default file is searched for.

@@ -16,9 +16,12 @@ use units::{Span, foreign};
 
 #[derive(Debug, Args)]
 pub(crate) struct Upgrade {
-    /// The end's socket; needed if several ends of this user run here
+    /// The end's socket; needed for a service, and if several ends of this user run here
     #[arg(long, value_name = "PATH")]
     status_socket: Option<PathBuf>,
+    /// The end's process instead of its socket, if several ends of this user run here
+    #[arg(long, value_name = "PID", conflicts_with = "status_socket")]
+    pid: Option<u32>,
     /// The former process carries its last sessions for at most this time
     #[arg(long, value_name = "TIME", default_value = "1h")]
     timeout: Span,
@@ -34,9 +37,18 @@ pub(crate) fn run(arguments: &Upgrade) -> anyhow::Result<Ending> {
     let socket = arguments.status_socket.as_deref();
     let mut ends = tunnel::run::statuses(socket)?;
     ends.retain(|end| !end.is_draining);
+    if let Some(pid) = arguments.pid {
+        ends.retain(|end| end.pid == pid);
+    }
     let end = match &ends[..] {
         [] => {
-            note(super::status::NONE);
+            match arguments.pid {
+                Some(pid) => note(format_args!(
+                    "process {pid} is no end of this user that serves here: `weir tunnel status` \
+                     lists the ends"
+                )),
+                None => note(super::status::NONE),
+            }
             return Ok(Ending::Failed);
         }
         [end] => end,
@@ -141,10 +153,12 @@ impl Former {
             );
         }
         let mut command = Command::new(program);
+        // The former process may itself have taken over, from another process.
         let of_former = |word: &&OsString| !word.as_bytes().starts_with(b"--take-over");
         command
             .args(self.words.iter().skip(1).filter(of_former))
             .arg(format!("--take-over={timeout}"))
+            .arg(format!("--take-over-from={pid}"))
             .env_clear()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             // The supervisor set this variable for the former process.
@@ -242,7 +256,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) const EXAMPLES: &str = "\
 Examples:
   weir tunnel upgrade
-  weir tunnel upgrade --status-socket /run/weir/tunnel/server-4711.sock
+  weir tunnel upgrade --pid 4711
   weir tunnel upgrade --timeout 10min
 Starts this program with the arguments, the environment and the folder of the
 running end. The new process takes over the listening sockets: no session and
