@@ -6,7 +6,7 @@
 //! | `switch` | the running switch: bridges, ports, packet threads, and their changes |
 //! | `bridge`, `bridge_session`, `bridge_thread`, `connection`, `snapshots` | a bridge and its OpenFlow connections |
 //! | `pmd`, `worker` | packet threads |
-//! | `bonds` | bonds: ports that NORMAL uses as one |
+//! | `bonds`, `lacp` | bonds: ports that NORMAL uses as one; the negotiation of bonds |
 //! | `ports`, `port_table`, `device`, `interface_facts`, `capture_source`, `pcap`, `shaper`, `policing` | ports |
 //! | `unixctl`, `unixctl_thread`, `pid_file`, `commands` | the control protocol of ovs-appctl |
 //! | `client` | the client of that protocol, for `weir switch` |
@@ -36,6 +36,7 @@ mod error;
 mod flow_file;
 mod inactivity;
 mod interface_facts;
+mod lacp;
 mod metrics;
 mod metrics_thread;
 mod ordered;

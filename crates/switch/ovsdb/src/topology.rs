@@ -100,6 +100,26 @@ pub struct Port {
     pub egress: Option<Egress>,
     pub police: Police,
     pub vlans: Vlans,
+    pub lacp: LacpPort,
+}
+
+/// The numbers of a port in LACPDUs; 0 means the default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LacpPort {
+    pub port_id: u16,
+    pub port_priority: u16,
+    pub aggregation_key: u16,
+}
+
+/// LACP of a bond.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lacp {
+    pub is_active: bool,
+    pub is_fast: bool,
+    pub system_id: Option<String>,
+    /// 0 means the default.
+    pub system_priority: u16,
+    pub falls_back: bool,
 }
 
 /// A bond: a port with several interfaces, each of which is a port of the bridge.
@@ -117,6 +137,7 @@ pub struct Bond {
     pub all_members_active: bool,
     /// The address of the active member when the session began.
     pub last_active: Option<[u8; 6]>,
+    pub lacp: Option<Lacp>,
 }
 
 /// The VLAN columns of a port.
@@ -308,6 +329,11 @@ fn add_ports(
                 .and_then(|(_, qos)| egress(database, qos, name, ignored)),
             police: police(interface),
             vlans: vlans(row, ignored),
+            lacp: LacpPort {
+                port_id: positive(interface, "lacp-port-id"),
+                port_priority: positive(interface, "lacp-port-priority"),
+                aggregation_key: positive(interface, "lacp-aggregation-key"),
+            },
         });
         if interface.integer("mtu_request").is_some() {
             ignored.push(format!("interface {}: mtu_request", foreign(name)));
@@ -315,6 +341,9 @@ fn add_ports(
     }
     if members.len() > 1 {
         bridge.bonds.push(bond(id, row, members));
+    } else if lacp(row).is_some() {
+        let name = foreign(row.text("name").unwrap_or_default());
+        ignored.push(format!("port {name}: LACP of a port with one interface"));
     }
     for (column, what) in UNKNOWN_OF_PORTS {
         let is_off = |member: &Atom| *member == false.into() || *member == "off".into();
@@ -342,7 +371,30 @@ fn bond(id: Uuid, row: &Row, mut members: Vec<String>) -> Bond {
         hash_basis: other("bond-hash-basis").and_then(|basis| basis.parse().ok()).unwrap_or(0),
         all_members_active: other("all-members-active") == Some("true"),
         last_active: row.text("bond_active_slave").and_then(address),
+        lacp: lacp(row),
     }
+}
+
+fn lacp(row: &Row) -> Option<Lacp> {
+    let other = |key: &str| row.entry("other_config", key);
+    let is_active = match row.text("lacp")? {
+        "active" => true,
+        "passive" => false,
+        _ => return None,
+    };
+    Some(Lacp {
+        is_active,
+        is_fast: other("lacp-time").is_some_and(|time| time.eq_ignore_ascii_case("fast")),
+        system_id: other("lacp-system-id").map(str::to_owned),
+        system_priority: positive(row, "lacp-system-priority"),
+        falls_back: other("lacp-fallback-ab") == Some("true"),
+    })
+}
+
+/// Reads a number of `other_config`. As in Open vSwitch, a value that is no number from 1 to 65535
+/// means the default, which is 0 here.
+fn positive(row: &Row, key: &str) -> u16 {
+    row.entry("other_config", key).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 /// Reads six bytes in Open vSwitch's syntax: `02:00:00:00:00:01`.
@@ -543,11 +595,8 @@ const UNKNOWN_OF_BRIDGES: [(&str, &str); 7] = [
 ];
 /// The keys of HTB and HFSC by which queues share the rate of their port.
 const UNKNOWN_OF_QUEUES: [&str; 3] = ["min-rate", "burst", "priority"];
-const UNKNOWN_OF_PORTS: [(&str, &str); 3] = [
-    ("cvlans", "its VLANs (cvlans)"),
-    ("lacp", "LACP (lacp=off and a static group at the other end work)"),
-    ("protected", "protected"),
-];
+const UNKNOWN_OF_PORTS: [(&str, &str); 2] =
+    [("cvlans", "its VLANs (cvlans)"), ("protected", "protected")];
 
 #[cfg(test)]
 mod tests {
@@ -631,9 +680,12 @@ mod tests {
             "Bridge": { id(2): { "new": { "name": "br0", "ports": ["uuid", id(3)] } } },
             "Port": { id(3): { "new": { "name": "bond0", "bond_mode": "balance-slb", "tag": 7,
                 "interfaces": ["set", [["uuid", id(4)], ["uuid", id(5)]]], "bond_updelay": 9,
-                "lacp": "off", "bond_active_slave": "02:00:00:00:00:0a",
-                "other_config": ["map", [["bond-primary", "p1"]]] } } },
-            "Interface": { id(4): { "new": { "name": "p2" } }, id(5): { "new": { "name": "p1" } } },
+                "lacp": "active", "bond_active_slave": "02:00:00:00:00:0a",
+                "other_config": ["map", [["bond-primary", "p1"], ["lacp-time", "fast"],
+                    ["lacp-system-priority", "70000"], ["lacp-fallback-ab", "true"],
+                    ["lacp-system-id", "x"]]] } } },
+            "Interface": { id(4): { "new": { "name": "p2", "other_config": ["map",
+                [["lacp-port-id", "5"], ["lacp-port-priority", "-1"]]] } }, id(5): { "new": { "name": "p1" } } },
         }));
         let [bridge] = &found.bridges[..] else { panic!("{found:?}") };
         assert!(bridge.ports.iter().all(|port| port.device.is_ok() && port.vlans.tag == Some(7)));
@@ -644,6 +696,16 @@ mod tests {
         );
         assert_eq!((bond.mode.as_deref(), bond.updelay), (Some("balance-slb"), 9));
         assert_eq!(bond.last_active, Some([2, 0, 0, 0, 0, 10]));
+        let expected = Lacp {
+            is_active: true,
+            is_fast: true,
+            system_id: Some("x".to_owned()),
+            system_priority: 0,
+            falls_back: true,
+        };
+        assert_eq!(bond.lacp, Some(expected));
+        let expected = LacpPort { port_id: 5, ..LacpPort::default() };
+        assert!(bridge.ports.iter().any(|port| port.name == "p2" && port.lacp == expected));
         assert!(found.ignored.is_empty(), "{:?}", found.ignored);
     }
 

@@ -20,6 +20,20 @@ pub struct Bond {
     pub basis: u32,
     /// Whether all members receive multicast.
     pub all_active: bool,
+    pub lacp: LacpState,
+}
+
+/// The state of LACP on a bond.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LacpState {
+    /// The bond has no LACP.
+    #[default]
+    Off,
+    /// No member has a partner, and the bond carries no traffic.
+    Waiting,
+    /// No member has a partner, and the bond works as active-backup.
+    FallenBack,
+    Negotiated,
 }
 
 /// How a bond chooses a member for a packet.
@@ -40,6 +54,20 @@ impl Bond {
         self.enabled.iter().copied().max_by_key(|member| mix(hash, member.0.into()))
     }
 
+    /// Returns how the bond chooses a member; `None` if no member may send.
+    pub(crate) fn present_balance(&self) -> Option<Balance> {
+        match self.lacp {
+            LacpState::Off | LacpState::Negotiated => Some(self.balance),
+            LacpState::Waiting => None,
+            LacpState::FallenBack => Some(Balance::ActiveBackup),
+        }
+    }
+
+    /// Whether the frames of LACP that a member receives are for the switch itself.
+    pub(crate) fn has_lacp(&self) -> bool {
+        self.lacp != LacpState::Off
+    }
+
     /// Returns the hash of balance-slb: of a source address and a VLAN.
     pub(crate) fn slb_hash(&self, address: u64, vlan: u16) -> u64 {
         mix(mix(mix(SEED, self.basis.into()), address), vlan.into())
@@ -58,7 +86,7 @@ impl Bond {
         let packet = |entry: &MacEntry| {
             let address =
                 entry.address.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-            let member = match self.balance {
+            let member = match self.present_balance()? {
                 Balance::Slb => self.member_of_hash(self.slb_hash(address, entry.vlan)),
                 Balance::ActiveBackup | Balance::Tcp => self.active,
             };

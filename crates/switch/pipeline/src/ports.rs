@@ -103,6 +103,13 @@ impl Ports {
         self.bond_of.get(&number).and_then(|place| self.bonds.get(*place))
     }
 
+    /// Whether the switch itself takes a packet: a frame of LACP at a member of a bond that speaks
+    /// LACP.
+    #[must_use]
+    pub fn is_for_lacp(&self, number: PortNumber, ether_type: u16) -> bool {
+        ether_type == LACP && self.bond(number).is_some_and(Bond::has_lacp)
+    }
+
     pub(crate) fn set_bonds(&mut self, bonds: Vec<Bond>) {
         self.bond_of.clear();
         for (place, bond) in bonds.iter().enumerate() {
@@ -169,3 +176,6 @@ impl BridgePort {
         !self.has(config::PORT_DOWN) && self.description.state & config::LINK_DOWN == 0
     }
 }
+
+/// The Ethernet type of LACP and of other slow protocols.
+const LACP: u16 = 0x8809;

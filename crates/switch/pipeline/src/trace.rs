@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use flow::action::{Action, NatAddresses, NatDirection};
+use flow::port_number::PortNumber;
 use flow::request::PacketOut;
 use flow::step::{Step, Track, Translation, sets_priority};
 use flow::{Field, Key, Match, Prerequisite, word};
@@ -138,8 +139,18 @@ impl<'a, P: Print> Trace<'a, P> {
             let _ = writeln!(text, "Translation failed ({failure}), packet is dropped.");
         } else if lines.is_slow || is_oversized(&translation.steps) {
             text.push_str(SLOW);
+            text.push_str("  - Uses action(s) not supported by datapath.\n");
+        } else if self.is_for_lacp(key) {
+            text.push_str(SLOW);
+            text.push_str("  - Consists of LACP packets.\n");
         }
         self.continuations(&translation.steps, &end)
+    }
+
+    fn is_for_lacp(&self, key: &Key) -> bool {
+        let ports = self.tables.port_set();
+        let number = PortNumber(key.read(Field::InPort) as u32);
+        key.read(Field::RecircId) == 0 && ports.is_for_lacp(number, key.read(Field::EthType) as u16)
     }
 
     fn flow(&self, key: &Key) -> String {
@@ -420,5 +431,4 @@ const MAX_RECIRCULATIONS: usize = 64;
 const TPID: u64 = 0xffff;
 const NEW_AND_TRACKED: u128 = 0x21;
 /// The message is Open vSwitch's.
-const SLOW: &str = "This flow is handled by the userspace slow path because it:\n  - Uses action(s) \
-                    not supported by datapath.\n";
+const SLOW: &str = "This flow is handled by the userspace slow path because it:\n";

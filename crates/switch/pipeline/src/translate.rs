@@ -340,6 +340,12 @@ impl<'a> Way<'a> {
         let id = self.flow.read(Field::RecircId) as u32;
         if id == 0 {
             let port = PortNumber(self.read_field(Field::InPort) as u32);
+            let ether_type = self.eth_type();
+            if self.tables.port_set().is_for_lacp(port, ether_type) {
+                // Each frame must reach the switch, so there is no megaflow.
+                self.is_cacheable = false;
+                return;
+            }
             let no_receive = super::ports::config::NO_RECEIVE | super::ports::config::PORT_DOWN;
             if self.tables.port_set().port(port).is_some_and(|port| port.has(no_receive)) {
                 return;

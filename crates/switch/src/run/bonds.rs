@@ -1,11 +1,15 @@
 //! Bonds: ports that NORMAL uses as a single port, and the choice of the member that sends.
 
+use std::collections::BTreeMap;
+
+use flow::port_number::PortNumber;
 use indexmap::IndexMap;
-use pipeline::Balance;
+use pipeline::{Balance, LacpState};
 use serde::Deserialize;
 use settings::{leaves, table};
 
-use super::config::PortConfig;
+use super::config::{HardwareAddress, PortConfig};
+use super::lacp::{self, Event, Lacp, LacpSettings, MemberSettings, Status};
 
 table! {
     /// The settings of a bond.
@@ -24,6 +28,15 @@ table! {
         pub hash_basis: u32 = 0,
         /// Whether all members of a balance-slb bond receive multicast.
         pub all_members_active: bool = false,
+        /// Whether the bond negotiates with the connected switch by LACP, and who begins.
+        pub lacp: LacpMode = LacpMode::default(),
+        pub lacp_time: LacpTime = LacpTime::default(),
+        /// The name of this end, by default the address of the bridge's own port.
+        pub lacp_system_id: Option<HardwareAddress>,
+        /// The end with the lower number decides which members carry traffic; 65534 by default.
+        pub lacp_system_priority: Option<u16>,
+        /// Whether the bond works as active-backup while no partner answers.
+        pub lacp_fallback_ab: bool = false,
     }
     beside {
         /// The address of the last active member if a database has stored it, otherwise zeros.
@@ -41,7 +54,43 @@ pub enum BondMode {
     BalanceTcp,
 }
 
-leaves! { BondMode }
+/// Whether a bond speaks LACP.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LacpMode {
+    #[default]
+    Off,
+    /// The bond sends LACPDUs from the start.
+    Active,
+    /// The bond answers a partner that is active.
+    Passive,
+}
+
+/// How often the partner of a bond shall send LACPDUs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LacpTime {
+    /// Each second.
+    Fast,
+    /// Each 30 seconds.
+    #[default]
+    Slow,
+}
+
+leaves! { BondMode, LacpMode, LacpTime }
+
+table! {
+    /// The settings of a port as a member of a bond with LACP.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct LacpPort in kebab {
+        /// The number of the port in LACPDUs, by default the OpenFlow number.
+        pub port_id: Option<u16>,
+        /// The port with the lower number carries traffic first.
+        pub port_priority: Option<u16>,
+        /// The key of the bond, by default the port id of the first member.
+        pub aggregation_key: Option<u16>,
+    }
+}
 
 impl BondMode {
     pub(super) fn name(self) -> &'static str {
@@ -79,6 +128,9 @@ impl BondSettings {
         if names.len() < 2 || names.len() < self.members.len() {
             return Err("members: name two different ports or more".to_owned());
         }
+        if self.lacp_system_id.is_some_and(|address| address.0 == [0; 6]) {
+            return Err("lacp-system-id: use an address that is not zero".to_owned());
+        }
         match [self.updelay, self.downdelay].iter().all(|delay| *delay <= LONGEST_DELAY_MS) {
             true => Ok(()),
             false => Err("updelay and downdelay: use at most 600000 milliseconds".to_owned()),
@@ -107,6 +159,9 @@ pub(super) struct Bond {
     pub(super) active_address: [u8; 6],
     /// Whether another member has become active since the last call of [`Bond::take_move`].
     has_moved: bool,
+    lacp: Option<Lacp>,
+    /// The settings of the members for LACP, by their names.
+    pub(super) lacp_ports: BTreeMap<String, LacpPort>,
 }
 
 #[derive(Debug)]
@@ -121,7 +176,7 @@ struct Member {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MemberPort {
     pub(super) name: String,
-    pub(super) number: flow::port_number::PortNumber,
+    pub(super) number: PortNumber,
     pub(super) address: [u8; 6],
     pub(super) has_carrier: bool,
 }
@@ -130,7 +185,81 @@ impl Bond {
     /// Creates a bond. `active_address`: the address of the last active member; zeros if unknown.
     pub(super) fn new(active_address: [u8; 6]) -> Self {
         let (settings, members) = (BondSettings::default(), Vec::new());
-        Self { settings, members, active: None, active_address, has_moved: false }
+        let lacp_ports = BTreeMap::new();
+        Self {
+            settings,
+            members,
+            active: None,
+            active_address,
+            has_moved: false,
+            lacp: None,
+            lacp_ports,
+        }
+    }
+
+    /// Negotiates with the connected switch, before [`Bond::run`]. `system`: the address of the
+    /// bridge; `received`: the frames of LACP that arrived, each with the number of its port.
+    /// Returns frames, each with the number of the port that sends the frame, and lines for the
+    /// log.
+    pub(super) fn negotiate(
+        &mut self,
+        system: [u8; 6],
+        ports: &[MemberPort],
+        received: &[(PortNumber, Vec<u8>)],
+        now_ms: u64,
+    ) -> (Vec<(PortNumber, Vec<u8>)>, Vec<Event>) {
+        let settings = &self.settings;
+        if settings.lacp == LacpMode::Off {
+            self.lacp = None;
+            return (Vec::new(), Vec::new());
+        }
+        let lacp_settings = LacpSettings {
+            is_active: settings.lacp == LacpMode::Active,
+            is_fast: settings.lacp_time == LacpTime::Fast,
+            system: settings.lacp_system_id.map_or(system, |address| address.0),
+            system_priority: settings.lacp_system_priority.unwrap_or(USUAL_PRIORITY),
+            falls_back: settings.lacp_fallback_ab,
+        };
+        let member = |port: &MemberPort| {
+            let own = self.lacp_ports.get(&port.name).cloned().unwrap_or_default();
+            MemberSettings {
+                name: port.name.clone(),
+                // OpenFlow numbers of ports fit in 16 bits.
+                port: own.port_id.unwrap_or(port.number.0 as u16),
+                priority: own.port_priority.unwrap_or(u16::MAX),
+                key: own.aggregation_key.unwrap_or(0),
+                has_carrier: port.has_carrier,
+            }
+        };
+        let members = ports.iter().map(member).collect();
+        let lacp = self.lacp.get_or_insert_default();
+        lacp.configure(lacp_settings, members, now_ms);
+        for (number, frame) in received {
+            if let Some(port) = ports.iter().find(|port| port.number == *number) {
+                lacp.receive(&port.name, payload(frame), now_ms);
+            }
+        }
+        let frame = |(name, pdu): (String, [u8; lacp::LENGTH])| {
+            let port = ports.iter().find(|port| port.name == name)?;
+            let ether_type = lacp::ETHER_TYPE.to_be_bytes();
+            let frame = [&lacp::GROUP[..], &port.address, &ether_type, &pdu].concat();
+            Some((port.number, frame))
+        };
+        let frames = lacp.run(now_ms).into_iter().filter_map(frame).collect();
+        (frames, lacp.take_events())
+    }
+
+    pub(super) fn lacp(&self) -> Option<&Lacp> {
+        self.lacp.as_ref()
+    }
+
+    fn lacp_status(&self) -> Status {
+        self.lacp.as_ref().map_or(Status::Off, Lacp::status)
+    }
+
+    /// Whether frames may pass a member: the link is up, and LACP agrees.
+    fn may_enable(&self, port: &MemberPort) -> bool {
+        port.has_carrier && self.lacp.as_ref().is_none_or(|lacp| lacp.may_enable(&port.name))
     }
 
     /// Updates the bond from its settings and the link states. `ports`: the existing ports of
@@ -140,16 +269,17 @@ impl Bond {
             self.settings = settings.clone();
         }
         self.members.retain(|member| ports.iter().any(|port| port.name == member.name));
-        for port in ports {
+        let may_enable: Vec<_> = ports.iter().map(|port| self.may_enable(port)).collect();
+        for (port, may_enable) in ports.iter().zip(&may_enable) {
             if !self.members.iter().any(|member| member.name == port.name) {
                 // A new member is enabled without delay if its link is up.
-                let (name, is_enabled) = (port.name.clone(), port.has_carrier);
+                let (name, is_enabled) = (port.name.clone(), *may_enable);
                 self.members.push(Member { name, is_enabled, changes_at: None });
             }
         }
         self.members.sort_by(|a, b| a.name.cmp(&b.name));
-        for (member, port) in self.members.iter_mut().zip(ports) {
-            member.follow(port.has_carrier, &self.settings, now_ms);
+        for (member, may_enable) in self.members.iter_mut().zip(may_enable) {
+            member.follow(may_enable, &self.settings, now_ms);
         }
         let primary = self.primary().filter(|name| self.is_enabled(name)).map(str::to_owned);
         let is_moved = primary.is_some() && primary != self.active;
@@ -241,6 +371,12 @@ impl Bond {
             balance: self.settings.mode.balance(),
             basis: self.settings.hash_basis,
             all_active: self.settings.all_members_active,
+            lacp: match self.lacp_status() {
+                Status::Off => LacpState::Off,
+                Status::Negotiated => LacpState::Negotiated,
+                Status::Configured if self.settings.lacp_fallback_ab => LacpState::FallenBack,
+                Status::Configured => LacpState::Waiting,
+            },
         }
     }
 
@@ -260,8 +396,10 @@ impl Bond {
         let (updelay, downdelay) = (settings.updelay, settings.downdelay);
         let _ = write!(
             text,
-            "updelay: {updelay} ms\ndowndelay: {downdelay} ms\nlacp_status: off\n\
-             lacp_fallback_ab: false\nactive-backup primary: "
+            "updelay: {updelay} ms\ndowndelay: {downdelay} ms\nlacp_status: {}\n\
+             lacp_fallback_ab: {}\nactive-backup primary: ",
+            self.lacp_status(),
+            settings.lacp != LacpMode::Off && settings.lacp_fallback_ab
         );
         let _ = match self.primary() {
             None => writeln!(text, "<none>"),
@@ -284,7 +422,9 @@ impl Bond {
                 let delay = if member.is_enabled { "downdelay" } else { "updelay" };
                 let _ = writeln!(text, "  {delay} expires in {} ms", at.saturating_sub(now_ms));
             }
-            text.push_str("  may_enable: true\n");
+            let port = ports.iter().find(|port| port.name == member.name);
+            let may_enable = port.is_some_and(|port| self.may_enable(port));
+            let _ = writeln!(text, "  may_enable: {may_enable}");
         }
         text.push('\n');
         text
@@ -298,26 +438,41 @@ impl Bond {
 }
 
 impl Member {
-    /// Enables or disables the member once its link has been up or down for the delay.
-    fn follow(&mut self, has_carrier: bool, settings: &BondSettings, now_ms: u64) {
-        if has_carrier == self.is_enabled {
+    /// Enables or disables the member once frames may have passed, or not have passed, for the
+    /// delay. LACP knows no delays.
+    fn follow(&mut self, may_enable: bool, settings: &BondSettings, now_ms: u64) {
+        if may_enable == self.is_enabled {
             self.changes_at = None;
             return;
         }
-        let delay = if has_carrier { settings.updelay } else { settings.downdelay };
+        let delay = match settings.lacp {
+            LacpMode::Off if may_enable => settings.updelay,
+            LacpMode::Off => settings.downdelay,
+            LacpMode::Active | LacpMode::Passive => 0,
+        };
         let at = *self.changes_at.get_or_insert(now_ms + delay);
         if now_ms >= at {
-            (self.is_enabled, self.changes_at) = (has_carrier, None);
+            (self.is_enabled, self.changes_at) = (may_enable, None);
         }
     }
 }
 
+/// Returns the bytes behind the Ethernet header of a frame of LACP; none for a frame with a tag,
+/// which is no frame of LACP.
+fn payload(frame: &[u8]) -> &[u8] {
+    match frame.split_at_checked(14) {
+        Some((header, payload)) if header[12..] == lacp::ETHER_TYPE.to_be_bytes() => payload,
+        _ => &[],
+    }
+}
+
+/// As in Open vSwitch, a bond goes before a single port, whose priority is 65535.
+const USUAL_PRIORITY: u16 = 65_534;
 const LONGEST_DELAY_MS: u64 = 600_000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flow::port_number::PortNumber;
 
     fn ports(up: [bool; 3]) -> Vec<MemberPort> {
         let port = |(index, has_carrier): (usize, bool)| MemberPort {
@@ -388,10 +543,65 @@ mod tests {
             "active-backup primary: p9 (no such member)\n",
             "active member mac: 02:00:00:00:00:01(p1)\n",
             "\nmember p1: enabled\n  active member\n  may_enable: true\n\nmember p2: enabled\n",
-            "\nmember p3: disabled\n  may_enable: true\n",
+            "\nmember p3: disabled\n  may_enable: false\n",
         ] {
             assert!(text.contains(part), "{part:?} in {text}");
         }
+    }
+
+    #[test]
+    fn lacp_enables_the_members_that_have_a_partner() {
+        let ports = ports([true, true, false]);
+        let fast = LacpTime::Fast;
+        let mut ours = settings(None, 500, 500);
+        (ours.lacp, ours.lacp_time) = (LacpMode::Active, fast);
+        let theirs = BondSettings { lacp: LacpMode::Passive, ..ours.clone() };
+        let mut bonds = [&ours, &theirs].map(|settings| {
+            let mut bond = Bond::new([0; 6]);
+            bond.settings = settings.clone();
+            bond
+        });
+        bonds[1].lacp_ports.insert(
+            "p1".to_owned(),
+            LacpPort { port_id: Some(9), port_priority: None, aggregation_key: Some(8) },
+        );
+        let mut waiting = [Vec::new(), Vec::new()];
+        for now_ms in (0..2_000).step_by(100) {
+            for index in [0, 1] {
+                let (bond, received) = (&mut bonds[index], std::mem::take(&mut waiting[index]));
+                let system = [2, 0, 0, 0, 9, index as u8];
+                let (frames, _) = bond.negotiate(system, &ports, &received, now_ms);
+                let settings = bond.settings.clone();
+                bond.run(&settings, &ports, now_ms);
+                // Only p1 has a cable.
+                let cable = frames.into_iter().filter(|(port, _)| port.0 == 1);
+                waiting[1 - index].extend(cable);
+            }
+        }
+        let table = bonds[0].for_tables(&ports);
+        assert_eq!((table.enabled, table.lacp), (vec![PortNumber(1)], LacpState::Negotiated));
+        let text = bonds[0].show("bond0", &ports, 2_000);
+        for part in [
+            "lacp_status: negotiated\nlacp_fallback_ab: false\n",
+            "\nmember p1: enabled\n  active member\n  may_enable: true\n",
+            "\nmember p2: disabled\n  may_enable: false\n",
+        ] {
+            assert!(text.contains(part), "{part:?} in {text}");
+        }
+        let seen = bonds[0].lacp().unwrap().show("bond0");
+        assert!(seen.contains("partner sys_id: 02:00:00:00:09:01\n"), "{seen}");
+        assert!(seen.contains("partner sys_priority: 65534\n"), "{seen}");
+        assert!(seen.contains("partner port_id: 9\n") && seen.contains("partner key: 8\n"));
+        // A tagged frame is no LACPDU.
+        let (port, frame) = waiting[1].pop().unwrap_or((PortNumber(1), vec![0; 124]));
+        let tagged = [&frame[..12], &[0x81, 0, 0, 5], &frame[12..]].concat();
+        bonds[1].negotiate([2; 6], &ports, &[(port, tagged)], 2_000);
+        let counts = bonds[1].lacp().unwrap().show_statistics("bond0");
+        assert!(counts.contains("RX Bad PDUs: 1\n"), "{counts}");
+        ours.lacp = LacpMode::Off;
+        bonds[0].settings = ours;
+        bonds[0].negotiate([2; 6], &ports, &[], 2_000);
+        assert_eq!(bonds[0].for_tables(&ports).lacp, LacpState::Off);
     }
 
     #[test]

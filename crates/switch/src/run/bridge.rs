@@ -15,6 +15,8 @@ use units::Time;
 
 use super::bonds::{Bond, BondSettings, MemberPort};
 use super::clock::Clock;
+use super::config::BridgeConfig;
+use super::lacp::{self, Event};
 use super::ordered::{Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard, rank};
 use super::pmd::BATCH;
 use super::ports::SwitchPort;
@@ -53,6 +55,12 @@ pub struct BridgeState {
     is_standalone: AtomicBool,
     /// The bonds by their names.
     pub(super) bonds: Mutex<BTreeMap<String, Bond>, { rank::BONDS }>,
+    /// Whether any bond speaks LACP.
+    has_lacp: AtomicBool,
+    /// The frames of LACP that have arrived since the bonds last ran.
+    lacp_frames: Mutex<Vec<(PortNumber, Vec<u8>)>, { rank::LAST }>,
+    /// When the bonds last ran, on the switch's clock.
+    bonds_ran_ms: AtomicU64,
     /// Wakes the thread of the OpenFlow connections.
     pub(super) waker: Waker,
     pub(super) clock: Arc<Clock>,
@@ -136,6 +144,9 @@ impl BridgeState {
             controllers: Mutex::default(),
             is_standalone: AtomicBool::new(false),
             bonds: Mutex::default(),
+            has_lacp: AtomicBool::new(false),
+            lacp_frames: Mutex::default(),
+            bonds_ran_ms: AtomicU64::new(0),
             waker: Waker::new()?,
             clock,
         })
@@ -390,16 +401,53 @@ impl BridgeState {
         self.port_map().values().map(|port| (port.name.clone(), port.clone())).collect()
     }
 
-    /// Updates the bonds from the link states of their members.
+    /// Whether any bond of the bridge speaks LACP.
+    pub(super) fn has_lacp(&self) -> bool {
+        self.has_lacp.load(Ordering::Relaxed)
+    }
+
+    /// Takes a frame of LACP that arrived at a member of a bond. Frames beyond a limit are dropped;
+    /// the partner sends again.
+    pub(super) fn lacp_received(&self, port: PortNumber, frame: &[u8]) {
+        if !self.tables().port_set().is_for_lacp(port, lacp::ETHER_TYPE) {
+            return;
+        }
+        let mut frames = self.lacp_frames.lock();
+        if frames.len() < MOST_LACP_FRAMES {
+            frames.push((port, frame[..frame.len().min(LONGEST_LACP_FRAME)].to_vec()));
+            drop(frames);
+            self.waker.wake();
+        }
+    }
+
+    /// Runs the bonds if any of them speaks LACP, and frames of LACP wait or time has passed.
+    pub(super) fn run_lacp(&self) {
+        let ran_ms = self.bonds_ran_ms.load(Ordering::Relaxed);
+        let is_late = || self.clock.now_ms() >= ran_ms + LACP_PAUSE_MS;
+        if self.has_lacp() && (is_late() || !self.lacp_frames.lock().is_empty()) {
+            self.run_bonds();
+        }
+    }
+
+    /// Updates the bonds from the link states of their members and by LACP.
     pub(super) fn run_bonds(&self) {
         let now_ms = self.clock.now_ms();
         let mut bonds = self.bonds();
-        let (mut current, mut moved) = (Vec::new(), Vec::new());
+        self.bonds_ran_ms.store(now_ms, Ordering::Relaxed);
+        let received = std::mem::take(&mut *self.lacp_frames.lock());
+        let (mut current, mut moved, mut sent) = (Vec::new(), Vec::new(), Vec::new());
         let by_name = if bonds.is_empty() { HashMap::new() } else { self.ports_by_name() };
+        let system = self.port(PortNumber::LOCAL).map(|port| port.hardware_address);
+        let mut has_lacp = false;
         for (name, bond) in bonds.iter_mut() {
             let settings = bond.settings.clone();
             let ports = members_of(&settings, &by_name);
             let former = bond.for_tables(&ports).active;
+            let system = system.unwrap_or_default();
+            let (frames, events) = bond.negotiate(system, &ports, &received, now_ms);
+            sent.extend(frames);
+            events.iter().for_each(|event| report(name, event));
+            has_lacp |= bond.lacp().is_some();
             bond.run(&settings, &ports, now_ms);
             let now = bond.for_tables(&ports);
             if former != now.active {
@@ -412,10 +460,20 @@ impl BridgeState {
             }
             current.push(now);
         }
+        self.has_lacp.store(has_lacp, Ordering::Relaxed);
         // Most calls change nothing, and a write lock would delay translations.
         let is_news = *self.tables().port_set().bonds() != *current;
         if is_news {
             self.tables_mut().set_bonds(current);
+        }
+        // The members accept frames before their partners learn that they may send.
+        let now = Time::from_nanos(self.clock.now_ns());
+        for (number, frame) in sent {
+            let Some(port) = self.port(number) else { continue };
+            let mut frames = vec![Frame::from_bytes(&frame, now)];
+            if let Err(error) = port.send(0, &mut frames, |_| now, now) {
+                tracing::warn!("port {}: {error}; the other ports go on", port.name);
+            }
         }
         drop(bonds);
         if !moved.is_empty() {
@@ -448,16 +506,17 @@ impl BridgeState {
         }
     }
 
-    /// Sets the bonds to the bonds of the settings.
-    pub(super) fn set_bonds<'a>(
-        &self,
-        settings: impl Iterator<Item = (&'a String, &'a BondSettings)>,
-    ) {
+    /// Sets the bonds to the bonds of the settings; `None` removes all bonds.
+    pub(super) fn set_bonds(&self, settings: Option<&BridgeConfig>) {
         let mut bonds = self.bonds();
         let mut former = std::mem::take(&mut *bonds);
-        for (name, settings) in settings {
-            let mut bond = former.remove(name).unwrap_or_else(|| Bond::new(settings.last_active));
-            bond.settings.clone_from(settings);
+        for (name, wanted) in settings.iter().flat_map(|settings| &settings.bond) {
+            let mut bond = former.remove(name).unwrap_or_else(|| Bond::new(wanted.last_active));
+            bond.settings.clone_from(wanted);
+            let ports = settings.iter().flat_map(|settings| &settings.port);
+            let members = ports.filter(|(port, _)| wanted.members.contains(port));
+            bond.lacp_ports =
+                members.map(|(name, port)| (name.clone(), port.lacp.clone())).collect();
             bonds.insert(name.clone(), bond);
         }
         drop(bonds);
@@ -490,6 +549,24 @@ impl BridgeState {
     }
 }
 
+/// Writes an event of LACP to the log.
+fn report(bond: &str, event: &Event) {
+    match event {
+        Event::Negotiated => tracing::info!("bond {bond}: LACP has found a partner"),
+        Event::PartnerLost => tracing::warn!(
+            "bond {bond}: no member receives LACPDUs: check that the other end speaks LACP"
+        ),
+        Event::Loop(member) => tracing::warn!(
+            "bond {bond}: member {member} is connected to a bond with the same lacp-system-id, or \
+             to this bond itself: check the cables"
+        ),
+        Event::Malformed(member) => tracing::warn!(
+            "bond {bond}: member {member} received a frame of LACP that is no LACPDU; \
+             ovs-appctl lacp/show-stats counts more"
+        ),
+    }
+}
+
 fn members_of(
     settings: &BondSettings,
     ports: &HashMap<String, Arc<SwitchPort>>,
@@ -519,6 +596,11 @@ fn default_datapath_id(name: &str) -> u64 {
 }
 
 const MOST_EVENTS: usize = 4096;
+/// Maximum number of frames of LACP that wait, and the kept bytes of each.
+const MOST_LACP_FRAMES: usize = 256;
+const LONGEST_LACP_FRAME: usize = 128;
+/// The timers of LACP may be late by this time.
+const LACP_PAUSE_MS: u64 = 100;
 /// Highest port number that is assigned automatically, as in Open vSwitch.
 const LAST_NUMBER: u32 = 0x7fff;
 
@@ -542,7 +624,9 @@ mod tests {
             members: vec!["p1".to_owned(), "p2".to_owned()],
             ..BondSettings::default()
         };
-        bridge.set_bonds([(&"bond0".to_owned(), &settings)].into_iter());
+        let mut config = BridgeConfig::default();
+        config.bond.insert("bond0".to_owned(), settings.clone());
+        bridge.set_bonds(Some(&config));
         for port in [1, 3, 3] {
             let last = bridge.tables().mac_entries(0).len() as u8;
             let added = bridge.tables_mut().add_mac(0, [2, 0, 0, 0, 0, last], PortNumber(port));

@@ -109,6 +109,7 @@ impl BridgeThread {
         Origin::ALL.into_iter().for_each(|origin| self.free_a_place(origin));
         let ready = self.wait();
         self.bridge.waker.clear();
+        self.bridge.run_lacp();
         self.accept();
         // Expire rules first, so that no request sees a rule after its timeout.
         self.expire_rules();

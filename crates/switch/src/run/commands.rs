@@ -10,6 +10,7 @@ mod flows;
 mod fragments;
 mod logs;
 mod pmd;
+mod qos;
 mod settings;
 mod time;
 mod trace;
@@ -87,6 +88,7 @@ fn all() -> Vec<Command> {
         fragments::COMMANDS,
         logs::COMMANDS,
         pmd::COMMANDS,
+        qos::COMMANDS,
         settings::COMMANDS,
         time::COMMANDS,
         trace::COMMANDS,

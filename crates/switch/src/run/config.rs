@@ -15,7 +15,7 @@ use settings::{Leaf, Mistake, leaves, table};
 use text::PortNames;
 use thiserror::Error;
 
-use super::bonds::BondSettings;
+use super::bonds::{BondSettings, LacpPort};
 use super::egress_queues::EgressQueues;
 use super::pcap::Capture;
 use super::policing::Policing;
@@ -212,6 +212,8 @@ table! {
         pub tag: Option<u16>,
         /// The VLANs of a trunk; all VLANs if the list is empty.
         pub trunks: Vec<u16> = vec![],
+        /// The numbers of the port in LACPDUs, as a member of a bond.
+        pub lacp: LacpPort = LacpPort::default(),
     }
 }
 

@@ -45,6 +45,10 @@ impl EgressQueues {
         Ok(Self(queues))
     }
 
+    pub(super) fn get(&self, number: u32) -> Option<&EgressQueue> {
+        self.0.get(&number)
+    }
+
     pub(super) fn has_any(&self) -> bool {
         !self.0.is_empty()
     }

@@ -336,6 +336,11 @@ impl SwitchPort {
         Ok(true)
     }
 
+    /// Returns the settings of the egress queues.
+    pub(super) fn egress_queues(&self) -> EgressQueues {
+        self.queues.lock().settings().clone()
+    }
+
     /// Locks the egress queues, if the port has egress queues.
     fn queues_if_any(&self) -> Option<MutexGuard<'_, PortQueues>> {
         self.has_queues.load(Ordering::Relaxed).then(|| self.queues.lock())

@@ -19,32 +19,29 @@ pub struct Remote {
 impl Remote {
     /// Parses a controller: `ADDRESS:PORT`, or in Open vSwitch's syntax.
     pub fn controller(text: &str) -> Result<Self, String> {
-        if let Ok(address) = text.parse() {
-            return Ok(Self { carrier: Carrier::Tcp, address });
-        }
-        match Target::parse(text) {
-            Target::Connect(carrier, place) => Self::of(carrier, &place),
-            _ => Err(format!(
-                "`{}` is no controller: write ADDRESS:PORT, such as 10.0.0.9:6653, or \
-                 ssl:ADDRESS:PORT for TLS",
-                foreign(text)
-            )),
-        }
+        Self::parse(text, false)
     }
 
     /// Parses an address to listen at: `ADDRESS:PORT`, or in Open vSwitch's syntax.
     pub fn listener(text: &str) -> Result<Self, String> {
+        Self::parse(text, true)
+    }
+
+    fn parse(text: &str, listens: bool) -> Result<Self, String> {
         if let Ok(address) = text.parse() {
             return Ok(Self { carrier: Carrier::Tcp, address });
         }
-        match Target::parse(text) {
-            Target::Listen(carrier, place) => Self::of(carrier, &place),
-            _ => Err(format!(
-                "`{}` is no address to listen at: write ADDRESS:PORT, such as 127.0.0.1:6653, or \
-                 pssl:PORT:ADDRESS for TLS",
-                foreign(text)
-            )),
-        }
+        let (what, address, tls) = match (Target::parse(text), listens) {
+            (Target::Connect(carrier, place), false) | (Target::Listen(carrier, place), true) => {
+                return Self::of(carrier, &place);
+            }
+            (_, false) => ("controller", "10.0.0.9:6653", "ssl:ADDRESS:PORT"),
+            (_, true) => ("address to listen at", "127.0.0.1:6653", "pssl:PORT:ADDRESS"),
+        };
+        Err(format!(
+            "`{}` is no {what}: write ADDRESS:PORT, such as {address}, or {tls} for TLS",
+            foreign(text)
+        ))
     }
 
     pub(super) fn of(carrier: Carrier, place: &str) -> Result<Self, String> {
@@ -95,12 +92,15 @@ impl TryFrom<Vec<String>> for Protocols {
     }
 }
 
-/// The controllers of a bridge.
+/// The controllers of a bridge, or with `LISTENS` the addresses at which a bridge listens.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Vec<String>")]
-pub struct Controllers(pub Vec<Remote>);
+pub struct RemoteList<const LISTENS: bool>(pub Vec<Remote>);
 
-impl Deref for Controllers {
+pub(super) type Controllers = RemoteList<false>;
+pub(super) type Listeners = RemoteList<true>;
+
+impl<const LISTENS: bool> Deref for RemoteList<LISTENS> {
     type Target = [Remote];
 
     fn deref(&self) -> &[Remote] {
@@ -108,32 +108,11 @@ impl Deref for Controllers {
     }
 }
 
-impl TryFrom<Vec<String>> for Controllers {
+impl<const LISTENS: bool> TryFrom<Vec<String>> for RemoteList<LISTENS> {
     type Error = String;
 
     fn try_from(texts: Vec<String>) -> Result<Self, String> {
-        texts.iter().map(|text| Remote::controller(text)).collect::<Result<_, _>>().map(Self)
-    }
-}
-
-/// The addresses at which a bridge listens.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Vec<String>")]
-pub struct Listeners(pub Vec<Remote>);
-
-impl Deref for Listeners {
-    type Target = [Remote];
-
-    fn deref(&self) -> &[Remote] {
-        &self.0
-    }
-}
-
-impl TryFrom<Vec<String>> for Listeners {
-    type Error = String;
-
-    fn try_from(texts: Vec<String>) -> Result<Self, String> {
-        texts.iter().map(|text| Remote::listener(text)).collect::<Result<_, _>>().map(Self)
+        texts.iter().map(|text| Remote::parse(text, LISTENS)).collect::<Result<_, _>>().map(Self)
     }
 }
 
@@ -165,5 +144,8 @@ mod tests {
         assert_eq!(protocols(&["OpenFlow13"]).unwrap().versions(), [Version::V13]);
         assert!(protocols(&["OpenFlow2"]).unwrap_err().contains("OpenFlow10 to OpenFlow15"));
         assert!(Remote::listener("ssl:10.0.0.9").unwrap_err().contains("pssl:PORT:ADDRESS"));
+        let texts = || vec!["ssl:10.0.0.9".to_owned()];
+        assert_eq!(Controllers::try_from(texts()).map(|list| list.len()), Ok(1));
+        assert!(Listeners::try_from(texts()).unwrap_err().contains("no address to listen at"));
     }
 }

@@ -230,8 +230,7 @@ impl Switch {
         }
         self.link_patches();
         for bridge in self.bridges() {
-            let settings = config.bridge.get(&bridge.name);
-            bridge.set_bonds(settings.iter().flat_map(|settings| &settings.bond));
+            bridge.set_bonds(config.bridge.get(&bridge.name));
         }
         self.set_cpus(&cpus)?;
         *self.settings() = applied;
@@ -272,7 +271,7 @@ impl Switch {
         // If a change fails, link the patch ports that the change opened, and set the bonds, so
         // that the members of a bond forward no frames to one another.
         self.link_patches();
-        bridge.set_bonds(settings.bond.iter());
+        bridge.set_bonds(Some(settings));
         opened?;
         let now = Time::from_nanos(self.clock.now_ns());
         let mut have_queues_changed = false;
@@ -375,7 +374,7 @@ impl Switch {
         let opened = self.open_ports(&bridge, settings, &mut HashMap::new(), progress);
         self.ports.publish();
         opened?;
-        bridge.set_bonds(settings.bond.iter());
+        bridge.set_bonds(Some(settings));
         set_vlans(&bridge, settings);
         add_first_rules(&bridge, settings, self.clock.now_ms())?;
         let stop = Arc::new(AtomicBool::new(false));

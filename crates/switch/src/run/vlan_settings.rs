@@ -4,6 +4,7 @@ use pipeline::{PortVlans, VlanMode};
 use serde::Deserialize;
 use settings::{leaves, table};
 
+use super::bonds::LacpPort;
 use super::config::PortConfig;
 use super::egress_queues::EgressQueues;
 use super::policing::Policing;
@@ -67,6 +68,7 @@ impl PortConfig {
             vlan_mode: None,
             tag: None,
             trunks: Vec::new(),
+            lacp: LacpPort::default(),
             ..self.clone()
         }
     }

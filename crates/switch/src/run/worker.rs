@@ -3,6 +3,7 @@ use std::sync::atomic::Ordering;
 
 use datapath::conntrack::{Conntrack, ThreadTracker};
 use datapath::{Around, Datapath, MAX_MEGAFLOWS, Settings, Sink, Statistics, extract};
+use flow::port_number::PortNumber;
 use flow::request::{PacketIn, PacketOut, Resumption};
 use flow::step::{PortIndex, Translate, Translation};
 use flow::{Field, Key, Megaflow};
@@ -13,6 +14,7 @@ use units::{Span, Time};
 
 use super::bridge::BridgeState;
 use super::clock::Clock;
+use super::lacp;
 use super::port_table::{PortList, PortTable};
 use super::ports::SwitchPort;
 
@@ -325,6 +327,9 @@ struct SlowPath<'a> {
 
 impl Translate for SlowPath<'_> {
     fn translate(&mut self, key: &Key, frame: &[u8], now_ms: u64) -> Translation {
+        if key.read(Field::EthType) as u16 == lacp::ETHER_TYPE && self.bridge.has_lacp() {
+            self.bridge.lacp_received(PortNumber(key.read(Field::InPort) as u32), frame);
+        }
         let mut translation =
             self.bridge.translate(|mut translator, _| translator.translate(key, frame, now_ms));
         if self.bridge.is_exact.load(Ordering::Relaxed) {

@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bonds;
 mod captures;
 mod changes;
 mod commands;

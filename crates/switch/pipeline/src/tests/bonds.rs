@@ -5,7 +5,7 @@ use flow::action::Action;
 use flow::port_number::PortNumber;
 
 use super::packets::{add, bridge, outputs, translate, udp};
-use crate::{Balance, Bond};
+use crate::{Balance, Bond, LacpState};
 
 fn bond(members: &[u32], active: u32) -> Bond {
     let members: Vec<_> = members.iter().map(|number| PortNumber(*number)).collect();
@@ -16,6 +16,7 @@ fn bond(members: &[u32], active: u32) -> Bond {
         balance: Balance::ActiveBackup,
         basis: 0,
         all_active: false,
+        lacp: LacpState::Off,
     }
 }
 
@@ -33,6 +34,41 @@ fn the_active_bond_member_sends_and_receives_until_its_port_is_removed() {
     assert_eq!(flooded(&tables, 3), [4], "no member is active");
     tables.set_bonds(vec![bond(&[1], 1)]);
     assert_eq!(flooded(&tables, 3), [1, 4]);
+}
+
+#[test]
+fn a_bond_with_lacp_carries_traffic_once_a_partner_is_there() {
+    let normal = Action::Output { port: PortNumber::NORMAL, max_len: 0 };
+    let mut tables = bridge(4);
+    tables.flow_mod(add(0, 1, Match::any(), vec![normal]), 0).expect("added");
+    let mut bond = Bond { balance: Balance::Tcp, ..bond(&[1, 2], 2) };
+    // Returns the outputs of frames from the ports 1, 2 and 4.
+    let mut flooded = |lacp: LacpState| {
+        bond.lacp = lacp;
+        bond.enabled = vec![PortNumber(1)];
+        tables.set_bonds(vec![bond.clone()]);
+        [1, 2, 4].map(|from| outputs(&translate(&tables, &udp(from, 1, 2))))
+    };
+    let none: &[u16] = &[];
+    assert_eq!(flooded(LacpState::Waiting), [none, none, &[3]]);
+    assert_eq!(flooded(LacpState::FallenBack), [none, &[3, 4], &[2, 3]], "the active member");
+    assert_eq!(flooded(LacpState::Negotiated), [&[3, 4], none, &[1, 3]], "the enabled member");
+}
+
+#[test]
+fn frames_of_lacp_pass_no_table_where_a_bond_speaks_lacp() {
+    let mut tables = bridge(4);
+    let output = Action::Output { port: PortNumber(3), max_len: 0 };
+    tables.flow_mod(add(0, 1, Match::any(), vec![output]), 0).expect("added");
+    let mut slow = udp(1, 1, 2);
+    slow.write(flow::Field::EthType, 0x8809);
+    tables.set_bonds(vec![bond(&[1, 2], 2)]);
+    assert_eq!(outputs(&translate(&tables, &slow)), [3]);
+    tables.set_bonds(vec![Bond { lacp: LacpState::Waiting, ..bond(&[1, 2], 2) }]);
+    let taken = translate(&tables, &slow);
+    assert!(taken.steps.is_empty() && !taken.is_cacheable);
+    slow.write(flow::Field::InPort, 4);
+    assert_eq!(outputs(&translate(&tables, &slow)), [3], "no member");
 }
 
 #[test]

@@ -4,14 +4,14 @@ use flow::Field;
 use flow::port_number::PortNumber;
 
 use super::Way;
-use crate::bond::Balance;
+use crate::bond::{Balance, LacpState};
 
 impl Way<'_> {
     /// Chooses the port that sends a packet for `port`, which may represent a bond.
     pub(super) fn sender(&mut self, port: PortNumber, vlan: u16) -> Option<PortNumber> {
         let tables = self.tables;
         let Some(bond) = tables.port_set().bond(port) else { return Some(port) };
-        let hash = match bond.balance {
+        let hash = match bond.present_balance()? {
             Balance::ActiveBackup => return bond.active,
             Balance::Slb => {
                 let address = self.read_field(Field::EthSrc) as u64;
@@ -29,17 +29,21 @@ impl Way<'_> {
         let Some(bond) = tables.port_set().bond(in_port) else { return true };
         let is_active = bond.active == Some(in_port);
         let is_multicast = self.read_field(Field::EthDst) >> 40 & 1 != 0;
-        let is_refused = match bond.balance {
-            Balance::ActiveBackup => !is_active,
-            Balance::Slb => is_multicast && !is_active && !bond.all_active,
-            // In balance-tcp, the connected switch also treats the ports as a bond.
-            Balance::Tcp => !bond.enabled.contains(&in_port),
+        let is_backup = is_multicast && !is_active && !bond.all_active;
+        let is_refused = match (bond.lacp, bond.balance) {
+            (LacpState::Waiting, _) => true,
+            // The connected switch also treats the ports as a bond.
+            (LacpState::Negotiated, _) | (LacpState::Off, Balance::Tcp) => {
+                !bond.enabled.contains(&in_port)
+            }
+            (LacpState::Off | LacpState::FallenBack, Balance::Slb) => is_backup,
+            (LacpState::Off | LacpState::FallenBack, _) => !is_active,
         };
         if is_refused {
             self.note("-> bonding refused admissibility, dropping");
             return false;
         }
-        if bond.balance == Balance::Slb {
+        if bond.balance == Balance::Slb && bond.lacp != LacpState::Negotiated {
             let source = super::normal::address(self.read_field(Field::EthSrc));
             let known = crate::tables::lock(&tables.macs).port(vlan, source, self.now_ms);
             let bundle = tables.port_set().bundle(in_port);

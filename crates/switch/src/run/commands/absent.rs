@@ -10,7 +10,6 @@ const fn empty(name: &'static str, usage: &'static str) -> Command {
 pub(super) const COMMANDS: &[Command] = &[
     empty("bfd/show", "[interface]"),
     empty("cfm/show", "[interface]"),
-    empty("lacp/show", "[port]"),
     empty("ofproto/list-tunnels", ""),
     empty("rstp/show", "[bridge]"),
     empty("stp/show", "[bridge]"),

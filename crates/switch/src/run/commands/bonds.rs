@@ -5,11 +5,26 @@ use std::sync::Arc;
 use super::{Command, Outcome};
 use crate::run::bonds::{Bond, MemberPort};
 use crate::run::bridge::BridgeState;
+use crate::run::lacp::Lacp;
 use crate::run::switch::Switch;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command { name: "bond/list", usage: "", fewest: 0, most: 0, run: list },
     Command { name: "bond/show", usage: "[port]", fewest: 0, most: 1, run: show },
+    Command {
+        name: "lacp/show",
+        usage: "[port]",
+        fewest: 0,
+        most: 1,
+        run: |switch, arguments| show_lacp(switch, arguments, Lacp::show),
+    },
+    Command {
+        name: "lacp/show-stats",
+        usage: "[port]",
+        fewest: 0,
+        most: 1,
+        run: |switch, arguments| show_lacp(switch, arguments, Lacp::show_statistics),
+    },
     Command {
         name: "bond/set-active-member",
         usage: "port member",
@@ -54,6 +69,25 @@ fn show(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     }
     match (texts.is_empty(), arguments.first()) {
         (true, Some(_)) => Err("no such bond".to_owned()),
+        _ => Ok(texts.concat()),
+    }
+}
+
+fn show_lacp(
+    switch: &Arc<Switch>,
+    arguments: &[String],
+    print: fn(&Lacp, &str) -> String,
+) -> Outcome {
+    switch.run_bonds();
+    let mut texts = Vec::new();
+    for bridge in switch.bridges() {
+        for (name, bond) in bridge.bonds().iter() {
+            let is_wanted = arguments.first().is_none_or(|wanted| wanted == name);
+            texts.extend(bond.lacp().filter(|_| is_wanted).map(|lacp| print(lacp, name)));
+        }
+    }
+    match (texts.is_empty(), arguments.first()) {
+        (true, Some(_)) => Err("no such lacp object".to_owned()),
         _ => Ok(texts.concat()),
     }
 }

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use flow::port_number::PortNumber;
 use indexmap::IndexMap;
 use ovsdb::interface::Device;
-use ovsdb::topology::{Bridge, Police, Port, Target, Topology};
+use ovsdb::topology::{Bridge, Lacp, Police, Port, Target, Topology};
 use ovsdb::value::Uuid;
 use settings::Leaf;
 use units::{Bytes, Rate, foreign};
 
-use crate::run::bonds::{BondMode, BondSettings};
+use crate::run::bonds::{BondMode, BondSettings, LacpMode, LacpPort, LacpTime};
 use crate::run::config::{
     BridgeConfig, Config, FailMode, HardwareAddress, MOST_BRIDGES, MOST_PORTS, PortConfig, Role,
     check_name, parse_cpu_mask,
@@ -196,7 +196,7 @@ impl Wanted {
             let is_free = |name: &&String| {
                 config.port.contains_key(name.as_str()) && !bonded.contains(name.as_str())
             };
-            let settings = BondSettings {
+            let mut settings = BondSettings {
                 members: bond.members.iter().filter(is_free).cloned().collect(),
                 mode,
                 primary: bond.primary.clone(),
@@ -205,7 +205,11 @@ impl Wanted {
                 hash_basis: bond.hash_basis,
                 all_members_active: bond.all_members_active,
                 last_active: bond.last_active.unwrap_or_default(),
+                ..BondSettings::default()
             };
+            if let Some(lacp) = &bond.lacp {
+                self.add_lacp(&bond.name, lacp, &mut settings);
+            }
             let is_taken =
                 bond.name == bridge.name || settings.has_name_of_other(&bond.name, &config.port);
             let refusal = match check_name("bond", &bond.name) {
@@ -229,6 +233,23 @@ impl Wanted {
                     self.ignored.push(format!("port {}: {}", foreign(&bond.name), foreign(words)))
                 }
             }
+        }
+    }
+
+    fn add_lacp(&mut self, bond: &str, lacp: &Lacp, settings: &mut BondSettings) {
+        settings.lacp = if lacp.is_active { LacpMode::Active } else { LacpMode::Passive };
+        settings.lacp_time = if lacp.is_fast { LacpTime::Fast } else { LacpTime::Slow };
+        settings.lacp_fallback_ab = lacp.falls_back;
+        settings.lacp_system_priority = Some(lacp.system_priority).filter(|priority| *priority > 0);
+        // As in Open vSwitch, the bond uses its bridge's address instead of an unusable one.
+        let parsed = lacp.system_id.clone().map(HardwareAddress::try_from);
+        match parsed {
+            Some(Ok(address)) if address.0 != [0; 6] => settings.lacp_system_id = Some(address),
+            Some(_) => self.ignored.push(format!(
+                "port {}: other_config:lacp-system-id: write six bytes, not all of them zero",
+                foreign(bond)
+            )),
+            None => {}
         }
     }
 
@@ -324,6 +345,12 @@ impl Wanted {
         let vlans = &port.vlans;
         config.vlan_mode = vlans.mode.map(Into::into);
         (config.tag, config.trunks) = (vlans.tag, vlans.trunks.clone());
+        let some = |number: u16| Some(number).filter(|number| *number > 0);
+        config.lacp = LacpPort {
+            port_id: some(port.lacp.port_id),
+            port_priority: some(port.lacp.port_priority),
+            aggregation_key: some(port.lacp.aggregation_key),
+        };
         config.check()?;
         if let Some(number) = port.number {
             match numbers.insert(number) {
@@ -412,6 +439,7 @@ mod tests {
             egress: None,
             police: Police::default(),
             vlans: Vlans::default(),
+            lacp: ovsdb::topology::LacpPort::default(),
         }
     }
 

@@ -10,6 +10,7 @@ use ovsdb::report::Report;
 use ovsdb::topology::{Bridge, Carrier, Target, Topology};
 use ovsdb::value::{Atom, Uuid, Value};
 
+use crate::run::bonds::Bond;
 use crate::run::bridge::BridgeState;
 use crate::run::ports::SwitchPort;
 use crate::run::progress::Part;
@@ -71,6 +72,12 @@ impl Status<'_> {
             let address = active.map(|bond| bond.active_address).filter(|bytes| *bytes != [0; 6]);
             let text = address.map(|bytes| bytes.map(|byte| format!("{byte:02x}")).join(":"));
             report.set(("Port", bond.row), "bond_active_slave", Value::optional(text));
+            for port in bridge.ports.iter().filter(|port| bond.members.contains(&port.name)) {
+                let lacp = active.and_then(Bond::lacp);
+                let is_current = lacp.map(|lacp| lacp.is_current(&port.name));
+                let place = ("Interface", port.interface_row);
+                report.set(place, "lacp_current", Value::optional(is_current));
+            }
         }
         if let Some(local) = bridge.local {
             let problem = self.failures.get(&Part::Port(bridge.name.clone())).or(failure);
