@@ -60,7 +60,7 @@ pub(crate) trait Workload: fmt::Debug + Sync {
 
     /// Returns an axis with values of the workload's own. A file that does not list the axis gets
     /// all values.
-    fn own_axis(&self) -> Option<(&'static str, Vec<&'static str>)> {
+    fn own_axis(&self, _document: &Document) -> Option<(&'static str, Vec<&'static str>)> {
         None
     }
 

@@ -32,7 +32,7 @@ pub(crate) fn bind(document: &mut Document) -> Result<&'static dyn Workload, Fil
             document.refuse(setting.value.span(), message)?;
         }
     }
-    if let Some((axis, values)) = workload.own_axis() {
+    if let Some((axis, values)) = workload.own_axis(document) {
         let place = document.workload.span();
         let all = || {
             let values =
@@ -47,7 +47,7 @@ pub(crate) fn bind(document: &mut Document) -> Result<&'static dyn Workload, Fil
 
 /// Checks everything that can be checked without touching the machine.
 pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), FileError> {
-    let own_axis = workload.own_axis();
+    let own_axis = workload.own_axis(document);
     let hosts = || match document.hosts.is_empty() && workload.has_hosts() {
         true => document.refuse(document.name.span(), "`hosts` is missing here"),
         false => document

@@ -162,7 +162,7 @@ impl Batch {
         for ((frame, key), hash) in self.frames.iter_mut().zip(&mut hashes) {
             *hash = table.hash(key, frame, headers, call.zone);
         }
-        table.warm(&hashes, &mut [0; BATCH]);
+        table.prefetch(&hashes, &mut [0; BATCH]);
         for ((frame, key), hash) in self.frames.iter_mut().zip(&hashes) {
             let mut view = View::new(key, frame, headers);
             black_box(table.track(&mut view, call, Some(*hash), now));

@@ -14,7 +14,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use datapath::conntrack::{Conntrack, Settings as TrackerSettings, ThreadTracker};
-use datapath::{Around, BATCH, Datapath, Settings, Sink};
+use datapath::{BATCH, Callees, Datapath, Settings, Sink};
 use flow::port_number::PortNumber;
 use flow::request::{PacketIn, PortDescription};
 use flow::step::PortIndex;
@@ -190,17 +190,17 @@ impl Bench {
         let started = processor_nanos();
         for batch in 0..packets / BATCH {
             self.source.fill(&mut frames);
-            let mut around = Around {
+            let mut callees = Callees {
                 slow: &mut Translator::new(&self.tables),
                 tracker: &mut self.tracker,
                 sink: &mut sink,
             };
-            self.datapath.process(1, &mut frames, self.now, &mut around);
+            self.datapath.process(1, &mut frames, self.now, &mut callees);
             // A packet thread sweeps its megaflows by real time, so the clock advances by the
             // measured pace.
             if batch % 64 == 0 {
                 self.now += Span::from_nanos((self.pace * (64 * BATCH) as f64) as u64);
-                self.datapath.maintain(self.now, &mut around);
+                self.datapath.maintain(self.now, &mut callees);
             }
         }
         let nanos = (processor_nanos() - started) as f64;

@@ -5,7 +5,7 @@
 //! the packet. With many masks, the lookup first tries the mask that matched the previous packet of
 //! the same connection.
 
-mod ahead;
+mod prefetch;
 mod programs;
 mod store;
 mod table;
@@ -17,7 +17,7 @@ use flow::step::{Step, Translation};
 use flow::{Key, Megaflow, word};
 use units::Time;
 
-pub(super) use self::ahead::Ahead;
+pub(super) use self::prefetch::MegaflowPrefetch;
 use self::programs::Programs;
 pub(super) use self::programs::{NO_PROGRAM, Program, Rest, Tracking};
 use self::store::{Cold, Head, Share, Store, widen};
@@ -77,7 +77,7 @@ pub(super) struct Lookup {
     /// The index of each packet's hint in [`Cache::hints`].
     hints: [u16; BATCH],
     pub(super) probed: u64,
-    pub(super) ahead: Ahead,
+    pub(super) prefetch: MegaflowPrefetch,
 }
 
 impl Place {
@@ -108,7 +108,7 @@ impl Default for Lookup {
             waiting: [0; BATCH],
             hints: [0; BATCH],
             probed: 0,
-            ahead: Ahead::default(),
+            prefetch: MegaflowPrefetch::default(),
         }
     }
 }
@@ -166,7 +166,7 @@ impl Cache {
     ) {
         let mut count = chosen.len().min(BATCH);
         lookup.begin(count);
-        count = self.lookup_ahead(packets, chosen, generation, lookup, count);
+        count = self.resolve_prefetched(packets, chosen, generation, lookup, count);
         let is_hinted = self.order.len() > SEARCHED_MASKS;
         if is_hinted && count > 0 {
             count = self.lookup_hinted(packets, chosen, generation, lookup, count);

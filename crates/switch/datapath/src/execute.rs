@@ -13,12 +13,12 @@ use super::meter::{Meters, Verdict};
 use super::packet::{Packet, flag};
 use super::program::{LengthOp, Op, WHOLE, controller, length_check, track_flag};
 use super::statistics::Statistics;
-use super::tracker::{Awaited, Guess, Steps, TrackCall, Tracked, Tracker};
-use super::{Around, Sink, milliseconds};
+use super::tracker::{Guess, Steps, ToTrack, TrackCall, Tracked, Tracker};
+use super::{Callees, Sink, milliseconds};
 
 /// The packets of a batch, and the outputs, meters and statistics of the programs that run on them.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct Batch {
     /// The packets of the batch and their copies. Packets are large, so that they stay in their
     /// slots.
     pub(super) packets: Vec<Packet>,
@@ -79,7 +79,7 @@ impl Outputs {
     }
 }
 
-impl Lane {
+impl Batch {
     pub(super) fn new(meters: Arc<Meters>) -> Self {
         Self {
             packets: Vec::new(),
@@ -146,7 +146,7 @@ impl Lane {
         }
     }
 
-    /// As [`Lane::transmit`], for a batch with frames in several queues.
+    /// As [`Batch::transmit`], for a batch with frames in several queues.
     #[cold]
     fn transmit_by_queue<S: Sink + ?Sized>(&mut self, sink: &mut S) {
         let Outputs { by_port, ports, changes } = &mut self.outputs;
@@ -202,9 +202,9 @@ impl Lane {
     }
 }
 
-/// Runs programs on the packets of a lane.
+/// Runs programs on the packets of a batch.
 pub(super) struct Runner<'a, K: ?Sized, S: ?Sized> {
-    lane: &'a mut Lane,
+    batch: &'a mut Batch,
     tracker: &'a mut K,
     sink: &'a mut S,
     now: Time,
@@ -219,11 +219,11 @@ enum End {
 
 impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
     pub(super) fn new<T: ?Sized>(
-        lane: &'a mut Lane,
-        around: &'a mut Around<'_, T, K, S>,
+        batch: &'a mut Batch,
+        callees: &'a mut Callees<'_, T, K, S>,
         now: Time,
     ) -> Self {
-        Self { lane, tracker: around.tracker, sink: around.sink, now }
+        Self { batch, tracker: callees.tracker, sink: callees.sink, now }
     }
 
     /// Runs a program from its operation number `done` on. `hash` is the tracker's hash of the
@@ -238,18 +238,18 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         hash: Option<u64>,
     ) {
         if ops.is_empty() {
-            self.lane.statistics.dropped += 1;
+            self.batch.statistics.dropped += 1;
         }
         let ops = ops.get(done..).unwrap_or_default();
         if self.run(index, ops, steps, hash) == End::Done {
-            self.lane.packets[usize::from(index)].frame = Frame::default();
+            self.batch.packets[usize::from(index)].frame = Frame::default();
         }
     }
 
     /// Runs a program that only sends the packet, perhaps with other MAC addresses.
     #[inline(always)]
     pub(super) fn forward(&mut self, index: u16, addresses: Option<[u8; 12]>, port: PortIndex) {
-        let packet = &mut self.lane.packets[usize::from(index)];
+        let packet = &mut self.batch.packets[usize::from(index)];
         let mut frame = std::mem::take(&mut packet.frame);
         if let Some(addresses) = addresses
             && let Some(head) = frame.bytes_mut().first_chunk_mut::<14>()
@@ -257,31 +257,31 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
             head[..12].copy_from_slice(&addresses);
         }
         let queue = packet.queue;
-        self.lane.outputs.push(port, queue, frame);
+        self.batch.outputs.push(port, queue, frame);
     }
 
     #[inline(always)]
     pub(super) fn recirculate(&mut self, index: u16, id: u32) {
-        self.lane.packets[usize::from(index)].recirculate(id);
-        self.lane.next.push(index);
+        self.batch.packets[usize::from(index)].recirculate(id);
+        self.batch.next.push(index);
     }
 
     pub(super) fn statistics(&mut self) -> &mut Statistics {
-        &mut self.lane.statistics
+        &mut self.batch.statistics
     }
 
     /// Tracks packets together, by the first operations of their programs. Calls `then` with each
     /// packet that continues.
     pub(super) fn track_batch(
         &mut self,
-        batch: &mut [Option<Awaited<'_>>],
-        then: impl FnMut(&mut Packet, &Awaited<'_>, Option<Guess>),
+        to_track: &mut [Option<ToTrack<'_>>],
+        then: impl FnMut(&mut Packet, &ToTrack<'_>, Option<Guess>),
     ) {
-        self.tracker.track_batch(&mut self.lane.packets, batch, self.now, then);
-        for awaited in batch.iter().flatten() {
-            if awaited.tracked == Tracked::Dropped {
-                self.lane.statistics.dropped_by_tracker += 1;
-                self.lane.packets[usize::from(awaited.index)].frame = Frame::default();
+        self.tracker.track_batch(&mut self.batch.packets, to_track, self.now, then);
+        for waiting in to_track.iter().flatten() {
+            if waiting.tracked == Tracked::Dropped {
+                self.batch.statistics.dropped_by_tracker += 1;
+                self.batch.packets[usize::from(waiting.index)].frame = Frame::default();
             }
         }
     }
@@ -295,12 +295,12 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         hash: Option<u64>,
     ) -> Tracked {
         let call = track_call(zone, flags, ordinal, steps);
-        let packet = &mut self.lane.packets[usize::from(index)];
+        let packet = &mut self.batch.packets[usize::from(index)];
         if packet.is_stale {
             packet.parse();
         }
         let tracked = self.tracker.track(packet, &call, hash, self.now);
-        self.lane.statistics.dropped_by_tracker += u64::from(tracked == Tracked::Dropped);
+        self.batch.statistics.dropped_by_tracker += u64::from(tracked == Tracked::Dropped);
         tracked
     }
 
@@ -308,14 +308,16 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
     /// their packet's last fragment.
     #[inline(never)]
     pub(super) fn released(&mut self, index: u16, rest: &[Op], steps: Steps<'_>) {
-        let Some(fragments) = self.lane.packets[usize::from(index)].released.take() else { return };
+        let Some(fragments) = self.batch.packets[usize::from(index)].released.take() else {
+            return;
+        };
         for fragment in *fragments {
-            let Some(place) = self.lane.place(fragment) else {
-                self.lane.statistics.dropped_by_depth += 1;
+            let Some(place) = self.batch.place(fragment) else {
+                self.batch.statistics.dropped_by_depth += 1;
                 continue;
             };
             if self.run(place, rest, steps, None) == End::Done {
-                self.lane.release(place);
+                self.batch.release(place);
             }
         }
     }
@@ -324,7 +326,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         let slot = usize::from(index);
         let mut rest = ops.iter();
         while let Some(op) = rest.next() {
-            let packet = &mut self.lane.packets[slot];
+            let packet = &mut self.batch.packets[slot];
             if packet.layout.flags & flag::UNFINISHED != 0
                 && op.needs_frames(packet.layout.has(flag::TAGGED))
             {
@@ -345,7 +347,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
                         frame.truncate(*length as usize);
                     }
                     let queue = packet.queue;
-                    self.lane.outputs.push(*port, queue, frame);
+                    self.batch.outputs.push(*port, queue, frame);
                     continue;
                 }
                 Op::SetQueue(queue) => {
@@ -383,17 +385,17 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
                 }
                 Op::Meter(meter) if packet.frame.offload().is_super() => {
                     let (frames, bytes) = packet.frame.on_wire();
-                    if !self.lane.meters.measure_all(*meter, frames, bytes, self.now) {
+                    if !self.batch.meters.measure_all(*meter, frames, bytes, self.now) {
                         let done = ops.len() - rest.as_slice().len() - 1;
                         return self.run_cut(index, &ops[done..], steps);
                     }
                 }
                 Op::Meter(meter) => {
                     let length = packet.frame.len();
-                    match self.lane.meters.measure(*meter, length, self.now) {
+                    match self.batch.meters.measure(*meter, length, self.now) {
                         Verdict::Passes => {}
                         Verdict::Dropped => {
-                            self.lane.statistics.dropped_by_meter += 1;
+                            self.batch.statistics.dropped_by_meter += 1;
                             return End::Done;
                         }
                         Verdict::Remarked(precedence) => packet.raise_drop_precedence(precedence),
@@ -401,12 +403,12 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
                 }
                 Op::Clone { ops, is_last: true } => return self.run(index, ops, steps, hash),
                 Op::Clone { ops, is_last: false } => {
-                    let Some(copy) = self.lane.copy(index) else {
-                        self.lane.statistics.dropped_by_depth += 1;
+                    let Some(copy) = self.batch.copy(index) else {
+                        self.batch.statistics.dropped_by_depth += 1;
                         continue;
                     };
                     if self.run(copy, ops, steps, hash) == End::Done {
-                        self.lane.release(copy);
+                        self.batch.release(copy);
                     }
                     continue;
                 }
@@ -414,12 +416,12 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
                     if check.is_last {
                         return self.check_length(index, check, steps, hash);
                     }
-                    let Some(copy) = self.lane.copy(index) else {
-                        self.lane.statistics.dropped_by_depth += 1;
+                    let Some(copy) = self.batch.copy(index) else {
+                        self.batch.statistics.dropped_by_depth += 1;
                         continue;
                     };
                     if self.check_length(copy, check, steps, hash) == End::Done {
-                        self.lane.release(copy);
+                        self.batch.release(copy);
                     }
                     continue;
                 }
@@ -439,13 +441,13 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
     /// Segments a super-packet into its frames, and runs the operations for each of them.
     #[inline(never)]
     fn run_cut(&mut self, index: u16, ops: &[Op], steps: Steps<'_>) -> End {
-        for packet in self.lane.packets[usize::from(index)].cut() {
-            let Some(place) = self.lane.place(packet) else {
-                self.lane.statistics.dropped_by_depth += 1;
+        for packet in self.batch.packets[usize::from(index)].cut() {
+            let Some(place) = self.batch.place(packet) else {
+                self.batch.statistics.dropped_by_depth += 1;
                 continue;
             };
             if self.run(place, ops, steps, None) == End::Done {
-                self.lane.release(place);
+                self.batch.release(place);
             }
         }
         End::Done
@@ -454,14 +456,14 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
     /// Sends a packet to controllers, if the meter for packet-ins lets it pass.
     #[inline(never)]
     fn send_to_controller(&mut self, slot: usize, step: &ControllerStep) {
-        let packet = &self.lane.packets[slot];
+        let packet = &self.batch.packets[slot];
         let verdict = step.meter.map_or(Verdict::Passes, |meter| {
-            self.lane.meters.measure(meter, packet.frame.len(), self.now)
+            self.batch.meters.measure(meter, packet.frame.len(), self.now)
         });
         let packet_in = match verdict {
             Verdict::Passes => packet_in(step, packet),
             Verdict::Dropped => {
-                self.lane.statistics.dropped_by_meter += 1;
+                self.batch.statistics.dropped_by_meter += 1;
                 return;
             }
             Verdict::Remarked(precedence) => {
@@ -472,7 +474,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
                 packet_in(step, &copy)
             }
         };
-        self.lane.statistics.packet_ins += 1;
+        self.batch.statistics.packet_ins += 1;
         self.sink.packet_in(step.bridge, packet_in);
     }
 
@@ -485,7 +487,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         steps: Steps<'_>,
         hash: Option<u64>,
     ) -> End {
-        let length = self.lane.packets[usize::from(index)].frame.len();
+        let length = self.batch.packets[usize::from(index)].frame.len();
         if let Some(step) = length_check(steps.steps(), &mut check.ordinal.clone()) {
             let now_ms = milliseconds(self.now);
             for counters in &step.branch(length).counters {
@@ -494,7 +496,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         }
         let ops = check.branch(length);
         if ops.is_empty() && check.is_last {
-            self.lane.statistics.dropped += 1;
+            self.batch.statistics.dropped += 1;
         }
         self.run(index, ops, steps, hash)
     }

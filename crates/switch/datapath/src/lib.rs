@@ -12,9 +12,11 @@
 //! | `packet.rs`, `edit.rs`, `checksum.rs` | a packet, and changes of it |
 //! | `cache.rs` | megaflows by mask and key |
 //! | `program.rs`, `execute.rs` | steps, compiled and run |
-//! | `pass.rs` | the processing of a batch: cache, pipeline, tracking and programs |
+//! | `pass.rs` | the stages of a batch after the parser |
 //! | `conntrack.rs` | connections and address translation |
 //! | `statistics.rs` | counts, and the time of each stage |
+//!
+//! docs/internals/switch.md explains the five stages of a batch, and what each guess saves.
 //!
 //! # Use
 //!
@@ -28,7 +30,7 @@
 //! use flow::request::{PacketIn, PortDescription};
 //! use flow::step::PortIndex;
 //! use port::Frame;
-//! use datapath::{Around, Datapath, NoTracker, Settings, Sink};
+//! use datapath::{Callees, Datapath, NoTracker, Settings, Sink};
 //! use pipeline::{BridgePort, Tables, Translator};
 //! use text::{PortNames, parse_flow_line};
 //! use units::Time;
@@ -61,14 +63,14 @@
 //!
 //! let mut datapath = Datapath::new(Settings::default());
 //! let (mut tracker, mut sent) = (NoTracker, Sent::default());
-//! let mut around = Around {
+//! let mut callees = Callees {
 //!     slow: &mut Translator::new(&tables),
 //!     tracker: &mut tracker,
 //!     sink: &mut sent,
 //! };
 //! let mut frames = vec![Frame::from_bytes(&[0; 60], Time::ZERO)];
-//! datapath.process(1, &mut frames, Time::ZERO, &mut around);
-//! datapath.maintain(Time::ZERO, &mut around);
+//! datapath.process(1, &mut frames, Time::ZERO, &mut callees);
+//! datapath.maintain(Time::ZERO, &mut callees);
 //! assert_eq!(sent.0, [(PortIndex(2), 1)]);
 //! ```
 //!
@@ -107,25 +109,27 @@ use port::Frame;
 use units::Time;
 
 use self::cache::{Cache, Lookup};
-use self::execute::{Lane, Runner};
+use self::execute::{Batch, Runner};
 pub use self::meter::{MeterCounts, Meters, Verdict};
 pub use self::packet::{Layout, Packet, flag};
 pub use self::parse::extract;
-use self::pass::{Early, Stopwatch};
+use self::pass::{ConnectionPrefetch, Stopwatch};
 use self::program::compile;
 pub use self::sink::Sink;
 pub use self::statistics::{Stages, Statistics};
 use self::tracker::Steps;
-pub use self::tracker::{Awaited, Guess, Known, Moment, NoTracker, TrackCall, Tracked, Tracker};
+pub use self::tracker::{
+    Guess, GuessFor, NoTracker, Prefetched, ToTrack, TrackCall, Tracked, Tracker,
+};
 
 /// The datapath of one bridge on one thread.
 #[derive(Debug)]
 pub struct Datapath {
-    lane: Lane,
+    batch: Batch,
     cache: Cache,
     lookup: Lookup,
     many_megaflows: usize,
-    early: Early,
+    connections: ConnectionPrefetch,
     /// Megaflows added since the last [`Datapath::take_installs`], each with the key of its whole
     /// first packet; `None` unless [`Datapath::report_installs`] asked for them.
     installs: Option<Vec<Megaflow>>,
@@ -161,7 +165,7 @@ pub fn no_ticks() -> u64 {
 
 /// The objects that the datapath calls during one of its methods.
 #[derive(Debug)]
-pub struct Around<'a, T: ?Sized, K: ?Sized, S: ?Sized> {
+pub struct Callees<'a, T: ?Sized, K: ?Sized, S: ?Sized> {
     pub slow: &'a mut T,
     pub tracker: &'a mut K,
     pub sink: &'a mut S,
@@ -171,11 +175,11 @@ impl Datapath {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
-            lane: Lane::new(settings.meters),
+            batch: Batch::new(settings.meters),
             cache: Cache::new(MAX_MEGAFLOWS),
             lookup: Lookup::default(),
             many_megaflows: settings.many_megaflows,
-            early: Early::default(),
+            connections: ConnectionPrefetch::default(),
             installs: None,
             ticks: settings.ticks,
             now: Time::ZERO,
@@ -189,7 +193,7 @@ impl Datapath {
         in_port: u32,
         frames: &mut Vec<Frame>,
         now: Time,
-        around: &mut Around<'_, T, K, S>,
+        callees: &mut Callees<'_, T, K, S>,
     ) where
         T: Translate + ?Sized,
         K: Tracker + ?Sized,
@@ -200,45 +204,47 @@ impl Datapath {
         while !frames.as_slice().is_empty() {
             let mut watch = self.watch();
             self.cache.settle();
-            self.begin(in_port, frames.by_ref().take(BATCH), &*around.tracker);
-            watch.lap(&mut self.lane.statistics.stages.parse);
+            self.parse(in_port, frames.by_ref().take(BATCH), &*callees.tracker);
+            watch.lap(&mut self.batch.statistics.stages.parse);
             if watch.is_running() {
-                self.lane.statistics.stages.packets += self.lane.current.len() as u64;
+                self.batch.statistics.stages.packets += self.batch.current.len() as u64;
             }
-            self.passes(now, around, &mut watch);
-            self.lane.transmit(around.sink);
-            watch.lap(&mut self.lane.statistics.stages.transmit);
+            self.passes(now, callees, &mut watch);
+            self.batch.transmit(callees.sink);
+            watch.lap(&mut self.batch.statistics.stages.transmit);
         }
     }
 
-    /// Parses frames, and meanwhile starts the lookups of their first pass.
-    fn begin<K: Tracker + ?Sized>(
+    /// Stage 1: parses frames. Meanwhile prefetches the megaflows of their first pass, and their
+    /// connections.
+    fn parse<K: Tracker + ?Sized>(
         &mut self,
         in_port: u32,
         frames: impl Iterator<Item = Frame>,
         tracker: &K,
     ) {
-        let (cache, ahead, early) = (&self.cache, &mut self.lookup.ahead, &mut self.early);
-        ahead.prepare(0, cache);
-        early.prepare();
-        let is_guessed = early.searches()
-            && !ahead.has_favorite()
-            && ahead.has_at_least(self.many_megaflows, cache);
-        self.lane.begin(in_port, frames, |index, packet| {
-            if !is_guessed {
-                ahead.begin(cache, index, &packet.key);
+        let (cache, megaflows) = (&self.cache, &mut self.lookup.prefetch);
+        let connections = &mut self.connections;
+        megaflows.prepare(0, cache);
+        connections.prepare();
+        let asks_connections = connections.has_zone()
+            && !megaflows.guesses_one_megaflow()
+            && megaflows.has_at_least(self.many_megaflows, cache);
+        self.batch.begin(in_port, frames, |index, packet| {
+            if !asks_connections {
+                megaflows.prefetch(cache, index, &packet.key);
             }
-            early.begin(tracker, packet);
+            connections.prefetch_index(tracker, packet);
         });
-        early.finish(tracker);
-        if is_guessed {
-            let packets = &self.lane.packets;
-            let recalled = early.recall(tracker, packets);
-            for (index, ((known, guess), packet)) in recalled.zip(packets).enumerate() {
-                ahead.begin_known(cache, index, &packet.key, known, guess);
+        connections.prefetch(tracker);
+        if asks_connections {
+            let packets = &self.batch.packets;
+            let guesses = connections.guesses(tracker, packets);
+            for (index, ((connection, guess), packet)) in guesses.zip(packets).enumerate() {
+                megaflows.prefetch_guessed(cache, index, &packet.key, connection, guess);
             }
         }
-        ahead.finish(cache);
+        megaflows.finish(cache);
     }
 
     /// Runs steps for a single packet, such as a packet-out with the translation of
@@ -250,7 +256,7 @@ impl Datapath {
         frame: Frame,
         translation: &Translation,
         now: Time,
-        around: &mut Around<'_, T, K, S>,
+        callees: &mut Callees<'_, T, K, S>,
     ) where
         T: Translate + ?Sized,
         K: Tracker + ?Sized,
@@ -259,31 +265,31 @@ impl Datapath {
         self.now = now;
         self.cache.settle();
         let on_wire = frame.on_wire();
-        self.lookup.ahead.prepare(0, &self.cache);
-        self.early.prepare();
-        self.lane.begin(in_port, std::iter::once(frame), |_, _| {});
+        self.lookup.prefetch.prepare(0, &self.cache);
+        self.connections.prepare();
+        self.batch.begin(in_port, std::iter::once(frame), |_, _| {});
         let ops = compile(&translation.steps);
         let steps = Steps::Own(&translation.steps);
-        let mut runner = Runner::new(&mut self.lane, around, now);
+        let mut runner = Runner::new(&mut self.batch, callees, now);
         runner.packet(0, &ops, 0, steps, None);
         credit(translation, on_wire, now);
-        self.lane.turn();
-        self.passes(now, around, &mut Stopwatch::stopped());
-        self.lane.transmit(around.sink);
+        self.batch.turn();
+        self.passes(now, callees, &mut Stopwatch::stopped());
+        self.batch.transmit(callees.sink);
     }
 
     /// Does a bounded part of the maintenance: removes megaflows that have had no packet for ten
     /// seconds. Every half minute it also adds the megaflows' counts to their rules' counts. If
     /// called at least every 100 ms, it visits each megaflow, or 65,536 of them, once a second.
-    pub fn maintain<T, K, S>(&mut self, now: Time, around: &mut Around<'_, T, K, S>)
+    pub fn maintain<T, K, S>(&mut self, now: Time, callees: &mut Callees<'_, T, K, S>)
     where
         T: Translate + ?Sized,
         K: ?Sized,
         S: ?Sized,
     {
         self.now = now;
-        let expired = self.cache.sweep(around.slow.generation(), milliseconds(now));
-        self.lane.statistics.expired += expired;
+        let expired = self.cache.sweep(callees.slow.generation(), milliseconds(now));
+        self.batch.statistics.expired += expired;
     }
 
     /// Adds the counts of all megaflows to their rules' counts, for `dump-flows`.
@@ -348,11 +354,11 @@ impl Datapath {
 
     #[must_use]
     pub fn statistics(&self) -> &Statistics {
-        &self.lane.statistics
+        &self.batch.statistics
     }
 
     pub fn clear_statistics(&mut self) {
-        self.lane.statistics = Statistics::default();
+        self.batch.statistics = Statistics::default();
     }
 }
 

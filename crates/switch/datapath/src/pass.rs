@@ -1,22 +1,23 @@
-//! The processing of a batch: cache, pipeline, connection tracking and programs.
+//! The stages of a batch after the parser: resolve the megaflows, prefetch the connections, track,
+//! and act. A packet without a current megaflow is translated by the pipeline.
 
 use flow::Megaflow;
 use flow::step::Translate;
 use units::Time;
 
-use super::cache::{NO_PROGRAM, Place, Rest, Tracking};
+use super::cache::{Cache, Lookup, MegaflowPrefetch, NO_PROGRAM, Place, Rest, Tracking};
 use super::execute::{Runner, first_call};
 use super::packet::Packet;
 use super::program::compile;
-use super::tracker::{Awaited, Guess, Known, Moment, Steps, Tracked, Tracker};
-use super::{Around, BATCH, Datapath, MAX_PASSES, Sink, Stages, credit, milliseconds};
+use super::tracker::{Guess, GuessFor, Prefetched, Steps, ToTrack, Tracked, Tracker};
+use super::{BATCH, Callees, Datapath, MAX_PASSES, Sink, Stages, credit, milliseconds};
 
 impl Datapath {
     /// Processes the packets of the batch until none recirculates.
     pub(super) fn passes<T, K, S>(
         &mut self,
         now: Time,
-        around: &mut Around<'_, T, K, S>,
+        callees: &mut Callees<'_, T, K, S>,
         watch: &mut Stopwatch,
     ) where
         T: Translate + ?Sized,
@@ -24,23 +25,23 @@ impl Datapath {
         S: Sink + ?Sized,
     {
         for pass in 0..=MAX_PASSES {
-            let count = self.lane.current.len();
+            let count = self.batch.current.len();
             if count == 0 {
                 return;
             }
             if pass > 0 {
-                self.lane.statistics.recirculated += count as u64;
+                self.batch.statistics.recirculated += count as u64;
             }
             for start in (0..count).step_by(BATCH) {
                 let mut chosen = [0; BATCH];
                 let number = (count - start).min(BATCH);
-                chosen[..number].copy_from_slice(&self.lane.current[start..start + number]);
-                self.pass(pass, &chosen[..number], now, around, watch);
+                chosen[..number].copy_from_slice(&self.batch.current[start..start + number]);
+                self.pass(pass, &chosen[..number], now, callees, watch);
             }
-            self.lane.turn();
-            watch.lap(&mut self.lane.statistics.stages.actions);
+            self.batch.turn();
+            watch.lap(&mut self.batch.statistics.stages.actions);
         }
-        self.lane.statistics.dropped_by_depth += self.lane.current.len() as u64;
+        self.batch.statistics.dropped_by_depth += self.batch.current.len() as u64;
     }
 
     /// Runs one pass of at most [`BATCH`] packets.
@@ -49,29 +50,56 @@ impl Datapath {
         pass: usize,
         chosen: &[u16],
         now: Time,
-        around: &mut Around<'_, T, K, S>,
+        callees: &mut Callees<'_, T, K, S>,
         watch: &mut Stopwatch,
     ) where
         T: Translate + ?Sized,
         K: Tracker + ?Sized,
         S: Sink + ?Sized,
     {
-        let generation = around.slow.generation();
-        self.cache.lookup(&self.lane.packets, chosen, generation, &mut self.lookup);
-        self.lane.statistics.masks_probed += std::mem::take(&mut self.lookup.probed);
-        let places = &self.lookup.places[..chosen.len()];
-        self.lookup.ahead.learn(pass, places);
-        if self.lookup.ahead.has_unguessed() {
-            let moment = if pass == 0 { Moment::Arrival } else { Moment::Tracked };
-            let (packets, tracker) = (&self.lane.packets, &*around.tracker);
-            self.lookup.ahead.remember(packets, chosen, places, moment, tracker);
+        let (zones, is_plain) = self.resolve_megaflows(pass, chosen, callees);
+        watch.lap(&mut self.batch.statistics.stages.cache);
+        let connections = self.prefetch_connections(pass, chosen, &zones, callees);
+        if is_plain {
+            self.run_plain(chosen, connections.as_ref(), now, callees, watch);
+            return;
         }
-        let programs = self.lookup.programs;
+        for (position, index) in chosen.iter().enumerate() {
+            let hash = connections.as_ref().and_then(|connections| connections.hashes[position]);
+            self.run_one(*index, self.lookup.places[position], hash, now, callees, watch);
+        }
+        watch.lap(&mut self.batch.statistics.stages.actions);
+    }
+
+    /// Stage 2: resolves the packets' megaflows. Returns the zone in which each packet's program
+    /// tracks the packet first, and whether all programs are known and track at most once, first.
+    #[inline(always)]
+    fn resolve_megaflows<T, K, S>(
+        &mut self,
+        pass: usize,
+        chosen: &[u16],
+        callees: &Callees<'_, T, K, S>,
+    ) -> ([Option<u16>; BATCH], bool)
+    where
+        T: Translate + ?Sized,
+        K: Tracker + ?Sized,
+        S: ?Sized,
+    {
+        let generation = callees.slow.generation();
+        self.cache.lookup(&self.batch.packets, chosen, generation, &mut self.lookup);
+        self.batch.statistics.masks_probed += std::mem::take(&mut self.lookup.probed);
+        let places = &self.lookup.places[..chosen.len()];
+        self.lookup.prefetch.guess_next(pass, places);
+        if self.lookup.prefetch.has_unresolved() {
+            let lookup = if pass == 0 { GuessFor::Arrival } else { GuessFor::Tracked };
+            let (packets, tracker) = (&self.batch.packets, &*callees.tracker);
+            self.lookup.prefetch.store_guesses(packets, chosen, places, lookup, tracker);
+        }
         let mut zones = [None; BATCH];
         let mut is_plain = true;
         // Consecutive packets often have the same program.
         let (mut former, mut zone, mut is_former_plain) = (NO_PROGRAM, None, false);
-        for (program, tracked) in programs[..chosen.len()].iter().zip(&mut zones) {
+        for (program, tracked) in self.lookup.programs[..chosen.len()].iter().zip(&mut zones) {
             if *program != former {
                 former = *program;
                 (zone, is_former_plain) = match *program {
@@ -86,143 +114,81 @@ impl Datapath {
             *tracked = zone;
             is_plain &= is_former_plain;
         }
-        watch.lap(&mut self.lane.statistics.stages.cache);
-
-        let has_tracking = zones.iter().any(Option::is_some);
-        if pass == 0 {
-            self.early.learn(&zones[..chosen.len()]);
-        } else {
-            // Packets may have changed since the early search.
-            self.early.forget();
-        }
-        let sought = if has_tracking { self.seek(chosen, &zones, around) } else { Sought::NONE };
-        if is_plain {
-            let sought = has_tracking.then_some(&sought);
-            self.run_plain(chosen, &programs, sought, now, around, watch);
-            return;
-        }
-        for (position, index) in chosen.iter().enumerate() {
-            let place = self.lookup.places[position];
-            self.run_one(*index, place, sought.hashes[position], now, around, watch);
-        }
-        watch.lap(&mut self.lane.statistics.stages.actions);
+        (zones, is_plain)
     }
 
-    /// Starts to load the connections of packets that are tracked in `zones`, unless the early
-    /// search already did.
-    fn seek<T, K, S>(
+    /// Stage 3: prefetches the connections of packets that are tracked in `zones`, unless stage 1
+    /// already did. `None`: no packet is tracked first.
+    #[inline(always)]
+    fn prefetch_connections<T, K, S>(
         &mut self,
+        pass: usize,
         chosen: &[u16],
         zones: &[Option<u16>; BATCH],
-        around: &Around<'_, T, K, S>,
-    ) -> Sought
+        callees: &Callees<'_, T, K, S>,
+    ) -> Option<PrefetchedConnections>
     where
         T: ?Sized,
         K: Tracker + ?Sized,
         S: ?Sized,
     {
-        if let Some(sought) = self.early.take(chosen, zones) {
-            return sought;
+        if pass == 0 {
+            self.connections.guess_next(&zones[..chosen.len()]);
+        } else {
+            // Packets may have changed since stage 1.
+            self.connections.forget();
         }
-        let mut sought = Sought::NONE;
+        if zones.iter().all(Option::is_none) {
+            return None;
+        }
+        if let Some(prefetched) = self.connections.take(chosen, zones) {
+            return Some(prefetched);
+        }
+        let mut prefetched = PrefetchedConnections::NONE;
         let mut packed = [0; BATCH];
         let mut count = 0;
-        for ((index, zone), hash) in chosen.iter().zip(zones).zip(&mut sought.hashes) {
+        for ((index, zone), hash) in chosen.iter().zip(zones).zip(&mut prefetched.hashes) {
             let Some(zone) = zone else { continue };
-            let known = around.tracker.hash(&self.lane.packets[usize::from(*index)], *zone);
-            around.tracker.announce(known);
+            let known = callees.tracker.hash(&self.batch.packets[usize::from(*index)], *zone);
+            callees.tracker.prefetch_index(known);
             *hash = Some(known);
             packed[count] = known;
             count += 1;
         }
         let mut found = [u32::MAX; BATCH];
-        around.tracker.warm(&packed[..count], &mut found[..count]);
-        let tracked = sought.hashes.iter().zip(&mut sought.candidates);
+        callees.tracker.prefetch(&packed[..count], &mut found[..count]);
+        let tracked = prefetched.hashes.iter().zip(&mut prefetched.candidates);
         let tracked = tracked.filter(|(hash, _)| hash.is_some());
         tracked.zip(found).for_each(|((_, candidate), found)| *candidate = found);
-        sought
+        Some(prefetched)
     }
 
-    /// Runs packets whose megaflows are all known, stage by stage. The result is the same as if the
-    /// packets were processed one after the other.
+    /// Runs packets whose megaflows are all resolved, stage by stage. The result is the same as if
+    /// the packets were processed one after the other.
     fn run_plain<T, K, S>(
         &mut self,
         chosen: &[u16],
-        programs: &[u32; BATCH],
-        sought: Option<&Sought>,
+        connections: Option<&PrefetchedConnections>,
         now: Time,
-        around: &mut Around<'_, T, K, S>,
+        callees: &mut Callees<'_, T, K, S>,
         watch: &mut Stopwatch,
     ) where
         T: Translate + ?Sized,
         K: Tracker + ?Sized,
         S: Sink + ?Sized,
     {
-        self.lane.statistics.megaflow_hits += chosen.len() as u64;
-        let places = &self.lookup.places[..chosen.len()];
-        self.cache.count_all(places, chosen, &self.lane.packets, now);
-        let mut runner = Runner::new(&mut self.lane, around, now);
-        let mut batch = [const { None }; BATCH];
-        if let Some(sought) = sought {
-            let mut recirculations = [0; BATCH];
-            let (mut former, mut program) = (programs[0], self.cache.program(programs[0]));
-            for (position, slot) in batch[..chosen.len()].iter_mut().enumerate() {
-                let (place, index) = (places[position], chosen[position]);
-                if programs[position] != former {
-                    former = programs[position];
-                    program = self.cache.program(former);
-                }
-                let call = first_call(program.tracking, Steps::Cached(&self.cache, place));
-                let candidate = sought.candidates[position];
-                *slot = sought.hashes[position]
-                    .zip(call)
-                    .map(|(hash, call)| Awaited::new(index, call, hash, candidate));
-                if let Some(recirculation) = recirculations.get_mut(usize::from(index))
-                    && let Rest::Recirculate(id) = program.rest
-                {
-                    *recirculation = id;
-                }
-            }
-            // If a packet's program only recirculates the packet after tracking, the packet's next
-            // key is already known. The next lookup then starts here.
-            let (cache, ahead) = (&self.cache, &mut self.lookup.ahead);
-            ahead.prepare(1, cache);
-            runner.track_batch(&mut batch[..chosen.len()], |packet, awaited, guess| {
-                let index = usize::from(awaited.index);
-                if let Some(id) = recirculations.get(index).filter(|id| **id != 0) {
-                    packet.recirculate(*id);
-                    ahead.begin_known(cache, index, &packet.key, awaited.known(), guess);
-                }
-            });
-            ahead.finish(cache);
+        self.batch.statistics.megaflow_hits += chosen.len() as u64;
+        let Lookup { places, programs, prefetch, .. } = &mut self.lookup;
+        let (places, programs) = (&places[..chosen.len()], &programs[..chosen.len()]);
+        self.cache.count_all(places, chosen, &self.batch.packets, now);
+        let resolved = Resolved { cache: &self.cache, chosen, places, programs };
+        let mut runner = Runner::new(&mut self.batch, callees, now);
+        let mut to_track = [const { None }; BATCH];
+        if let Some(connections) = connections {
+            resolved.track(connections, &mut to_track[..chosen.len()], prefetch, &mut runner);
             watch.lap(&mut runner.statistics().stages.conntrack);
         }
-        let (mut former, mut program) = (programs[0], self.cache.program(programs[0]));
-        for (position, (index, place)) in chosen.iter().zip(places).enumerate() {
-            if programs[position] != former {
-                former = programs[position];
-                program = self.cache.program(former);
-            }
-            let awaited = batch[position].as_ref();
-            let tracked = awaited.map_or(Tracked::Continues, |awaited| awaited.tracked);
-            if tracked == Tracked::Dropped {
-                continue;
-            }
-            if tracked == Tracked::Held {
-                let rest = program.ops.get(1..).unwrap_or_default();
-                runner.released(*index, rest, Steps::Cached(&self.cache, *place));
-                continue;
-            }
-            match program.rest {
-                Rest::Forward { addresses, port } => runner.forward(*index, addresses, port),
-                Rest::Recirculate(id) => runner.recirculate(*index, id),
-                Rest::Other => {
-                    let done = usize::from(awaited.is_some());
-                    let steps = Steps::Cached(&self.cache, *place);
-                    runner.packet(*index, &program.ops, done, steps, None);
-                }
-            }
-        }
+        resolved.act(&to_track[..chosen.len()], &mut runner);
         watch.lap(&mut runner.statistics().stages.actions);
     }
 
@@ -234,15 +200,15 @@ impl Datapath {
         place: Place,
         hash: Option<u64>,
         now: Time,
-        around: &mut Around<'_, T, K, S>,
+        callees: &mut Callees<'_, T, K, S>,
         watch: &mut Stopwatch,
     ) where
         T: Translate + ?Sized,
         K: Tracker + ?Sized,
         S: Sink + ?Sized,
     {
-        let generation = around.slow.generation();
-        let packet = &self.lane.packets[usize::from(index)];
+        let generation = callees.slow.generation();
+        let packet = &self.batch.packets[usize::from(index)];
         let (mut place, mut hash) = (place, hash);
         let is_current = |place| place != Place::NONE && self.cache.is_current(place, generation);
         if !is_current(place) {
@@ -252,22 +218,22 @@ impl Datapath {
             hash = None;
         }
         if is_current(place) {
-            self.lane.statistics.megaflow_hits += 1;
-            self.cache.count(place, &self.lane.packets[usize::from(index)], now);
+            self.batch.statistics.megaflow_hits += 1;
+            self.cache.count(place, &self.batch.packets[usize::from(index)], now);
         } else {
-            watch.lap(&mut self.lane.statistics.stages.actions);
-            self.lane.statistics.upcalls += 1;
-            self.lane.statistics.revalidated += u64::from(place != Place::NONE);
+            watch.lap(&mut self.batch.statistics.stages.actions);
+            self.batch.statistics.upcalls += 1;
+            self.batch.statistics.revalidated += u64::from(place != Place::NONE);
             let now_ms = milliseconds(now);
-            let translation = around.slow.translate(&packet.key, packet.frame.bytes(), now_ms);
+            let translation = callees.slow.translate(&packet.key, packet.frame.bytes(), now_ms);
             if !translation.is_cacheable || place == Place::NONE && self.cache.is_full() {
                 if place != Place::NONE {
                     self.cache.remove(place, &packet.key, now_ms);
                 }
                 credit(&translation, packet.frame.on_wire(), now);
-                watch.lap(&mut self.lane.statistics.stages.classifier);
+                watch.lap(&mut self.batch.statistics.stages.classifier);
                 let ops = compile(&translation.steps);
-                let mut runner = Runner::new(&mut self.lane, around, now);
+                let mut runner = Runner::new(&mut self.batch, callees, now);
                 runner.packet(index, &ops, 0, Steps::Own(&translation.steps), None);
                 return;
             }
@@ -280,103 +246,199 @@ impl Datapath {
                 credit(&translation, packet.frame.on_wire(), now);
             }
             place = self.cache.install(&packet.key, translation, generation, place, now_ms);
-            watch.lap(&mut self.lane.statistics.stages.classifier);
+            watch.lap(&mut self.batch.statistics.stages.classifier);
             if !is_new {
-                self.cache.count(place, &self.lane.packets[usize::from(index)], now);
+                self.cache.count(place, &self.batch.packets[usize::from(index)], now);
             }
         }
         let ops = &self.cache.program_of(place).ops;
-        let mut runner = Runner::new(&mut self.lane, around, now);
+        let mut runner = Runner::new(&mut self.batch, callees, now);
         runner.packet(index, ops, 0, Steps::Cached(&self.cache, place), hash);
     }
 
     /// Returns a stopwatch for the next batch. The stopwatch measures one batch in
     /// [`Stages::SAMPLING`].
     pub(super) fn watch(&mut self) -> Stopwatch {
-        if !self.lane.statistics.batches.is_multiple_of(Stages::SAMPLING) {
+        if !self.batch.statistics.batches.is_multiple_of(Stages::SAMPLING) {
             return Stopwatch::stopped();
         }
         Stopwatch { ticks: Some(self.ticks), last: (self.ticks)() }
     }
 }
 
-/// The connections of a batch's packets, by their positions in the pass: the results of
-/// [`Tracker::hash`] and [`Tracker::warm`].
+/// The packets of a pass with their resolved megaflows, by position in the pass.
+struct Resolved<'a> {
+    cache: &'a Cache,
+    chosen: &'a [u16],
+    places: &'a [Place],
+    programs: &'a [u32],
+}
+
+impl<'a> Resolved<'a> {
+    /// Stage 4: resolves the packets' connections and updates them. Meanwhile prefetches the
+    /// megaflows of the next pass.
+    #[inline(always)]
+    fn track<K: Tracker + ?Sized, S: Sink + ?Sized>(
+        &self,
+        connections: &PrefetchedConnections,
+        to_track: &mut [Option<ToTrack<'a>>],
+        prefetch: &mut MegaflowPrefetch,
+        runner: &mut Runner<'_, K, S>,
+    ) {
+        let cache = self.cache;
+        let mut recirculations = [0; BATCH];
+        let (mut former, mut program) = (self.programs[0], cache.program(self.programs[0]));
+        for (position, slot) in to_track.iter_mut().enumerate() {
+            let (place, index) = (self.places[position], self.chosen[position]);
+            if self.programs[position] != former {
+                former = self.programs[position];
+                program = cache.program(former);
+            }
+            let call = first_call(program.tracking, Steps::Cached(cache, place));
+            let candidate = connections.candidates[position];
+            *slot = connections.hashes[position]
+                .zip(call)
+                .map(|(hash, call)| ToTrack::new(index, call, Prefetched { hash, candidate }));
+            if let Some(recirculation) = recirculations.get_mut(usize::from(index))
+                && let Rest::Recirculate(id) = program.rest
+            {
+                *recirculation = id;
+            }
+        }
+        // If a packet's program only recirculates the packet after tracking, the packet's next key
+        // is known as soon as the packet is tracked.
+        prefetch.prepare(1, cache);
+        runner.track_batch(to_track, |packet, tracked, guess| {
+            let index = usize::from(tracked.index);
+            if let Some(id) = recirculations.get(index).filter(|id| **id != 0) {
+                packet.recirculate(*id);
+                prefetch.prefetch_guessed(cache, index, &packet.key, tracked.connection, guess);
+            }
+        });
+        prefetch.finish(cache);
+    }
+
+    /// Stage 5: runs the rest of the packets' programs.
+    #[inline(always)]
+    fn act<K: Tracker + ?Sized, S: Sink + ?Sized>(
+        &self,
+        to_track: &[Option<ToTrack<'a>>],
+        runner: &mut Runner<'_, K, S>,
+    ) {
+        let cache = self.cache;
+        let (mut former, mut program) = (self.programs[0], cache.program(self.programs[0]));
+        for (position, (index, place)) in self.chosen.iter().zip(self.places).enumerate() {
+            if self.programs[position] != former {
+                former = self.programs[position];
+                program = cache.program(former);
+            }
+            let waiting = to_track[position].as_ref();
+            match waiting.map_or(Tracked::Continues, |packet| packet.tracked) {
+                Tracked::Dropped => continue,
+                Tracked::Held => {
+                    let rest = program.ops.get(1..).unwrap_or_default();
+                    runner.released(*index, rest, Steps::Cached(cache, *place));
+                    continue;
+                }
+                Tracked::Continues => {}
+            }
+            match program.rest {
+                Rest::Forward { addresses, port } => runner.forward(*index, addresses, port),
+                Rest::Recirculate(id) => runner.recirculate(*index, id),
+                Rest::Other => {
+                    let done = usize::from(waiting.is_some());
+                    let steps = Steps::Cached(cache, *place);
+                    runner.packet(*index, &program.ops, done, steps, None);
+                }
+            }
+        }
+    }
+}
+
+/// The prefetched connections of a batch's packets, by position in the pass: the results of
+/// [`Tracker::hash`] and [`Tracker::prefetch`].
 #[derive(Debug)]
-struct Sought {
+struct PrefetchedConnections {
     hashes: [Option<u64>; BATCH],
     candidates: [u32; BATCH],
 }
 
-impl Sought {
+impl PrefetchedConnections {
     const NONE: Self = Self { hashes: [None; BATCH], candidates: [u32::MAX; BATCH] };
 }
 
-/// The search for connections that begins when packets arrive. The search uses the zone in which
-/// the last batch was tracked first.
+/// The connections that are prefetched while packets are parsed. The guess is the zone in which all
+/// packets of the last batch were tracked first.
 #[derive(Debug, Default)]
-pub(super) struct Early {
-    usual: Option<u16>,
+pub(super) struct ConnectionPrefetch {
+    guessed_zone: Option<u16>,
+    /// The guess for this batch.
     zone: Option<u16>,
     hashes: [u64; BATCH],
     candidates: [u32; BATCH],
     count: usize,
 }
 
-impl Early {
-    /// Prepares for the packets of a batch.
+impl ConnectionPrefetch {
+    /// Takes the guess for the packets of a batch.
     pub(super) fn prepare(&mut self) {
-        self.zone = self.usual;
+        self.zone = self.guessed_zone;
         self.count = 0;
     }
 
-    /// Whether the early search runs for this batch.
-    pub(super) fn searches(&self) -> bool {
+    /// Whether a zone is guessed for this batch.
+    pub(super) fn has_zone(&self) -> bool {
         self.zone.is_some()
     }
 
-    /// Begins the search for the connection of the next packet.
+    /// Prefetches the part of the index that has the next packet's connection.
     #[inline(always)]
-    pub(super) fn begin<K: Tracker + ?Sized>(&mut self, tracker: &K, packet: &Packet) {
+    pub(super) fn prefetch_index<K: Tracker + ?Sized>(&mut self, tracker: &K, packet: &Packet) {
         if let Some(zone) = self.zone
             && let Some(place) = self.hashes.get_mut(self.count)
         {
             *place = tracker.hash(packet, zone);
-            tracker.announce(*place);
+            tracker.prefetch_index(*place);
             self.count += 1;
         }
     }
 
-    pub(super) fn finish<K: Tracker + ?Sized>(&mut self, tracker: &K) {
+    /// Prefetches the connections of the batch.
+    pub(super) fn prefetch<K: Tracker + ?Sized>(&mut self, tracker: &K) {
         if self.count > 0 {
-            tracker.warm(&self.hashes[..self.count], &mut self.candidates[..self.count]);
+            tracker.prefetch(&self.hashes[..self.count], &mut self.candidates[..self.count]);
         }
     }
 
-    /// Returns the connections of the packets, each with the guess for its arrival. `None`: the
-    /// connection cannot have a guess.
+    /// Returns the packets' connections, each with the connection's guess of the megaflow. `None`:
+    /// the connection cannot have a guess.
     #[inline]
-    pub(super) fn recall<K: Tracker + ?Sized>(
+    pub(super) fn guesses<K: Tracker + ?Sized>(
         &self,
         tracker: &K,
         packets: &[Packet],
-    ) -> impl Iterator<Item = (Known, Option<Guess>)> {
+    ) -> impl Iterator<Item = (Prefetched, Option<Guess>)> {
         let (hashes, candidates) = (&self.hashes[..self.count], &self.candidates[..self.count]);
         // All guesses are read before the first is used, so that no packet waits for another
         // packet's connection to load.
         let mut guesses = [None; BATCH];
-        tracker.recall(&packets[..self.count], hashes, candidates, &mut guesses[..self.count]);
-        let known = hashes.iter().zip(candidates);
-        known.map(|(hash, candidate)| Known { hash: *hash, candidate: *candidate }).zip(guesses)
+        tracker.guesses(&packets[..self.count], hashes, candidates, &mut guesses[..self.count]);
+        let connections = hashes.iter().zip(candidates);
+        let connections =
+            connections.map(|(hash, candidate)| Prefetched { hash: *hash, candidate: *candidate });
+        connections.zip(guesses)
     }
 
-    /// Returns the search's result for the first pass, if all packets are tracked in the expected
-    /// zone.
-    fn take(&mut self, chosen: &[u16], zones: &[Option<u16>; BATCH]) -> Option<Sought> {
+    /// Returns the connections for the first pass, if all packets are tracked in the guessed zone.
+    fn take(
+        &mut self,
+        chosen: &[u16],
+        zones: &[Option<u16>; BATCH],
+    ) -> Option<PrefetchedConnections> {
         // The numbers of a batch's packets are their positions in the first pass.
         let is_first = self.count > 0 && std::mem::take(&mut self.count) == chosen.len();
         let is_in_zone = zones.iter().flatten().all(|zone| self.zone == Some(*zone));
-        (is_first && is_in_zone).then(|| Sought {
+        (is_first && is_in_zone).then(|| PrefetchedConnections {
             hashes: std::array::from_fn(|at| zones[at].map(|_| self.hashes[at])),
             candidates: self.candidates,
         })
@@ -386,9 +448,9 @@ impl Early {
         self.count = 0;
     }
 
-    fn learn(&mut self, zones: &[Option<u16>]) {
+    fn guess_next(&mut self, zones: &[Option<u16>]) {
         let first = zones.first().copied().flatten();
-        self.usual = first.filter(|first| zones.iter().all(|zone| *zone == Some(*first)));
+        self.guessed_zone = first.filter(|first| zones.iter().all(|zone| *zone == Some(*first)));
     }
 }
 

@@ -15,21 +15,21 @@ use super::packet::Packet;
 /// `ct_label` and the connection's original addresses and ports, all in the words from
 /// [`flow::word::CT`] to [`flow::word::CT_TP`].
 ///
-/// A lookup in a large table need not wait for memory if the tracker knows the packets of a batch
-/// early. `announce` passes the hash of a packet that will probably be tracked, and `warm` the
-/// hashes of a batch. If tracking is the first step of all packets' megaflows, `track_batch` gets
-/// the whole batch with the results of `hash` and `warm`. In other batches `track` gets each packet
-/// alone. If an earlier step changed a packet, `track` gets no hash.
+/// A lookup in a large table need not wait for memory if the tracker gets the packets of a batch
+/// early. `prefetch_index` gets the hash of a packet that will probably be tracked, and `prefetch`
+/// the hashes of a batch. If tracking is the first step of all packets' megaflows, `track_batch`
+/// gets the whole batch with the results of `hash` and `prefetch`. In other batches `track` gets
+/// each packet alone. If an earlier step changed a packet, `track` gets no hash.
 pub trait Tracker {
     /// Returns a hash of the packet's connection in a zone.
     fn hash(&self, packet: &Packet, zone: u16) -> u64;
 
-    /// Starts to load what [`Tracker::warm`] reads for this hash.
-    fn announce(&self, _hash: u64) {}
+    /// Starts to load what [`Tracker::prefetch`] reads for this hash.
+    fn prefetch_index(&self, _hash: u64) {}
 
-    /// Starts to load the connections of these announced hashes. Writes a number for each to
-    /// `candidates`; the caller passes this number back in [`Awaited::candidate`].
-    fn warm(&self, hashes: &[u64], candidates: &mut [u32]);
+    /// Starts to load the connections of hashes whose index was prefetched. Writes a number for
+    /// each to `candidates`; the caller passes this number back in [`Prefetched::candidate`].
+    fn prefetch(&self, hashes: &[u64], candidates: &mut [u32]);
 
     /// Tracks a packet. `hash` is the result of [`Tracker::hash`] for the packet in its present
     /// form and for this zone.
@@ -42,31 +42,32 @@ pub trait Tracker {
     ) -> Tracked;
 
     /// Tracks packets of a batch in order. Calls `then` for each packet that continues; `then` must
-    /// not track. `then` also gets the guess that [`Tracker::remember`] stored in the connection
-    /// for [`Moment::Tracked`], or `None` for a connection that cannot have a guess.
+    /// not track. `then` also gets the guess that [`Tracker::store_guess`] stored in the connection
+    /// for [`GuessFor::Tracked`], or `None` for a connection that cannot have a guess.
     fn track_batch(
         &mut self,
         packets: &mut [Packet],
-        batch: &mut [Option<Awaited<'_>>],
+        batch: &mut [Option<ToTrack<'_>>],
         now: Time,
-        mut then: impl FnMut(&mut Packet, &Awaited<'_>, Option<Guess>),
+        mut then: impl FnMut(&mut Packet, &ToTrack<'_>, Option<Guess>),
     ) {
-        for awaited in batch.iter_mut().flatten() {
-            if let Some(packet) = packets.get_mut(usize::from(awaited.index)) {
-                awaited.tracked = self.track(packet, &awaited.call, Some(awaited.hash), now);
-                if awaited.tracked == Tracked::Continues {
-                    then(packet, awaited, None);
+        for waiting in batch.iter_mut().flatten() {
+            if let Some(packet) = packets.get_mut(usize::from(waiting.index)) {
+                waiting.tracked =
+                    self.track(packet, &waiting.call, Some(waiting.connection.hash), now);
+                if waiting.tracked == Tracked::Continues {
+                    then(packet, waiting, None);
                 }
             }
         }
     }
 
     /// Stores a guess in the connection of a packet, for later packets of the same direction.
-    fn remember(&self, _packet: &Packet, _known: Known, _moment: Moment, _guess: Guess) {}
+    fn store_guess(&self, _: &Packet, _connection: Prefetched, _for: GuessFor, _: Guess) {}
 
-    /// Writes the packets' guesses for [`Moment::Arrival`]; `None` for a packet whose connection
-    /// cannot have a guess. `warm` has started to load the connections.
-    fn recall(
+    /// Writes the packets' guesses for [`GuessFor::Arrival`]; `None` for a packet whose connection
+    /// cannot have a guess. `prefetch` has started to load the connections.
+    fn guesses(
         &self,
         _packets: &[Packet],
         _hashes: &[u64],
@@ -88,43 +89,36 @@ impl Guess {
 
 /// The lookup that a guess is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moment {
+pub enum GuessFor {
     /// The lookup of the first pass, before the packet is tracked.
     Arrival,
     /// The lookup of the pass after tracking.
     Tracked,
 }
 
-/// A connection that was found by its hash.
+/// The connection of a packet, prefetched by its hash and not compared yet.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Known {
+pub struct Prefetched {
     /// The result of [`Tracker::hash`].
     pub hash: u64,
-    /// The result of [`Tracker::warm`].
+    /// The result of [`Tracker::prefetch`].
     pub candidate: u32,
 }
 
 /// A packet of a batch that waits for its tracking.
 #[derive(Debug)]
-pub struct Awaited<'a> {
+pub struct ToTrack<'a> {
     /// The packet's index in the batch's list of packets.
     pub index: u16,
     pub call: TrackCall<'a>,
-    /// The result of [`Tracker::hash`].
-    pub hash: u64,
-    /// The result of [`Tracker::warm`].
-    pub candidate: u32,
+    pub connection: Prefetched,
     pub tracked: Tracked,
 }
 
-impl<'a> Awaited<'a> {
-    pub(super) fn known(&self) -> Known {
-        Known { hash: self.hash, candidate: self.candidate }
-    }
-
+impl<'a> ToTrack<'a> {
     #[must_use]
-    pub fn new(index: u16, call: TrackCall<'a>, hash: u64, candidate: u32) -> Self {
-        Self { index, call, hash, candidate, tracked: Tracked::Continues }
+    pub fn new(index: u16, call: TrackCall<'a>, connection: Prefetched) -> Self {
+        Self { index, call, connection, tracked: Tracked::Continues }
     }
 }
 
@@ -234,7 +228,7 @@ impl Tracker for NoTracker {
         0
     }
 
-    fn warm(&self, _: &[u64], _: &mut [u32]) {}
+    fn prefetch(&self, _: &[u64], _: &mut [u32]) {}
 
     fn track(&mut self, _: &mut Packet, _: &TrackCall<'_>, _: Option<u64>, _: Time) -> Tracked {
         Tracked::Continues

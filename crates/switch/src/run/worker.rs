@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use datapath::conntrack::{Conntrack, ThreadTracker};
-use datapath::{Around, Datapath, MAX_MEGAFLOWS, Settings, Sink, Statistics, extract};
+use datapath::{Callees, Datapath, MAX_MEGAFLOWS, Settings, Sink, Statistics, extract};
 use flow::port_number::PortNumber;
 use flow::request::{PacketIn, PacketOut, Resumption};
 use flow::step::{PortIndex, Translate, Translation};
@@ -127,9 +127,9 @@ impl Worker {
         let datapath = datapath(&mut self.bridges, bridge, self.limit);
         datapath.report_installs(tracing::enabled!(tracing::Level::DEBUG));
         let mut sink = BridgeSink { bridge, outlets: &mut self.outlets };
-        let mut around =
-            Around { slow: &mut SlowPath { bridge }, tracker: &mut self.tracker, sink: &mut sink };
-        datapath.process(port.number.0, frames, now, &mut around);
+        let mut callees =
+            Callees { slow: &mut SlowPath { bridge }, tracker: &mut self.tracker, sink: &mut sink };
+        datapath.process(port.number.0, frames, now, &mut callees);
         for flow in datapath.take_installs() {
             log_install(port, flow);
         }
@@ -158,10 +158,10 @@ impl Worker {
         self.outlets.refresh(now);
         let datapath = datapath(&mut self.bridges, bridge, self.limit);
         let mut sink = BridgeSink { bridge, outlets: &mut self.outlets };
-        let mut around =
-            Around { slow: &mut SlowPath { bridge }, tracker: &mut self.tracker, sink: &mut sink };
+        let mut callees =
+            Callees { slow: &mut SlowPath { bridge }, tracker: &mut self.tracker, sink: &mut sink };
         let frame = Frame::from_bytes(frame, Time::ZERO);
-        datapath.execute(port, frame, translation, now, &mut around);
+        datapath.execute(port, frame, translation, now, &mut callees);
     }
 
     /// Resumes a packet that waited for a controller.
@@ -191,12 +191,12 @@ impl Worker {
         for worker in self.bridges.iter_mut().flatten() {
             let bridge = &worker.bridge;
             let mut sink = BridgeSink { bridge, outlets: &mut self.outlets };
-            let mut around = Around {
+            let mut callees = Callees {
                 slow: &mut SlowPath { bridge },
                 tracker: &mut self.tracker,
                 sink: &mut sink,
             };
-            worker.datapath.maintain(now, &mut around);
+            worker.datapath.maintain(now, &mut callees);
         }
     }
 

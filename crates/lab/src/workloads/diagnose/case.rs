@@ -232,6 +232,11 @@ pub(super) fn fault(document: &Document, axes: &Axes) -> Result<Option<String>, 
     document.workload_key(axes, FAULT, |name| Ok(name.to_owned()))
 }
 
+/// Whether the file names the value of the axis `fault` as its fault.
+pub(super) fn names_each_fault(document: &Document) -> bool {
+    document.workload.get_ref().text(FAULT) == Some("{fault}")
+}
+
 /// Returns the composition of the number that the cell at `axes` names.
 pub(super) fn composition(
     document: &Document,

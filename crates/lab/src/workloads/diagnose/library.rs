@@ -23,156 +23,46 @@ pub(crate) fn has(text: &str) -> bool {
     FAULTS.iter().any(|(_, known)| *known == text)
 }
 
-macro_rules! faults {
-    ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../../../../../labs/faults/", $name, ".toml")))),*]
-    };
-}
-
-/// Each name and the text of its file.
-pub(crate) const FAULTS: &[(&str, &str)] = faults![
-    "shaper",
-    "shaper-class",
-    "shaper-ingress",
-    "shaper-slow",
-    "shaper-answers",
-    "deep-buffer",
-    "tiny-queue",
-    "queue-drops",
-    "loss",
-    "loss-reno",
-    "loss-bbr",
-    "loss-no-sack",
-    "loss-receiver",
-    "damaged",
-    "policed",
-    "policed-cable",
-    "small-rmem",
-    "small-rmem-here",
-    "tiny-rmem",
-    "small-wmem",
-    "no-window-scaling",
-    "slow-application",
-    "requests",
-    "delayed-ack",
-    "short-transfers",
-    "idle-restart",
-    "pacing",
-    "route-cwnd",
-    "offloads-off",
-    "cpu",
-    "gzip-pipe",
-    "black-hole",
-    "quota-sender",
-    "quota-receiver",
-    "quota-far",
-    "hogs",
-    "reordering",
-    "ecn",
-    "far-bottleneck",
-    "bbr-bottleneck",
-    "backlog",
-    "descriptors",
-    "never-accepts",
-    "congestion-window",
-    "disk",
-    "test-foreign",
-    "test-slow-way-back",
-    "dead-path",
-    "used-up-quota",
-    "syn-filtered",
-    "syn-loss",
-    "refused",
-    "rejected",
-    "output-filter",
-    "output-limit",
-    "resets",
-    "rp-filter",
-    "rp-filter-here",
-    "few-ports",
-    "silent-neighbour",
-    "no-route",
-    "route-gone",
-    "route-blackhole",
-    "udp-buffer",
-    "udp-closed",
-    "fragments",
-    "not-forwarding",
-    "slow-names",
-    "never-reads",
-    "never-reads-here",
-    "stopped-reader",
-    "stopped-often",
-    "slow-reader",
-    "slow-reader-far",
-    "link-flaps",
-    "link-down",
-    "input-filtered",
-    "input-limit",
-    "slow-answers",
-    "never-answers",
-    "reserved-ports",
-    "tiny-segments",
-    "slow-timeouts",
-    "hung-tunnel",
-    "output-datagrams",
-    "bbr-window",
-    "own-datagrams",
-    "ecn-refused",
-    "ipv6-broken",
-    "small-reads",
-    "remote-reads",
-    "thin-way-back",
-    "initcwnd",
-    "one-loses",
-    "healthy-idle",
-    "healthy-paced",
-    "healthy-ack-loss",
-    "healthy-small-mtu",
-    "healthy-requests",
-    "healthy-connections",
-    "healthy-datagrams",
-    "healthy-receiver",
-    "healthy-full-link",
-    "pair-shaper-ports",
-    "pair-shaper-filter",
-    "pair-shaper-accept",
-    "pair-loss-reordering",
-    "pair-loss-filter",
-    "pair-loss-refused",
-    "pair-window-ports",
-    "pair-quota-filter",
-    "pair-quota-udp",
-    "pair-reader-udp",
-    "pair-accept-udp",
-    "pair-descriptors-udp",
-];
+/// The name of each file in labs/faults, and its text, in the order of the names. The build script
+/// writes the list.
+pub(crate) const FAULTS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/faults.rs"));
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_fault_is_a_valid_lab_and_listed_in_the_lab_of_all_faults() {
+    fn every_file_in_labs_faults_is_a_valid_lab_and_a_cell_of_the_lab_of_all_faults() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../labs/faults");
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let mut names: Vec<String> = files
+            .filter(|file| file.extension().is_some_and(|end| end == "toml"))
+            .map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned())
+            .collect();
+        names.sort();
         let all =
             crate::workloads::builtin::open("faults").unwrap_or_else(|error| panic!("{error}"));
-        let axis = all.axes["fault"].get_ref();
-        for (name, _) in FAULTS {
-            let fault = open(name).unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!(fault.name(), *name);
-            let is_value = axis.iter().any(|value| value.get_ref() == name);
-            assert!(is_value, "the axis `fault` of labs/faults.toml lacks {name}");
+        let axis: Vec<&str> =
+            all.axes["fault"].get_ref().iter().map(|value| value.get_ref().as_str()).collect();
+        assert_eq!(axis, names);
+        for name in names {
+            let fault = open(&name).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(fault.name(), name);
         }
-        assert_eq!(axis.len(), FAULTS.len(), "the axis `fault` has a value that FAULTS lacks");
     }
 
     #[test]
-    fn every_file_in_labs_faults_is_a_built_in_fault() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../labs/faults");
-        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        for file in files.filter(|file| file.extension().is_some_and(|end| end == "toml")) {
-            let name = file.file_stem().unwrap().to_str().unwrap();
-            assert!(text(name).is_some(), "FAULTS lacks {name}, a file of labs/faults");
-        }
+    fn a_file_that_lists_faults_has_cells_for_these_faults_only() {
+        let all = crate::model::builtin::BUILTIN.iter().find(|lab| lab.name == "faults").unwrap();
+        let text = all.text.replacen(
+            "[workload]",
+            "[axes]\nfault = [\"loss\", \"shaper\", \"backlog\", \"healthy-idle\"]\n\n[workload]",
+            1,
+        );
+        let quick = text.find("cells = ").unwrap();
+        let end = quick + text[quick..].find("}]").unwrap() + 2;
+        let text = format!("{}{}", &text[..quick], &text[end..]);
+        let lab = LabFile::parse("some.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(lab.axes["fault"].get_ref().len(), 4);
     }
 }

@@ -67,6 +67,12 @@ impl Workload for Diagnose {
         Case::parse(document, axes).map(|case| needs::lacking(&case)).unwrap_or_default()
     }
 
+    /// Returns all built-in faults, if the file names no fault and no axis.
+    fn own_axis(&self, document: &Document) -> Option<(&'static str, Vec<&'static str>)> {
+        let is_open = case::names_each_fault(document) && !document.axes.contains_key(FAULT_AXIS);
+        is_open.then(|| (FAULT_AXIS, library::FAULTS.iter().map(|(name, _)| *name).collect()))
+    }
+
     fn keys(&self) -> &'static [Key] {
         case::KEYS
     }
@@ -100,6 +106,8 @@ impl CellWorkload for Case {
     }
 }
 
+/// The axis of all built-in faults.
+const FAULT_AXIS: &str = "fault";
 /// The time to start the load and to read the verdict.
 const AROUND: Span = Span::from_millis(800);
 

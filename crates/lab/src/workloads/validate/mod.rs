@@ -47,7 +47,7 @@ impl Workload for Validate {
         Ok(Box::new(Case))
     }
 
-    fn own_axis(&self) -> Option<(&'static str, Vec<&'static str>)> {
+    fn own_axis(&self, _document: &Document) -> Option<(&'static str, Vec<&'static str>)> {
         Some((CASE, sim::validate::cases().into_iter().map(|case| case.name).collect()))
     }
 

@@ -1,7 +1,7 @@
 use super::settings::{Lifetimes, Phase};
 use super::tcp::{self, End, Segment, Update};
 use super::tuple::{ICMP, ICMPV6, Kind, Ports, TCP, Tuple, is_icmp};
-use crate::{Guess, Moment};
+use crate::{Guess, GuessFor};
 
 /// A connection: two cache lines. A packet of a connection over IPv4 needs only the first, except
 /// for TCP, which needs both.
@@ -206,8 +206,8 @@ impl Entry {
 
     /// Returns the guess that [`Entry::set_guess`] stored for a direction, or [`Guess::NONE`].
     #[inline(always)]
-    pub(super) fn guess_v4(&self, moment: Moment, is_reply: bool) -> Guess {
-        let (word, shift) = guess_place(moment, is_reply);
+    pub(super) fn guess_v4(&self, lookup: GuessFor, is_reply: bool) -> Guess {
+        let (word, shift) = guess_place(lookup, is_reply);
         Guess((self.near[word] >> shift) as u32)
     }
 
@@ -216,13 +216,13 @@ impl Entry {
     #[inline(always)]
     pub(super) fn guess_at_arrival(&self, addresses: u64) -> Option<Guess> {
         let is_reply = self.is_reply_v4(addresses);
-        (!self.kind.is_v6()).then(|| self.guess_v4(Moment::Arrival, is_reply))
+        (!self.kind.is_v6()).then(|| self.guess_v4(GuessFor::Arrival, is_reply))
     }
 
     /// Stores a guess. Connections over IPv6 have no space for guesses.
-    pub(super) fn set_guess(&mut self, moment: Moment, is_reply: bool, Guess(guess): Guess) {
+    pub(super) fn set_guess(&mut self, lookup: GuessFor, is_reply: bool, Guess(guess): Guess) {
         if !self.kind.is_v6() {
-            let (word, shift) = guess_place(moment, is_reply);
+            let (word, shift) = guess_place(lookup, is_reply);
             self.near[word] = self.near[word] & !(0xffff_ffff << shift) | u64::from(guess) << shift;
         }
     }
@@ -431,10 +431,10 @@ impl Entry {
 
 /// Returns the word of `near` that holds a guess, and the guess's lowest bit there.
 #[inline(always)]
-fn guess_place(moment: Moment, is_reply: bool) -> (usize, u32) {
-    let word = match moment {
-        Moment::Tracked => 2,
-        Moment::Arrival => 3,
+fn guess_place(lookup: GuessFor, is_reply: bool) -> (usize, u32) {
+    let word = match lookup {
+        GuessFor::Tracked => 2,
+        GuessFor::Arrival => 3,
     };
     (word, u32::from(is_reply) * 32)
 }

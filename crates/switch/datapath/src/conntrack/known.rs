@@ -14,7 +14,7 @@ use super::track::set_marks;
 use super::tuple::{TCP, UDP};
 use super::view::state;
 use crate::checksum::{Change, fixed};
-use crate::{Guess, Moment, Packet, TrackCall, flag};
+use crate::{Guess, GuessFor, Packet, TrackCall, flag};
 
 impl Conntrack {
     /// Tracks a packet; `number` is the entry that was found for it. Returns the guess for the
@@ -100,7 +100,7 @@ impl Conntrack {
             set_marks(entry, call.track());
         }
         let (label, original) = (entry.label(), entry.original_v4());
-        let guess = entry.guess_v4(Moment::Tracked, is_reply);
+        let guess = entry.guess_v4(GuessFor::Tracked, is_reply);
         words[word::CT] =
             u64::from(flags) | u64::from(call.zone) << 16 | u64::from(entry.mark) << 32;
         words[word::CT_LABEL] = (label >> 64) as u64;

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use units::Time;
 
 use super::{Conntrack, Headers};
-use crate::{Awaited, Guess, Known, Moment, Packet, TrackCall, Tracked, Tracker};
+use crate::{Guess, GuessFor, Packet, Prefetched, ToTrack, TrackCall, Tracked, Tracker};
 
 /// A thread's access to connection tracking.
 #[derive(Debug, Clone)]
@@ -25,13 +25,13 @@ impl Tracker for ThreadTracker {
     }
 
     #[inline]
-    fn announce(&self, hash: u64) {
-        self.table.announce(hash);
+    fn prefetch_index(&self, hash: u64) {
+        self.table.prefetch_index(hash);
     }
 
     #[inline]
-    fn warm(&self, hashes: &[u64], candidates: &mut [u32]) {
-        self.table.warm(hashes, candidates);
+    fn prefetch(&self, hashes: &[u64], candidates: &mut [u32]) {
+        self.table.prefetch(hashes, candidates);
     }
 
     #[inline]
@@ -48,25 +48,25 @@ impl Tracker for ThreadTracker {
     fn track_batch(
         &mut self,
         packets: &mut [Packet],
-        batch: &mut [Option<Awaited<'_>>],
+        batch: &mut [Option<ToTrack<'_>>],
         now: Time,
-        then: impl FnMut(&mut Packet, &Awaited<'_>, Option<Guess>),
+        then: impl FnMut(&mut Packet, &ToTrack<'_>, Option<Guess>),
     ) {
         self.table.track_batch(packets, batch, now, then);
     }
 
-    fn remember(&self, packet: &Packet, known: Known, moment: Moment, guess: Guess) {
-        self.table.remember(packet, known, moment, guess);
+    fn store_guess(&self, packet: &Packet, connection: Prefetched, lookup: GuessFor, guess: Guess) {
+        self.table.store_guess(packet, connection, lookup, guess);
     }
 
     #[inline]
-    fn recall(
+    fn guesses(
         &self,
         packets: &[Packet],
         hashes: &[u64],
         candidates: &[u32],
         guesses: &mut [Option<Guess>],
     ) {
-        self.table.recall(packets, hashes, candidates, guesses);
+        self.table.guesses(packets, hashes, candidates, guesses);
     }
 }

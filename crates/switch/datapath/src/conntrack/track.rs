@@ -25,7 +25,7 @@ use super::translate::translate;
 use super::tuple::{Place, TCP, Tuple};
 use super::view::{Shown, View, state};
 use super::{Conntrack, NO_LIMIT, milliseconds};
-use crate::tracker::Awaited;
+use crate::tracker::ToTrack;
 use crate::{Guess, Packet, TrackCall, Tracked};
 
 /// A packet to track, its `ct` call, and the results of its lookup so far.
@@ -58,25 +58,25 @@ impl Conntrack {
     pub(crate) fn track_batch(
         &self,
         packets: &mut [Packet],
-        batch: &mut [Option<Awaited<'_>>],
+        batch: &mut [Option<ToTrack<'_>>],
         now: Time,
-        mut then: impl FnMut(&mut Packet, &Awaited<'_>, Option<Guess>),
+        mut then: impl FnMut(&mut Packet, &ToTrack<'_>, Option<Guess>),
     ) {
-        let mut hashes = [0; MOST_WARM];
-        let mut found = [NONE; MOST_WARM];
-        let mut places = [0; MOST_WARM];
+        let mut hashes = [0; MOST_PREFETCHED];
+        let mut found = [NONE; MOST_PREFETCHED];
+        let mut places = [0; MOST_PREFETCHED];
         let mut count = 0;
-        for (at, awaited) in batch.iter().enumerate().take(MOST_WARM) {
-            if let Some(awaited) = awaited {
-                (hashes[count], places[count]) = (awaited.hash, at as u8);
-                found[count] = awaited.candidate;
+        for (at, waiting) in batch.iter().enumerate().take(MOST_PREFETCHED) {
+            if let Some(waiting) = waiting {
+                (hashes[count], places[count]) = (waiting.connection.hash, at as u8);
+                found[count] = waiting.connection.candidate;
                 count += 1;
             }
         }
         if count == 0 {
             return;
         }
-        let mut order: [u8; MOST_WARM] = std::array::from_fn(|at| at as u8);
+        let mut order: [u8; MOST_PREFETCHED] = std::array::from_fn(|at| at as u8);
         let mut held = None;
         if self.domains.count() > 1 && found[..count].iter().all(|entry| *entry != NONE) {
             let homes = hashes[..count].iter().map(|hash| self.home(place(*hash)));
@@ -89,28 +89,28 @@ impl Conntrack {
             });
         }
         for at in order[..count].iter().map(|at| usize::from(*at)) {
-            let Some(awaited) = &mut batch[usize::from(places[at])] else { continue };
-            let Some(packet) = packets.get_mut(usize::from(awaited.index)) else { continue };
+            let Some(waiting) = &mut batch[usize::from(places[at])] else { continue };
+            let Some(packet) = packets.get_mut(usize::from(waiting.index)) else { continue };
             if found[at] != NONE {
-                let shard = self.hold(&mut held, self.home(place(awaited.hash)));
+                let shard = self.hold(&mut held, self.home(place(waiting.connection.hash)));
                 let (entry, now) = (found[at], milliseconds(now));
-                if let Some(guess) = self.track_known(shard, entry, packet, &awaited.call, now) {
-                    then(packet, awaited, Some(guess));
+                if let Some(guess) = self.track_known(shard, entry, packet, &waiting.call, now) {
+                    then(packet, waiting, Some(guess));
                     continue;
                 }
             }
             if packet.is_fragment() {
                 held = None;
             }
-            let (call, hash) = (&awaited.call, Some(awaited.hash));
-            awaited.tracked = self.track_packet(packet, call, now, |view| {
+            let (call, hash) = (&waiting.call, Some(waiting.connection.hash));
+            waiting.tracked = self.track_packet(packet, call, now, |view| {
                 let look_up = |case: &mut Case<'_, '_, '_, '_>| {
                     self.look_up_candidate(&mut held, found[at], case)
                 };
                 self.track_by(view, call, hash, now, look_up)
             });
-            if awaited.tracked == Tracked::Continues {
-                then(packet, awaited, None);
+            if waiting.tracked == Tracked::Continues {
+                then(packet, waiting, None);
             }
         }
     }
@@ -160,8 +160,8 @@ impl Conntrack {
         let home = self.home(case.place);
         if candidate != NONE {
             let shard = self.hold(held, home);
-            // Since `warm`, another packet may have removed the entry or stored another entry in
-            // its slot. The comparison of the tuple shows such a change.
+            // Since the prefetch, another packet may have removed the entry or stored another entry
+            // in its slot. The comparison of the tuple shows such a change.
             if let Some(entry) = shard.entries.get(candidate)
                 && let Some(is_reply) = case.direction_of(entry)
             {
@@ -245,7 +245,7 @@ impl Conntrack {
     }
 
     fn look_up(&self, case: &mut Case<'_, '_, '_, '_>) -> Next {
-        let tuple = &case.sought();
+        let tuple = &case.lookup_tuple();
         let home = self.home(case.place);
         let mut shard = self.shard(home);
         match shard.find(tuple, case.place.tag) {
@@ -664,14 +664,14 @@ impl Case<'_, '_, '_, '_> {
     /// Returns the tuple to look up. An already translated packet has the reversed tuple of the
     /// other direction.
     #[inline]
-    fn sought(&self) -> Tuple {
+    fn lookup_tuple(&self) -> Tuple {
         let tuple = self.extracted.tuple;
         if self.was_translated() { tuple.reversed() } else { tuple }
     }
 
     #[inline]
     fn direction_of(&self, entry: &Entry) -> Option<bool> {
-        entry.direction(&self.sought())
+        entry.direction(&self.lookup_tuple())
     }
 
     fn was_translated(&self) -> bool {
@@ -751,7 +751,7 @@ fn place(hash: u64) -> Place {
 /// A bit of a hash: the lookup needs the entry's second cache line. The hash does not need the bit,
 /// because shard numbers are small.
 pub(super) const FAR: u64 = 1 << 63;
-const MOST_WARM: usize = 64;
+const MOST_PREFETCHED: usize = 64;
 /// Steps of the timer wheel at each new connection: more than one, so that collection keeps up.
 const COMMIT_BUDGET: u32 = 4;
 const RECLAIM_BUDGET: u32 = 32;

@@ -30,7 +30,7 @@ impl Switch {
         let steps = [Step::Track(Box::new(track.clone()))];
         let call = TrackCall::first_of(&steps).expect("a Track");
         let hash = self.tracker.hash(&packet, track.zone);
-        self.tracker.warm(&[hash], &mut [0]);
+        self.tracker.prefetch(&[hash], &mut [0]);
         let outcome = self.tracker.track(&mut packet, &call, Some(hash), now);
         let flags = packet.key.read(Field::CtState) as u16;
         if outcome == Tracked::Continues {

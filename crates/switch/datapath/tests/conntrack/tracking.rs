@@ -57,7 +57,7 @@ pub(crate) fn track_at(table: &Conntrack, frame: &mut Frame, track: &Track, now:
     let call = TrackCall::first_of(&steps).expect("a Track");
     let headers = frame.headers;
     let hash = table.hash(&frame.key, &frame.bytes, headers, track.zone);
-    table.warm(&[hash], &mut [0]);
+    table.prefetch(&[hash], &mut [0]);
     let mut view = View::new(&mut frame.key, &mut frame.bytes, headers);
     table.track(&mut view, &call, Some(hash), now)
 }

@@ -1,6 +1,6 @@
 //! A bridge with ports 1 to 4, and a datapath whose output the test collects.
 
-use datapath::{Around, Datapath, NoTracker, Settings, Sink, Tracker};
+use datapath::{Callees, Datapath, NoTracker, Settings, Sink, Tracker};
 use flow::port_number::PortNumber;
 use flow::request::{FlowFilter, GroupCommand, GroupMod, PacketIn, PortDescription};
 use flow::step::{PortIndex, Translate};
@@ -129,18 +129,18 @@ impl Bridge {
         let mut frames = frames;
         let mut collected = Collected::default();
         let slow: &mut dyn Translate = &mut Translator::new(&self.tables);
-        let mut around = Around { slow, tracker, sink: &mut collected };
-        self.datapath.process(in_port, &mut frames, self.now, &mut around);
+        let mut callees = Callees { slow, tracker, sink: &mut collected };
+        self.datapath.process(in_port, &mut frames, self.now, &mut callees);
         collected
     }
 
     pub(super) fn maintain(&mut self) {
-        let mut around = Around {
+        let mut callees = Callees {
             slow: &mut Translator::new(&self.tables),
             tracker: &mut NoTracker,
             sink: &mut Collected::default(),
         };
-        self.datapath.maintain(self.now, &mut around);
+        self.datapath.maintain(self.now, &mut callees);
     }
 
     pub(super) fn counts(&mut self) -> Vec<(u64, u64)> {

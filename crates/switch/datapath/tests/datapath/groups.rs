@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use datapath::{Around, NoTracker, extract};
+use datapath::{Callees, NoTracker, extract};
 use flow::Field;
 use flow::port_number::PortNumber;
 use flow::request::PacketOut;
@@ -227,11 +227,11 @@ fn a_packet_out_selects_the_same_bucket_in_both_directions() {
             let translator = &mut Translator::new(&bridge.tables);
             let translation = translator.packet_out(&request, &key, 0);
             let mut collected = Collected::default();
-            let mut around =
-                Around { slow: translator, tracker: &mut NoTracker, sink: &mut collected };
+            let mut callees =
+                Callees { slow: translator, tracker: &mut NoTracker, sink: &mut collected };
             let frame = Frame::from_bytes(&bytes, Time::ZERO);
             let in_port = PortNumber::CONTROLLER.0;
-            bridge.datapath.execute(in_port, frame, &translation, Time::ZERO, &mut around);
+            bridge.datapath.execute(in_port, frame, &translation, Time::ZERO, &mut callees);
             let mut sent: Vec<_> = collected.sent.into_iter().map(|(port, _)| port).collect();
             sent.sort_unstable();
             assert_eq!((sent.len(), sent[1]), (2, 4));

@@ -1,7 +1,7 @@
 //! Rules that depend on a packet's length: one megaflow serves packets of all lengths, with the
 //! same results as if the pipeline translated each packet.
 
-use datapath::{Around, NoTracker, extract};
+use datapath::{Callees, NoTracker, extract};
 use flow::Key;
 use flow::action::Action;
 use flow::port_number::PortNumber;
@@ -151,9 +151,9 @@ fn process_alone(bridge: &mut Bridge, bytes: &[u8]) -> Collected {
     let key = extract(1, bytes);
     let translation = Translator::new(&bridge.tables).packet_out(&packet, &key, 0);
     let slow: &mut dyn Translate = &mut Translator::new(&bridge.tables);
-    let mut around = Around { slow, tracker: &mut NoTracker, sink: &mut collected };
+    let mut callees = Callees { slow, tracker: &mut NoTracker, sink: &mut collected };
     let frame = Frame::from_bytes(bytes, Time::ZERO);
-    bridge.datapath.execute(1, frame, &translation, Time::ZERO, &mut around);
+    bridge.datapath.execute(1, frame, &translation, Time::ZERO, &mut callees);
     collected
 }
 

@@ -1,7 +1,7 @@
 //! Single steps: tags, copies, truncation, meters, packet-ins, recirculation and tracking.
 
 use datapath::{
-    Around, Datapath, Meters, NoTracker, Packet, Settings, TrackCall, Tracked, Tracker,
+    Callees, Datapath, Meters, NoTracker, Packet, Settings, TrackCall, Tracked, Tracker,
 };
 use flow::request::{Band, BandKind, MeterCommand, MeterEntry, MeterMod, PacketIn, PacketInReason};
 use flow::step::{PortIndex, Step, Track, Translate, Translation};
@@ -102,9 +102,12 @@ fn a_meter_passes_its_burst_and_then_its_rate() {
         let mut collected = Collected::default();
         let mut frames: Vec<_> =
             (0..count).map(|_| Frame::from_bytes(&[0; 60], Time::ZERO)).collect();
-        let mut around =
-            Around { slow: &mut Fixed::new(&steps), tracker: &mut NoTracker, sink: &mut collected };
-        datapath.process(1, &mut frames, now, &mut around);
+        let mut callees = Callees {
+            slow: &mut Fixed::new(&steps),
+            tracker: &mut NoTracker,
+            sink: &mut collected,
+        };
+        datapath.process(1, &mut frames, now, &mut callees);
         collected.sent.len()
     };
     assert_eq!(send(Time::ZERO, 20), 5);
@@ -190,9 +193,9 @@ fn a_remarking_meter_raises_the_drop_precedence() {
     // AF11 (DSCP 10) becomes AF12 (DSCP 12).
     let packet = frame("udp,nw_tos=40,nw_dst=10.0.0.1");
     let mut frames: Vec<_> = (0..2).map(|_| Frame::from_bytes(&packet, Time::ZERO)).collect();
-    let mut around =
-        Around { slow: &mut Fixed::new(&steps), tracker: &mut NoTracker, sink: &mut collected };
-    datapath.process(1, &mut frames, Time::ZERO, &mut around);
+    let mut callees =
+        Callees { slow: &mut Fixed::new(&steps), tracker: &mut NoTracker, sink: &mut collected };
+    datapath.process(1, &mut frames, Time::ZERO, &mut callees);
     assert_eq!(collected.sent[0].1, packet);
     assert_eq!(collected.sent[1].1, frame("udp,nw_tos=48,nw_dst=10.0.0.1"));
 }
@@ -204,9 +207,9 @@ fn endless_recirculation_ends_at_the_pass_limit() {
         vec![Step::Clone(vec![Step::Recirculate(1)].into()), Step::Recirculate(1)].into();
     let mut collected = Collected::default();
     let mut frames: Vec<_> = (0..40).map(|_| Frame::from_bytes(&[0; 60], Time::ZERO)).collect();
-    let mut around =
-        Around { slow: &mut Fixed::new(&steps), tracker: &mut NoTracker, sink: &mut collected };
-    datapath.process(1, &mut frames, Time::ZERO, &mut around);
+    let mut callees =
+        Callees { slow: &mut Fixed::new(&steps), tracker: &mut NoTracker, sink: &mut collected };
+    datapath.process(1, &mut frames, Time::ZERO, &mut callees);
     assert!(collected.sent.is_empty());
     assert!(datapath.statistics().dropped_by_depth >= 40 * 64);
 }
@@ -247,7 +250,7 @@ impl Tracker for Seen {
         packet.key.read(Field::IpDst) as u64 ^ u64::from(zone)
     }
 
-    fn warm(&self, hashes: &[u64], candidates: &mut [u32]) {
+    fn prefetch(&self, hashes: &[u64], candidates: &mut [u32]) {
         assert!(!hashes.is_empty() && hashes.len() == candidates.len());
     }
 
@@ -308,13 +311,13 @@ fn a_packet_from_a_controller_runs_its_own_steps() {
         is_cacheable: false,
     };
     let mut collected = Collected::default();
-    let mut around = Around {
+    let mut callees = Callees {
         slow: &mut pipeline::Translator::new(&bridge.tables),
         tracker: &mut NoTracker,
         sink: &mut collected,
     };
     let packet = Frame::from_bytes(&frame("udp"), Time::ZERO);
-    bridge.datapath.execute(1, packet, &translation, Time::ZERO, &mut around);
+    bridge.datapath.execute(1, packet, &translation, Time::ZERO, &mut callees);
     assert_eq!(collected.sent[0].1[12..16], [0x81, 0, 0, 5]);
     assert!(bridge.datapath.is_empty());
 }

@@ -2,18 +2,18 @@
 
 use flow::{Key, word};
 
-use super::{FAR, MOST_WARM, place, protocol};
+use super::{FAR, MOST_PREFETCHED, place, protocol};
 use crate::conntrack::Conntrack;
 use crate::conntrack::domain::ones;
 use crate::conntrack::extract::{Verify, extract, quick_tuple};
 use crate::conntrack::tuple::TCP;
 use crate::conntrack::view::{Headers, state};
-use crate::tracker::Known;
-use crate::{Guess, Moment, Packet};
+use crate::tracker::Prefetched;
+use crate::{Guess, GuessFor, Packet};
 
 impl Conntrack {
-    /// Returns the shard and the tag of a packet's tuple, as one number for [`Conntrack::warm`] and
-    /// [`Conntrack::track`]; 0 for a packet without a tuple.
+    /// Returns the shard and the tag of a packet's tuple, as one number for [`Conntrack::prefetch`]
+    /// and [`Conntrack::track`]; 0 for a packet without a tuple.
     #[must_use]
     #[inline]
     pub fn hash(&self, key: &Key, frame: &[u8], headers: Headers, zone: u16) -> u64 {
@@ -30,18 +30,18 @@ impl Conntrack {
         })
     }
 
-    /// Starts to load the part of the index that [`Conntrack::warm`] reads for a hash.
+    /// Starts to load the part of the index that [`Conntrack::prefetch`] reads for a hash.
     #[inline]
-    pub fn announce(&self, hash: u64) {
+    pub fn prefetch_index(&self, hash: u64) {
         let place = place(hash);
         self.lines[usize::from(self.home(place))].prefetch(place.tag);
     }
 
-    /// Finds the entries of up to 64 announced hashes, and starts to load them. Takes each lock
-    /// once. Writes the entries' numbers to `found`; a hash without an entry in its own shard gets
-    /// `NONE`.
-    pub fn warm(&self, hashes: &[u64], found: &mut [u32]) {
-        let hashes = &hashes[..hashes.len().min(MOST_WARM).min(found.len())];
+    /// Finds the entries of up to 64 hashes whose index was prefetched, and starts to load the
+    /// entries. Takes each lock once. Writes the entries' numbers to `found`; a hash without an
+    /// entry in its own shard gets `NONE`.
+    pub fn prefetch(&self, hashes: &[u64], found: &mut [u32]) {
+        let hashes = &hashes[..hashes.len().min(MOST_PREFETCHED).min(found.len())];
         let homes = hashes.iter().map(|hash| self.home(place(*hash)));
         self.domains.group(homes, |first, group| {
             let mut shard = self.shard(first);
@@ -58,24 +58,30 @@ impl Conntrack {
     }
 
     /// Stores a guess in the connection of a packet.
-    pub(crate) fn remember(&self, packet: &Packet, known: Known, moment: Moment, guess: Guess) {
-        let mut shard = self.shard(self.home(place(known.hash)));
+    pub(crate) fn store_guess(
+        &self,
+        packet: &Packet,
+        connection: Prefetched,
+        lookup: GuessFor,
+        guess: Guess,
+    ) {
+        let mut shard = self.shard(self.home(place(connection.hash)));
         // If the slot holds another connection by now, that connection's next packet finds the
         // guess wrong.
-        if let Some(entry) = shard.entries.get_mut(known.candidate) {
+        if let Some(entry) = shard.entries.get_mut(connection.candidate) {
             let words = &packet.key.words;
-            let is_reply = match moment {
-                Moment::Arrival => entry.is_reply_v4(words[word::IPV4]),
-                Moment::Tracked => words[word::CT] as u16 & state::REPLY != 0,
+            let is_reply = match lookup {
+                GuessFor::Arrival => entry.is_reply_v4(words[word::IPV4]),
+                GuessFor::Tracked => words[word::CT] as u16 & state::REPLY != 0,
             };
-            entry.set_guess(moment, is_reply, guess);
+            entry.set_guess(lookup, is_reply, guess);
         }
     }
 
-    /// Writes the packets' guesses for [`Moment::Arrival`]. `found`: the result of
-    /// [`Conntrack::warm`].
+    /// Writes the packets' guesses for [`GuessFor::Arrival`]. `found`: the result of
+    /// [`Conntrack::prefetch`].
     #[inline]
-    pub(crate) fn recall(
+    pub(crate) fn guesses(
         &self,
         packets: &[Packet],
         hashes: &[u64],

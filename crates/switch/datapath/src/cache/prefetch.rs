@@ -1,130 +1,134 @@
-//! Lookups that begin before their pass, so that memory is loaded meanwhile.
+//! The lookups of a pass that begin before the pass, so that the processor loads memory meanwhile.
 
 use flow::Key;
 
 use super::{BATCH, Cache, Lookup, NO_PROGRAM, Place};
 use crate::packet::Packet;
-use crate::{Guess, Known, Moment, Tracker};
+use crate::{Guess, GuessFor, Prefetched, Tracker};
 
-/// Lookups of a batch that begin while packets are parsed or tracked, so that memory is loaded
-/// meanwhile. If one megaflow matched most of the last batch, a packet is compared with that
-/// megaflow first, without a hash table. A packet of a known connection is compared with the
-/// megaflow that matched the connection's last packet. The lookup of any other packet begins in the
-/// mask that matched the last batch.
+/// The megaflows that are prefetched for a batch while its packets are parsed or tracked.
 ///
-/// A lookup compares whole keys, so a wrong guess costs only time.
+/// A guess comes from former packets: the megaflow that matched three quarters of the last batch,
+/// the megaflow that matched the connection's last packet, or the mask that matched three quarters
+/// of the last batch. The first guess is compared at once, because its memory is loaded already.
+/// The other guesses are prefetched, and [`Cache::resolve_prefetched`] compares them. A comparison
+/// covers the whole key, so a wrong guess costs only time.
 #[derive(Debug)]
-pub(crate) struct Ahead {
-    /// The tuples that matched most packets of the last first pass and of the last later pass.
-    usual: [u32; 2],
+pub(crate) struct MegaflowPrefetch {
+    /// The guesses from the last first pass and from the last later pass.
+    guessed_tuples: [u32; 2],
+    guessed_megaflows: [Place; 2],
+    /// The guesses for this pass.
     tuple: u32,
-    /// The megaflows that matched most packets of the last first pass and of the last later pass.
-    favorites: [Place; 2],
-    favorite: Place,
-    /// A bit for each packet that the favorite matches.
-    taken: u32,
-    /// Indexed by packet number.
+    megaflow: Place,
+    /// A bit for each packet that `megaflow` matches.
+    resolved: u32,
+    /// Indexed by packet number: the packet's hash in `tuple`, and the megaflow in its bucket.
     hashes: [u32; BATCH],
     candidates: [u32; BATCH],
-    /// The packets whose lookup has begun, in order. The buckets of the first `loaded` were read.
-    begun: [u8; BATCH],
+    /// The packets whose bucket is prefetched, in order. The buckets of the first `read` were read,
+    /// and their megaflows are prefetched.
+    packets: [u8; BATCH],
     count: usize,
-    loaded: usize,
-    /// Indexed by packet number, for packets whose bit in `guessed` is set.
+    read: usize,
+    /// Indexed by packet number, for packets whose bit in `guessed` is set: the guess of the
+    /// connection.
     guesses: [Place; BATCH],
     guessed: u32,
-    /// The connections of packets whose bit in `known` is set: their guess is not confirmed yet.
-    connections: [Known; BATCH],
-    known: u32,
+    /// The connections of packets whose bit in `unresolved` is set: the connection has no guess
+    /// yet, or its guess is not compared yet.
+    connections: [Prefetched; BATCH],
+    unresolved: u32,
 }
 
-impl Default for Ahead {
+impl Default for MegaflowPrefetch {
     fn default() -> Self {
         Self {
-            usual: [NO_TUPLE; 2],
+            guessed_tuples: [NO_TUPLE; 2],
+            guessed_megaflows: [Place::NONE; 2],
             tuple: NO_TUPLE,
-            favorites: [Place::NONE; 2],
-            favorite: Place::NONE,
-            taken: 0,
+            megaflow: Place::NONE,
+            resolved: 0,
             hashes: [0; BATCH],
             candidates: [0; BATCH],
-            begun: [0; BATCH],
+            packets: [0; BATCH],
             count: 0,
-            loaded: 0,
+            read: 0,
             guesses: [Place::NONE; BATCH],
             guessed: 0,
-            connections: [Known::default(); BATCH],
-            known: 0,
+            connections: [Prefetched::default(); BATCH],
+            unresolved: 0,
         }
     }
 }
 
-impl Ahead {
-    /// Prepares for the lookups of a pass.
+impl MegaflowPrefetch {
+    /// Takes the guesses for a pass.
     #[inline]
     pub(crate) fn prepare(&mut self, pass: usize, cache: &Cache) {
-        self.tuple = self.usual[pass.min(1)];
-        self.favorite = cache.existing(self.favorites[pass.min(1)]).unwrap_or(Place::NONE);
-        (self.count, self.loaded) = (0, 0);
-        (self.taken, self.guessed, self.known) = (0, 0, 0);
+        self.tuple = self.guessed_tuples[pass.min(1)];
+        let megaflow = cache.existing(self.guessed_megaflows[pass.min(1)]);
+        self.megaflow = megaflow.unwrap_or(Place::NONE);
+        (self.count, self.read) = (0, 0);
+        (self.resolved, self.guessed, self.unresolved) = (0, 0, 0);
     }
 
-    /// Whether one megaflow took most packets of the last pass of this kind, first or later.
-    pub(crate) fn has_favorite(&self) -> bool {
-        self.favorite != Place::NONE
+    /// Whether one megaflow is guessed for all packets of the pass.
+    pub(crate) fn guesses_one_megaflow(&self) -> bool {
+        self.megaflow != Place::NONE
     }
 
-    /// Whether the favorite matches the packet. If so, the packet's lookup is complete.
+    /// Resolves the packet's megaflow, if the guess for all packets of the pass is right.
     #[inline(always)]
-    fn favors(&mut self, cache: &Cache, index: usize, key: &Key) -> bool {
-        let Some(Some(tuple)) = cache.tuples.get(self.favorite.tuple()) else { return false };
-        let is_taken = index < BATCH && tuple.matching_head(self.favorite.index(), key).is_some();
-        self.taken |= if is_taken { 1 << index } else { 0 };
-        is_taken
+    fn resolve(&mut self, cache: &Cache, index: usize, key: &Key) -> bool {
+        let Some(Some(tuple)) = cache.tuples.get(self.megaflow.tuple()) else { return false };
+        let is_right = index < BATCH && tuple.matching_head(self.megaflow.index(), key).is_some();
+        self.resolved |= if is_right { 1 << index } else { 0 };
+        is_right
     }
 
-    /// Whether this pass's usual mask holds at least `megaflows` megaflows.
+    /// Whether the guessed mask of this pass holds at least `megaflows` megaflows.
     pub(crate) fn has_at_least(&self, megaflows: usize, cache: &Cache) -> bool {
         let tuple = cache.tuples.get(self.tuple as usize).and_then(Option::as_ref);
         tuple.is_some_and(|tuple| tuple.len() >= megaflows)
     }
 
-    /// Begins the lookup of a packet with its connection's guess. `None`: the connection cannot
-    /// have a guess.
+    /// Prefetches the megaflow that a packet's connection guesses. `guess` is `None` if the
+    /// connection cannot have a guess.
     #[inline(always)]
-    pub(crate) fn begin_known(
+    pub(crate) fn prefetch_guessed(
         &mut self,
         cache: &Cache,
         index: usize,
         key: &Key,
-        known: Known,
+        connection: Prefetched,
         guess: Option<Guess>,
     ) {
-        let Some(guess) = guess else { return self.begin(cache, index, key) };
-        if index >= BATCH || self.favors(cache, index, key) {
+        let Some(guess) = guess else { return self.prefetch(cache, index, key) };
+        if index >= BATCH || self.resolve(cache, index, key) {
             return;
         }
-        self.connections[index] = known;
-        self.known |= 1 << index;
+        self.connections[index] = connection;
+        self.unresolved |= 1 << index;
         match cache.prefetch_guess(guess) {
             Some(place) => {
                 self.guesses[index] = place;
                 self.guessed |= 1 << index;
             }
-            None => self.begin_by_mask(cache, index, key),
+            None => self.prefetch_bucket(cache, index, key),
         }
     }
 
-    /// Begins the lookup of a packet.
+    /// Prefetches the megaflow of a packet whose connection guesses none.
     #[inline(always)]
-    pub(crate) fn begin(&mut self, cache: &Cache, index: usize, key: &Key) {
-        if !self.favors(cache, index, key) {
-            self.begin_by_mask(cache, index, key);
+    pub(crate) fn prefetch(&mut self, cache: &Cache, index: usize, key: &Key) {
+        if !self.resolve(cache, index, key) {
+            self.prefetch_bucket(cache, index, key);
         }
     }
 
     #[inline(always)]
-    fn begin_by_mask(&mut self, cache: &Cache, index: usize, key: &Key) {
+    fn prefetch_bucket(&mut self, cache: &Cache, index: usize, key: &Key) {
         let Some(Some(tuple)) = cache.tuples.get(self.tuple as usize) else { return };
         if index >= BATCH || self.count >= BATCH {
             return;
@@ -132,64 +136,62 @@ impl Ahead {
         let hash = tuple.hash(key);
         tuple.prefetch_bucket(hash);
         self.hashes[index] = hash;
-        self.begun[self.count] = index as u8;
+        self.packets[self.count] = index as u8;
         self.count += 1;
-        if self.count > self.loaded + LAG {
-            let index = usize::from(self.begun[self.loaded]) & (BATCH - 1);
+        if self.count > self.read + LAG {
+            let index = usize::from(self.packets[self.read]) & (BATCH - 1);
             self.candidates[index] = tuple.candidate(self.hashes[index]);
-            self.loaded += 1;
+            self.read += 1;
         }
     }
 
-    /// Reads the remaining buckets.
+    /// Reads the buckets that are not read yet, and prefetches their megaflows.
     #[inline]
     pub(crate) fn finish(&mut self, cache: &Cache) {
         let Some(Some(tuple)) = cache.tuples.get(self.tuple as usize) else { return };
-        for index in &self.begun[self.loaded..self.count] {
+        for index in &self.packets[self.read..self.count] {
             let index = usize::from(*index) & (BATCH - 1);
             self.candidates[index] = tuple.candidate(self.hashes[index]);
         }
-        self.loaded = self.count;
+        self.read = self.count;
     }
 
-    /// Remembers the mask and the megaflow that matched most packets of a pass.
-    pub(crate) fn learn(&mut self, pass: usize, places: &[Place]) {
+    /// Guesses the mask and the megaflow of most packets of a pass for the next pass of its kind.
+    pub(crate) fn guess_next(&mut self, pass: usize, places: &[Place]) {
         let Some(first) = places.first() else { return };
         let are_most = |count: usize| *first != Place::NONE && count * 4 >= places.len() * 3;
         let same = places.iter().filter(|place| *place == first).count();
-        let is_favorite = are_most(same);
-        self.favorites[pass.min(1)] = if is_favorite { *first } else { Place::NONE };
+        let is_one_megaflow = are_most(same);
+        self.guessed_megaflows[pass.min(1)] = if is_one_megaflow { *first } else { Place::NONE };
         let same = || places.iter().filter(|place| place.tuple() == first.tuple()).count();
-        let is_usual = is_favorite || are_most(same());
-        self.usual[pass.min(1)] = if is_usual { first.tuple() as u32 } else { NO_TUPLE };
+        let is_one_tuple = is_one_megaflow || are_most(same());
+        self.guessed_tuples[pass.min(1)] =
+            if is_one_tuple { first.tuple() as u32 } else { NO_TUPLE };
     }
-}
 
-impl Ahead {
     #[inline(always)]
-    pub(crate) fn has_unguessed(&self) -> bool {
-        self.known != 0
+    pub(crate) fn has_unresolved(&self) -> bool {
+        self.unresolved != 0
     }
 
     /// Stores the packets' megaflows as guesses in their connections, for some of the packets whose
-    /// guess was not confirmed.
+    /// connection had no right guess.
     #[cold]
-    pub(crate) fn remember<K: Tracker + ?Sized>(
+    pub(crate) fn store_guesses<K: Tracker + ?Sized>(
         &mut self,
         packets: &[Packet],
         chosen: &[u16],
         places: &[Place],
-        moment: Moment,
+        lookup: GuessFor,
         tracker: &K,
     ) {
-        let known = std::mem::take(&mut self.known);
-        let unguessed = chosen.iter().zip(places).filter(|(index, place)| {
-            usize::from(**index) < BATCH && known & 1 << **index != 0 && **place != Place::NONE
+        let unresolved = std::mem::take(&mut self.unresolved);
+        let wrong = chosen.iter().zip(places).filter(|(index, place)| {
+            usize::from(**index) < BATCH && unresolved & 1 << **index != 0 && **place != Place::NONE
         });
-        for (index, place) in unguessed.take(REMEMBERED) {
+        for (index, place) in wrong.take(STORED_GUESSES) {
             let index = usize::from(*index);
-            let known = self.connections[index];
-            tracker.remember(&packets[index], known, moment, place.guess());
+            tracker.store_guess(&packets[index], self.connections[index], lookup, place.guess());
         }
     }
 }
@@ -228,8 +230,9 @@ impl Cache {
         Some(place)
     }
 
-    /// Completes the lookups that have begun. Returns the number of packets without a megaflow.
-    pub(super) fn lookup_ahead(
+    /// Compares the prefetched megaflows with their packets. Returns the number of packets whose
+    /// megaflow is not resolved.
+    pub(super) fn resolve_prefetched(
         &mut self,
         packets: &[Packet],
         chosen: &[u16],
@@ -237,21 +240,21 @@ impl Cache {
         lookup: &mut Lookup,
         count: usize,
     ) -> usize {
-        let Lookup { places, programs, waiting, probed, ahead, .. } = lookup;
-        let begun = std::mem::take(&mut ahead.count).min(ahead.loaded);
-        let guessed = std::mem::take(&mut ahead.guessed);
-        let taken = std::mem::take(&mut ahead.taken);
+        let Lookup { places, programs, waiting, probed, prefetch, .. } = lookup;
+        let read = std::mem::take(&mut prefetch.count).min(prefetch.read);
+        let guessed = std::mem::take(&mut prefetch.guessed);
+        let resolved = std::mem::take(&mut prefetch.resolved);
         // The keys of removed megaflows still match.
-        if begun == 0 && guessed | taken == 0 || self.is_unsettled {
+        if read == 0 && guessed | resolved == 0 || self.is_unsettled {
             return count;
         }
         let mut searched = 0_u32;
-        for index in &ahead.begun[..begun] {
+        for index in &prefetch.packets[..read] {
             searched |= 1 << (index & (BATCH as u8 - 1));
         }
-        let of_favorite = match taken {
+        let of_guessed = match resolved {
             0 => NO_PROGRAM,
-            _ => self.head(ahead.favorite).current_program(generation),
+            _ => self.head(prefetch.megaflow).current_program(generation),
         };
         // The mask that matched the packets before this packet, and the number of those packets.
         let (mut mask, mut hits) = (NO_TUPLE, 0);
@@ -259,22 +262,22 @@ impl Cache {
         for (position, index) in chosen[..count].iter().map(|index| usize::from(*index)).enumerate()
         {
             let bit = if index < BATCH { 1 << index } else { 0 };
-            let found = if taken & bit != 0 {
-                Some((ahead.favorite, of_favorite))
+            let found = if resolved & bit != 0 {
+                Some((prefetch.megaflow, of_guessed))
             } else if guessed & bit != 0 {
-                let place = ahead.guesses[index];
+                let place = prefetch.guesses[index];
                 let tuple = self.tuples.get(place.tuple()).and_then(Option::as_ref);
                 let head =
                     tuple.and_then(|tuple| tuple.matching_head(place.index(), &packets[index].key));
-                ahead.known &= !if head.is_some() { bit } else { 0 };
+                prefetch.unresolved &= !if head.is_some() { bit } else { 0 };
                 head.map(|head| (place, head.current_program(generation)))
             } else if searched & bit != 0 {
-                let tuple = self.tuples.get(ahead.tuple as usize).and_then(Option::as_ref);
-                let (candidate, hash) = (ahead.candidates[index], ahead.hashes[index]);
+                let tuple = self.tuples.get(prefetch.tuple as usize).and_then(Option::as_ref);
+                let (candidate, hash) = (prefetch.candidates[index], prefetch.hashes[index]);
                 tuple.and_then(|tuple| {
                     let found = tuple.confirm(candidate, hash, &packets[index].key)?;
                     let program = tuple.store.head(found).current_program(generation);
-                    Some((Place::new(ahead.tuple, found), program))
+                    Some((Place::new(prefetch.tuple, found), program))
                 })
             } else {
                 waiting[left] = position as u8;
@@ -310,7 +313,7 @@ const NO_TUPLE: u32 = u32::MAX;
 /// Packets between the prefetch of a bucket and its use: longer than a memory access takes.
 const LAG: usize = 8;
 /// Maximum number of connections of a batch that get a new guess: each new guess takes a lock.
-const REMEMBERED: usize = 4;
+const STORED_GUESSES: usize = 4;
 /// The bits of a guess that hold the megaflow's index in its mask; the other bits number the mask.
 const INDEX_BITS: u32 = 22;
 const _: () = assert!(BATCH <= 32);
