@@ -4,7 +4,7 @@
 
 use std::cell::RefCell;
 
-use datapath::{Around, Datapath, NoTracker, Settings, Sink, extract};
+use datapath::{Callees, Datapath, NoTracker, Settings, Sink, extract};
 use flow::port_number::PortNumber;
 use flow::request::{PacketIn, PortDescription};
 use flow::step::PortIndex;
@@ -77,14 +77,14 @@ impl Switch {
 
     fn process(&mut self, bytes: &[u8]) {
         let mut sink = Unchanged::default();
-        let mut around = Around {
+        let mut callees = Callees {
             slow: &mut Translator::new(&self.tables),
             tracker: &mut NoTracker,
             sink: &mut sink,
         };
         // The second frame finds the megaflow of the first frame.
         let mut frames = vec![Frame::from_bytes(bytes, Time::ZERO); 2];
-        self.datapath.process(1, &mut frames, Time::ZERO, &mut around);
+        self.datapath.process(1, &mut frames, Time::ZERO, &mut callees);
         assert_eq!(sink.0, [bytes, bytes]);
         assert_eq!(extract(1, &sink.0[0]), extract(1, bytes));
     }
