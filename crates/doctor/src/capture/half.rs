@@ -537,10 +537,11 @@ impl Half {
     }
 
     /// Returns the bytes in flight as the sender counts them. An acknowledgement that left the
-    /// other end counts as soon as the sender may have got that acknowledgement.
+    /// other end counts as soon as the sender may have got that acknowledgement. Later packets of
+    /// the other end, such as a long answer to one message, tell the sender nothing new.
     fn unacknowledged(&self, now: u64) -> u64 {
         let trip = self.here.least.unwrap_or(0);
-        let is_new = self.last_answer.is_some_and(|at| now.saturating_sub(at) < trip);
+        let is_new = now.saturating_sub(self.last_progress) < trip;
         let known = if self.is_near() || !is_new { self.acked } else { self.known };
         self.next.saturating_sub(known)
     }
