@@ -105,10 +105,10 @@ impl<'v, 'a> Occupancy<'v, 'a> {
     }
 }
 
-/// Returns the time of a program without the softirqs that interrupted the program, of which its
-/// share is that of its time. A kernel that counts by ticks adds these softirqs to the program's
-/// time and to the core's softirqs. `programs`, `network`: the time of all programs and of all
-/// interrupts on the core.
+/// Returns the time of a program without the softirqs that interrupted the program. Softirqs
+/// interrupt each program in proportion to the program's time. A kernel that counts by ticks adds
+/// these softirqs to the program's time and to the core's softirqs. `programs`, `network`: the time
+/// of all programs and of all interrupts on the core.
 pub fn without_interrupts(program: f64, programs: f64, network: f64) -> f64 {
     program * programs / (programs + network).max(1e-9)
 }

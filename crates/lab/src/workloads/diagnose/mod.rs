@@ -67,7 +67,8 @@ impl Workload for Diagnose {
         Case::parse(document, axes).map(|case| needs::lacking(&case)).unwrap_or_default()
     }
 
-    /// Returns all built-in faults, if the file names no fault and no axis.
+    /// Returns all built-in faults, if the file takes its fault from the axis `fault` and does not
+    /// list this axis.
     fn own_axis(&self, document: &Document) -> Option<(&'static str, Vec<&'static str>)> {
         let is_open = case::names_each_fault(document) && !document.axes.contains_key(FAULT_AXIS);
         is_open.then(|| (FAULT_AXIS, library::FAULTS.iter().map(|(name, _)| *name).collect()))
