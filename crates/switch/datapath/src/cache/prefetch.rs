@@ -36,7 +36,7 @@ pub(crate) struct MegaflowPrefetch {
     guesses: [Place; BATCH],
     guessed: u32,
     /// The connections of packets whose bit in `unresolved` is set: the connection has no guess
-    /// yet, or its guess is not compared yet.
+    /// yet, or a guess that is not compared yet or is wrong.
     connections: [Prefetched; BATCH],
     unresolved: u32,
 }
