@@ -459,7 +459,8 @@ const MOST_SLOW: u32 = 3;
 const MOST_INVALID: u32 = 12;
 const MOST_INVALID_IN_ALL: u32 = 80;
 const MOST_SILENT: usize = 3;
-/// A device that loses this number of packets in a row forwards nothing.
+/// A device that loses all packets of a trial forwards nothing, if the trial has this number of
+/// packets or more.
 const TELLING_PACKETS: u64 = 20;
 /// A trial of this number of packets rarely misses a loss of one in a thousand.
 const ENOUGH_PACKETS: f64 = 2_000.0;

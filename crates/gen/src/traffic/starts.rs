@@ -7,7 +7,7 @@
 #[derive(Debug, Clone)]
 pub(super) struct Starts {
     turns: Vec<Turn>,
-    /// The index of the template that starts the next flow.
+    /// The index of the next turn.
     place: usize,
     moment: u64,
     /// The time between two moments in nanoseconds.
