@@ -4,8 +4,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// A network namespace, which exists while this handle, or a process or an interface in the
-/// namespace, exists.
+/// A network namespace, which exists while this handle, a process in the namespace or a socket of
+/// the namespace exists.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
