@@ -580,6 +580,6 @@ const UNFINISHED_ATTEMPTS: u32 = 3;
 const MOST_REFUSALS: u32 = 8;
 /// Nanoseconds without offloads after `MOST_REFUSALS` refusals.
 const REST: u64 = 10_000_000_000;
-/// The number of empty polls before a check for socket errors: small for a thread that wakes each
-/// millisecond, large for a thread that spins.
+/// The number of empty polls before a check for socket errors. A thread that wakes each millisecond
+/// then checks four times a second, and a thread that spins does not check at each poll.
 const IDLE_CHECK: u32 = 256;
