@@ -19,7 +19,7 @@ pub struct SignedRank {
     pub v: f64,
     /// The two-sided p-value.
     pub p: f64,
-    /// The number of nonzero differences. The test leaves out zeros, as Wilcoxon's test did.
+    /// The number of nonzero differences. The test leaves out zeros, like Wilcoxon's original test.
     pub n: usize,
     /// Whether `p` is exact. If not, `p` is the normal approximation, corrected for ties and
     /// continuity.

@@ -79,9 +79,9 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Returns a warning about outliers, if the outliers are a reason; `shown` writes a sample.
-    /// Small differences are no reason, however equal the other samples are. A single outlier is no
-    /// reason, because it does not move the median.
+    /// Returns a warning about outliers; `None` without a reason for a warning. `shown` writes a
+    /// sample. Small differences are no reason, however equal the other samples are. A single
+    /// outlier is no reason, because it does not move the median.
     pub fn warning(&self, shown: impl Fn(f64) -> String) -> Option<String> {
         if self.max - self.min <= self.median.abs() * SMALL {
             return None;
