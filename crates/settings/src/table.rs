@@ -6,9 +6,9 @@ use toml::de::{DeString, DeTable, DeValue};
 
 /// Declares a table of a file: a struct in which each line is a key.
 ///
-/// A key with a default, `repeats: u32 = 1`, and a key of a type `Option` may be left out. `apply:
-/// String as "do"` reads the key `do`. After `struct Name in kebab`, `listen_on` reads the key
-/// `listen-on`. The fields of a second block, `beside { … }`, are no keys, and begin with the
+/// A key with a default, `repeats: u32 = 1`, and a key of a type `Option` may be left out.
+/// `apply: String as "do"` reads the key `do`. After `struct Name in kebab`, `listen_on` reads the
+/// key `listen-on`. The fields of a second block, `beside { … }`, are no keys, and begin with the
 /// default of their type.
 #[macro_export]
 macro_rules! table {
