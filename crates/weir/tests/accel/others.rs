@@ -88,8 +88,8 @@ fn a_lock_held_by_another_user_blocks_no_command() {
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     end(child);
     for _ in 0..2 {
-        // The first turn finds the lock file of a killed command; the second turn finds a new lock
-        // file.
+        // The first turn finds no lock file; the second turn finds the lock file of a killed
+        // command.
         let output = nobody(&machine, &["flock", "--nonblock", "/run/weir-accel.lock", "true"]);
         assert_ne!(output.code, Some(0));
         root(&machine, "umask 077 && touch /run/weir-accel.lock");
