@@ -146,7 +146,7 @@ impl Flight {
     }
 
     /// Records that the engine counts the oldest outstanding packets as lost, `bytes` in all.
-    /// Returns the highest number of the lost packets.
+    /// Returns the highest packet number of the lost packets.
     pub(crate) fn on_lost(&mut self, bytes: u64) -> Option<u64> {
         let (mut left, mut largest) = (bytes, None);
         while left > 0 && self.judged < self.end() {

@@ -148,7 +148,7 @@ impl Connection {
         self.receive(ended, buffer)
     }
 
-    /// Writes bytes until the socket would block.
+    /// Writes the waiting bytes, as many as the socket takes without blocking.
     fn flush(&mut self, request: &[u8]) -> io::Result<()> {
         match &mut self.tls {
             Some(tls) => {

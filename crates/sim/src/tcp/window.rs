@@ -119,8 +119,9 @@ impl Window {
             self.arrived += bytes;
             return;
         }
-        // Linux ends the round trip when the application reads the first segment in order. The
-        // segments behind a repaired gap are still unread then, and count in the next round trip.
+        // Linux ends the round trip when the application reads the first segment that came into
+        // order. The segments behind a repaired gap are still unread then, and count in the next
+        // round trip.
         let rest = bytes.saturating_sub(new);
         let copied = (self.arrived + bytes - rest).saturating_sub(rest);
         if copied > self.space {
