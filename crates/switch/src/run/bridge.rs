@@ -59,6 +59,8 @@ pub struct BridgeState {
     has_lacp: AtomicBool,
     /// The frames of LACP that have arrived since the bonds last ran.
     lacp_frames: Mutex<Vec<(PortNumber, Vec<u8>)>, { rank::LAST }>,
+    /// The last second in which frames of LACP arrived at each port, and the number of the frames.
+    lacp_arrivals: Mutex<BTreeMap<PortNumber, (u64, u32)>, { rank::LAST }>,
     /// When the bonds last ran, on the switch's clock.
     bonds_ran_ms: AtomicU64,
     /// Wakes the thread of the OpenFlow connections.
@@ -146,6 +148,7 @@ impl BridgeState {
             bonds: Mutex::default(),
             has_lacp: AtomicBool::new(false),
             lacp_frames: Mutex::default(),
+            lacp_arrivals: Mutex::default(),
             bonds_ran_ms: AtomicU64::new(0),
             waker: Waker::new()?,
             clock,
@@ -409,7 +412,8 @@ impl BridgeState {
     /// Takes a frame of LACP that arrived at a member of a bond. Frames beyond a limit are dropped;
     /// the partner sends again.
     pub(super) fn lacp_received(&self, port: PortNumber, frame: &[u8]) {
-        if !self.tables().port_set().is_for_lacp(port, lacp::ETHER_TYPE) {
+        let is_for_lacp = self.tables().port_set().is_for_lacp(port, lacp::ETHER_TYPE);
+        if !is_for_lacp || !self.counts_lacp(port) {
             return;
         }
         let mut frames = self.lacp_frames.lock();
@@ -418,6 +422,20 @@ impl BridgeState {
             drop(frames);
             self.waker.wake();
         }
+    }
+
+    /// Counts a frame of LACP. Returns `false` if too many frames arrived at the port in this
+    /// second: a flood at one member must not suppress the frames of other members, nor change the
+    /// bond all the time.
+    fn counts_lacp(&self, port: PortNumber) -> bool {
+        let second = self.clock.now_ms() / 1_000;
+        let mut arrivals = self.lacp_arrivals.lock();
+        let (last, number) = arrivals.entry(port).or_default();
+        if *last != second {
+            (*last, *number) = (second, 0);
+        }
+        *number = number.saturating_add(1);
+        *number <= MOST_LACP_IN_SECOND
     }
 
     /// Runs the bonds if any of them speaks LACP, and frames of LACP wait or time has passed.
@@ -520,6 +538,7 @@ impl BridgeState {
             bonds.insert(name.clone(), bond);
         }
         drop(bonds);
+        self.lacp_arrivals.lock().clear();
         self.run_bonds();
     }
 
@@ -599,6 +618,9 @@ const MOST_EVENTS: usize = 4096;
 /// Maximum number of frames of LACP that wait, and the kept bytes of each.
 const MOST_LACP_FRAMES: usize = 256;
 const LONGEST_LACP_FRAME: usize = 128;
+/// Maximum number of frames of LACP that a port takes in a second, as IEEE 802.3 limits slow
+/// protocols.
+const MOST_LACP_IN_SECOND: u32 = 10;
 /// The timers of LACP may be late by this time.
 const LACP_PAUSE_MS: u64 = 100;
 /// Highest port number that is assigned automatically, as in Open vSwitch.
@@ -607,12 +629,12 @@ const LAST_NUMBER: u32 = 0x7fff;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::bonds::LacpMode;
     use crate::run::config::PortConfig;
 
-    #[test]
-    fn the_new_active_member_of_a_bond_announces_the_addresses_behind_other_ports() {
-        let clock = Arc::new(Clock::start());
-        let bridge = BridgeState::new("br0", 0, None, clock, Arc::default()).unwrap();
+    /// Returns a bridge with three ports.
+    fn bridge(clock: Clock) -> BridgeState {
+        let bridge = BridgeState::new("br0", 0, None, Arc::new(clock), Arc::default()).unwrap();
         for number in 1..=3 {
             let settings = PortConfig::of_kind("null");
             let (name, number, index) =
@@ -620,6 +642,36 @@ mod tests {
             let opened = SwitchPort::open(&name, 0, number, index, &settings, Time::ZERO);
             bridge.add_port(Arc::new(opened.unwrap().0));
         }
+        bridge
+    }
+
+    #[test]
+    fn a_flood_of_lacp_at_a_member_leaves_room_for_frames_of_other_members() {
+        let clock = Clock::start();
+        clock.stop();
+        let bridge = bridge(clock);
+        let settings = BondSettings {
+            members: vec!["p1".to_owned(), "p2".to_owned()],
+            lacp: LacpMode::Active,
+            ..BondSettings::default()
+        };
+        let mut config = BridgeConfig::default();
+        config.bond.insert("bond0".to_owned(), settings);
+        bridge.set_bonds(Some(&config));
+        for _ in 0..MOST_LACP_FRAMES {
+            bridge.lacp_received(PortNumber(1), &[0; 60]);
+        }
+        // Port 3 is no member of the bond.
+        bridge.lacp_received(PortNumber(3), &[0; 60]);
+        bridge.lacp_received(PortNumber(2), &[0; 60]);
+        let from: Vec<_> = bridge.lacp_frames.lock().iter().map(|(port, _)| port.0).collect();
+        assert_eq!(from.len(), MOST_LACP_IN_SECOND as usize + 1);
+        assert_eq!(from.last(), Some(&2));
+    }
+
+    #[test]
+    fn the_new_active_member_of_a_bond_announces_the_addresses_behind_other_ports() {
+        let bridge = bridge(Clock::start());
         let settings = BondSettings {
             members: vec!["p1".to_owned(), "p2".to_owned()],
             ..BondSettings::default()
