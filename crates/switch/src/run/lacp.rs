@@ -67,6 +67,8 @@ pub(super) struct Lacp {
     /// The name of the member whose key all members use. The name stays until the member leaves.
     key_member: String,
     is_negotiated: bool,
+    /// Whether the selected partner has sent an LACPDU.
+    is_answered: bool,
     /// Whether the members that carry traffic have to be selected again.
     must_select: bool,
     events: Vec<Event>,
@@ -194,6 +196,10 @@ impl Lacp {
                 member.freshness = Freshness::Current;
                 member.expires_ms = now_ms + timeout;
                 member.known = partner;
+                // A partner that has changed to the fast rate must not wait for the slow rate.
+                if actor.state & SHORT_TIMEOUT != 0 {
+                    member.due_ms = member.due_ms.min(now_ms + FAST_MS);
+                }
                 if member.partner != actor {
                     member.partner = actor;
                     self.must_select = true;
@@ -259,6 +265,10 @@ impl Lacp {
         let lead = lead.or_else(|| candidates().min_by_key(priority)).map(|lead| lead.partner);
         let (was_negotiated, falls_back) = (self.is_negotiated, self.settings.falls_back);
         self.is_negotiated = lead.is_some();
+        // A new member counts as expired, so that the bond is negotiated before a partner answers.
+        let is_answered = lead.is_some_and(|lead| lead.system != [0; 6]);
+        let is_new_partner = is_answered && !self.is_answered;
+        self.is_answered = is_answered;
         for member in &mut self.members {
             let has_partner = member.freshness != Freshness::Defaulted;
             let is_looped = has_partner && member.partner.system == system;
@@ -275,10 +285,11 @@ impl Lacp {
             }
             member.is_looped = is_looped;
         }
-        match (was_negotiated, self.is_negotiated) {
-            (false, true) => self.events.push(Event::Negotiated),
-            (true, false) => self.events.push(Event::PartnerLost),
-            _ => {}
+        if is_new_partner {
+            self.events.push(Event::Negotiated);
+        }
+        if was_negotiated && !self.is_negotiated {
+            self.events.push(Event::PartnerLost);
         }
     }
 

@@ -193,6 +193,21 @@ fn a_silent_partner_that_sent_slowly_is_asked_each_second() {
 }
 
 #[test]
+fn a_partner_that_changes_to_the_fast_rate_does_not_wait_for_the_slow_rate() {
+    let mut world = World::new(&STRAIGHT);
+    for bond in 0..2 {
+        let slow = LacpSettings { is_fast: false, ..settings(bond as u8 + 1, true) };
+        world.configure(bond, slow);
+    }
+    world.pass(10_000);
+    let before = sent(&world.bonds[1]);
+    world.configure(0, settings(1, true));
+    world.pass(2_500);
+    assert_eq!(sent(&world.bonds[1]), before + 2);
+    assert_eq!(world.enabled(0), [true; 2]);
+}
+
+#[test]
 fn a_bond_that_is_connected_to_itself_carries_no_traffic() {
     let mut world = World::new(&[((0, "p1"), (0, "p2"))]);
     world.configure(0, settings(1, true));
@@ -243,7 +258,9 @@ fn without_a_partner_members_carry_traffic_only_by_the_fallback() {
     world.configure(0, fallback);
     world.pass(2_000);
     assert_eq!(world.enabled(0), [false; 2], "a partner may still answer");
+    assert!(world.bonds[0].take_events().is_empty(), "no partner has answered");
     world.pass(2_000);
+    assert_eq!(world.bonds[0].take_events(), [Event::PartnerLost]);
     assert_eq!((world.enabled(0), world.bonds[0].status()), ([true; 2], Status::Configured));
     world.configure(0, settings(1, true));
     world.pass(100);
