@@ -24,7 +24,7 @@ pub(crate) enum Verdict {
 /// Counts polls, not time: while the host stalls, this end receives nothing from a live peer.
 #[derive(Debug)]
 pub(crate) struct Silence {
-    /// The counts at the last poll with a received packet.
+    /// The counts at the last poll.
     last: Seen,
     /// Silent polls, in shares of a usual poll.
     shares: u32,
@@ -38,8 +38,8 @@ pub(crate) struct Silence {
 struct Hint {
     /// The packets that this end had sent by then.
     sent: u64,
-    /// The pauses since then.
-    waited: Duration,
+    /// The pauses since this end has sent enough further packets; `None` before.
+    waited: Option<Duration>,
 }
 
 impl Silence {
@@ -59,10 +59,11 @@ impl Silence {
 
     /// Takes what the connection has seen after a pause of this length.
     pub(crate) fn poll(&mut self, seen: Seen, pause: Duration, rtt: Duration) -> Verdict {
-        let is_new_hint = seen.ports_closed > self.last.ports_closed;
-        let new_hint = || is_new_hint.then_some(Hint { sent: seen.sent, waited: Duration::ZERO });
-        if seen.received != self.last.received {
-            (self.last, self.shares, self.hint) = (seen, 0, new_hint());
+        let last = std::mem::replace(&mut self.last, seen);
+        let is_new_hint = seen.ports_closed > last.ports_closed;
+        let new_hint = || is_new_hint.then_some(Hint { sent: seen.sent, waited: None });
+        if seen.received != last.received {
+            (self.shares, self.hint) = (0, new_hint());
             return Verdict::Wait;
         }
         match &mut self.hint {
@@ -72,9 +73,12 @@ impl Silence {
             }
             Some(hint) => {
                 self.shares += 1;
-                hint.waited += pause;
-                let unanswered = seen.sent - hint.sent;
-                if unanswered >= UNANSWERED && hint.waited >= (rtt * 3).max(pause * 4) {
+                // The time for an answer begins with the packets: this end may have been idle since
+                // the report.
+                let are_sent = seen.sent.saturating_sub(hint.sent) >= UNANSWERED;
+                let waited = hint.waited.map(|waited| waited + pause);
+                hint.waited = waited.or(are_sent.then_some(Duration::ZERO));
+                if hint.waited.is_some_and(|waited| waited >= (rtt * 3).max(pause * 4)) {
                     return Verdict::NoProcess;
                 }
             }
@@ -119,10 +123,10 @@ mod tests {
         let silent = Duration::from_millis(2500);
         assert_eq!(polled(99, RTT, |seen| seen.sent += 1), (Verdict::Silent, silent));
         let closed = |seen: &mut Seen| (seen.sent, seen.ports_closed) = (seen.sent + 1, 1);
-        assert_eq!(polled(99, RTT, closed), (Verdict::NoProcess, Duration::from_millis(450)));
+        assert_eq!(polled(99, RTT, closed), (Verdict::NoProcess, Duration::from_millis(550)));
         // A hint of a path with a long round trip needs three of them.
         let rtt = Duration::from_secs(1);
-        assert_eq!(polled(99, rtt, closed), (Verdict::NoProcess, Duration::from_millis(3500)));
+        assert_eq!(polled(99, rtt, closed), (Verdict::NoProcess, Duration::from_millis(3700)));
     }
 
     #[test]
@@ -140,6 +144,19 @@ mod tests {
             seen.received += u64::from(count % 3 == 0);
         };
         assert_eq!(polled(10_000, RTT, sparse).0, Verdict::Wait);
+    }
+
+    #[test]
+    fn a_peer_has_time_to_answer_packets_that_follow_long_after_a_hint() {
+        let mut count = 0;
+        // Packets leave before every tenth poll, and their answers arrive two polls later.
+        let bursts = |seen: &mut Seen| {
+            seen.ports_closed += u64::from(count % 10 == 2);
+            seen.sent += if count % 10 == 9 { 8 } else { 0 };
+            seen.received += u64::from(count % 10 == 1 && count > 1);
+            count += 1;
+        };
+        assert_eq!(polled(10_000, RTT, bursts).0, Verdict::Wait);
     }
 
     #[test]
