@@ -240,9 +240,10 @@ impl Link {
         }
     }
 
-    /// Makes a connection that is to replace the current connection. Returns the new connection once its
-    /// server has kept it for a moment: in TLS 1.3 a client learns only after its handshake that
-    /// the server refuses its key, and the current connection may still be good.
+    /// Makes a connection that is to replace the current connection. Returns the new connection
+    /// once its server has kept the new connection for a moment: in TLS 1.3 a client learns only
+    /// after its handshake that the server refuses its key, and the current connection may still be
+    /// good.
     async fn replacement(&self, shared: &Arc<Shared>, choice: Choice) -> Option<Made> {
         loop {
             let made = self.first_of(shared, choice, None).await.ok()?;
@@ -433,12 +434,12 @@ async fn over_tcp(
 }
 
 /// Tries the next address once the previous address has failed or stayed silent for a moment (RFC
-/// 8305, 5), so that a dead address delays the connection only briefly. After the last address, starts
-/// over with the first: a handshake retransmits at growing intervals, so a new handshake reaches a
-/// server that has just started sooner. Returns the first established connection.
+/// 8305, 5), so that a dead address delays the connection only briefly. After the last address,
+/// starts over with the first: a handshake retransmits at growing intervals, so a new handshake
+/// reaches a server that has just started sooner. Returns the first established connection.
 ///
-/// Each handshake has a socket and a timer. Therefore only the first handshake with each address and
-/// the latest handshakes go on.
+/// Each handshake has a socket and a timer. Therefore only the first handshake with each address
+/// and the latest handshakes go on.
 async fn first_to_answer(
     remote: &Arc<Remote>,
     addresses: Vec<SocketAddr>,
