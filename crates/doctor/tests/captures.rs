@@ -391,6 +391,22 @@ fn a_full_link_is_diagnosed_without_the_handshake_in_spite_of_its_drops() {
     }
 }
 
+/// The receiver reads slowly, and reports its window again and again.
+#[test]
+fn acknowledged_data_is_not_in_flight_while_further_packets_leave_the_receiver() {
+    let mut trace = Trace::new(Side::Receiver);
+    trace.handshake();
+    for place in 0..20_u64 {
+        trace.data(40 * MS, place * MSS, MSS);
+    }
+    for place in 0..200_u64 {
+        trace.ack(51 * MS + place * 5 * MS, 20 * MSS, 900_000, None);
+    }
+    let recording = read(&trace.file(101, &[]));
+    let last = recording.periods[0].samples.last().unwrap();
+    assert_eq!(last.connections[0].tcp.unacked, Some(0));
+}
+
 #[test]
 fn a_capture_at_the_receiver_without_the_handshake_shows_the_round_trip() {
     let recording = read(&window_limited(Side::Receiver).without_handshake().file(101, &[]));

@@ -538,7 +538,7 @@ impl Half {
 
     /// Returns the bytes in flight as the sender counts them. An acknowledgement that left the
     /// other end counts as soon as the sender may have got that acknowledgement. Later packets of
-    /// the other end, such as a long answer to one message, tell the sender nothing new.
+    /// the other end, such as a long answer to one message, acknowledge no further data.
     fn unacknowledged(&self, now: u64) -> u64 {
         let trip = self.here.least.unwrap_or(0);
         let is_new = now.saturating_sub(self.last_progress) < trip;
