@@ -79,6 +79,12 @@ impl Status<'_> {
                 report.set(place, "lacp_current", Value::optional(is_current));
             }
         }
+        // A port that has left its bond has no partner any more.
+        let is_bonded =
+            |name: &String| bridge.bonds.iter().any(|bond| bond.members.contains(name));
+        for port in bridge.ports.iter().filter(|port| !is_bonded(&port.name)) {
+            report.set(("Interface", port.interface_row), "lacp_current", Value::none());
+        }
         if let Some(local) = bridge.local {
             let problem = self.failures.get(&Part::Port(bridge.name.clone())).or(failure);
             self.interface(&bridge.name, local, &ports, problem, report);
