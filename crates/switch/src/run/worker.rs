@@ -327,7 +327,11 @@ struct SlowPath<'a> {
 
 impl Translate for SlowPath<'_> {
     fn translate(&mut self, key: &Key, frame: &[u8], now_ms: u64) -> Translation {
-        if key.read(Field::EthType) as u16 == lacp::ETHER_TYPE && self.bridge.has_lacp() {
+        // A packet that continues after a recirculation has not arrived now.
+        if key.read(Field::EthType) as u16 == lacp::ETHER_TYPE
+            && key.read(Field::RecircId) == 0
+            && self.bridge.has_lacp()
+        {
             self.bridge.lacp_received(PortNumber(key.read(Field::InPort) as u32), frame);
         }
         let mut translation =
