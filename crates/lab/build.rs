@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 fn main() {
-    // Read the variables at run time: the checkout may have moved since this was compiled.
+    // Read the variables at run time: the checkout may have moved since the last build.
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     let folder = here.join("../../labs/faults");
