@@ -685,7 +685,8 @@ mod tests {
                     ["lacp-system-priority", "70000"], ["lacp-fallback-ab", "true"],
                     ["lacp-system-id", "x"]]] } } },
             "Interface": { id(4): { "new": { "name": "p2", "other_config": ["map",
-                [["lacp-port-id", "5"], ["lacp-port-priority", "-1"]]] } }, id(5): { "new": { "name": "p1" } } },
+                [["lacp-port-id", "5"], ["lacp-port-priority", "-1"]]] } },
+                id(5): { "new": { "name": "p1" } } },
         }));
         let [bridge] = &found.bridges[..] else { panic!("{found:?}") };
         assert!(bridge.ports.iter().all(|port| port.device.is_ok() && port.vlans.tag == Some(7)));

@@ -80,8 +80,7 @@ impl Status<'_> {
             }
         }
         // A port that has left its bond has no partner any more.
-        let is_bonded =
-            |name: &String| bridge.bonds.iter().any(|bond| bond.members.contains(name));
+        let is_bonded = |name: &String| bridge.bonds.iter().any(|bond| bond.members.contains(name));
         for port in bridge.ports.iter().filter(|port| !is_bonded(&port.name)) {
             report.set(("Interface", port.interface_row), "lacp_current", Value::none());
         }
