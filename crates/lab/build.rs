@@ -12,8 +12,10 @@ fn main() {
     println!("cargo::rerun-if-changed={}", folder.display());
     let names = fs::read_dir(&folder).map(|entries| {
         let files = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        // An editor's lock file has a hidden name.
+        let visible = files.filter(|file| !file.starts_with('.'));
         let mut names: Vec<String> =
-            files.filter_map(|file| file.strip_suffix(".toml").map(str::to_owned)).collect();
+            visible.filter_map(|file| file.strip_suffix(".toml").map(str::to_owned)).collect();
         names.sort();
         names
     });

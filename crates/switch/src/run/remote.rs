@@ -17,16 +17,8 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Parses a controller: `ADDRESS:PORT`, or in Open vSwitch's syntax.
-    pub fn controller(text: &str) -> Result<Self, String> {
-        Self::parse(text, false)
-    }
-
-    /// Parses an address to listen at: `ADDRESS:PORT`, or in Open vSwitch's syntax.
-    pub fn listener(text: &str) -> Result<Self, String> {
-        Self::parse(text, true)
-    }
-
+    /// Parses a controller, or with `listens` an address to listen at: `ADDRESS:PORT`, or in Open
+    /// vSwitch's syntax.
     fn parse(text: &str, listens: bool) -> Result<Self, String> {
         if let Ok(address) = text.parse() {
             return Ok(Self { carrier: Carrier::Tcp, address });
@@ -129,13 +121,13 @@ mod tests {
             ("ssl:10.0.0.9", "ssl:10.0.0.9:6653"),
             ("ssl:[::1]:6654", "ssl:[::1]:6654"),
         ] {
-            assert_eq!(shown(Remote::controller(text)).as_deref(), Ok(expected));
+            assert_eq!(shown(Remote::parse(text, false)).as_deref(), Ok(expected));
         }
-        let listener = shown(Remote::listener("pssl:6654:127.0.0.1"));
+        let listener = shown(Remote::parse("pssl:6654:127.0.0.1", true));
         assert_eq!(listener.as_deref(), Ok("ssl:127.0.0.1:6654"));
-        let error = Remote::controller("ssl:controller.example:6653").unwrap_err();
+        let error = Remote::parse("ssl:controller.example:6653", false).unwrap_err();
         assert!(error.contains("no IP address"), "{error}");
-        let error = Remote::controller("pssl:6653").unwrap_err();
+        let error = Remote::parse("pssl:6653", false).unwrap_err();
         assert!(error.contains("write ADDRESS:PORT, such as 10.0.0.9:6653"), "{error}");
         let protocols = |names: &[&str]| {
             Protocols::try_from(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
@@ -143,7 +135,7 @@ mod tests {
         assert_eq!(protocols(&[]).unwrap().versions().len(), 6);
         assert_eq!(protocols(&["OpenFlow13"]).unwrap().versions(), [Version::V13]);
         assert!(protocols(&["OpenFlow2"]).unwrap_err().contains("OpenFlow10 to OpenFlow15"));
-        assert!(Remote::listener("ssl:10.0.0.9").unwrap_err().contains("pssl:PORT:ADDRESS"));
+        assert!(Remote::parse("ssl:10.0.0.9", true).unwrap_err().contains("pssl:PORT:ADDRESS"));
         let texts = || vec!["ssl:10.0.0.9".to_owned()];
         assert_eq!(Controllers::try_from(texts()).map(|list| list.len()), Ok(1));
         assert!(Listeners::try_from(texts()).unwrap_err().contains("no address to listen at"));
