@@ -25,12 +25,33 @@ pub struct Interface {
 impl Interface {
     /// Reads the present properties of an interface in the calling thread's namespace.
     pub fn find(name: &str) -> Result<Self, PortError> {
-        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
-        // SAFETY: the call takes no pointers.
-        let socket = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) });
-        let socket = socket.map_err(|error| PortError::from_io("opening a socket", error))?;
-        // SAFETY: the descriptor is new, and nothing else owns it.
-        Self::query(&unsafe { OwnedFd::from_raw_fd(socket) }, name)
+        Self::query(&any_socket()?, name)
+    }
+
+    /// Enables or disables an interface in the calling thread's namespace, as `ip link set … up`
+    /// and `down` do.
+    pub fn enable(name: &str, is_enabled: bool) -> Result<(), PortError> {
+        let socket = any_socket()?;
+        let failed = |error: io::Error| match error.raw_os_error() {
+            Some(libc::ENODEV | libc::ENXIO) => no_such(name),
+            _ => {
+                let state = if is_enabled { "up" } else { "down" };
+                PortError::from_io(format!("setting {name:?} {state}"), error)
+            }
+        };
+        let found = ioctl(&socket, name, libc::SIOCGIFFLAGS).map_err(failed)?;
+        // SAFETY: the ioctl has filled the union's member that belongs to it.
+        let flags = unsafe { found.ifru_flags };
+        let up = libc::IFF_UP as i16;
+        let wanted = if is_enabled { flags | up } else { flags & !up };
+        // SAFETY: zeroes are a valid ifreq.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        request.ifr_ifru.ifru_flags = wanted;
+        let set = write_name(&mut request, name).and_then(|()| {
+            // SAFETY: `request` is a valid ifreq with a name that ends in zero and flags.
+            check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &mut request) })
+        });
+        set.map(drop).map_err(failed)
     }
 
     /// Queries an interface of the namespace in which `socket` was created.
@@ -77,6 +98,16 @@ impl Interface {
             PortError::from_io(format!("making room for tags at {:?}", self.name), error)
         })
     }
+}
+
+/// Opens a socket for questions about interfaces of the calling thread's namespace.
+fn any_socket() -> Result<OwnedFd, PortError> {
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+    // SAFETY: the call takes no pointers.
+    let socket = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) });
+    let socket = socket.map_err(|error| PortError::from_io("opening a socket", error))?;
+    // SAFETY: the descriptor is new, and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(socket) })
 }
 
 fn ioctl(

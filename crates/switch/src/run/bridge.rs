@@ -280,18 +280,18 @@ impl BridgeState {
     }
 
     pub(super) fn add_port(&self, port: Arc<SwitchPort>) {
-        let description = port.description();
-        let entry = BridgePort { index: port.index, description: description.clone() };
+        let entry = BridgePort { index: port.index, description: port.description() };
         self.tables_mut().insert_port(entry);
+        let (_, shown) = port.report();
         self.ports.write().insert(port.number, port);
-        self.push_ports(PortStatus::of_added(&description), None);
+        self.push_ports(PortStatus::of_added(&shown), None);
     }
 
     pub(super) fn remove_port(&self, number: PortNumber) {
         self.tables_mut().remove_port(number);
         let removed = self.ports.write().remove(&number);
         if let Some(port) = removed {
-            self.push_ports(vec![PortStatus::of_deleted(port.description())], None);
+            self.push_ports(vec![PortStatus::of_deleted(port.report().1)], None);
         }
     }
 
@@ -303,13 +303,10 @@ impl BridgeState {
     /// As [`BridgeState::port_changed`], after a connection changed the port's configuration.
     pub(super) fn port_configured(&self, port: &SwitchPort, requester: Option<u64>) {
         let mut tables = self.tables_mut();
-        let description = port.description();
-        let entry = BridgePort { index: port.index, description: description.clone() };
-        let former = tables.insert_port(entry);
+        tables.insert_port(BridgePort { index: port.index, description: port.description() });
         // Under the lock, so that messages keep the order of the changes.
-        if let Some(former) = former {
-            let statuses = PortStatus::of_modified(&former.description, &description);
-            self.push_ports(statuses, requester);
+        if let (Some(former), shown) = port.report() {
+            self.push_ports(PortStatus::of_modified(&former, &shown), requester);
         }
     }
 

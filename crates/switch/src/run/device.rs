@@ -279,11 +279,22 @@ pub(super) fn has_carrier(name: &str, config: &PortConfig) -> bool {
     config.kind != "packet" || Interface::find(interface).is_ok_and(|found| found.running)
 }
 
+/// Returns the name of the kernel's interface of a port; `None` for a port without an interface.
+pub(super) fn interface_of<'a>(name: &'a str, config: &'a PortConfig) -> Option<&'a str> {
+    let has_one = matches!(config.kind.as_str(), "packet" | "tap" | "xdp");
+    has_one.then(|| config.interface.as_deref().unwrap_or(name))
+}
+
+/// Whether the interface of a port is enabled. True for a port without an interface, and while the
+/// interface does not exist.
+pub(super) fn is_enabled(name: &str, config: &PortConfig) -> bool {
+    let found = interface_of(name, config).and_then(|name| Interface::find(name).ok());
+    found.is_none_or(|found| found.up)
+}
+
 /// Returns the address of a port's interface; `None` without an interface.
 pub(super) fn own_address(name: &str, config: &PortConfig) -> Option<[u8; 6]> {
-    let interface = config.interface.as_deref().unwrap_or(name);
-    let is_interface = matches!(config.kind.as_str(), "packet" | "tap" | "xdp");
-    let found = is_interface.then(|| Interface::find(interface).ok()).flatten()?;
+    let found = interface_of(name, config).and_then(|name| Interface::find(name).ok())?;
     Some(found.address).filter(|address| *address != [0; 6])
 }
 

@@ -15,7 +15,7 @@ use thiserror::Error;
 use units::{Rate, Time};
 
 use super::config::{HardwareAddress, PortConfig};
-use super::device::{Change, Device, has_carrier, own_address};
+use super::device::{Change, Device, has_carrier, interface_of, is_enabled, own_address};
 use super::egress_queues::{EgressQueues, PortQueues};
 use super::interface_facts::{kernel_counters, link_of};
 use super::ordered::{Mutex, MutexGuard, rank};
@@ -51,6 +51,10 @@ pub struct SwitchPort {
     is_disabled: AtomicBool,
     /// Whether the interface had a carrier at the last check.
     has_carrier: AtomicBool,
+    /// Whether the kernel's interface was enabled at the last check. True for other ports.
+    is_enabled: AtomicBool,
+    /// The description that connections last got.
+    reported: Mutex<Option<PortDescription>, { rank::LAST }>,
     device: Device,
     shaper: Option<Mutex<Shaper, { rank::SHAPER }>>,
     /// Whether the port has egress queues.
@@ -125,6 +129,8 @@ impl SwitchPort {
             settings: settings.clone(),
             is_disabled: AtomicBool::new(false),
             has_carrier: AtomicBool::new(has_carrier(name, settings)),
+            is_enabled: AtomicBool::new(is_enabled(name, settings)),
+            reported: Mutex::default(),
             device,
             shaper: shaper.map(Mutex::new),
             has_queues: AtomicBool::new(settings.egress_queue.has_any()),
@@ -159,6 +165,8 @@ impl SwitchPort {
             settings: PortConfig::of_kind("internal"),
             is_disabled: AtomicBool::new(false),
             has_carrier: AtomicBool::new(true),
+            is_enabled: AtomicBool::new(true),
+            reported: Mutex::default(),
             device: Device::Null,
             shaper: None,
             has_queues: AtomicBool::new(false),
@@ -214,6 +222,24 @@ impl SwitchPort {
         }
     }
 
+    /// Enables or disables the kernel's interface, if the port has one.
+    pub(super) fn enable_interface(&self, wanted: bool) {
+        let Some(interface) = interface_of(&self.name, &self.settings) else { return };
+        match Interface::enable(interface, wanted) {
+            Ok(()) => self.is_enabled.store(wanted, Ordering::Relaxed),
+            Err(error) => tracing::warn!(
+                "port {}: {error}; the switch {} frames of the port all the same",
+                self.name,
+                if wanted { "forwards" } else { "drops" }
+            ),
+        }
+    }
+
+    /// Whether the kernel's interface is disabled.
+    pub(super) fn is_disabled_by_kernel(&self) -> bool {
+        !self.is_enabled.load(Ordering::Relaxed)
+    }
+
     /// Whether the port's interface does not exist. An interface that is down does exist.
     pub(super) fn is_absent(&self) -> bool {
         matches!(self.settings.kind.as_str(), "packet" | "xdp")
@@ -222,9 +248,7 @@ impl SwitchPort {
     }
 
     fn interface(&self) -> Option<Interface> {
-        let has_one = matches!(self.settings.kind.as_str(), "packet" | "tap" | "xdp");
-        let name = self.settings.interface.as_deref().unwrap_or(&self.name);
-        has_one.then(|| Interface::find(name).ok()).flatten()
+        interface_of(&self.name, &self.settings).and_then(|name| Interface::find(name).ok())
     }
 
     /// Returns facts about the port's interface for a database. Ports without an interface count as
@@ -447,8 +471,20 @@ impl SwitchPort {
         }
         let now = has_carrier(&self.name, &self.settings);
         let former = self.has_carrier.swap(now, Ordering::Relaxed);
-        if change.is_some() || former == now || !self.device.is_there() {
+        let is_enabled = is_enabled(&self.name, &self.settings);
+        let was_enabled = self.is_enabled.swap(is_enabled, Ordering::Relaxed);
+        if is_enabled && !was_enabled {
+            // As in Open vSwitch, the kernel's state decides.
+            self.config.fetch_and(!PORT_DOWN, Ordering::Relaxed);
+        }
+        if change.is_some() {
             return change;
+        }
+        if is_enabled != was_enabled {
+            return Some(if is_enabled { Change::LinkUp } else { Change::LinkDown });
+        }
+        if former == now || !self.device.is_there() {
+            return None;
         }
         Some(if now { Change::LinkUp } else { Change::LinkDown })
     }
@@ -489,6 +525,23 @@ impl SwitchPort {
             current_speed_kbit: kbit(speed),
             max_speed_kbit: kbit(link.supported_most.or(link.speed).or(speed)),
         }
+    }
+
+    /// Returns the description for connections and stores it, with the one stored before. The
+    /// interface may be disabled in the kernel, which counts as down. Translations use
+    /// [`SwitchPort::description`] instead: the kernel drops the frames of a disabled interface,
+    /// and the switch sees only later that users have enabled the interface.
+    pub(super) fn report(&self) -> (Option<PortDescription>, PortDescription) {
+        let mut shown = self.description();
+        if self.is_disabled_by_kernel() {
+            (shown.config, shown.state) = (shown.config | PORT_DOWN, LINK_DOWN);
+        }
+        (self.reported.lock().replace(shown.clone()), shown)
+    }
+
+    /// Returns the description that connections last got.
+    pub(super) fn reported(&self) -> Option<PortDescription> {
+        self.reported.lock().clone()
     }
 
     /// Returns the speed at which frames leave: the link's speed, or the port's rate if that is
