@@ -434,7 +434,7 @@ impl BridgeState {
         let received = std::mem::take(&mut *self.lacp_frames.lock());
         let (mut current, mut moved, mut sent) = (Vec::new(), Vec::new(), Vec::new());
         let by_name = if bonds.is_empty() { HashMap::new() } else { self.ports_by_name() };
-        let system = self.port(PortNumber::LOCAL).map(|port| port.hardware_address);
+        let system = self.port(PortNumber::LOCAL).map(|port| port.hardware_address());
         let mut has_lacp = false;
         for (name, bond) in bonds.iter_mut() {
             let settings = bond.settings.clone();
@@ -573,7 +573,7 @@ fn members_of(
         .map(|port| MemberPort {
             name: port.name.clone(),
             number: port.number,
-            address: port.hardware_address,
+            address: port.hardware_address(),
             has_carrier: port.is_up() && port.config() & config::PORT_DOWN == 0,
         })
         .collect();
@@ -650,7 +650,7 @@ mod tests {
         let bridge = BridgeState::new("br0", 0, None, clock, Arc::default()).unwrap();
         let add = |number: PortNumber| {
             let index = PortIndex(number.0 as u16);
-            let mut port = SwitchPort::local("p", 0, index, None, Time::ZERO);
+            let mut port = SwitchPort::local("p", 0, index, Time::ZERO);
             port.number = number;
             bridge.add_port(Arc::new(port));
         };

@@ -1,5 +1,7 @@
 //! The switch's ports, which receive and send frames.
 
+mod interface;
+
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -9,13 +11,13 @@ use flow::port_number::PortNumber;
 use flow::request::{PortDescription, PortStatistics, QueueStatistics};
 use flow::step::{Counters, PortIndex};
 use link::{Capacity, LinkError};
-use port::{Frame, Interface, PortError};
+use port::{Frame, PortError};
 use probe::ethtool::Link;
 use thiserror::Error;
 use units::{Rate, Time};
 
-use super::config::{HardwareAddress, PortConfig};
-use super::device::{Change, Device, has_carrier, interface_of, is_enabled, own_address};
+use super::config::PortConfig;
+use super::device::{Change, Device, has_carrier, is_enabled, own_address, request_mtu};
 use super::egress_queues::{EgressQueues, PortQueues};
 use super::interface_facts::{kernel_counters, link_of};
 use super::ordered::{Mutex, MutexGuard, rank};
@@ -42,7 +44,12 @@ pub struct SwitchPort {
     pub number: PortNumber,
     /// The port's index in the switch.
     pub index: PortIndex,
-    pub hardware_address: [u8; 6],
+    /// The address as a number of six bytes.
+    address: AtomicU64,
+    /// The address when the port was opened.
+    first_address: [u8; 6],
+    /// The MTU that the settings request; 0 without a request.
+    requested_mtu: AtomicU32,
     /// The port's configuration: OFPPC_* flags.
     config: AtomicU32,
     pub counts: Counts,
@@ -67,13 +74,6 @@ pub struct SwitchPort {
     is_linked: AtomicBool,
     /// The counters of a patch port.
     patched: Option<Patched>,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct InterfaceFacts {
-    pub(super) index: Option<u32>,
-    pub(super) mtu: u64,
-    pub(super) is_enabled: bool,
 }
 
 /// The counters of a patch port's sent and received frames. Megaflows add to the counters.
@@ -106,6 +106,10 @@ impl SwitchPort {
         settings: &PortConfig,
         now: Time,
     ) -> Result<(Self, Option<OpenError>), OpenError> {
+        if let Some(mtu) = settings.mtu {
+            // A refusal is reported once the port is open, by `SwitchPort::set_mtu`.
+            let _ = request_mtu(name, settings, mtu);
+        }
         let (device, missing) = match Device::open(name, settings) {
             Ok(device) => (device, None),
             Err(error) if error.is_absence() => (Device::missing(settings), Some(error)),
@@ -115,15 +119,18 @@ impl SwitchPort {
         let shaper = shaper.map_err(|error| OpenError::Shaper { port: name.to_owned(), error })?;
         let queues = PortQueues::new(&settings.egress_queue, now);
         let queues = queues.map_err(|error| OpenError::Shaper { port: name.to_owned(), error })?;
+        let address = match settings.hardware_address {
+            Some(address) => address.0,
+            None => own_address(name, settings).unwrap_or_else(|| address_of(name, number)),
+        };
         let port = Self {
             name: name.to_owned(),
             bridge,
             number,
             index,
-            hardware_address: match settings.hardware_address {
-                Some(address) => address.0,
-                None => own_address(name, settings).unwrap_or_else(|| address_of(name, number)),
-            },
+            address: AtomicU64::new(number_of(address)),
+            first_address: address,
+            requested_mtu: AtomicU32::new(settings.mtu.unwrap_or(0)),
             config: AtomicU32::new(0),
             counts: Counts::default(),
             settings: settings.clone(),
@@ -146,20 +153,16 @@ impl SwitchPort {
     }
 
     /// Creates the bridge's own port, without a device.
-    pub(super) fn local(
-        name: &str,
-        bridge: usize,
-        index: PortIndex,
-        address: Option<HardwareAddress>,
-        now: Time,
-    ) -> Self {
-        let made = || address_of(name, PortNumber::LOCAL);
+    pub(super) fn local(name: &str, bridge: usize, index: PortIndex, now: Time) -> Self {
+        let address = address_of(name, PortNumber::LOCAL);
         Self {
             name: name.to_owned(),
             bridge,
             number: PortNumber::LOCAL,
             index,
-            hardware_address: address.map_or_else(made, |address| address.0),
+            address: AtomicU64::new(number_of(address)),
+            first_address: address,
+            requested_mtu: AtomicU32::new(0),
             config: AtomicU32::new(0),
             counts: Counts::default(),
             settings: PortConfig::of_kind("internal"),
@@ -219,48 +222,6 @@ impl SwitchPort {
             if let Some(shaper) = &self.shaper {
                 shaper.lock().clear();
             }
-        }
-    }
-
-    /// Enables or disables the kernel's interface, if the port has one.
-    pub(super) fn enable_interface(&self, wanted: bool) {
-        let Some(interface) = interface_of(&self.name, &self.settings) else { return };
-        match Interface::enable(interface, wanted) {
-            Ok(()) => self.is_enabled.store(wanted, Ordering::Relaxed),
-            Err(error) => tracing::warn!(
-                "port {}: {error}; the switch {} frames of the port all the same",
-                self.name,
-                if wanted { "forwards" } else { "drops" }
-            ),
-        }
-    }
-
-    /// Whether the kernel's interface is disabled.
-    pub(super) fn is_disabled_by_kernel(&self) -> bool {
-        !self.is_enabled.load(Ordering::Relaxed)
-    }
-
-    /// Whether the port's interface does not exist. An interface that is down does exist.
-    pub(super) fn is_absent(&self) -> bool {
-        matches!(self.settings.kind.as_str(), "packet" | "xdp")
-            && !self.device.is_there()
-            && self.interface().is_none()
-    }
-
-    fn interface(&self) -> Option<Interface> {
-        interface_of(&self.name, &self.settings).and_then(|name| Interface::find(name).ok())
-    }
-
-    /// Returns facts about the port's interface for a database. Ports without an interface count as
-    /// enabled.
-    pub(super) fn facts(&self) -> InterfaceFacts {
-        match self.interface() {
-            Some(found) => InterfaceFacts {
-                index: Some(found.index),
-                mtu: found.mtu.count(),
-                is_enabled: found.up && !self.is_set_down(),
-            },
-            None => InterfaceFacts { index: None, mtu: USUAL_MTU, is_enabled: !self.is_set_down() },
         }
     }
 
@@ -465,7 +426,12 @@ impl SwitchPort {
     /// Tries to open a missing device, and checks its link if that may have changed. Returns the
     /// change.
     pub(super) fn look_after(&self, may_link_differ: bool) -> Option<Change> {
+        // The device sizes its buffers by the MTU.
+        let requested = if self.device.is_there() { Ok(false) } else { self.request_mtu() };
         let change = self.device.look_after(&self.name, &self.settings);
+        if let (Some(Change::Back), Err(error)) = (change, requested) {
+            tracing::warn!("port {}: {error}", self.name);
+        }
         if !may_link_differ && change.is_none() {
             return None;
         }
@@ -518,7 +484,7 @@ impl SwitchPort {
         let speed = self.speed(&link);
         PortDescription {
             number: self.number,
-            hardware_address: self.hardware_address,
+            hardware_address: self.hardware_address(),
             name: self.name.clone(),
             config,
             state: if is_up { LIVE } else { LINK_DOWN },
@@ -639,12 +605,15 @@ pub(super) fn address_of(name: &str, number: PortNumber) -> [u8; 6] {
     [a & 0xfc | 0x02, b, c, d, e, f]
 }
 
+fn number_of([a, b, c, d, e, f]: [u8; 6]) -> u64 {
+    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+}
+
 /// Converts a speed to kbit/s, OpenFlow's unit; 0 for an unknown speed.
 fn kbit(speed: Option<Rate>) -> u32 {
     speed.map_or(0, |speed| u32::try_from(speed.bits_per_second() / 1000).unwrap_or(u32::MAX))
 }
 
-const USUAL_MTU: u64 = 1500;
 /// OpenFlow's OFPPC_PORT_DOWN.
 const PORT_DOWN: u32 = 1;
 /// OFPPS_LINK_DOWN and OFPPS_LIVE.
