@@ -25,12 +25,48 @@ pub struct Interface {
 impl Interface {
     /// Reads the present properties of an interface in the calling thread's namespace.
     pub fn find(name: &str) -> Result<Self, PortError> {
-        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
-        // SAFETY: the call takes no pointers.
-        let socket = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) });
-        let socket = socket.map_err(|error| PortError::from_io("opening a socket", error))?;
-        // SAFETY: the descriptor is new, and nothing else owns it.
-        Self::query(&unsafe { OwnedFd::from_raw_fd(socket) }, name)
+        Self::query(&any_socket()?, name)
+    }
+
+    /// Enables or disables an interface in the calling thread's namespace, as `ip link set … up`
+    /// and `down` do.
+    pub fn enable(name: &str, is_enabled: bool) -> Result<(), PortError> {
+        let socket = any_socket()?;
+        let state = if is_enabled { "up" } else { "down" };
+        let doing = format!("setting {name:?} {state}");
+        let failed = |error| not_set(name, &doing, error);
+        let found = ioctl(&socket, name, libc::SIOCGIFFLAGS).map_err(failed)?;
+        // SAFETY: the ioctl has filled the union's member that belongs to it.
+        let flags = unsafe { found.ifru_flags };
+        let up = libc::IFF_UP as i16;
+        let wanted = if is_enabled { flags | up } else { flags & !up };
+        set(&socket, name, libc::SIOCSIFFLAGS, |value| value.ifru_flags = wanted).map_err(failed)
+    }
+
+    /// Sets the MTU of an interface in the calling thread's namespace.
+    pub fn set_mtu(name: &str, mtu: u32) -> Result<(), PortError> {
+        let wanted = i32::try_from(mtu).unwrap_or(i32::MAX);
+        let done = set(&any_socket()?, name, libc::SIOCSIFMTU, |value| value.ifru_mtu = wanted);
+        done.map_err(|error| match error.raw_os_error() {
+            Some(libc::EINVAL) => PortError::Refused {
+                place: name.to_owned(),
+                problem: format!(
+                    "the kernel refuses an MTU of {mtu}: use a value from minmtu to maxmtu of \
+                     `ip -d link show {name}`"
+                ),
+            },
+            _ => not_set(name, &format!("setting the MTU of {name:?} to {mtu}"), error),
+        })
+    }
+
+    /// Sets the Ethernet address of an interface in the calling thread's namespace.
+    pub fn set_address(name: &str, address: [u8; 6]) -> Result<(), PortError> {
+        let mut wanted = libc::sockaddr { sa_family: libc::ARPHRD_ETHER, sa_data: [0; 14] };
+        for (to, from) in wanted.sa_data.iter_mut().zip(address) {
+            *to = from as libc::c_char;
+        }
+        let done = set(&any_socket()?, name, libc::SIOCSIFHWADDR, |it| it.ifru_hwaddr = wanted);
+        done.map_err(|error| not_set(name, &format!("setting the address of {name:?}"), error))
     }
 
     /// Queries an interface of the namespace in which `socket` was created.
@@ -66,17 +102,21 @@ impl Interface {
 impl Interface {
     /// Raises the interface's MTU by `bytes`. The MTU stored in `self` does not change.
     pub(crate) fn widen(&self, socket: &OwnedFd, bytes: u64) -> Result<(), PortError> {
-        // SAFETY: zeroes are a valid ifreq.
-        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        request.ifr_ifru.ifru_mtu = (self.mtu.count() + bytes) as i32;
-        let set = write_name(&mut request, &self.name).and_then(|()| {
-            // SAFETY: `request` is a valid ifreq with a name that ends in zero and an MTU.
-            check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFMTU as _, &mut request) })
-        });
-        set.map(drop).map_err(|error| {
-            PortError::from_io(format!("making room for tags at {:?}", self.name), error)
-        })
+        let wanted = (self.mtu.count() + bytes) as i32;
+        set(socket, &self.name, libc::SIOCSIFMTU, |value| value.ifru_mtu = wanted).map_err(
+            |error| PortError::from_io(format!("making room for tags at {:?}", self.name), error),
+        )
     }
+}
+
+/// Opens a socket for questions about interfaces of the calling thread's namespace.
+fn any_socket() -> Result<OwnedFd, PortError> {
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+    // SAFETY: the call takes no pointers.
+    let socket = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) });
+    let socket = socket.map_err(|error| PortError::from_io("opening a socket", error))?;
+    // SAFETY: the descriptor is new, and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(socket) })
 }
 
 fn ioctl(
@@ -91,6 +131,30 @@ fn ioctl(
     // fill in place.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), request as _, &mut query) })?;
     Ok(query.ifr_ifru)
+}
+
+/// Changes a property of an interface to the value that `fill` writes.
+fn set(
+    socket: &OwnedFd,
+    name: &str,
+    request: libc::c_ulong,
+    fill: impl FnOnce(&mut libc::__c_anonymous_ifr_ifru),
+) -> io::Result<()> {
+    // SAFETY: zeroes are a valid ifreq.
+    let mut change: libc::ifreq = unsafe { std::mem::zeroed() };
+    write_name(&mut change, name)?;
+    fill(&mut change.ifr_ifru);
+    // SAFETY: `change` is a valid ifreq with a name that ends in zero and the value that the
+    // request reads.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), request as _, &mut change) }).map(drop)
+}
+
+/// Maps the error of a change of an interface.
+fn not_set(name: &str, doing: &str, error: io::Error) -> PortError {
+    match error.raw_os_error() {
+        Some(libc::ENODEV | libc::ENXIO) => no_such(name),
+        _ => PortError::from_io(doing, error),
+    }
 }
 
 /// Writes a name into a request. Returns `ENODEV` for a name that no interface can have.

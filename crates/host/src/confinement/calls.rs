@@ -245,10 +245,12 @@ const IOCTLS: [u64; 12] = [
 
 /// Commands of ioctl(2) for ports: flags, address and MTU of an interface, its link, and the device
 /// of a TAP port.
-const PORT_IOCTLS: [u64; 6] = [
+const PORT_IOCTLS: [u64; 8] = [
     0x8913,      // SIOCGIFFLAGS
+    0x8914,      // SIOCSIFFLAGS
     0x8927,      // SIOCGIFHWADDR
     0x8922,      // SIOCSIFMTU
+    0x8924,      // SIOCSIFHWADDR
     0x8946,      // SIOCETHTOOL
     0x4004_54ca, // TUNSETIFF
     0x4004_54d0, // TUNSETOFFLOAD

@@ -60,6 +60,9 @@ pub enum CopyMode {
 }
 
 impl XdpPort {
+    /// The maximum MTU of an interface.
+    pub const MOST_MTU: u32 = (4096 - HEADROOM) as u32 - (MAC_HEADER + TAG) as u32;
+
     /// Opens an interface of the calling thread's network namespace. Any thread may use the port
     /// afterwards.
     pub fn open(name: &str, options: XdpOptions) -> Result<Self, PortError> {
@@ -274,7 +277,7 @@ fn chunk(interface: &Interface) -> Result<u64, PortError> {
     let longest = interface.mtu.count() + (MAC_HEADER + TAG) as u64;
     let chunks = [2048, 4096].into_iter();
     chunks.into_iter().find(|chunk| longest + HEADROOM <= *chunk).ok_or_else(|| {
-        let most = 4096 - HEADROOM - (MAC_HEADER + TAG) as u64;
+        let most = XdpPort::MOST_MTU;
         refused(
             &interface.name,
             format!("its MTU of {} is too large: lower it to {most}", interface.mtu.count()),

@@ -52,6 +52,8 @@ pub struct Bridge {
     pub bonds: Vec<Bond>,
     /// The VLANs of the bridge's own port.
     pub vlans: Vlans,
+    /// The MTU that the bridge's own interface requests.
+    pub mtu: Option<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +103,8 @@ pub struct Port {
     pub police: Police,
     pub vlans: Vlans,
     pub lacp: LacpPort,
+    /// The MTU that the row requests.
+    pub mtu: Option<u32>,
 }
 
 /// The numbers of a port in LACPDUs; 0 means the default.
@@ -263,6 +267,7 @@ fn bridge(
         mirrors: mirrors(database, row),
         bonds: Vec::new(),
         vlans: Vlans::default(),
+        mtu: None,
         name,
     };
     for (id, controller) in database.referred(row, "controller", "Controller") {
@@ -298,6 +303,7 @@ fn add_ports(
         if name == bridge.name {
             bridge.local = Some(interface_row);
             bridge.vlans = vlans(row, ignored);
+            bridge.mtu = mtu(interface);
             if row.members("qos").next().is_some() {
                 let name = foreign(name);
                 ignored.push(format!("port {name}: QoS of a bridge's own port"));
@@ -334,10 +340,8 @@ fn add_ports(
                 port_priority: positive(interface, "lacp-port-priority"),
                 aggregation_key: positive(interface, "lacp-aggregation-key"),
             },
+            mtu: mtu(interface),
         });
-        if interface.integer("mtu_request").is_some() {
-            ignored.push(format!("interface {}: mtu_request", foreign(name)));
-        }
     }
     if members.len() > 1 {
         bridge.bonds.push(bond(id, row, members));
@@ -401,6 +405,10 @@ fn positive(row: &Row, key: &str) -> u16 {
 fn address(text: &str) -> Option<[u8; 6]> {
     let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok());
     bytes.collect::<Option<Vec<_>>>()?.try_into().ok()
+}
+
+fn mtu(interface: &Row) -> Option<u32> {
+    interface.integer("mtu_request").and_then(|mtu| u32::try_from(mtu).ok())
 }
 
 fn police(interface: &Row) -> Police {

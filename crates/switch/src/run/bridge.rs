@@ -283,18 +283,18 @@ impl BridgeState {
     }
 
     pub(super) fn add_port(&self, port: Arc<SwitchPort>) {
-        let description = port.description();
-        let entry = BridgePort { index: port.index, description: description.clone() };
+        let entry = BridgePort { index: port.index, description: port.description() };
         self.tables_mut().insert_port(entry);
+        let (_, shown) = port.report();
         self.ports.write().insert(port.number, port);
-        self.push_ports(PortStatus::of_added(&description), None);
+        self.push_ports(PortStatus::of_added(&shown), None);
     }
 
     pub(super) fn remove_port(&self, number: PortNumber) {
         self.tables_mut().remove_port(number);
         let removed = self.ports.write().remove(&number);
         if let Some(port) = removed {
-            self.push_ports(vec![PortStatus::of_deleted(port.description())], None);
+            self.push_ports(vec![PortStatus::of_deleted(port.report().1)], None);
         }
     }
 
@@ -306,13 +306,10 @@ impl BridgeState {
     /// As [`BridgeState::port_changed`], after a connection changed the port's configuration.
     pub(super) fn port_configured(&self, port: &SwitchPort, requester: Option<u64>) {
         let mut tables = self.tables_mut();
-        let description = port.description();
-        let entry = BridgePort { index: port.index, description: description.clone() };
-        let former = tables.insert_port(entry);
+        tables.insert_port(BridgePort { index: port.index, description: port.description() });
         // Under the lock, so that messages keep the order of the changes.
-        if let Some(former) = former {
-            let statuses = PortStatus::of_modified(&former.description, &description);
-            self.push_ports(statuses, requester);
+        if let (Some(former), shown) = port.report() {
+            self.push_ports(PortStatus::of_modified(&former, &shown), requester);
         }
     }
 
@@ -455,7 +452,7 @@ impl BridgeState {
         let received = std::mem::take(&mut *self.lacp_frames.lock());
         let (mut current, mut moved, mut sent) = (Vec::new(), Vec::new(), Vec::new());
         let by_name = if bonds.is_empty() { HashMap::new() } else { self.ports_by_name() };
-        let system = self.port(PortNumber::LOCAL).map(|port| port.hardware_address);
+        let system = self.port(PortNumber::LOCAL).map(|port| port.hardware_address());
         let mut has_lacp = false;
         for (name, bond) in bonds.iter_mut() {
             let settings = bond.settings.clone();
@@ -595,7 +592,7 @@ fn members_of(
         .map(|port| MemberPort {
             name: port.name.clone(),
             number: port.number,
-            address: port.hardware_address,
+            address: port.hardware_address(),
             has_carrier: port.is_up() && port.config() & config::PORT_DOWN == 0,
         })
         .collect();
@@ -705,7 +702,7 @@ mod tests {
         let bridge = BridgeState::new("br0", 0, None, clock, Arc::default()).unwrap();
         let add = |number: PortNumber| {
             let index = PortIndex(number.0 as u16);
-            let mut port = SwitchPort::local("p", 0, index, None, Time::ZERO);
+            let mut port = SwitchPort::local("p", 0, index, Time::ZERO);
             port.number = number;
             bridge.add_port(Arc::new(port));
         };

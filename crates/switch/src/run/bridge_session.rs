@@ -8,7 +8,7 @@ use flow::request::{
     PortMod, PortStatistics, Refusal, Resumption, TableEntry, TableMod,
 };
 use flow::step::MeterId;
-use pipeline::{Tables, Translator};
+use pipeline::{Tables, Translator, config};
 use units::Time;
 
 use super::bridge::BridgeState;
@@ -129,7 +129,7 @@ impl Bridge for BridgeSession {
     }
 
     fn port(&self, number: PortNumber) -> Option<PortDescription> {
-        self.bridge.tables().port_set().port(number).map(|port| port.description.clone())
+        self.bridge.port(number)?.reported()
     }
 
     fn settle_ports(&self) {
@@ -148,8 +148,12 @@ impl Bridge for BridgeSession {
         let Some(port) = self.bridge.port(change.number) else { return Err(Refusal::BadPort) };
         let former = port.config();
         let config = former & !change.mask | change.config & change.mask;
+        let was_disabled = port.is_disabled_by_kernel();
+        if change.mask & config::PORT_DOWN != 0 {
+            port.enable_interface(config & config::PORT_DOWN == 0);
+        }
         port.configure(config);
-        if config != former {
+        if config != former || port.is_disabled_by_kernel() != was_disabled {
             self.bridge.port_configured(&port, self.requester);
         }
         Ok(())

@@ -359,8 +359,8 @@ fn a_silent_tool_gets_an_echo_request_and_is_then_disconnected() {
 #[test]
 fn a_port_mod_gives_its_sender_only_the_port_status_of_the_link() {
     let mut rig = Rig::with_rules(0);
-    let local = SwitchPort::local("br0", 0, PortIndex(100), None, Time::from_nanos(0));
-    let address = local.hardware_address;
+    let local = SwitchPort::local("br0", 0, PortIndex(100), Time::from_nanos(0));
+    let address = local.hardware_address();
     rig.thread.bridge.add_port(Arc::new(local));
     let mut other = rig.peer(&[&TAKE_EVENTS, &BARRIER]);
     read_slowly(&mut rig, &mut other, Vec::new());

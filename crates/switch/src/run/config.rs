@@ -16,6 +16,7 @@ use text::PortNames;
 use thiserror::Error;
 
 use super::bonds::{BondSettings, LacpPort};
+use super::device::{check_mtu, has_interface};
 use super::egress_queues::EgressQueues;
 use super::pcap::Capture;
 use super::policing::Policing;
@@ -81,6 +82,8 @@ table! {
         pub hardware_address: Option<HardwareAddress>,
         /// Whether the bridge's own port is a TAP device with the bridge's name.
         pub own_interface: bool = false,
+        /// The MTU that the switch sets at the bridge's own interface.
+        pub mtu: Option<u32>,
         /// The VLANs of the bridge's own port. Other ports have the same keys.
         pub vlan_mode: Option<VlanModeSetting>,
         pub tag: Option<u16>,
@@ -109,17 +112,11 @@ table! {
 }
 
 impl BridgeConfig {
-    /// Restores the former values of settings that a running bridge cannot change. Returns whether
-    /// any differed.
-    pub(super) fn keep_fixed(&mut self, former: Self) -> bool {
-        let fixed = |config: &Self| {
-            let Self { hardware_address, own_interface, .. } = config;
-            (*hardware_address, *own_interface)
-        };
-        let differs = fixed(self) != fixed(&former);
-        let Self { hardware_address, own_interface, .. } = former;
-        *self = Self { hardware_address, own_interface, ..self.clone() };
-        differs
+    /// Restores the former value of the setting that a running bridge cannot change. Returns
+    /// whether the value differed.
+    pub(super) fn keep_fixed(&mut self, former: &Self) -> bool {
+        let wanted = std::mem::replace(&mut self.own_interface, former.own_interface);
+        wanted != former.own_interface
     }
 }
 
@@ -212,6 +209,8 @@ table! {
         pub tag: Option<u16>,
         /// The VLANs of a trunk; all VLANs if the list is empty.
         pub trunks: Vec<u16> = vec![],
+        /// The MTU that the switch sets at the interface of a packet, tap or xdp port.
+        pub mtu: Option<u32>,
         /// The numbers of the port in LACPDUs, as a member of a bond.
         pub lacp: LacpPort = LacpPort::default(),
     }
@@ -428,6 +427,8 @@ impl Config {
                 let address = remote.address;
                 return wrong(format!("bridge {name}: TLS at {address}: {}", TlsError::NoFiles));
             }
+            check_mtu(bridge.mtu, bridge.own_interface)
+                .map_err(|problem| ConfigError::Value(format!("bridge {name}: {problem}")))?;
             for (table, settings) in &bridge.table {
                 settings
                     .check(table)
@@ -590,6 +591,7 @@ impl PortConfig {
     pub fn check(&self) -> Result<(), String> {
         self.check_vlans()?;
         self.policing.check()?;
+        check_mtu(self.mtu, has_interface(&self.kind))?;
         match self.queues {
             Some(queues) if !(1..=MOST_QUEUES).contains(&queues) => {
                 return Err(format!("queues = {queues}: use 1 to {MOST_QUEUES}"));

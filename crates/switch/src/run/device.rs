@@ -1,9 +1,11 @@
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use port::{
     Frame, Interface, Offload, PacketOptions, PacketPort, Port, PortError, TapKind, TapPort,
+    XdpPort,
 };
 
 use super::capture_source::CaptureSource;
@@ -124,6 +126,17 @@ impl Device {
             Self::Duplex(device) => device.look_after(name, config),
             Self::Null | Self::Pcap { .. } => None,
         }
+    }
+
+    /// Opens a packet port again after a change of its interface's MTU, by which the port sizes its
+    /// buffers. A TAP port follows the MTU by itself, and an open xdp port keeps its MTU.
+    pub(super) fn open_again(&self, name: &str, config: &PortConfig) -> Result<(), PortError> {
+        if let Self::Packet(device) = self {
+            let mut device = device.lock();
+            *device = None;
+            *device = Some(open_interface(name, config)?);
+        }
+        Ok(())
     }
 
     /// Returns the number of queues from which frames can arrive.
@@ -279,11 +292,55 @@ pub(super) fn has_carrier(name: &str, config: &PortConfig) -> bool {
     config.kind != "packet" || Interface::find(interface).is_ok_and(|found| found.running)
 }
 
+/// Returns the name of the kernel's interface of a port; `None` for a port without an interface.
+pub(super) fn interface_of<'a>(name: &'a str, config: &'a PortConfig) -> Option<&'a str> {
+    has_interface(&config.kind).then(|| config.interface.as_deref().unwrap_or(name))
+}
+
+/// Whether ports of a kind have an interface of the kernel.
+pub(super) fn has_interface(kind: &str) -> bool {
+    matches!(kind, "packet" | "tap" | "xdp")
+}
+
+/// Checks the MTU of a port's settings.
+pub(super) fn check_mtu(mtu: Option<u32>, has_interface: bool) -> Result<(), String> {
+    match mtu {
+        Some(_) if !has_interface => {
+            Err("mtu is for ports with an interface: packet, tap, xdp, own-interface".to_owned())
+        }
+        Some(mtu) if !MTUS.contains(&mtu) => Err(format!("mtu = {mtu}: use 68 to 65535")),
+        _ => Ok(()),
+    }
+}
+
+/// Sets the MTU of a port's interface. Returns whether the MTU has changed. A missing interface
+/// gets its MTU when the port opens the interface.
+pub(super) fn request_mtu(name: &str, config: &PortConfig, mtu: u32) -> Result<bool, PortError> {
+    let Some(interface) = interface_of(name, config) else { return Ok(false) };
+    let found = match Interface::find(interface) {
+        Err(PortError::NoSuchInterface { .. }) => return Ok(false),
+        found => found?,
+    };
+    if found.mtu.count() == u64::from(mtu) {
+        return Ok(false);
+    }
+    if config.kind == "xdp" && mtu > XdpPort::MOST_MTU {
+        let problem = format!("an MTU of {mtu} is too large: use at most {}", XdpPort::MOST_MTU);
+        return Err(PortError::Refused { place: interface.to_owned(), problem });
+    }
+    Interface::set_mtu(interface, mtu).map(|()| true)
+}
+
+/// Whether the interface of a port is enabled. True for a port without an interface, and while the
+/// interface does not exist.
+pub(super) fn is_enabled(name: &str, config: &PortConfig) -> bool {
+    let found = interface_of(name, config).and_then(|name| Interface::find(name).ok());
+    found.is_none_or(|found| found.up)
+}
+
 /// Returns the address of a port's interface; `None` without an interface.
 pub(super) fn own_address(name: &str, config: &PortConfig) -> Option<[u8; 6]> {
-    let interface = config.interface.as_deref().unwrap_or(name);
-    let is_interface = matches!(config.kind.as_str(), "packet" | "tap" | "xdp");
-    let found = is_interface.then(|| Interface::find(interface).ok()).flatten()?;
+    let found = interface_of(name, config).and_then(|name| Interface::find(name).ok())?;
     Some(found.address).filter(|address| *address != [0; 6])
 }
 
@@ -302,6 +359,9 @@ fn open_interface(name: &str, config: &PortConfig) -> Result<Box<dyn Port>, Port
         }
     })
 }
+
+/// The MTUs that Open vSwitch's database allows.
+const MTUS: RangeInclusive<u32> = 68..=65_535;
 
 impl PcapWriter {
     fn create(path: &Path) -> Result<Self, PcapError> {

@@ -5,16 +5,17 @@ use probe::ethtool::{self, Link};
 use probe::interface::{Counters, Interface};
 
 use super::config::PortConfig;
+use super::device::interface_of;
 
 /// Reads the link state of a port's interface. Without an interface, the speed is unknown.
 pub(super) fn link_of(port: &str, config: &PortConfig) -> Link {
-    interface(port, config).and_then(|name| ethtool::link(name).ok()).unwrap_or_default()
+    interface_of(port, config).and_then(|name| ethtool::link(name).ok()).unwrap_or_default()
 }
 
 /// Reads the counters that only the kernel has, since the interface was created. Returns no
 /// counters for a port without an interface.
 pub(super) fn kernel_counters(port: &str, config: &PortConfig) -> PortStatistics {
-    let found = interface(port, config).and_then(|name| Interface::read(name).ok());
+    let found = interface_of(port, config).and_then(|name| Interface::read(name).ok());
     found.map_or_else(PortStatistics::default, |found| counters_of(&found, &config.kind))
 }
 
@@ -32,11 +33,6 @@ fn counters_of(interface: &Interface, kind: &str) -> PortStatistics {
         collisions: Some(link_errors.collisions),
         ..PortStatistics::default()
     }
-}
-
-fn interface<'a>(port: &'a str, config: &'a PortConfig) -> Option<&'a str> {
-    matches!(config.kind.as_str(), "packet" | TAP | "xdp")
-        .then(|| config.interface.as_deref().unwrap_or(port))
 }
 
 const TAP: &str = "tap";

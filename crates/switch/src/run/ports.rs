@@ -1,5 +1,7 @@
 //! The switch's ports, which receive and send frames.
 
+mod interface;
+
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -9,13 +11,13 @@ use flow::port_number::PortNumber;
 use flow::request::{PortDescription, PortStatistics, QueueStatistics};
 use flow::step::{Counters, PortIndex};
 use link::{Capacity, LinkError};
-use port::{Frame, Interface, PortError};
+use port::{Frame, PortError};
 use probe::ethtool::Link;
 use thiserror::Error;
 use units::{Rate, Time};
 
-use super::config::{HardwareAddress, PortConfig};
-use super::device::{Change, Device, has_carrier, own_address};
+use super::config::PortConfig;
+use super::device::{Change, Device, has_carrier, is_enabled, own_address, request_mtu};
 use super::egress_queues::{EgressQueues, PortQueues};
 use super::interface_facts::{kernel_counters, link_of};
 use super::ordered::{Mutex, MutexGuard, rank};
@@ -42,7 +44,12 @@ pub struct SwitchPort {
     pub number: PortNumber,
     /// The port's index in the switch.
     pub index: PortIndex,
-    pub hardware_address: [u8; 6],
+    /// The address as a number of six bytes.
+    address: AtomicU64,
+    /// The address when the port was opened.
+    first_address: [u8; 6],
+    /// The MTU that the settings request; 0 without a request.
+    requested_mtu: AtomicU32,
     /// The port's configuration: OFPPC_* flags.
     config: AtomicU32,
     pub counts: Counts,
@@ -51,6 +58,10 @@ pub struct SwitchPort {
     is_disabled: AtomicBool,
     /// Whether the interface had a carrier at the last check.
     has_carrier: AtomicBool,
+    /// Whether the kernel's interface was enabled at the last check. True for other ports.
+    is_enabled: AtomicBool,
+    /// The description that connections last got.
+    reported: Mutex<Option<PortDescription>, { rank::LAST }>,
     device: Device,
     shaper: Option<Mutex<Shaper, { rank::SHAPER }>>,
     /// Whether the port has egress queues.
@@ -63,13 +74,6 @@ pub struct SwitchPort {
     is_linked: AtomicBool,
     /// The counters of a patch port.
     patched: Option<Patched>,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct InterfaceFacts {
-    pub(super) index: Option<u32>,
-    pub(super) mtu: u64,
-    pub(super) is_enabled: bool,
 }
 
 /// The counters of a patch port's sent and received frames. Megaflows add to the counters.
@@ -102,6 +106,10 @@ impl SwitchPort {
         settings: &PortConfig,
         now: Time,
     ) -> Result<(Self, Option<OpenError>), OpenError> {
+        if let Some(mtu) = settings.mtu {
+            // A refusal is reported once the port is open, by `SwitchPort::set_mtu`.
+            let _ = request_mtu(name, settings, mtu);
+        }
         let (device, missing) = match Device::open(name, settings) {
             Ok(device) => (device, None),
             Err(error) if error.is_absence() => (Device::missing(settings), Some(error)),
@@ -111,20 +119,25 @@ impl SwitchPort {
         let shaper = shaper.map_err(|error| OpenError::Shaper { port: name.to_owned(), error })?;
         let queues = PortQueues::new(&settings.egress_queue, now);
         let queues = queues.map_err(|error| OpenError::Shaper { port: name.to_owned(), error })?;
+        let address = match settings.hardware_address {
+            Some(address) => address.0,
+            None => own_address(name, settings).unwrap_or_else(|| address_of(name, number)),
+        };
         let port = Self {
             name: name.to_owned(),
             bridge,
             number,
             index,
-            hardware_address: match settings.hardware_address {
-                Some(address) => address.0,
-                None => own_address(name, settings).unwrap_or_else(|| address_of(name, number)),
-            },
+            address: AtomicU64::new(number_of(address)),
+            first_address: address,
+            requested_mtu: AtomicU32::new(settings.mtu.unwrap_or(0)),
             config: AtomicU32::new(0),
             counts: Counts::default(),
             settings: settings.clone(),
             is_disabled: AtomicBool::new(false),
             has_carrier: AtomicBool::new(has_carrier(name, settings)),
+            is_enabled: AtomicBool::new(is_enabled(name, settings)),
+            reported: Mutex::default(),
             device,
             shaper: shaper.map(Mutex::new),
             has_queues: AtomicBool::new(settings.egress_queue.has_any()),
@@ -140,25 +153,23 @@ impl SwitchPort {
     }
 
     /// Creates the bridge's own port, without a device.
-    pub(super) fn local(
-        name: &str,
-        bridge: usize,
-        index: PortIndex,
-        address: Option<HardwareAddress>,
-        now: Time,
-    ) -> Self {
-        let made = || address_of(name, PortNumber::LOCAL);
+    pub(super) fn local(name: &str, bridge: usize, index: PortIndex, now: Time) -> Self {
+        let address = address_of(name, PortNumber::LOCAL);
         Self {
             name: name.to_owned(),
             bridge,
             number: PortNumber::LOCAL,
             index,
-            hardware_address: address.map_or_else(made, |address| address.0),
+            address: AtomicU64::new(number_of(address)),
+            first_address: address,
+            requested_mtu: AtomicU32::new(0),
             config: AtomicU32::new(0),
             counts: Counts::default(),
             settings: PortConfig::of_kind("internal"),
             is_disabled: AtomicBool::new(false),
             has_carrier: AtomicBool::new(true),
+            is_enabled: AtomicBool::new(true),
+            reported: Mutex::default(),
             device: Device::Null,
             shaper: None,
             has_queues: AtomicBool::new(false),
@@ -211,32 +222,6 @@ impl SwitchPort {
             if let Some(shaper) = &self.shaper {
                 shaper.lock().clear();
             }
-        }
-    }
-
-    /// Whether the port's interface does not exist. An interface that is down does exist.
-    pub(super) fn is_absent(&self) -> bool {
-        matches!(self.settings.kind.as_str(), "packet" | "xdp")
-            && !self.device.is_there()
-            && self.interface().is_none()
-    }
-
-    fn interface(&self) -> Option<Interface> {
-        let has_one = matches!(self.settings.kind.as_str(), "packet" | "tap" | "xdp");
-        let name = self.settings.interface.as_deref().unwrap_or(&self.name);
-        has_one.then(|| Interface::find(name).ok()).flatten()
-    }
-
-    /// Returns facts about the port's interface for a database. Ports without an interface count as
-    /// enabled.
-    pub(super) fn facts(&self) -> InterfaceFacts {
-        match self.interface() {
-            Some(found) => InterfaceFacts {
-                index: Some(found.index),
-                mtu: found.mtu.count(),
-                is_enabled: found.up && !self.is_set_down(),
-            },
-            None => InterfaceFacts { index: None, mtu: USUAL_MTU, is_enabled: !self.is_set_down() },
         }
     }
 
@@ -441,14 +426,31 @@ impl SwitchPort {
     /// Tries to open a missing device, and checks its link if that may have changed. Returns the
     /// change.
     pub(super) fn look_after(&self, may_link_differ: bool) -> Option<Change> {
+        // The device sizes its buffers by the MTU.
+        let requested = if self.device.is_there() { Ok(false) } else { self.request_mtu() };
         let change = self.device.look_after(&self.name, &self.settings);
+        if let (Some(Change::Back), Err(error)) = (change, requested) {
+            tracing::warn!("port {}: {error}", self.name);
+        }
         if !may_link_differ && change.is_none() {
             return None;
         }
         let now = has_carrier(&self.name, &self.settings);
         let former = self.has_carrier.swap(now, Ordering::Relaxed);
-        if change.is_some() || former == now || !self.device.is_there() {
+        let is_enabled = is_enabled(&self.name, &self.settings);
+        let was_enabled = self.is_enabled.swap(is_enabled, Ordering::Relaxed);
+        if is_enabled && !was_enabled {
+            // As in Open vSwitch, the kernel's state decides.
+            self.config.fetch_and(!PORT_DOWN, Ordering::Relaxed);
+        }
+        if change.is_some() {
             return change;
+        }
+        if is_enabled != was_enabled {
+            return Some(if is_enabled { Change::LinkUp } else { Change::LinkDown });
+        }
+        if former == now || !self.device.is_there() {
+            return None;
         }
         Some(if now { Change::LinkUp } else { Change::LinkDown })
     }
@@ -482,13 +484,30 @@ impl SwitchPort {
         let speed = self.speed(&link);
         PortDescription {
             number: self.number,
-            hardware_address: self.hardware_address,
+            hardware_address: self.hardware_address(),
             name: self.name.clone(),
             config,
             state: if is_up { LIVE } else { LINK_DOWN },
             current_speed_kbit: kbit(speed),
             max_speed_kbit: kbit(link.supported_most.or(link.speed).or(speed)),
         }
+    }
+
+    /// Returns the description for connections and stores it, with the one stored before. The
+    /// interface may be disabled in the kernel, which counts as down. Translations use
+    /// [`SwitchPort::description`] instead: the kernel drops the frames of a disabled interface,
+    /// and the switch sees only later that users have enabled the interface.
+    pub(super) fn report(&self) -> (Option<PortDescription>, PortDescription) {
+        let mut shown = self.description();
+        if self.is_disabled_by_kernel() {
+            (shown.config, shown.state) = (shown.config | PORT_DOWN, LINK_DOWN);
+        }
+        (self.reported.lock().replace(shown.clone()), shown)
+    }
+
+    /// Returns the description that connections last got.
+    pub(super) fn reported(&self) -> Option<PortDescription> {
+        self.reported.lock().clone()
     }
 
     /// Returns the speed at which frames leave: the link's speed, or the port's rate if that is
@@ -586,12 +605,15 @@ pub(super) fn address_of(name: &str, number: PortNumber) -> [u8; 6] {
     [a & 0xfc | 0x02, b, c, d, e, f]
 }
 
+fn number_of([a, b, c, d, e, f]: [u8; 6]) -> u64 {
+    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+}
+
 /// Converts a speed to kbit/s, OpenFlow's unit; 0 for an unknown speed.
 fn kbit(speed: Option<Rate>) -> u32 {
     speed.map_or(0, |speed| u32::try_from(speed.bits_per_second() / 1000).unwrap_or(u32::MAX))
 }
 
-const USUAL_MTU: u64 = 1500;
 /// OpenFlow's OFPPC_PORT_DOWN.
 const PORT_DOWN: u32 = 1;
 /// OFPPS_LINK_DOWN and OFPPS_LIVE.

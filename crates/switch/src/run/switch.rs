@@ -24,7 +24,9 @@ use rustix::fs::Mode;
 use text::PortNames;
 use units::Time;
 
-use self::bridge_settings::{add_first_rules, datapath_id, limit_macs, set_up_tables, set_vlans};
+use self::bridge_settings::{
+    add_first_rules, datapath_id, limit_macs, set_own_port, set_ports, set_up_tables, set_vlans,
+};
 use super::bridge::{BridgeState, Places, Remotes};
 use super::bridge_thread::{BridgeThread, Doors};
 use super::clock::Clock;
@@ -207,10 +209,9 @@ impl Switch {
                 && let Some(applied) = applied.bridge.get_mut(name)
             {
                 self.change_remotes(&bridge, settings, progress)?;
-                if applied.keep_fixed(former) {
+                if applied.keep_fixed(&former) {
                     progress.note(format!(
-                        "bridge {name}: changes of hardware-address and own-interface take \
-                         effect after a restart"
+                        "bridge {name}: a change of own-interface takes effect after a restart"
                     ));
                 }
                 bridge.set_identity(datapath_id(applied), settings.protocols.versions());
@@ -218,6 +219,7 @@ impl Switch {
             limit_macs(&bridge, settings);
             set_up_tables(&bridge, settings);
             bridge.set_standalone(settings.fail_mode == FailMode::Standalone);
+            set_own_port(&bridge, settings, progress)?;
             self.apply_ports(&bridge, settings, progress)?;
             if begins_open {
                 // A bridge that lost its controllers starts without rules.
@@ -273,18 +275,12 @@ impl Switch {
         self.link_patches();
         bridge.set_bonds(Some(settings));
         opened?;
-        let now = Time::from_nanos(self.clock.now_ns());
-        let mut have_queues_changed = false;
-        for port in bridge.ports() {
-            if let Some(wanted) = settings.port.get(&port.name) {
-                port.set_policing(&wanted.policing, now);
-                let changed = port.set_queues(&wanted.egress_queue, now);
-                have_queues_changed |= *changed.as_ref().unwrap_or(&false);
-                let part = Part::Port(port.name.clone());
-                progress.check(part, changed.map(drop).map_err(Into::into))?;
-            }
+        let changed = set_ports(bridge, settings, progress);
+        if changed.is_err() {
+            // The packet threads wait for the sockets of ports that were opened again.
+            self.assign_queues();
         }
-        if have_queues_changed {
+        if changed? {
             // The packet threads look for ports that hold frames in each new list.
             self.ports.publish();
         }
@@ -374,6 +370,7 @@ impl Switch {
         let opened = self.open_ports(&bridge, settings, &mut HashMap::new(), progress);
         self.ports.publish();
         opened?;
+        set_ports(&bridge, settings, progress)?;
         bridge.set_bonds(Some(settings));
         set_vlans(&bridge, settings);
         add_first_rules(&bridge, settings, self.clock.now_ms())?;
@@ -407,23 +404,22 @@ impl Switch {
         progress: &mut Progress<'_>,
     ) -> Result<(), SwitchError> {
         let Some(index) = self.ports.free_index(PortNumber::LOCAL) else { return Ok(()) };
-        let (name, address) = (&bridge.name, settings.hardware_address);
+        let name = &bridge.name;
         let now = Time::from_nanos(self.clock.now_ns());
         let mut local = None;
         if settings.own_interface {
-            let tap = PortConfig { hardware_address: address, ..PortConfig::of_kind("tap") };
+            let tap = PortConfig::of_kind("tap");
             let number = PortNumber::LOCAL;
             match SwitchPort::open(name, bridge.index, number, index, &tap, now) {
                 Ok((port, _)) => local = Some(port),
                 Err(error) => progress.check(Part::Port(name.clone()), Err(error.into()))?,
             }
         }
-        let local =
-            local.unwrap_or_else(|| SwitchPort::local(name, bridge.index, index, address, now));
+        let local = local.unwrap_or_else(|| SwitchPort::local(name, bridge.index, index, now));
         let local = Arc::new(local);
         self.ports.insert(local.clone());
         bridge.add_port(local);
-        Ok(())
+        set_own_port(bridge, settings, progress)
     }
 
     fn remove_bridge(&self, bridge: &Arc<BridgeState>) {

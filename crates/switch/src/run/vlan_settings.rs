@@ -69,6 +69,7 @@ impl PortConfig {
             tag: None,
             trunks: Vec::new(),
             lacp: LacpPort::default(),
+            mtu: None,
             ..self.clone()
         }
     }

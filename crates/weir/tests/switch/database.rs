@@ -1,11 +1,13 @@
 //! `weir switch run --ovsdb`: Debian's ovsdb-server holds the settings, and ovs-vsctl changes them.
 
+use super::interfaces::hosts;
 use super::test_switch::await_control;
 use crate::support::{CommandOutput, Running, Sandbox, await_some, is_installed};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::process::Command;
+use testing::Need;
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
@@ -19,7 +21,7 @@ impl Database {
     pub fn new() -> Option<Self> {
         for tool in ["ovs-ofctl", "ovs-appctl", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", SCHEMA] {
             if !is_installed(tool) {
-                testing::skip(testing::Need::Program(tool));
+                testing::skip(Need::Program(tool));
                 return None;
             }
         }
@@ -117,7 +119,7 @@ impl Database {
 fn mininet_reaches_every_host_over_the_switch() {
     for tool in ["mn", "ovs-vsctl", "ovsdb-server", "ovs-testcontroller", "unshare", SCHEMA] {
         if !is_installed(tool) {
-            return testing::skip(testing::Need::Program(tool));
+            return testing::skip(Need::Program(tool));
         }
     }
     let Some(sandbox) = Sandbox::new() else { return };
@@ -309,6 +311,63 @@ fn the_commands_of_the_report_create_its_topology() {
     assert!(queues.contains("port: vdpa1"), "{queues}");
     database.set("del-br br0-ovs");
     assert_eq!(database.appctl(&["ofproto/list"]).trim(), "br1-ovs");
+    database.end(switch, Some(server));
+}
+
+#[test]
+fn mtu_requests_and_the_address_of_a_bridge_reach_the_kernel() {
+    if !Need::Tun.is_met() {
+        return testing::skip(Need::Tun);
+    }
+    let Some(database) = Database::new() else { return };
+    let server = database.serve();
+    let [a, b] = hosts(&database.sandbox);
+    let switch = database.switch();
+    let ip = |words: &str| {
+        let ended = database.tool("ip", &words.split(' ').collect::<Vec<_>>());
+        assert!(ended.status.success(), "{words}: {}", ended.stderr);
+        ended.stdout
+    };
+    let link = |name: &str| ip(&format!("link show {name}"));
+    database.set("add-br br0 -- add-port br0 p1 -- add-port br0 p2");
+    assert_eq!(a.transfers_to(&b, b"first").unwrap(), b"first");
+    let number = database.set("get interface p1 ofport");
+
+    for port in ["p1", "p2", "br0"] {
+        database.set(&format!("set interface {port} mtu_request=9000"));
+        assert!(link(port).contains("mtu 9000"), "{}", link(port));
+        assert_eq!(database.set(&format!("get interface {port} mtu error")), "9000\n[]");
+    }
+    assert_eq!(database.set("get interface p1 ofport"), number);
+    // The hosts now send longer packets, which only a port with larger buffers forwards.
+    for host in [&a, &b] {
+        let widen = || Ok(Command::new("ip").args(["link", "set", "eth0", "mtu", "9000"]).status());
+        assert!(host.namespace().run(widen).unwrap().unwrap().success());
+    }
+    let bytes: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
+    assert!(a.transfers_to(&b, &bytes).unwrap() == bytes);
+    // A TAP device has a smaller maximum than the column.
+    database.set("set interface br0 mtu_request=65535");
+    let error = database.set("get interface br0 error");
+    assert!(error.contains("the kernel refuses an MTU of 65535"), "{error}");
+    assert_eq!(database.set("get interface br0 mtu"), "9000");
+    // Without a request, the MTU stays.
+    for port in ["p1", "br0"] {
+        database.set(&format!("clear interface {port} mtu_request"));
+        assert_eq!(database.set(&format!("get interface {port} mtu error")), "9000\n[]");
+    }
+
+    let first = database.set("get interface br0 mac_in_use");
+    let address = "02:00:00:00:00:b0";
+    database.set(&format!("set bridge br0 other_config:hwaddr=\"{address}\""));
+    assert!(link("br0").contains(address), "{}", link("br0"));
+    assert_eq!(database.set("get interface br0 mac_in_use"), format!("\"{address}\""));
+    assert_eq!(database.set("get bridge br0 datapath_id"), "\"00000200000000b0\"");
+    assert!(database.ofctl(&["show", "br0"]).contains(&format!("LOCAL(br0): addr:{address}")));
+    database.set("remove bridge br0 other_config hwaddr");
+    assert!(link("br0").contains(first.trim_matches('"')), "{first}: {}", link("br0"));
+    assert_eq!(database.set("get interface br0 mac_in_use"), first);
+    drop((a, b));
     database.end(switch, Some(server));
 }
 

@@ -127,6 +127,48 @@ fn other_ports_work_while_a_port_disappears_and_returns() {
 }
 
 #[test]
+fn mod_port_disables_the_interface_of_a_port_until_someone_enables_the_interface() {
+    let Some(sandbox) = sandbox() else { return };
+    let [a, b] = hosts(&sandbox);
+    let switch = TestSwitch::start(sandbox, &BRIDGE);
+    switch.ofctl(&["add-flow", "br0", "priority=0 actions=NORMAL"]);
+    let ip = |words: &'static [&'static str]| {
+        switch.sandbox.inside(move || {
+            let ran = std::process::Command::new("ip").args(words).output().unwrap();
+            assert!(ran.status.success(), "{words:?}: {ran:?}");
+            String::from_utf8(ran.stdout).unwrap()
+        })
+    };
+    let is_enabled = || ip(&["link", "show", "p1"]).contains("UP");
+    let is_down = || {
+        let text = switch.ofctl(&["show", "br0"]);
+        let shown = text.split("1(p1)").nth(1).unwrap().split("2(p2)").next().unwrap();
+        (shown.contains("PORT_DOWN"), shown.contains("LINK_DOWN"))
+    };
+    assert!(is_enabled() && is_down() == (false, false));
+    switch.ofctl(&["mod-port", "br0", "p1", "down"]);
+    assert!(!is_enabled() && is_down() == (true, true));
+    // Another change of the port leaves the interface as the interface is.
+    switch.ofctl(&["mod-port", "br0", "p1", "no-flood"]);
+    assert!(!is_enabled());
+    switch.ofctl(&["mod-port", "br0", "p1", "flood"]);
+    switch.ofctl(&["mod-port", "br0", "p1", "up"]);
+    assert!(is_enabled());
+    await_some("the port", || (is_down() == (false, false)).then_some(()));
+    assert_eq!(a.transfers_to(&b, b"first").unwrap(), b"first");
+    switch.ofctl(&["mod-port", "br0", "p1", "down"]);
+    ip(&["link", "set", "p1", "up"]);
+    await_some("the interface", || (is_down() == (false, false)).then_some(()));
+    ip(&["link", "set", "p1", "down"]);
+    await_some("its end", || (is_down() == (true, true)).then_some(()));
+    ip(&["link", "set", "p1", "up"]);
+    await_some("its return", || (is_down() == (false, false)).then_some(()));
+    assert_eq!(a.transfers_to(&b, b"second").unwrap(), b"second");
+    drop((a, b));
+    switch.end();
+}
+
+#[test]
 fn a_port_is_down_while_its_interface_has_no_carrier() {
     let Some(sandbox) = sandbox() else { return };
     let [a, b] = hosts(&sandbox);

@@ -15,6 +15,7 @@ use crate::run::config::{
     BridgeConfig, Config, FailMode, HardwareAddress, MOST_BRIDGES, MOST_PORTS, PortConfig, Role,
     check_name, parse_cpu_mask,
 };
+use crate::run::device::interface_of;
 use crate::run::egress_queues::{EgressQueue, EgressQueues};
 use crate::run::policing::Policing;
 use crate::run::progress::Part;
@@ -139,6 +140,13 @@ impl Wanted {
                     foreign(error)
                 )),
             }
+        }
+        match bridge.mtu {
+            Some(_) if !config.own_interface => self.ignored.push(format!(
+                "interface {}: mtu_request of a bridge's own port without an interface",
+                bridge.name
+            )),
+            mtu => config.mtu = mtu,
         }
         self.add_controllers(bridge, &mut config);
         config.fail_mode = if bridge.is_secure { FailMode::Secure } else { FailMode::Standalone };
@@ -351,6 +359,12 @@ impl Wanted {
             port_priority: some(port.lacp.port_priority),
             aggregation_key: some(port.lacp.aggregation_key),
         };
+        match port.mtu {
+            Some(_) if interface_of(name, &config).is_none() => self.ignored.push(format!(
+                "interface {name}: mtu_request of a port without an interface of the kernel"
+            )),
+            mtu => config.mtu = mtu,
+        }
         config.check()?;
         if let Some(number) = port.number {
             match numbers.insert(number) {
@@ -440,6 +454,7 @@ mod tests {
             police: Police::default(),
             vlans: Vlans::default(),
             lacp: ovsdb::topology::LacpPort::default(),
+            mtu: Some(9_000),
         }
     }
 
@@ -460,6 +475,7 @@ mod tests {
             mirrors: Vec::new(),
             bonds: Vec::new(),
             vlans: Vlans::default(),
+            mtu: None,
         }
     }
 
@@ -494,7 +510,7 @@ mod tests {
         assert!(failed(Part::Bridge("x/y".to_owned())).contains("bridge name"));
         assert!(wanted.controllers[&row(9)].contains("no IP address"));
         let ignored = wanted.ignored.join("\n");
-        for part in ["hwaddr", "OpenFlow2", "pmd-cpu-mask", "ofport_request 7"] {
+        for part in ["hwaddr", "OpenFlow2", "pmd-cpu-mask", "ofport_request 7", "p1: mtu_request"] {
             assert!(ignored.contains(part), "{part}: {ignored}");
         }
     }

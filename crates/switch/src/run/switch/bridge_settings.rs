@@ -6,11 +6,13 @@ use flow::action::Action;
 use flow::port_number::PortNumber;
 use flow::request::{FlowCommand, FlowMod, TABLES};
 use pipeline::{MacTable, Mirror, MirrorOutput, MirroredPorts};
+use units::Time;
 
 use super::SwitchError;
 use crate::run::bridge::BridgeState;
 use crate::run::config::BridgeConfig;
 use crate::run::flow_file;
+use crate::run::progress::{Part, Progress};
 use crate::run::table_settings::TableSettings;
 use crate::run::vlan_settings::{MirrorSettings, vlans_of};
 
@@ -38,6 +40,43 @@ pub(super) fn datapath_id(settings: &BridgeConfig) -> Option<u64> {
     let id = settings.datapath_id.as_deref().and_then(|id| u64::from_str_radix(id, 16).ok());
     let address = settings.hardware_address;
     id.or(address.map(|address| address.0.iter().fold(0, |id, byte| id << 8 | u64::from(*byte))))
+}
+
+/// Sets the address and the MTU of the bridge's own port.
+pub(super) fn set_own_port(
+    bridge: &BridgeState,
+    settings: &BridgeConfig,
+    progress: &mut Progress<'_>,
+) -> Result<(), SwitchError> {
+    let Some(own) = bridge.port(PortNumber::LOCAL) else { return Ok(()) };
+    let changed = own.set_address(settings.hardware_address);
+    if matches!(changed, Ok(true)) {
+        bridge.port_changed(&own);
+    }
+    let outcome = own.set_mtu(settings.mtu).and(changed);
+    progress.check(Part::Port(own.name.clone()), outcome.map(drop).map_err(Into::into))
+}
+
+/// Sets policing, egress queues and MTU of the open ports. Returns whether egress queues have
+/// changed.
+pub(super) fn set_ports(
+    bridge: &BridgeState,
+    settings: &BridgeConfig,
+    progress: &mut Progress<'_>,
+) -> Result<bool, SwitchError> {
+    let now = Time::from_nanos(bridge.clock.now_ns());
+    let mut have_queues_changed = false;
+    for port in bridge.ports() {
+        if let Some(wanted) = settings.port.get(&port.name) {
+            port.set_policing(&wanted.policing, now);
+            let changed = port.set_queues(&wanted.egress_queue, now);
+            have_queues_changed |= *changed.as_ref().unwrap_or(&false);
+            let outcome = port.set_mtu(wanted.mtu).and(changed);
+            let part = Part::Port(port.name.clone());
+            progress.check(part, outcome.map(drop).map_err(Into::into))?;
+        }
+    }
+    Ok(have_queues_changed)
 }
 
 pub(super) fn limit_macs(bridge: &BridgeState, settings: &BridgeConfig) {
