@@ -593,9 +593,10 @@ fn short(code: VarInt) -> u32 {
 const CLOSED: VarInt = VarInt::from_u32(0);
 const OVER_CREDIT: &str = "the peer sent more than its credit";
 /// How many streams a peer may open before it has opened any. The engine keeps an entry of 17 bytes
-/// for each of these streams in two maps, whose capacities are powers of two. 28 streams fill maps
-/// of 32 entries; 128 streams would take 8.7 kB of each connection.
-pub(crate) const FIRST_STREAMS: u32 = 28;
+/// for each of these streams in two maps, whose capacities are powers of two. A map of 32 places
+/// holds 28 entries, and each end's control stream takes an entry: with 28 streams, both maps would
+/// have 64 places, and 1.1 kB more of each connection. 128 streams would take 8.7 kB.
+pub(crate) const FIRST_STREAMS: u32 = 27;
 /// Minimum held memory at which this end scans all streams and compacts their memory.
 const LEAST_COMPACTED: u64 = 64 * 1024;
 /// Approximate memory of an idle stream and of the tasks that wait for it.

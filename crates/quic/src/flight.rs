@@ -185,6 +185,9 @@ impl Flight {
             self.sent.pop_front();
             self.first += 1;
         }
+        if self.sent.is_empty() && self.sent.capacity() <= FEW {
+            self.sent = VecDeque::new();
+        }
         self.judged = self.judged.max(self.first);
         self.acked.forget_below(self.first);
     }
@@ -295,6 +298,9 @@ impl Flight {
 
 /// Maximum number of consecutive packet numbers without a record.
 const MOST_GAP: u64 = 1 << 16;
+/// Maximum capacity that an empty flight frees: an idle connection keeps no records, and a busy
+/// connection does not grow a large queue again and again.
+const FEW: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -304,6 +310,23 @@ mod tests {
         let mut ranges = Ranges::default();
         ranges.insert(number..number + 1, |_| {});
         ranges
+    }
+
+    #[test]
+    fn a_connection_without_outstanding_packets_keeps_no_memory_for_records() {
+        let start = Instant::now();
+        let mut flight = Flight::default();
+        for number in 0..20 {
+            flight.on_sent(start, 1000, number);
+        }
+        for number in 0..20 {
+            assert!(flight.sent.capacity() > 0);
+            flight.on_acked(start, &one(number));
+            flight.forget_before(start, number);
+        }
+        assert_eq!((flight.sent.capacity(), flight.inflight(), flight.end()), (0, 0, 20));
+        flight.on_sent(start, 1000, 20);
+        assert_eq!(flight.on_acked(start, &one(20)).largest_sent, Some(start));
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod driver;
 mod formers;
 mod icmp;
 pub mod quic;
+mod server_tls;
 mod shards;
 mod socket;
 mod steering;

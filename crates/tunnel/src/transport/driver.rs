@@ -33,7 +33,8 @@ pub(super) struct Driven(Arc<Mutex<State>>);
 #[derive(Debug)]
 struct State {
     endpoint: Endpoint,
-    waiting: HashMap<Key, Waiting>,
+    /// Boxed, because the map has up to twice as many places as connections.
+    waiting: HashMap<Key, Box<Waiting>>,
     driver: Option<Waker>,
     listener: Option<Waker>,
     /// Tasks that wait until the last connection is forgotten.
@@ -152,7 +153,7 @@ impl Driven {
         let key = begin(&mut state.endpoint, Instant::now());
         state.settle();
         let key = key?;
-        state.waiting.insert(key, Waiting::default());
+        state.waiting.insert(key, Box::default());
         drop(state);
         Ok(Handle { driven: self.clone(), key, is_established: false })
     }

@@ -2,6 +2,7 @@
 
 use super::driver::{Driven, Handle, Source, Until};
 use super::formers;
+use super::server_tls::ServerTls;
 use super::steering::{MarkedIds, drawn, steer};
 use super::{
     Connection, DatagramRefused, Lost, Receiving, SERVER_HAS_ENDED, Sending, Shards, Statistics,
@@ -12,7 +13,7 @@ use crate::identity::Secret;
 use aws_lc_rs::{hkdf, hmac};
 use bytes::Bytes;
 use quic::{EndpointConfig, Incoming, Meter, Readable, Reading, Readings, Settings, StreamId};
-use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
+use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig};
 use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::future::Future;
@@ -56,7 +57,7 @@ pub struct QuicClient {
 /// A server that accepts connections at one address, on one socket per shard.
 pub struct QuicServer {
     sockets: Vec<ServerSocket>,
-    crypto: Arc<QuicServerConfig>,
+    crypto: Arc<ServerTls>,
     tuning: Tuning,
     /// The generation of this process among the processes that have had these sockets.
     generation: u8,
@@ -79,7 +80,7 @@ pub struct IncomingConnection {
     incoming: Option<Incoming>,
     remote: SocketAddr,
     is_validated: bool,
-    crypto: Arc<QuicServerConfig>,
+    crypto: Arc<ServerTls>,
     patience: Duration,
 }
 
@@ -176,7 +177,7 @@ impl QuicServer {
         shards: &Shards,
     ) -> Result<Self, QuicError> {
         let HandedUdp { generation, sockets } = handed;
-        let crypto = Arc::new(QuicServerConfig::try_from(tls)?);
+        let crypto = Arc::new(ServerTls::new(tls)?);
         let secret = tuning.secret.clone().unwrap_or_else(Secret::random);
         let mut all = Vec::new();
         let count = sockets.len() as u8;
