@@ -447,7 +447,9 @@ impl SwitchPort {
             return change;
         }
         if is_enabled != was_enabled {
-            return Some(if is_enabled { Change::LinkUp } else { Change::LinkDown });
+            // An interface that no longer exists counts as enabled.
+            let is_up = is_enabled && now && self.device.is_there();
+            return Some(if is_up { Change::LinkUp } else { Change::LinkDown });
         }
         if former == now || !self.device.is_there() {
             return None;
