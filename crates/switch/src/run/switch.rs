@@ -25,7 +25,8 @@ use text::PortNames;
 use units::Time;
 
 use self::bridge_settings::{
-    add_first_rules, datapath_id, limit_macs, set_own_port, set_ports, set_up_tables, set_vlans,
+    add_first_rules, datapath_id, limit_macs, numbered_first, set_own_port, set_ports,
+    set_up_tables, set_vlans,
 };
 use super::bridge::{BridgeState, Places, Remotes};
 use super::bridge_thread::{BridgeThread, Doors};
@@ -186,6 +187,18 @@ impl Switch {
     ) -> Result<(), SwitchError> {
         config.check()?;
         let _changes = self.changes.lock();
+        let changed = self.change_parts(config, progress);
+        // Also after a failure: the packet threads do not know the sockets of ports that the change
+        // has opened, or opened again.
+        self.assign_queues();
+        changed
+    }
+
+    fn change_parts(
+        self: &Arc<Self>,
+        config: &Config,
+        progress: &mut Progress<'_>,
+    ) -> Result<(), SwitchError> {
         self.busy_poll.store(config.busy_poll, Ordering::Relaxed);
         let cpus = packet_threads::cpus(config)?;
         self.tls.change(config.tls.as_ref(), progress)?;
@@ -236,7 +249,6 @@ impl Switch {
         }
         self.set_cpus(&cpus)?;
         *self.settings() = applied;
-        self.assign_queues();
         Ok(())
     }
 
@@ -268,6 +280,8 @@ impl Switch {
             }
         }
         self.remove_ports(bridge, &gone);
+        // Close the devices: a TAP device or a queue of an interface can be open only once.
+        drop(gone);
         let opened = self.open_ports(bridge, settings, &mut former, progress);
         self.ports.publish();
         // If a change fails, link the patch ports that the change opened, and set the bonds, so
@@ -275,12 +289,7 @@ impl Switch {
         self.link_patches();
         bridge.set_bonds(Some(settings));
         opened?;
-        let changed = set_ports(bridge, settings, progress);
-        if changed.is_err() {
-            // The packet threads wait for the sockets of ports that were opened again.
-            self.assign_queues();
-        }
-        if changed? {
+        if set_ports(bridge, settings, progress)? {
             // The packet threads look for ports that hold frames in each new list.
             self.ports.publish();
         }
@@ -366,14 +375,22 @@ impl Switch {
         limit_macs(&bridge, settings);
         set_up_tables(&bridge, settings);
         bridge.set_standalone(settings.fail_mode == FailMode::Standalone);
-        self.add_local(&bridge, settings, progress)?;
-        let opened = self.open_ports(&bridge, settings, &mut HashMap::new(), progress);
-        self.ports.publish();
-        opened?;
-        set_ports(&bridge, settings, progress)?;
-        bridge.set_bonds(Some(settings));
-        set_vlans(&bridge, settings);
-        add_first_rules(&bridge, settings, self.clock.now_ms())?;
+        let mut fill = || -> Result<(), SwitchError> {
+            self.add_local(&bridge, settings, progress)?;
+            let opened = self.open_ports(&bridge, settings, &mut HashMap::new(), progress);
+            self.ports.publish();
+            opened?;
+            set_ports(&bridge, settings, progress)?;
+            bridge.set_bonds(Some(settings));
+            set_vlans(&bridge, settings);
+            add_first_rules(&bridge, settings, self.clock.now_ms())
+        };
+        let filled = fill();
+        if filled.is_err() {
+            // Close the devices, so that the bridge can be added after a correction.
+            self.remove_ports(&bridge, &bridge.ports());
+        }
+        filled?;
         let stop = Arc::new(AtomicBool::new(false));
         let socket = self.folder.path().join(Self::socket_of(name));
         progress.note(format!("bridge {name}: OpenFlow at unix:{}", socket.display()));
@@ -773,13 +790,6 @@ impl std::fmt::Debug for Switch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Switch").field("folder", &self.folder).finish_non_exhaustive()
     }
-}
-
-/// Returns the ports of a bridge's settings. Ports with a requested number come first, so that no
-/// other port takes that number.
-fn numbered_first(settings: &BridgeConfig) -> impl Iterator<Item = (&String, &PortConfig)> {
-    let with = settings.port.iter().filter(|(_, port)| port.number.is_some());
-    with.chain(settings.port.iter().filter(|(_, port)| port.number.is_none()))
 }
 
 fn listen_at(remote: Remote) -> Result<TcpListener, SwitchError> {

@@ -10,7 +10,7 @@ use units::Time;
 
 use super::SwitchError;
 use crate::run::bridge::BridgeState;
-use crate::run::config::BridgeConfig;
+use crate::run::config::{BridgeConfig, PortConfig};
 use crate::run::flow_file;
 use crate::run::progress::{Part, Progress};
 use crate::run::table_settings::TableSettings;
@@ -40,6 +40,15 @@ pub(super) fn datapath_id(settings: &BridgeConfig) -> Option<u64> {
     let id = settings.datapath_id.as_deref().and_then(|id| u64::from_str_radix(id, 16).ok());
     let address = settings.hardware_address;
     id.or(address.map(|address| address.0.iter().fold(0, |id, byte| id << 8 | u64::from(*byte))))
+}
+
+/// Returns the ports of a bridge's settings. Ports with a requested number come first, so that no
+/// other port takes that number.
+pub(super) fn numbered_first(
+    settings: &BridgeConfig,
+) -> impl Iterator<Item = (&String, &PortConfig)> {
+    let with = settings.port.iter().filter(|(_, port)| port.number.is_some());
+    with.chain(settings.port.iter().filter(|(_, port)| port.number.is_none()))
 }
 
 /// Sets the address and the MTU of the bridge's own port.
