@@ -3,6 +3,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType};
 use wire::headers::{MAC_HEADER, TAG};
@@ -93,7 +94,7 @@ impl XdpPort {
         if options.busy_poll {
             prefer_busy_poll(&socket).map_err(|error| failed("asking for busy polling", error))?;
         }
-        let bound = socket::bind(&socket, interface.index, options.queue, options.flags());
+        let bound = bind(&socket, &interface, options);
         bound.map_err(|error| failed("binding an AF_XDP socket", error))?;
         let is_zero_copy = socket::is_zero_copy(&socket);
 
@@ -320,6 +321,21 @@ fn prefer_busy_poll(socket: &OwnedFd) -> io::Result<()> {
     set(SO_BUSY_POLL_BUDGET, 64)
 }
 
+/// Binds a socket to its queue. The kernel frees the queue of a closed socket a little later than
+/// the close, so a busy queue may soon be free.
+fn bind(socket: &OwnedFd, interface: &Interface, options: XdpOptions) -> io::Result<()> {
+    let mut attempts = 0;
+    loop {
+        let bound = socket::bind(socket, interface.index, options.queue, options.flags());
+        let is_busy = bound.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY));
+        attempts += 1;
+        if !is_busy || attempts == MOST_BINDS {
+            return bound;
+        }
+        std::thread::sleep(BETWEEN_BINDS);
+    }
+}
+
 /// Attaches the program in the driver if the driver supports it, otherwise in the network stack.
 fn attach(program: &OwnedFd, interface: &Interface) -> Result<(OwnedFd, bool), PortError> {
     let name = &interface.name;
@@ -368,6 +384,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const HEADROOM: u64 = 256;
 /// The number of empty calls of `receive` between two checks of the interface's state.
 const IDLE_CHECK: u32 = 512;
+/// Maximum number of attempts to bind a socket to a busy queue.
+const MOST_BINDS: u32 = 10;
+const BETWEEN_BINDS: Duration = Duration::from_millis(10);
 const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
 const SO_PREFER_BUSY_POLL: i32 = 69;
 const SO_BUSY_POLL_BUDGET: i32 = 70;
