@@ -188,8 +188,7 @@ impl Switch {
         config.check()?;
         let _changes = self.changes.lock();
         let changed = self.change_parts(config, progress);
-        // Also after a failure: the packet threads do not know the sockets of ports that the change
-        // has opened, or opened again.
+        // Also after a failure, because the change may have opened ports, or opened them again.
         self.assign_queues();
         changed
     }
@@ -289,10 +288,12 @@ impl Switch {
         self.link_patches();
         bridge.set_bonds(Some(settings));
         opened?;
-        if set_ports(bridge, settings, progress)? {
+        let changed = set_ports(bridge, settings, progress);
+        if *changed.as_ref().unwrap_or(&true) {
             // The packet threads look for ports that hold frames in each new list.
             self.ports.publish();
         }
+        changed?;
         set_vlans(bridge, settings);
         Ok(())
     }
@@ -385,12 +386,11 @@ impl Switch {
             set_vlans(&bridge, settings);
             add_first_rules(&bridge, settings, self.clock.now_ms())
         };
-        let filled = fill();
-        if filled.is_err() {
+        if let Err(error) = fill() {
             // Close the devices, so that the bridge can be added after a correction.
             self.remove_ports(&bridge, &bridge.ports());
+            return Err(error);
         }
-        filled?;
         let stop = Arc::new(AtomicBool::new(false));
         let socket = self.folder.path().join(Self::socket_of(name));
         progress.note(format!("bridge {name}: OpenFlow at unix:{}", socket.display()));
