@@ -541,8 +541,8 @@ impl Switch {
         // address of a removed port.
         let address = |port: &Arc<SwitchPort>| Arc::as_ptr(port).addr();
         let gone: Arc<HashSet<_>> = Arc::new(ports.iter().map(address).collect());
-        // Wait until no thread polls the removed ports, so that their devices are closed when this
-        // returns.
+        // Wait until no thread polls the removed ports, so that their devices are closed as soon as
+        // the caller drops `ports`.
         for pmd in self.pmds() {
             let gone = gone.clone();
             pmd.ask(move |thread| {
