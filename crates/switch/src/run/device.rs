@@ -133,8 +133,14 @@ impl Device {
     pub(super) fn open_again(&self, name: &str, config: &PortConfig) -> Result<(), PortError> {
         if let Self::Packet(device) = self {
             let mut device = device.lock();
-            *device = None;
-            *device = Some(open_interface(name, config)?);
+            // Close the former sockets last, so that no frames arrive without a socket.
+            match open_interface(name, config) {
+                Ok(opened) => *device = Some(opened),
+                Err(error) => {
+                    *device = None;
+                    return Err(error);
+                }
+            }
         }
         Ok(())
     }
