@@ -5,6 +5,7 @@ use crate::support::{Sandbox, await_some, signal};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
+use std::process::Command;
 use std::time::Duration;
 
 fn open(sandbox: &Sandbox, port: u16) -> TcpStream {
@@ -190,8 +191,21 @@ fn an_upgrade_names_the_server_that_the_new_process_replaces_among_several() {
         let words = ["tunnel", "server", "--peer", &ends.peer, "--listen-on", at];
         words.into_iter().chain(own.iter().map(String::as_str)).collect::<Vec<_>>()
     };
-    let [mut first, mut other] =
-        ["127.0.0.1:7500", "127.0.0.1:7501"].map(|at| ends.started(&words_at(at), "listening on"));
+    // The default sockets of root lie in /run. Every command gets a directory of the sandbox as its
+    // /run, so that nothing is left on the machine.
+    let run = sandbox.path("run");
+    std::fs::create_dir(&run).unwrap();
+    let weir = |words: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", "mount --bind \"$0\" /run && exec \"$@\""]);
+        command.arg(&run).arg(env!("CARGO_BIN_EXE_weir")).args(words);
+        sandbox.start_command(command)
+    };
+    let [mut first, mut other] = ["127.0.0.1:7500", "127.0.0.1:7501"].map(|at| {
+        let mut server = weir(&words_at(at));
+        await_some("a server", || server.output_so_far().1.contains("listening on").then_some(()));
+        server
+    });
 
     // A new process that cannot choose changes nothing.
     let is_no_server = std::process::id();
@@ -200,18 +214,18 @@ fn an_upgrade_names_the_server_that_the_new_process_replaces_among_several() {
         (&["--take-over"][..], "name the process to take over from (--take-over-from=PID)"),
         (&["--take-over", &named][..], "is no server that can hand over its sockets"),
     ] {
-        let refused = sandbox.weir(&[&words_at("127.0.0.1:7500")[..], choice].concat());
+        let refused = weir(&[&words_at("127.0.0.1:7500")[..], choice].concat()).end();
         assert_eq!(refused.status.code(), Some(2), "{refused:?}");
         assert!(refused.stderr.contains(said), "{refused:?}");
     }
-    let unknown = sandbox.weir(&["tunnel", "upgrade", "--pid", &is_no_server.to_string()]);
+    let unknown = weir(&["tunnel", "upgrade", "--pid", &is_no_server.to_string()]).end();
     assert_eq!(unknown.status.code(), Some(1), "{unknown:?}");
     assert!(!first.has_ended() && !other.has_ended());
 
     // The process that has taken over is upgraded like the first one.
     let mut pid = first.pid();
     for _ in 0..2 {
-        let upgraded = sandbox.weir(&["tunnel", "upgrade", "--json", "--pid", &pid.to_string()]);
+        let upgraded = weir(&["tunnel", "upgrade", "--json", "--pid", &pid.to_string()]).end();
         assert_eq!(upgraded.status.code(), Some(0), "{upgraded:?}");
         let upgraded: Value = serde_json::from_str(&upgraded.stdout).unwrap();
         assert_eq!(upgraded["pid"], pid, "{upgraded}");
