@@ -202,7 +202,7 @@ fn an_upgrade_names_the_server_that_the_new_process_replaces_among_several() {
         sandbox.start_command(command)
     };
     let [mut first, mut other] = ["127.0.0.1:7500", "127.0.0.1:7501"].map(|at| {
-        let mut server = weir(&words_at(at));
+        let server = weir(&words_at(at));
         await_some("a server", || server.output_so_far().1.contains("listening on").then_some(()));
         server
     });
