@@ -426,3 +426,22 @@ fn show_prints_the_memory_that_a_packet_port_uses() {
     drop(host);
     switch.end();
 }
+
+/// A TAP device can be open only once, so the switch closes the device before it opens the device
+/// again.
+#[test]
+fn a_reload_opens_a_tap_device_again_under_another_port_number() {
+    let Some(sandbox) = sandbox() else { return };
+    let file = |number: u16| {
+        format!("[bridge.br0]\n[bridge.br0.port]\nt0 = {{ type = \"tap\", number = {number} }}\n")
+    };
+    sandbox.write("switch.toml", file(5));
+    let switch = TestSwitch::start(sandbox, &["--config", "switch.toml"]);
+    for number in [7, 9] {
+        switch.sandbox.write("switch.toml", file(number));
+        switch.weir(&["reload"]);
+        let ports = switch.ofctl(&["show", "br0"]);
+        assert!(ports.contains(&format!("{number}(t0)")), "{ports}");
+    }
+    switch.end();
+}
