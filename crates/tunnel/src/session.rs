@@ -40,7 +40,7 @@ enum Closed {
     Silent,
     /// The peer was silent, and no process had the peer's port.
     NoProcess,
-    /// Another reason, which the peer gets, too.
+    /// A reason that this end also sends to the peer.
     For(&'static str),
 }
 

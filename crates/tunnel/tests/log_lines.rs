@@ -92,7 +92,7 @@ async fn the_log_gives_silence_as_the_reason_for_closing_a_silent_peer() {
 async fn the_log_says_that_the_operator_has_ended_a_session() {
     let (keys, log) = (Keys::with_log(), log());
     let mut guard = keys.guard(&[], &[]);
-    // Other tests of this file use the name `client`.
+    // The name `client` stands in the log lines of other tests of this file.
     let name: tunnel::identity::PeerName = "kicked".parse().unwrap();
     guard.access = Access::new([(name.clone(), Rights::default())]);
     guard.trusted[0].name = name;

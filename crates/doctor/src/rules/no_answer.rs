@@ -23,8 +23,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     if flow.path.is_some_and(|path| path.refused.is_some()) {
         return Outcome::Irrelevant;
     }
-    // Other rules report a SYN that a full accept queue of this machine drops, or that an ICMP
-    // message answers.
+    // The accept queue of this machine may be full, or an ICMP message may answer the SYN: these
+    // two causes have rules of their own.
     let is_full =
         |one: &Listener| one.local.port() == to.port() && one.limit > 0 && one.waiting >= one.limit;
     let is_own = flow.path.is_some_and(|path| path.local) || to.ip().is_loopback();

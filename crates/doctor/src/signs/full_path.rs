@@ -57,7 +57,7 @@ pub(crate) fn arrives_steadily(receiver: &End<'_>) -> bool {
     rates.len() >= FEWEST_INTERVALS && alike as f64 >= MOSTLY * rates.len() as f64
 }
 
-/// One sample of a sender.
+/// A sample of a sender.
 struct Point {
     flying: f64,
     rate: f64,

@@ -70,9 +70,9 @@ pub enum LacpMode {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LacpTime {
-    /// Each second.
+    /// The partner sends an LACPDU each second.
     Fast,
-    /// Each 30 seconds.
+    /// The partner sends an LACPDU each 30 seconds.
     #[default]
     Slow,
 }

@@ -1,10 +1,10 @@
 //! Drives a socket and its endpoint: received datagrams, sent datagrams, timers, and tasks that
 //! wait for events.
 //!
-//! One task, the driver, drives a socket with all its connections. The driver receives datagrams,
-//! wakes the tasks that wait for them, and sends packets as congestion control and pacing permit.
-//! An application's task changes a connection under the same lock, usually on the same thread, and
-//! wakes the driver.
+//! The driver is the task that drives a socket with all its connections. The driver receives
+//! datagrams, wakes the tasks that wait for datagrams, and sends packets as congestion control and
+//! pacing permit. An application's task changes a connection under the same lock, usually on the
+//! same thread, and wakes the driver.
 
 use super::formers::{self, Formers};
 use super::icmp::{self, SentIds};

@@ -210,7 +210,7 @@ mod tests {
     use quinn_proto::crypto::ClientConfig;
     use quinn_proto::crypto::rustls::QuicClientConfig;
 
-    /// Both ends of a complete handshake, and the client's pin.
+    /// Returns the client and the server after a complete handshake, and the client's pin.
     fn complete() -> (Box<dyn Session>, ServerSession, Pin) {
         let own = |name: &str| Identity::generate(name, 1).unwrap().0;
         let (client, server) = (own("client"), own("server"));

@@ -399,7 +399,7 @@ fn benchmarks_and_downloads_run_between_two_machines() {
             let figures = names.map(|name| cell["metrics"][name]["median"].as_f64());
             assert!(figures.iter().flatten().any(|figure| *figure > 0.0), "{cell}");
         }
-        // Both hosts are namespaces of this machine, and so have the clock of this machine.
+        // The client and the server are namespaces of this machine, and have the machine's clock.
         let clock = &results["environment"]["clocks_of_turns"]["server"];
         let of = |name: &str| clock[name].as_f64().unwrap();
         assert!(of("ahead_ms_most").abs() <= of("error_ms_most") + 1.0, "{clock}");

@@ -195,7 +195,7 @@ pub(crate) fn agree(both: &Both, rates: bool) -> Result<(), String> {
             (None, None) => {
                 let under_way = client.sent.bytes.saturating_sub(client.received.bytes) as f64;
                 let count = client.streams.len() as u64;
-                // One end may have continued for a moment after the other end had stopped.
+                // The client and the server may stop at slightly different moments.
                 let apart = (client.sent.seconds() - client.received.seconds()).abs();
                 let most = (socket_buffers() * count) as f64
                     + apart * client.sent.bits_per_second / 8.0
