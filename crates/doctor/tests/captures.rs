@@ -5,6 +5,7 @@
 use doctor::observe::Focus;
 use doctor::{Diagnosis, Question, Recording, capture, diagnose, output};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use wire::pcap::{file_header, record_header_cut};
 
 /// The capture point on a path with a round trip of 20 ms.
@@ -351,6 +352,61 @@ impl Trace {
     fn without_handshake(mut self) -> Self {
         self.packets.drain(..3);
         self
+    }
+
+    /// Removes the packets that pass before `begin`.
+    fn beginning_at(mut self, begin: u64) -> Self {
+        self.packets.retain(|(passes, ..)| *passes >= begin);
+        self
+    }
+}
+
+/// The capture begins among the segments of a round trip of which one segment was lost.
+#[test]
+fn reports_about_data_from_before_the_capture_are_no_repeated_data() {
+    for (side, begin) in [(Side::Sender, 422 * MS), (Side::Receiver, 432 * MS)] {
+        let recording = read(&lossy(side).beginning_at(begin).file(101, &[]));
+        let last = recording.periods[0].samples.last().unwrap();
+        let tcp = &last.connections[0].tcp;
+        assert_eq!((tcp.retransmitted, tcp.spurious), (Some(60), Some(0)), "{side:?}");
+        let verdict = diagnosis(&recording).verdict;
+        assert_eq!(verdict.cause, Some("loss"), "{side:?}: {verdict:?}");
+    }
+}
+
+/// Captures a full link on which each twentieth segment is 8 ms late. The sender waits for late
+/// segments.
+fn reordered(side: Side) -> Trace {
+    let mut trace = Trace::new(side);
+    let late = |number: u64| if number % 20 == 5 { 8 * MS } else { 0 };
+    let arrives = |number: u64| 100 * MS + number * 600_000 + late(number);
+    let mut order: Vec<u64> = (0..5_000).collect();
+    order.sort_by_key(|number| arrives(*number));
+    let (mut missing, mut next) = (BTreeSet::new(), 0);
+    for number in order {
+        let waits = 12 * MS + number * 8_000;
+        trace.queued(arrives(number), waits + late(number), number * MSS);
+        missing.extend(next..number);
+        missing.remove(&number);
+        next = next.max(number + 1);
+        let first = missing.first().copied().unwrap_or(next);
+        let sack = missing.last().map(|last| ((last + 1) * MSS, next * MSS));
+        trace.ack(arrives(number), first * MSS, 3_000_000, sack);
+    }
+    trace
+}
+
+/// A segment from before the capture arrives after the first segment of the capture.
+#[test]
+fn late_segments_at_the_begin_of_a_capture_are_no_retransmissions() {
+    for side in [Side::Sender, Side::Receiver] {
+        let recording = read(&reordered(side).beginning_at(600 * MS).file(101, &[]));
+        let last = recording.periods[0].samples.last().unwrap();
+        let tcp = &last.connections[0].tcp;
+        assert_eq!(tcp.retransmitted, Some(0), "{side:?}");
+        assert!(tcp.reordered > Some(100), "{side:?}: {:?}", tcp.reordered);
+        let verdict = diagnosis(&recording).verdict;
+        assert_eq!(verdict.cause, Some("path"), "{side:?}: {verdict:?}");
     }
 }
 
