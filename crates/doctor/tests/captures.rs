@@ -410,6 +410,51 @@ fn late_segments_at_the_begin_of_a_capture_are_no_retransmissions() {
     }
 }
 
+/// Captures a sender that fills windows of ten to twelve segments to the last byte: the receiver's
+/// program reads slowly.
+fn slow_reader(side: Side) -> Trace {
+    let (mut trace, mut position) = (Trace::new(side), 0);
+    trace.handshake();
+    let windows = [17_408, 15_360, 18_432, 16_384];
+    for round in 0..140 {
+        let (window, next) = (windows[round % 4], windows[(round + 1) % 4]);
+        let begin = 2 * ONE_WAY + round as u64 * 22 * MS;
+        let lengths = (0..window).step_by(MSS as usize).map(|at| MSS.min(window - at));
+        for (number, length) in lengths.enumerate() {
+            trace.data(begin + number as u64 * 100_000, position, length);
+            position += length;
+        }
+        trace.ack(begin + ONE_WAY + 2 * MS, position, next, None);
+    }
+    trace
+}
+
+#[test]
+fn a_slow_reader_is_diagnosed_without_the_handshake() {
+    for side in [Side::Sender, Side::Receiver] {
+        let recording = read(&slow_reader(side).without_handshake().file(101, &[]));
+        let last = recording.periods[0].samples.last().unwrap();
+        assert!(last.connections[0].tcp.peer_window.is_some(), "{side:?}");
+        let verdict = diagnosis(&recording).verdict;
+        assert_eq!(verdict.cause, Some("slow-reader"), "{side:?}: {verdict:?}");
+    }
+}
+
+/// The program sends messages of 16 KiB, and the window stays at 64 KiB. At one scale the window
+/// would be as large as a message.
+#[test]
+fn no_scale_follows_from_messages_as_large_as_a_window() {
+    let mut trace = Trace::new(Side::Receiver);
+    for round in 0..140_u64 {
+        let at = (round + 1) * 2 * ONE_WAY;
+        trace.data(at, round * 16_384, 16_384);
+        trace.ack(at + ONE_WAY, (round + 1) * 16_384, 65_536, None);
+    }
+    let recording = read(&trace.file(101, &[]));
+    let last = recording.periods[0].samples.last().unwrap();
+    assert_eq!(last.connections[0].tcp.peer_window, None);
+}
+
 /// Captures a full link from within a connection: a segment arrives each 0.6 ms. The queue grows by
 /// 20 ms in each second, in which the queue drops a segment.
 fn full_link(side: Side) -> Trace {
