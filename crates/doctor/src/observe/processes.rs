@@ -2,10 +2,11 @@ use super::connections::add;
 use super::focus::Focus;
 use crate::recording::{Group, Holder, InnerEnd, Sample, SocketLimit, Task, UdpSocket, Unseen};
 use probe::cgroup::{self, CgroupMounts, CgroupPaths, Level};
+use probe::local_addresses::LocalAddresses;
 use probe::process::{Holders, Process};
 use probe::tree::Tree;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 /// The processes that hold the connections of interest, and the busiest other processes.
@@ -255,13 +256,25 @@ impl Watched {
             if !space.is_some_and(|space| read.insert(space)) {
                 continue;
             }
+            // The far ends that may be in this namespace.
+            let addresses = LocalAddresses::of(tree, process.pid);
+            let is_local =
+                |ip: IpAddr| addresses.as_ref().is_none_or(|addresses| addresses.contains(ip));
+            let mut wanted: BTreeSet<(SocketAddr, SocketAddr)> =
+                ends.iter().filter(|(_, remote)| is_local(remote.ip())).copied().collect();
+            // A socket of IPv6 may have a connection of IPv4.
             for table in ["tcp", "tcp6"] {
+                let is_in_table =
+                    |(_, remote): &(SocketAddr, SocketAddr)| table == "tcp6" || remote.is_ipv4();
+                if !wanted.iter().any(is_in_table) {
+                    continue;
+                }
                 let text = tree.text(&format!("{directory}/net/{table}")).unwrap_or_default();
-                let is_other = |local, remote| ends.contains(&(remote, local));
-                let sockets = probe::tcp::table::sockets(&text, is_other);
-                found.extend(
-                    sockets.into_iter().map(|(local, remote, inode)| (inode, (local, remote))),
-                );
+                let is_other = |local, remote| wanted.contains(&(remote, local));
+                for (local, remote, inode) in probe::tcp::table::sockets(&text, is_other) {
+                    wanted.remove(&(remote, local));
+                    found.insert(inode, (local, remote));
+                }
             }
         }
         let holders = Holders::find(tree, &found.keys().copied().collect()).unwrap_or_default();
