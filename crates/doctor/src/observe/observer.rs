@@ -2,7 +2,7 @@ use super::focus::Focus;
 use super::pace::Pace;
 use super::processes::{Watched, named_udp};
 use super::sockets::Sockets;
-use super::{DropWatch, counters, drops, facts};
+use super::{DropWatch, counters, facts};
 use crate::recording::{ConnectionState, Period, Recording, Sample, Unseen};
 use probe::clock;
 use probe::tree::Tree;
@@ -205,7 +205,8 @@ impl Observer {
             self.watched.add_places(&self.tree, sample, has_tunnel || !self.tree.is_here());
         }
         let drops = self.read_drops().zip(self.drops_before.as_ref());
-        let drops = drops.map(|(now, before)| drops::recorded(now.since(before)));
+        let drops = drops.zip(self.plan.drops.as_ref());
+        let drops = drops.map(|((now, before), watch)| watch.recorded(now.since(before)));
         recording.periods.push(Period {
             label: label.into(),
             samples: self.samples,
