@@ -25,6 +25,8 @@ pub(super) struct Watched {
     /// The sockets whose processes were searched for, and the sockets whose processes were found.
     searched: BTreeSet<u32>,
     found: BTreeMap<u32, Vec<u32>>,
+    /// The number of processes whose descriptors this user may not read, at the last search.
+    refused: usize,
     /// The processes behind the sockets of interest, with the processes of their pipelines. The
     /// sockets may be closed at the end of the observation.
     known: BTreeMap<u32, Vec<u32>>,
@@ -74,6 +76,7 @@ impl Watched {
         let is_unowned = inodes.remove(&0);
         let found = Holders::find(tree, &inodes).unwrap_or_default();
         self.add(&found);
+        self.refused = found.refused;
         self.searched.append(&mut inodes);
         if is_unowned {
             self.searched.insert(0);
@@ -198,26 +201,30 @@ impl Watched {
         others: &BTreeSet<u32>,
         unseen: &mut BTreeSet<Unseen>,
     ) -> BTreeMap<u32, Vec<Holder>> {
-        let is_new = |inode: &u32| *inode != 0 && !self.found.contains_key(inode);
-        let new: BTreeSet<u32> = inodes.iter().copied().filter(is_new).collect();
-        let others = others.iter().copied().filter(is_new);
-        let found = match Holders::find(tree, &new.iter().copied().chain(others).collect()) {
-            Ok(found) => found,
-            Err(error) => {
-                add(unseen, "processes", &error);
-                return BTreeMap::new();
+        // An earlier search has not found the sockets of the kernel, which no process has open.
+        let is_known =
+            |inode: &u32| self.found.contains_key(inode) || self.searched.contains(inode);
+        let new = inodes.union(others).copied().filter(|inode| *inode != 0 && !is_known(inode));
+        let new: BTreeSet<u32> = new.collect();
+        if !new.is_empty() {
+            match Holders::find(tree, &new) {
+                Ok(found) => {
+                    self.add(&found);
+                    self.refused = found.refused;
+                }
+                Err(error) => {
+                    add(unseen, "processes", &error);
+                    return BTreeMap::new();
+                }
             }
-        };
-        if found.refused > 0 && !new.iter().all(|inode| found.of.contains_key(inode)) {
+        }
+        let is_found = |inode: &u32| *inode == 0 || self.found.contains_key(inode);
+        if self.refused > 0 && !inodes.iter().all(is_found) {
             unseen.insert(Unseen {
                 what: "the processes behind some connections".to_owned(),
-                reason: format!(
-                    "{} processes belong to other users; run it as root",
-                    found.refused
-                ),
+                reason: format!("{} processes belong to other users; run it as root", self.refused),
             });
         }
-        self.add(&found);
         self.keep(tree, inodes);
         // Reads the number of descriptors at the end, if the process still exists.
         for (pid, known) in &mut self.holders {
@@ -504,6 +511,13 @@ mod tests {
         let inodes = BTreeSet::from([inode(&listener)]);
         let holders = watched.holders(&tree, &inodes, &named, &mut BTreeSet::new());
         assert_eq!(holders.keys().copied().collect::<BTreeSet<_>>(), inodes);
+        // The observation searches once for a socket without a process.
+        watched.found.remove(&inode(&listener));
+        watched.searched.insert(inode(&listener));
+        let again = BTreeSet::from([inode(&listener)]);
+        watched.known.clear();
+        let holders = watched.holders(&tree, &again, &BTreeSet::new(), &mut BTreeSet::new());
+        assert!(holders.is_empty(), "{holders:?}");
         watched.name_udp(&tree, &mut sample);
         let own = std::process::id();
         assert!(sample.udp[0].holders.iter().any(|holder| holder.pid == own), "{sample:?}");
