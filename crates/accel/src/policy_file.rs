@@ -612,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_may_give_any_algorithm_of_the_kernel() {
+    fn a_rule_may_choose_any_algorithm_of_the_kernel() {
         let text = "[[rule]]\nport = 443\nalgorithm = \"reno\"\nrto_min = \"50ms\"\n\n[[rule]]\n";
         let policy = parse(text).unwrap().tcpa;
         let given: Vec<_> = policy.rules.iter().map(Rule::gives).collect();

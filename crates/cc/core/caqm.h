@@ -113,10 +113,10 @@ struct caqm_receiver {
 /* Segments: the offset of the window under the root. A hint holds less than two units, so without
  * the offset all the smallest windows would request the same, and ports, which take more from flows
  * that request less, could not distinguish these flows. Test:
- * many_windows_of_few_segments_are_shared of crates/sim. */
+ * many_windows_of_few_segments_share_a_caqm_port of crates/sim. */
 #define CAQM_FEW 4ULL
 /* Round trips within which a refusal announces the overflow of a CAQM port's queue. Test:
- * a_plain_bottleneck_behind_a_port_that_speaks_is_not_flooded of crates/sim. */
+ * a_plain_bottleneck_behind_a_caqm_port_is_not_flooded of crates/sim. */
 #define CAQM_ANNOUNCES 4U
 /* Limits that no honest network exceeds; they keep every product below within 64 bits. Bytes of a
  * unit, segments of a window, bytes of a sum. */

@@ -227,7 +227,8 @@ struct tcpa {
 #define TCPA_FEW_LUMPS 4U
 /* s, and segments: the least time between start-ups of a window below so many segments that loses
  * packets without a queue. A policer answers each start-up with losses, so the time doubles. Tests:
- * figures_of_many_starts of crates/quic, a_policer_is_not_fought of crates/sim. */
+ * many_starts_print_their_figures of crates/quic, a_policer_costs_tcpa_few_retransmissions of
+ * crates/sim. */
 #define TCPA_AGAIN_S 8U
 #define TCPA_AGAIN_SEGMENTS 32U
 /* Pauses without a queue until a rival counts as gone: at first, and at most after a rival has come
@@ -237,7 +238,7 @@ struct tcpa {
 /* Segments. In a smaller window the loss of one segment is more than an eighth. */
 #define TCPA_SMALL_SEGMENTS 8U
 /* Segments. A flow with fewer cannot distinguish random loss from an overflow of many flows or from
- * a policer. Test: a_policer_is_not_fought of crates/sim. */
+ * a policer. Test: a_policer_costs_tcpa_few_retransmissions of crates/sim. */
 #define TCPA_FEW_SEGMENTS 16U
 /* Share of the window: CUBIC's reduction, 1 - 0.7 (RFC 9438, 4.6). */
 #define TCPA_RIVAL_CUT 307U

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_queue_a_link_holds_one_product_but_100_ms_at_least() {
+    fn the_default_queue_is_one_bandwidth_delay_product_and_at_least_100_ms() {
         let queue = |pairs: &[&str]| settings(pairs).unwrap().config().unwrap().queue.to_string();
         assert_eq!(queue(&["rate=20mbit"]), "droptail:250KB");
         assert_eq!(queue(&["rate=20mbit", "rtt=40ms"]), "droptail:250KB");
@@ -353,7 +353,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "[a-z]{0,9}=?[a-z0-9:=,.%-]{0,24}") {
+        fn parsing_any_setting_text_causes_no_panic(text in "[a-z]{0,9}=?[a-z0-9:=,.%-]{0,24}") {
             let _ = set(&mut Settings::default(), &text);
         }
 

@@ -635,7 +635,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listening_at_another_hosts_address_is_a_usage_error_and_at_a_used_address_is_not() {
+    fn listening_at_another_hosts_address_is_a_usage_error_and_a_used_address_is_a_failure() {
         let refused = |kind: io::ErrorKind| {
             let bind = QuicError::Bind(([203, 0, 113, 7], 7500).into(), kind.into());
             RunError::from(ServerError::from(bind))

@@ -65,7 +65,7 @@ async fn an_absent_or_unlisted_target_gives_a_reset_and_other_tunnels_continue()
 }
 
 #[tokio::test]
-async fn a_target_that_resets_resets_the_application() {
+async fn a_reset_by_a_target_resets_the_application() {
     let (listener, address) = target().await;
     let (server, client, listener_addresses) = pair(&[address]).await;
     let mut stream = through(listener_addresses[0]).await;
