@@ -28,7 +28,8 @@ def rows_of(series, warm_up):
 
 def row(name, quantity, times, values, confidence):
     if quantity == "log":
-        # A log grows; its rate must not. Lines come in bursts, so that a rate needs a while.
+        # A log grows, but its rate of growth must not grow. Lines come in bursts, so that a rate
+        # needs a while.
         step = max(len(times) // 48, 1)
         times, values = times[::step], values[::step]
         values = [(b - a) / (t - s) * HOUR

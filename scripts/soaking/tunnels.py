@@ -14,7 +14,7 @@ import transfer
 from world import Failed
 
 SERVER = "198.18.0.2"
-# The first address of the client, and those that it moves to.
+# The first address of the client, and the addresses to which the client moves.
 CLIENT = "198.18.0.1"
 MOVES = [f"198.18.0.{number}" for number in range(10, 200)]
 TARGET = 9000

@@ -167,7 +167,7 @@ CC_INLINE void caqm_init(struct caqm_sender *s, const struct caqm_params *params
 	s->begun = s->cwnd;
 }
 
-/* The measured RTT if it is within a factor of four of the one that alpha is defined for. */
+/* The measured RTT if it is within a factor of four of the RTT that alpha is defined for. */
 CC_INLINE u32 caqm_rtt(const struct caqm_sender *s)
 {
 	u32 standard = s->params.rtt_standard_us;

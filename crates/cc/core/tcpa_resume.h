@@ -18,8 +18,8 @@
  * bandwidth-delay product before the first answer. Test:
  * a_wrong_memory_costs_a_round_trip_of_queue_at_most of crates/sim. */
 #define TCPA_RESUME_SHARE 100U
-/* Gain from one part to the next, 1.75: less than start-up's, because the flow detects a part that
- * is too large only a round trip later. Test as above. */
+/* Gain from one part to the next, 1.75: less than the gain of start-up, because the flow detects a
+ * part that is too large only a round trip later. Test as above. */
 #define TCPA_RESUME_STEP 1792U
 /* Gains over the remembered rate: of the last part (1.125), which makes a queue on a path of that
  * rate, and of the delivery above which the path counts as faster (1.09). */

@@ -382,8 +382,8 @@ CC_INLINE void tcpa_begin_round(struct tcpa *t, const struct cc_ack *ack)
 	t->round_rate = 0;
 	t->round_lost = 0;
 	t->round_acked = 0;
-	/* Without an RTT sample, as in a round of retransmissions, use min_rtt: the RTT of a queue
-	 * that has left would slow the pace. */
+	/* Without an RTT sample, as in a round of retransmissions, use min_rtt: the last RTT may
+	 * contain a queue that is gone, and would slow the pace. */
 	t->rtt = t->round_rtt ? t->round_rtt : t->min_rtt;
 	t->round_rtt = 0;
 	t->round_rtt_max = 0;

@@ -2,7 +2,7 @@
 //!
 //! Each kind changes a single property of a frame that a host could send. Afterwards the checksums
 //! of all other headers are corrected, so that a receiver parses as far as the change. Only the
-//! kind for checksums leaves them wrong.
+//! kind for checksums leaves a checksum wrong.
 
 mod base;
 mod layers;

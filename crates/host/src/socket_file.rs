@@ -182,7 +182,7 @@ impl SocketFile {
         match self.rename(&self.name, &aside) {
             Ok(()) => {}
             Err(Errno::NOENT) => return Ok(()),
-            // Not every file system has RENAME_NOREPLACE. There the comparison above must suffice.
+            // On a file system without RENAME_NOREPLACE, the comparison above must suffice.
             Err(Errno::INVAL | Errno::NOSYS) => return Ok(self.unlink(&self.name)?),
             Err(error) => return Err(error.into()),
         }

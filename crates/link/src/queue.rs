@@ -76,7 +76,8 @@ pub struct Queue<P: Packet> {
     config: QueueConfig,
     pace: Option<Rate>,
     seed: u64,
-    /// The number of disciplines so far, from which each discipline derives its random streams.
+    /// The number of disciplines that this queue has had. Each discipline derives its random
+    /// streams from this number.
     generation: u64,
     kind: Kind<P>,
 }

@@ -78,7 +78,7 @@ pub(crate) struct Source {
     pub(crate) is_both: bool,
 }
 
-/// Joins the results of both ends of one connection. Each result has the end that it is from.
+/// Joins the results of both ends of one connection. Each result has the name of its end.
 pub(crate) fn joined(sides: [Side<'_, '_>; 2], answers: [Vec<Answer>; 2]) -> Vec<(Answer, Source)> {
     let sender = usize::from(sides[0].flow.sender.is_none());
     let [near, far] = answers;

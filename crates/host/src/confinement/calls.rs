@@ -311,7 +311,7 @@ const ALWAYS: &[i64] = &[
     libc::SYS_eventfd2,
     libc::SYS_lseek,
     libc::SYS_flock,
-    // Files, within the directories that Landlock leaves.
+    // Files, within the directories that Landlock permits.
     libc::SYS_openat,
     libc::SYS_openat2,
     libc::SYS_fstat,

@@ -341,7 +341,7 @@ fn lock(path: &Path) -> Result<File, LabError> {
         Err(fs::TryLockError::WouldBlock) => Err(wrong(
             "another weir is running here: wait for it, or name another with --out".into(),
         )),
-        // Some network file systems cannot lock. On those, nothing prevents a second run.
+        // Some network file systems cannot lock files, and then nothing prevents a second run.
         Err(fs::TryLockError::Error(_)) => Ok(folder),
     }
 }

@@ -1,4 +1,4 @@
-//! The controller that the engine asks for its window, and which consults the gate.
+//! The congestion controller of the engine. The engine's window also depends on the gate.
 
 use super::Shared;
 use quinn_proto::congestion::{Controller, ControllerFactory};

@@ -298,7 +298,7 @@ impl Datapath {
     }
 
     /// Switches the recording of new megaflows for [`Datapath::take_installs`] on or off. Logs use
-    /// it.
+    /// the recorded megaflows.
     pub fn report_installs(&mut self, are_wanted: bool) {
         if are_wanted != self.installs.is_some() {
             self.installs = are_wanted.then(Vec::new);

@@ -131,8 +131,8 @@ impl PortQueues {
         Ok(dropped)
     }
 
-    /// Takes the frames of a queue with a rate out of `frames`, and counts those of other queues as
-    /// sent. As in Open vSwitch, frames of an unknown queue are in queue 0.
+    /// Takes the frames of a queue with a rate out of `frames`, and counts the frames of other
+    /// queues as sent. As in Open vSwitch, frames of an unknown queue are in queue 0.
     pub(super) fn enqueue(
         &mut self,
         queue: u32,

@@ -495,10 +495,10 @@ impl SwitchPort {
         }
     }
 
-    /// Returns the description for connections and stores it, with the one stored before. The
-    /// interface may be disabled in the kernel, which counts as down. Translations use
-    /// [`SwitchPort::description`] instead: the kernel drops the frames of a disabled interface,
-    /// and the switch sees only later that users have enabled the interface.
+    /// Returns the description that was stored before, and the new description for connections,
+    /// which this function stores. The interface may be disabled in the kernel, which counts as
+    /// down. Translations use [`SwitchPort::description`] instead: the kernel drops the frames of a
+    /// disabled interface, and the switch sees only later that users have enabled the interface.
     pub(super) fn report(&self) -> (Option<PortDescription>, PortDescription) {
         let mut shown = self.description();
         if self.is_disabled_by_kernel() {

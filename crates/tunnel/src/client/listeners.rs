@@ -169,7 +169,7 @@ impl Reverses {
         }
     }
 
-    /// Returns the target of the listener with this number. Only this end chooses it.
+    /// Returns the target of the listener with this number. Only this end chooses the target.
     pub(super) fn target(&self, number: u32) -> Option<Target> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let requested = all.get(usize::try_from(number).ok()?)?.as_ref()?;

@@ -130,7 +130,7 @@ async fn sockets_of_running(
         several => return Err(TakeOverError::Several(several.len()).into()),
     };
     match from {
-        // Without its sockets, this process would serve beside the named one.
+        // Without the named process's sockets, this process would serve beside the named process.
         Some(pid) if taken.is_none() => {
             Err(TakeOverError::NotHere { pid, role: role.to_owned() }.into())
         }

@@ -104,7 +104,7 @@ table! {
         pub backward: DirectionSpec = DirectionSpec::default(),
         pub rate: Option<Spanned<String>>,
         pub trace: Option<Spanned<String>>,
-        /// The round trip. Each direction has half of it.
+        /// The round-trip time, of which each direction has half.
         pub rtt: Option<Spanned<String>>,
         pub delay: Option<Spanned<String>>,
         pub jitter: Option<Spanned<String>>,
@@ -285,7 +285,8 @@ table! {
         pub repeats: Spanned<u32> = one(),
         pub duration: Spanned<Span>,
         pub omit: Option<Spanned<Span>>,
-        /// Only cells that match a filter of this list. Every cell if the list is empty.
+        /// The form measures only cells that match a filter of this list, or every cell if the list
+        /// is empty.
         pub cells: Vec<CellFilter> = vec![],
         /// The systems to measure. Every system if the list is empty.
         pub systems: Vec<Spanned<String>> = vec![],
@@ -369,7 +370,7 @@ table! {
         pub metrics: Vec<Spanned<String>>,
         pub x: Spanned<String>,
         pub y: Spanned<String>,
-        /// Only cells that match this filter.
+        /// The map shows only cells that match this filter.
         pub at: CellFilter = CellFilter::new(),
     }
 }

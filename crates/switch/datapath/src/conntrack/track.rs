@@ -618,8 +618,8 @@ impl Conntrack {
         match shard.find(tuple, tag) {
             Found::Nowhere => true,
             Found::Elsewhere(_) => false,
-            // An expired connection is removed here if its references are all in this shard.
-            // Otherwise it uses the tuple until its shard collects it.
+            // Remove an expired connection if its references are all in this shard. Other expired
+            // connections use their tuple until their shard collects them.
             Found::Here { entry, .. } => {
                 let is_plain = shard.entries.entry(entry).translation().is_none();
                 let is_expired = shard.entries.entry(entry).has_expired(now);

@@ -65,7 +65,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// Returns the size in messages.
+    /// Returns the number of bytes that the argument takes in a message.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {

@@ -283,8 +283,8 @@ impl OvsdbThread {
         }
         for (name, settings) in &wanted.config.bridge {
             let before = former.get(name);
-            // Only if the settings are in force; otherwise each later change would delete the rules
-            // again.
+            // Delete the rules only if the settings are in force. Otherwise each later change would
+            // delete the rules again.
             if changed.is_ok() && before.is_some_and(|before| *before != way(settings)) {
                 self.begin_again(name, settings.begins_open());
             }
