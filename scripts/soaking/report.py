@@ -9,9 +9,9 @@ from trend import HOUR, trend, verdict
 
 # Growth above this share of the level an hour is a defect.
 BOUND = 1
-# Seconds behind the warm-up without which no trend is judged.
+# Minimum number of seconds after the warm-up for which a trend is judged.
 SHORTEST = 600
-# All intervals of a table hold together at this level.
+# The level at which all intervals of a table hold together.
 CONFIDENCE = 0.95
 
 

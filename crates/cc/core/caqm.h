@@ -61,12 +61,12 @@ struct caqm_params {
 	u32 data_hint_unit; /* bytes of a hint on data */
 	u32 ack_hint_unit; /* bytes of a hint on an acknowledgement */
 	u32 rtt_standard_us; /* the round trip that alpha is defined for */
-	/* In eighths of a unit, per round trip, times the square root of the window in segments;
-	 * 0: use alpha alone. Refusals take more per round trip as windows grow. With a constant
-	 * alpha, n windows of together W segments converge within about W / (n alpha) round trips,
-	 * which is hundreds on a path of a few hundred segments. If ports refuse a new flow at
-	 * once, the flow reaches w segments in about 16 root(w) / alpha_root round trips, hence no
-	 * smaller value. */
+	/* The growth per round trip: this number of eighths of a unit, times the square root of the
+	 * window in segments; 0: use alpha alone. Refusals take more per round trip as windows
+	 * grow. With a constant alpha, n windows of together W segments converge within about W /
+	 * (n alpha) round trips, which is hundreds on a path of a few hundred segments. If ports
+	 * refuse a new flow at once, the flow reaches w segments in about 16 root(w) / alpha_root
+	 * round trips, so a smaller value would be too slow. */
 	u32 alpha_root;
 	/* Round trips without a refusal, after which the window may double again; 0: never. */
 	u32 theta;

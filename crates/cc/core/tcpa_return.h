@@ -13,8 +13,8 @@
 #include "tcpa_resume.h"
 
 /* Round trips: the longest time for which a flow keeps its window through a slump, because a path
- * that stays slower must not keep a queue. No lab has swings as short; the test
- * a_window_kept_through_a_slump_fills_the_path_when_the_rate_returns of crates/sim has. */
+ * that stays slower must not keep a queue. No lab has such short swings. Test:
+ * a_window_kept_through_a_slump_fills_the_path_when_the_rate_returns of crates/sim. */
 #define TCPA_SWING_ROUNDS 20U
 /* Returns of the rate within that time, in a row, before a flow keeps its window: a single return
  * may be chance. Test as above. */

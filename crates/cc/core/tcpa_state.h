@@ -202,8 +202,8 @@ struct tcpa {
  * count less. */
 #define TCPA_FLOOR_SEGMENTS 1024U
 /* Rounds with loss below the rate of the last overflow after which that overflow counts as random
- * loss: so many are not chance. Test: random_loss_keeps_no_connection_at_half_of_the_path of
- * crates/sim. */
+ * loss: this many rounds are no chance. Test: random_loss_keeps_no_connection_at_half_of_the_path
+ * of crates/sim. */
 #define TCPA_DOUBTED 3U
 /* Share of packets, 1.6 %, beyond the floor: chance and the other flows' start-ups. */
 #define TCPA_TOLERATED 16U
@@ -222,13 +222,13 @@ struct tcpa {
 /* The most rounds without a queue that make the growth faster. Each quadruples the growth, up to a
  * quarter of the window a round. */
 #define TCPA_HASTE_MOST 5U
-/* Distinct ACK times in a round. With so few, ACKs arrive in lumps (wireless links, interrupt
- * coalescing), and RTTs include the wait for the next lump. cc-grid: axis `lumps`. */
+/* Distinct ACK times in a round. With this number or fewer, ACKs arrive in lumps (wireless links,
+ * interrupt coalescing), and RTTs include the wait for the next lump. cc-grid: axis `lumps`. */
 #define TCPA_FEW_LUMPS 4U
-/* s, and segments: the least time between start-ups of a window below so many segments that loses
- * packets without a queue. A policer answers each start-up with losses, so the time doubles. Tests:
- * many_starts_print_their_figures of crates/quic, a_policer_costs_tcpa_few_retransmissions of
- * crates/sim. */
+/* s, and segments: the least time between start-ups of a flow that loses packets without a queue
+ * and has a window below this number of segments. A policer answers each start-up with losses, so
+ * the time doubles. Tests: many_starts_print_their_figures of crates/quic,
+ * a_policer_costs_tcpa_few_retransmissions of crates/sim. */
 #define TCPA_AGAIN_S 8U
 #define TCPA_AGAIN_SEGMENTS 32U
 /* Pauses without a queue until a rival counts as gone: at first, and at most after a rival has come
@@ -350,7 +350,7 @@ CC_INLINE void tcpa_pace(struct tcpa *t, u64 rate)
 	t->pacing = cc_max(rate, 1000);
 }
 
-/* The rate that delivers so many bytes in a round trip. */
+/* Returns the rate that delivers `bytes` in a round trip. */
 CC_INLINE u64 tcpa_per_rtt(const struct tcpa *t, u64 bytes)
 {
 	return cc_rate(bytes, cc_max(tcpa_round_trip(t), 1));

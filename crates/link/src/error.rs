@@ -34,7 +34,7 @@ pub enum LinkError {
         what: &'static str,
         /// The text as written.
         found: String,
-        /// From [`units::did_you_mean`].
+        /// The nearest valid text, from [`units::did_you_mean`]; empty if none is near.
         hint: String,
         /// The valid syntaxes, as a list for the message.
         known: &'static str,
@@ -46,7 +46,7 @@ pub enum LinkError {
         of: &'static str,
         /// The setting's name as written, without its value.
         found: String,
-        /// From [`units::did_you_mean`]: the nearest known setting; empty if none is near.
+        /// The nearest known setting, from [`units::did_you_mean`]; empty if none is near.
         hint: String,
         /// The settings that the component takes, as a list for the message.
         known: String,

@@ -92,7 +92,7 @@ pub enum SettingError {
     UnknownKey {
         /// The key as written.
         key: String,
-        /// From [`units::did_you_mean`]: the nearest known key; empty if none is near.
+        /// The nearest known key, from [`units::did_you_mean`]; empty if none is near.
         hint: String,
         /// The valid keys, separated by commas.
         known: String,

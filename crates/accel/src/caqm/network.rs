@@ -29,7 +29,7 @@ pub enum Negotiation {
     /// The ends use two of TCP's reserved bits, as in the reference kernel, and do not ask the
     /// ports.
     Bits,
-    /// By an option and bits: an end offers an option and bits, and answers an option by an option.
+    /// The ends offer an option and bits, and answer an offer by option with an option.
     Both,
 }
 

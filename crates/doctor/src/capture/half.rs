@@ -97,7 +97,7 @@ pub(super) struct Trip {
     recent: Option<u64>,
 }
 
-/// How late packets pass the capture against the clock of their sender, in nanoseconds.
+/// The delay from the sender's timestamp to the capture's time of a packet, in nanoseconds.
 #[derive(Debug, Default, Clone, Copy)]
 struct Lateness {
     first_stamp: Option<u32>,

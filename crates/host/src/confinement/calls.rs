@@ -15,7 +15,7 @@ use std::io;
 /// A group of system calls that not every program makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Calls {
-    /// Signals SIGHUP to processes whose descriptors the program already has.
+    /// Sends SIGHUP to processes whose descriptors the program already has.
     HangUp,
     /// Pins the program's own threads to CPUs.
     Pin,

@@ -1,4 +1,5 @@
-//! The congestion controller of the engine. The engine's window also depends on the gate.
+//! The congestion controller of the engine. It gives the engine an unlimited window while the gate
+//! is open, and a window of one byte while the gate is closed.
 
 use super::Shared;
 use quinn_proto::congestion::{Controller, ControllerFactory};

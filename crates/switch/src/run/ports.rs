@@ -343,7 +343,8 @@ impl SwitchPort {
     ) -> Result<(), PortError> {
         let mut queues = self.queues_if_any();
         let mut shaper = self.shaper.as_ref().map(Mutex::lock);
-        // Under the lock, so that no other thread queues a frame after the queue was emptied.
+        // Check the state under the lock, so that no thread queues a frame after the queue was
+        // emptied.
         if self.is_set_down() {
             self.counts.sent_dropped.fetch_add(on_wire(frames).0, Ordering::Relaxed);
             return Ok(());

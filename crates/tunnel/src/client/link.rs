@@ -503,7 +503,8 @@ pub(super) fn descriptors<'a>(hosts: impl Iterator<Item = &'a str>, handshake: D
     };
     let mut all: Vec<_> = hosts.map(of_server).collect();
     all.sort_unstable_by(|one, other| other.cmp(one));
-    // A silent server delays the next one by its lead, and its own attempt goes on.
+    // A silent server delays the next server by its lead, and the attempt at the silent server goes
+    // on.
     let at_once = 2 + handshake.div_duration_f64(LEAD).ceil() as usize;
     // The connection that is replaced carries its last tunnels.
     2 * DESCRIPTORS_EACH + all.iter().take(at_once).sum::<usize>()
