@@ -155,8 +155,8 @@ CC_INLINE void tcpa_watch_resumed(struct tcpa *t, const struct cc_ack *ack)
 	if (passed < cc_max(t->min_rtt / 16, TCPA_SLACK_US / 2) ||
 	    came < (u64)TCPA_RESUME_SEGMENTS * t->mss)
 		return;
-	/* Use the best of the round: no ACK arrives between the end of a train and the packets that
-	 * its ACKs release. */
+	/* Use the round's highest rate: no ACK arrives between the end of a train and the packets
+	 * that the train's ACKs release. */
 	t->full_rate = cc_max(t->full_rate, rate);
 	slower = t->full_rate < t->pacing / 4 * 3;
 	/* Ignore the rate if less than the allowance was in flight. */

@@ -309,8 +309,8 @@ table! {
         /// Metrics that state the ideal. The ratios are compared with the ideal's ratio to the
         /// baseline.
         pub ideal: Vec<Spanned<String>> = vec![],
-        /// The required share of the first ideal, where the reference numbers have no smaller
-        /// ratio.
+        /// The required share of the first ideal. A smaller ratio in the reference numbers is also
+        /// enough.
         pub of_ideal: Option<Spanned<Share>>,
     }
 }

@@ -114,7 +114,7 @@ pub struct Limit {
 pub enum Values {
     All,
     /// Numbers in which only these bits are set. The written field has no bits below the lowest of
-    /// them.
+    /// these bits.
     Bits(u64),
     UpTo(u64),
     OneOf(&'static [u64]),

@@ -85,7 +85,7 @@ impl Lengths {
         }
     }
 
-    /// Records that these bits are equal again for packets of all lengths.
+    /// Records that an action set these bits to the same values for packets of all lengths.
     pub(super) fn close(&mut self, bits: &Key) {
         if let Some(open) = &mut self.open {
             open.words.iter_mut().zip(&bits.words).for_each(|(open, bits)| *open &= !bits);
