@@ -113,7 +113,7 @@ pub enum TraceError {
     #[error("these rates exceed a trace's limits: at most a year and eight million packets")]
     TooLong,
     /// A loss trace has neither a 0 nor a 1.
-    #[error("the loss trace is empty: write a 0 for each packet kept and a 1 for each one lost")]
+    #[error("the loss trace is empty: write 0 for each packet kept and 1 for each packet lost")]
     NoLosses,
     /// A loss trace has another character than 0, 1, comma and white space.
     #[error(

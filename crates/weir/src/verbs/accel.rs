@@ -30,7 +30,7 @@ pub(crate) enum Verb {
     Policy {
         /// The policy's file [default: $XDG_CONFIG_HOME/weir/accel.toml or /etc/weir/accel.toml]
         file: Option<PathBuf>,
-        /// Only check the file, and whether this machine has what it needs
+        /// Only check the file, and whether this machine can apply the policy
         #[arg(long)]
         check: bool,
         #[command(flatten)]
@@ -45,7 +45,7 @@ pub(crate) enum Verb {
         /// For example init_cwnd=90, or net.ipv4.tcp_init_cwnd=90
         #[arg(required_unless_present = "list", value_name = "NAME=VALUE")]
         values: Vec<String>,
-        /// Show all tunables with their values and what becomes of each, and change nothing
+        /// Show all tunables with their values and states, and change nothing
         #[arg(long, conflicts_with_all = ["values", "rule"])]
         list: bool,
         /// Only this rule, by its number in `weir accel status`, or `own`: only programs that
@@ -131,7 +131,7 @@ pub(crate) struct EnableTcpa {
     #[command(flatten)]
     tunables: Values,
     /// Also connections whose program named an algorithm itself, as `weir perf client -C` does; by
-    /// default they keep it
+    /// default these connections keep their algorithm
     #[arg(long)]
     named_too: bool,
     /// Do not raise the limit of send buffers to 16 MiB while the algorithm is on

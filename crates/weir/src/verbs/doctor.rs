@@ -26,7 +26,7 @@ use units::Span;
 #[derive(Debug, Args)]
 #[command(disable_version_flag = true, after_help = DETAILS)]
 pub(crate) struct Doctor {
-    /// A host to test with: one with `weir perf server` or iperf3 -s. Or a file that --record
+    /// A host to test with, which runs `weir perf server` or iperf3 -s. Or a file that --record
     /// wrote, perhaps on another machine, or a directory that --report, `weir perf --report` or
     /// `weir lab run` wrote, a result of iperf3 -J, or a capture of packets (pcap, pcapng)
     #[arg(value_name = "HOST|RUN")]

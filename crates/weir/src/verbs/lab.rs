@@ -116,8 +116,8 @@ pub(crate) struct Run {
     /// Directory for the run [default: runs/LAB-FORM-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Continue an interrupted run: the one at DIR, or the latest unfinished one of this lab and
-    /// form. With --repeats it goes on to more repeats, even if it has ended
+    /// Continue an interrupted run: the run at DIR, or the latest unfinished run of this lab and
+    /// form. With --repeats the run goes on to more repeats, even if the run has ended
     #[arg(long, value_name = "DIR", num_args = 0..=1, conflicts_with = "out")]
     resume: Option<Option<PathBuf>>,
     /// With --resume: also measure the turns again that failed or were invalid, for example because
@@ -159,7 +159,7 @@ pub(crate) struct RunHere {
 pub(crate) struct Compare {
     /// The run to compare with: its directory or its results.json
     before: PathBuf,
-    /// The run after the change, likewise
+    /// The run after the change: its directory or its results.json
     after: PathBuf,
     /// One more run of the first kind; may be given several times
     #[arg(long = "before", value_name = "RUN")]

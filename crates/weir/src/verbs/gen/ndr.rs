@@ -37,7 +37,7 @@ pub(crate) struct Ndr {
     /// The order of addresses: lockstep or destination
     #[arg(long, value_name = "ORDER", default_value = "lockstep")]
     addressing: String,
-    /// Loss goals, each a share of the packets; the rate is searched for every one
+    /// Loss goals, each a share of the packets; the rate is searched for every goal
     #[arg(long, value_name = "SHARE", value_delimiter = ',', default_value = "0,0.5%")]
     goal: Vec<String>,
     /// Duration of the trials that decide

@@ -67,7 +67,7 @@ pub(crate) struct UdpRr {
     connection: ConnectionOptions,
     #[command(flatten)]
     requests: Requests,
-    /// Time without a response after which a request counts as lost and the next one is sent
+    /// Time without a response after which a request counts as lost and the next request is sent
     #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = values::timeout)]
     loss_timeout: Duration,
     #[command(flatten)]
