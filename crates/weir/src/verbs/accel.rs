@@ -25,7 +25,7 @@ pub(crate) enum Verb {
     /// Give new connections an algorithm; it stays active after this command has ended
     #[command(subcommand, after_help = kernel::ENABLE_EXAMPLES)]
     Enable(Box<Enable>),
-    /// Replace all rules by those of a file, atomically
+    /// Replace all rules by the rules of a file, atomically
     #[command(after_help = POLICY_EXAMPLE)]
     Policy {
         /// The policy's file [default: $XDG_CONFIG_HOME/weir/accel.toml or /etc/weir/accel.toml]
@@ -63,7 +63,7 @@ pub(crate) enum Verb {
         #[command(flatten)]
         after: StatusAfterwards,
     },
-    /// Return new connections to the kernel's default; open ones continue undisturbed
+    /// Return new connections to the kernel's default; open connections continue undisturbed
     #[command(after_help = DISABLE_EXAMPLES)]
     Disable {
         /// Disable only this algorithm: tcpa, caqm or one of the kernel's
@@ -87,7 +87,7 @@ pub(crate) enum Verb {
         #[arg(long)]
         modules: bool,
     },
-    /// Show the path records of ended connections, from which new ones start
+    /// Show the path records of ended connections, from which new connections start
     #[command(after_help = MEMORY_EXAMPLES)]
     Memory {
         /// Delete the records instead

@@ -69,8 +69,8 @@ struct Values {
     /// TPID of a tag: 0x88a8 or 0x8100 [default: 0x88a8]
     #[arg(long, value_name = "HEX")]
     tpid: Option<String>,
-    /// The ports on all ways are known to do CAQM: do not ask them, as those of other makers do not
-    /// answer
+    /// The ports on all ways are known to do CAQM: do not ask the ports, as ports of other makers
+    /// do not answer
     #[arg(long)]
     trusts_path: bool,
 }
