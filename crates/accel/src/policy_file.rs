@@ -311,7 +311,8 @@ table! {
         mem: Option<[u64; 3]>,
         wmem_max: Option<u64>,
         timestamps: Option<Switch>,
-        /// Forward acknowledgement left the kernel with 4.15; RACK replaces it.
+        /// Forward acknowledgement left the kernel with 4.15; RACK replaces forward
+        /// acknowledgement.
         _fack: Option<Switch> as "fack",
         rack: Option<SwitchText>,
         tlp: Option<SwitchText>,

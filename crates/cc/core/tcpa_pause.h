@@ -144,8 +144,8 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack, u8 round)
 	/* Halves in about 22 instants. */
 	t->most -= t->most / 32;
 	/* Skip the first instant, because the result of start-up is recent, and small files end
-	 * before the second instant. Do not skip it if a queue stands: only a pause tells whether a
-	 * rival keeps this queue. */
+	 * before the second instant. Do not skip the first instant if a queue stands: only a pause
+	 * tells whether a rival keeps this queue. */
 	if (before && !t->past_instant && t->rtt <= t->min_rtt + tcpa_pause_slack(t)) {
 		t->past_instant = 1;
 		return;

@@ -3,9 +3,9 @@
  * The path's rate fell (tcpa_slump.h) and rises again.
  *
  * While a queue stands, acknowledgements arrive at the path's rate. If this rate is more than the
- * window uses, the flow raises the window to it at once. If no queue stands, the window grows as in
- * start-up, up to the rate that the path carried before the fall. If the rate returned soon after
- * each of the last falls, the flow keeps its window while the rate is low.
+ * window uses, the flow raises the window to the path's rate at once. If no queue stands, the
+ * window grows as in start-up, up to the rate that the path carried before the fall. If the rate
+ * returned soon after each of the last falls, the flow keeps its window while the rate is low.
  */
 #ifndef WEIR_CC_TCPA_RETURN_H
 #define WEIR_CC_TCPA_RETURN_H

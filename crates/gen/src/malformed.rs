@@ -47,7 +47,7 @@ pub struct Addresses {
     pub macs: [[u8; 6]; 2],
     pub ipv4: [Ipv4Addr; 2],
     pub ipv6: [Ipv6Addr; 2],
-    /// TCP port at which the destination listens; `udp_port` is its UDP port.
+    /// TCP port at which the destination listens; `udp_port` is the destination's UDP port.
     pub tcp_port: u16,
     pub udp_port: u16,
 }

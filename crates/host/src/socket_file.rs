@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The path of a socket. An open descriptor keeps its folder, so that nobody can replace the folder
-/// in between.
+/// The path of a socket. An open descriptor keeps the socket's folder, so that nobody can replace
+/// the folder in between.
 #[derive(Debug, Clone)]
 pub struct SocketFile {
     folder: Arc<OwnedFd>,

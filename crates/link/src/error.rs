@@ -1,6 +1,7 @@
 use units::UnitError;
 
-/// The reason why the description of a link is invalid. The message says how to write it.
+/// The reason why the description of a link is invalid. The message says how to write the
+/// description.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LinkError {
     /// A rate, time, size or share inside the description is invalid.

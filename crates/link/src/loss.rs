@@ -98,7 +98,7 @@ impl GilbertElliott {
 }
 
 impl LossTrace {
-    /// Parses 0 (kept) and 1 (lost). Spaces, commas and line ends may separate them.
+    /// Parses 0 (kept) and 1 (lost). Spaces, commas and line ends may separate the numbers.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut losses = Vec::new();
         for (index, line) in text.lines().enumerate() {

@@ -111,7 +111,7 @@ impl<P: Packet> Queue<P> {
     }
 
     /// Changes the settings, or the whole discipline. Packets stay if the new queue has room for
-    /// them.
+    /// the packets.
     pub fn reconfigure(
         &mut self,
         now: Time,

@@ -64,9 +64,9 @@ macro_rules! settings {
 }
 
 settings! {
-    /// Rate of the link. The key `trace` sets it to a trace from a file.
+    /// Rate of the link. The key `trace` sets the rate to a trace from a file.
     rate: Capacity,
-    /// Propagation delay of this direction. The key `rtt` sets it to half of the given time.
+    /// Propagation delay of this direction. The key `rtt` sets the delay to half of the given time.
     delay: Span,
     /// Variation of the delay from packet to packet.
     jitter: Jitter,

@@ -72,7 +72,7 @@ pub(crate) enum Kind {
     Data,
     Ack,
     Datagram,
-    /// A QUIC tunnel's datagram; `sequence` is the number of its payload.
+    /// A QUIC tunnel's datagram; `sequence` is the number of the datagram's payload.
     Tunnelled,
 }
 

@@ -390,9 +390,9 @@ fn reloaded<E: Display>(
     }
 }
 
-/// Tells this user's ends, or the end behind `socket`, to reload their files. First hands them the
-/// private key in `key`, because the process of a service may be unable to read this file. Returns
-/// the outcome for each end.
+/// Tells this user's ends, or the end behind `socket`, to reload their files. First passes the
+/// private key in `key` to these ends, because the process of a service may be unable to read this
+/// file. Returns the outcome for each end.
 pub fn reload(
     socket: Option<&Path>,
     key: Option<&[u8]>,

@@ -90,8 +90,8 @@ impl Silence {
 const POLLS_PER_KEEPALIVE: u32 = 4;
 /// After a hint, this many polls replace a usual poll.
 const SHARES: u32 = 5;
-/// Minimum number of packets that stay unanswered after a hint. All of them ask for an answer: a
-/// peer that receives nothing acknowledges nothing.
+/// Minimum number of packets that stay unanswered after a hint. All these packets ask for an
+/// answer: a peer that receives nothing acknowledges nothing.
 const UNANSWERED: u64 = 2;
 
 #[cfg(test)]

@@ -273,8 +273,8 @@ mod tests {
         assert_eq!(recovers(u32::MAX).judge(RULE).finding().unwrap().explains, None);
     }
 
-    /// 59 of 100 Mbit/s pass, with four retransmissions in vain in each round trip. The last of
-    /// them have no report yet.
+    /// 59 of 100 Mbit/s pass, with four retransmissions in vain in each round trip. The last
+    /// retransmissions have no report yet.
     #[test]
     fn a_window_that_mistaken_recoveries_keep_from_growing_is_the_limit() {
         let undone = |queue: u64, vain: u32| {

@@ -24,7 +24,7 @@ pub enum Calls {
     /// Asks the kernel for the users of sockets (NETLINK_SOCK_DIAG).
     Sockets,
     /// Opens ports: packet sockets, AF_XDP sockets with their BPF program, TAP devices. Reads the
-    /// properties of their interfaces.
+    /// properties of the ports' interfaces.
     Ports,
     /// Enters other network namespaces.
     Networks,
@@ -226,7 +226,7 @@ const FIRST_OF_TABLES: u32 = 64;
 
 /// Commands of ioctl(2): non-blocking and inherited descriptors, unread and unsent bytes, whether a
 /// descriptor is a terminal and its size, names of interfaces. TIOCSTI, which types into a
-/// terminal, is not among them.
+/// terminal, is not among these commands.
 #[allow(clippy::unnecessary_cast, reason = "musl has another type")]
 const IOCTLS: [u64; 12] = [
     libc::FIONBIO as u64,

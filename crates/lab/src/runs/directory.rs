@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct RunDirectory {
     path: PathBuf,
     journal: File,
-    /// Folder for temporary files of the run's programs. A killed program may leave files in it,
-    /// which are removed when the run continues.
+    /// Folder for temporary files of the run's programs. A killed program may leave files in the
+    /// folder, which are removed when the run continues.
     programs: PathBuf,
     /// The mark in each line of the journal.
     mark: Mark,

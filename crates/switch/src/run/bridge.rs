@@ -192,8 +192,8 @@ impl BridgeState {
         neighbors.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Sets the bridges that patch ports lead to. A change of their tables then also counts as a
-    /// change of this bridge.
+    /// Sets the bridges that patch ports lead to. A change of these bridges' tables then also
+    /// counts as a change of this bridge.
     pub(super) fn set_neighbors(&self, neighbors: &[Arc<Self>]) {
         let weak = neighbors.iter().map(Arc::downgrade).collect();
         *self.neighbors.write() = weak;

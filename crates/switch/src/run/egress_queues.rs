@@ -20,7 +20,7 @@ pub struct EgressQueues(BTreeMap<u32, EgressQueue>);
 table! {
     #[derive(Debug, Clone, Default, PartialEq)]
     pub struct EgressQueue {
-        /// The rate of the queue's frames. Without a rate only the port's rate limits them.
+        /// The rate of the queue's frames. Without a rate only the port's rate limits these frames.
         pub rate: Option<Leaf<Capacity>>,
         /// The queueing discipline before the rate limit.
         pub queue: Option<Leaf<QueueConfig>>,

@@ -298,7 +298,7 @@ impl SwitchPort {
         (dropped > 0 || self.is_policed.load(Ordering::Relaxed)).then_some(dropped)
     }
 
-    /// Counts frames that a command injects. A dummy port also writes them to its capture.
+    /// Counts frames that a command injects. A dummy port also writes these frames to its capture.
     pub(super) fn inject(&self, frames: &[Frame]) {
         self.count_received(frames);
         if self.settings.kind == "dummy" {

@@ -193,7 +193,8 @@ async fn a_session_ends_before_its_keepalives_if_no_process_has_the_servers_port
     stream.read_exact(&mut [0; 1]).await.unwrap();
     relay.abort();
     assert!(relay.await.unwrap_err().is_cancelled());
-    // The client sends this data at once. Without data, it would only send its next keepalive.
+    // The client sends this data at once. Without data, the client would only send its next
+    // keepalive.
     stream.write_all(b"y").await.unwrap();
     let end = soon(stream.read(&mut [0; 1])).await;
     assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);

@@ -69,7 +69,7 @@ fn neither_application_reads_an_end_of_file_after_the_server_is_killed() {
         // Permit three keepalives of one second, and the delay of a busy machine.
         soon(Duration::from_secs(8), || {
             kill(&mut transfer.server);
-            // The client sends this data at once. Without data, it would only send its next
+            // The client sends this data at once. Without data, the client would only send its next
             // keepalive.
             let beside_client =
                 if is_reverse { &mut transfer.target } else { &mut transfer.application };

@@ -34,7 +34,7 @@ table! {
         pub hosts: Vec<Spanned<String>> = vec![],
         /// The hosts that are real machines.
         pub host: IndexMap<Spanned<String>, Spanned<HostSpec>> = IndexMap::new(),
-        /// The axes. Every combination of their values is one cell for every system.
+        /// The axes. Every combination of axis values is one cell for every system.
         pub axes: IndexMap<String, Spanned<Vec<Spanned<String>>>> = IndexMap::new(),
         /// The text that replaces an axis value where the axis is filled in.
         pub words: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
@@ -242,7 +242,7 @@ table! {
         /// How to install the programs, for the note about a system that is left out.
         pub install: String = String::new(),
         /// Files that the commands read, as file name to text. Placeholders are filled in as in
-        /// commands. `{files}` is their folder.
+        /// commands. `{files}` is the folder of these files.
         pub files: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
         /// The address in the client's host to which the workload connects instead of the server's
         /// address.

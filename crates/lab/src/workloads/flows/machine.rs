@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// A flow. This process holds both its sockets.
+/// A flow. This process holds the sockets of both ends.
 #[derive(Debug)]
 struct Flow {
     sender: TcpStream,

@@ -51,7 +51,7 @@ enum Next {
 }
 
 impl Conntrack {
-    /// Tracks the packets of a batch in order, as [`Conntrack::track`] does. If all their
+    /// Tracks the packets of a batch in order, as [`Conntrack::track`] does. If all the packets'
     /// connections are known, the packets of a domain are tracked together under one lock. A
     /// connection is in one domain, so its packets keep their order. Calls `then` under that lock
     /// with each packet that continues.
@@ -407,7 +407,7 @@ impl Conntrack {
             self.reclaim(case);
         }
         // The new connection's own shard may still count expired connections; `reclaim` has
-        // collected only some of them.
+        // collected only some expired connections.
         if count >= limit
             && is_over(of_all, limit)
             && (!self.evict(case, None, limit) || is_over(of_all, limit))

@@ -369,7 +369,7 @@ impl OvsdbThread {
             link.written.operations(status.report(), |table, column| schema.has(table, column));
         link.pending.extend(operations);
         // Collecting the status of many ports takes time. The longer interval limits the share of
-        // time spent on it.
+        // time spent on the status.
         link.next_status = Instant::now() + STATUS.max(now.elapsed() * 10);
     }
 

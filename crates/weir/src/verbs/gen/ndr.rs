@@ -187,8 +187,8 @@ impl Ndr {
         Ok(Bench { goals, lowest: None, highest: None, latency, back_to_back })
     }
 
-    /// Returns the loads that the user named. Checks their order at once if the order does not
-    /// depend on the sizes of packets.
+    /// Returns the loads that the user named. Checks the order of the loads at once if the order
+    /// does not depend on the sizes of packets.
     fn range(&self) -> anyhow::Result<LoadRange> {
         let load = |text: &Option<String>| text.as_deref().map(str::parse::<Load>).transpose();
         let range = LoadRange { lowest: load(&self.min_rate)?, highest: load(&self.max_rate)? };

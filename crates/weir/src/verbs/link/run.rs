@@ -168,7 +168,8 @@ impl Leaving {
         Self { since: Instant::now(), sent: 0 }
     }
 
-    /// Sends the signals that are due. True if processes are left and further signals may end them.
+    /// Sends the signals that are due. Returns true if processes are left and further signals may
+    /// end these processes.
     fn go_on(&mut self, side: &Side) -> bool {
         let processes = side.processes();
         while let Some((after, signal)) = SIGNALS.get(self.sent)

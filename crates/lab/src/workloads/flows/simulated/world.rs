@@ -24,7 +24,7 @@ use units::{Bytes, Share, Span, Time};
 pub(super) struct Ended {
     pub(super) outcome: Outcome,
     pub(super) network: Network,
-    /// The world's flows under test. The competing flows come before them.
+    /// The world's flows under test. The competing flows come before the flows under test.
     pub(super) tested: Range<usize>,
     /// Start time of each flow. `sizes`: the amount of data of each flow.
     pub(super) begun: Vec<Time>,
