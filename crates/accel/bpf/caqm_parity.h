@@ -23,7 +23,7 @@ enum caqm_call {
 struct caqm_step {
 	u32 call;
 	u32 unused;
-	/* Input of the core. It comes first, so that a test can change the input without the
+	/* Input of the core. The input comes first, so that a test can change the input without the
 	 * struct's definition. */
 	struct {
 		u64 now_us;

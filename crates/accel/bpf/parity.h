@@ -18,7 +18,7 @@ enum parity_call {
 struct parity_step {
 	u32 call;
 	u32 unused;
-	/* Input of the core. It comes first, so that a test can change the input without the
+	/* Input of the core. The input comes first, so that a test can change the input without the
 	 * struct's definition. */
 	union {
 		struct {

@@ -287,7 +287,8 @@ pub struct Cell {
     /// does not change. The cell has no number, but did not fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_run: Option<String>,
-    /// False if no measured repeat was valid. Invalid repeats are left out if others are valid.
+    /// False if no measured repeat was valid. Invalid repeats are left out if other repeats are
+    /// valid.
     #[serde(default = "yes")]
     pub valid: bool,
     /// The reasons why the cell is not valid. Older writers stated no reasons.
@@ -359,8 +360,7 @@ pub struct Missing {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CpuLimit {
     /// The user's name: a process with its side, as in `weir (client)`, or all processes of one
-    /// name outside the sides. For the rest `softirqs`, `weir's emulator`, `weir's lab` (it reads
-    /// the kernel), or `other programs`.
+    /// name outside the sides. Or `softirqs`, `weir's emulator`, `weir's lab` or `other programs`.
     pub by: String,
     /// The CPUs that the user may run on.
     #[serde(default)]

@@ -137,7 +137,7 @@ pub struct FlowOutcome {
     pub sent: Bytes,
     /// Payload sent again.
     pub retransmitted: Bytes,
-    /// Retransmission timeouts, including spurious ones.
+    /// Retransmission timeouts, including spurious timeouts.
     pub timeouts: u32,
     /// Loss events that were not timeouts.
     pub recoveries: u32,

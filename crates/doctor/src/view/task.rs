@@ -92,7 +92,7 @@ impl GroupUse<'_> {
     }
 }
 
-/// Returns tasks that are in at least two samples. The increments are those between a task's own
+/// Returns tasks that are in at least two samples. Each increment is taken between the task's own
 /// first and last sample.
 pub(super) fn between<'a>(
     samples: &'a [Sample],

@@ -447,7 +447,7 @@ fn default_lowest(forwarded: Frequency, trial: Span) -> Frequency {
 /// A rate above the rate of any port.
 const BEYOND_ALL: Frequency = Frequency::of(1e8);
 pub(super) const CALIBRATION: Span = Span::from_millis(300);
-/// The share of its highest rate that the generator keeps steadily.
+/// The share of the generator's highest rate that the generator keeps steadily.
 const SAFE: f64 = 0.9;
 /// A search that the generator limits to less than this share of its first highest load tries that
 /// load again.

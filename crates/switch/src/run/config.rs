@@ -105,7 +105,7 @@ table! {
         pub table: IndexMap<String, TableSettings> = IndexMap::new(),
         /// Mirrors by name; a mirror copies packets.
         pub mirror: IndexMap<String, MirrorSettings> = IndexMap::new(),
-        /// Bonds by name: sets of ports that `NORMAL` uses as one.
+        /// Bonds by name: sets of ports that `NORMAL` uses as one port.
         pub bond: IndexMap<String, BondSettings> = IndexMap::new(),
         pub port: IndexMap<String, PortConfig> = IndexMap::new(),
     }

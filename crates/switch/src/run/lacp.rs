@@ -251,8 +251,8 @@ impl Lacp {
         due
     }
 
-    /// Selects the members that carry traffic: those with the same partner and key as the member
-    /// of the highest priority. As in Open vSwitch, members that work go before others.
+    /// Selects the members that carry traffic: those with the same partner and key as the member of
+    /// the highest priority. As in Open vSwitch, members that work go before all other members.
     fn select(&mut self) {
         let system = self.settings.system;
         let priority = |member: &&Member| self.priority(member);

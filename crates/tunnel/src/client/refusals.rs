@@ -1,4 +1,4 @@
-//! Remembers which servers refuse this client's key, so that the client prefers the others.
+//! Remembers which servers refuse this client's key, so that the client prefers other servers.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -177,7 +177,7 @@ pub enum Traffic {
     PerfBlocks,
     /// The stock iperf3, if it is installed.
     Iperf3,
-    /// A newer iperf3 beside the stock one, installed as `iperf3-latest`.
+    /// A newer iperf3 beside the stock iperf3, installed as `iperf3-latest`.
     Iperf3Latest,
     /// `weir perf plain-client`: a loop around a socket.
     Sockets,
@@ -257,7 +257,7 @@ table! {
         pub first_window: Option<Spanned<u32>>,
         /// In virtual time: the system's own queue at the bottleneck, which replaces the link's.
         pub queue: Option<Spanned<String>>,
-        /// CAQM's settings of the hosts: `rtt_standard=200us,ends=both`.
+        /// CAQM's settings of the hosts, for example `rtt_standard=200us,ends=both`.
         pub caqm: Option<Spanned<String>>,
         /// Kernel settings of every host while this system is measured, before the kernel settings
         /// of the file.

@@ -101,7 +101,7 @@ pub(super) fn measure(
         over.store(true, Ordering::Release);
         let received = stepping.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         for flow in &flows {
-            // This wakes threads that wait for buffer space or for data.
+            // The shutdown wakes threads that wait for buffer space or for data.
             let _ = flow.sender.shutdown(Shutdown::Both);
             let _ = flow.receiver.shutdown(Shutdown::Both);
         }

@@ -77,7 +77,7 @@ impl Product {
     }
 }
 
-/// Accepts only systems that are switches or in `others`.
+/// Accepts only switches, and the systems in `others`.
 pub(super) fn check_systems(document: &Document, others: &[&str]) -> Result<(), FileError> {
     for system in document.systems() {
         let name = system.name();

@@ -297,8 +297,9 @@ impl Model {
         Ok(())
     }
 
-    /// Whether the tracker may treat a tuple as used. With several shards, it also counts the tuple
-    /// as used if the reverse tuple is used, because both have the same hash.
+    /// Whether the tracker may treat a tuple as used. With several shards, the model also counts
+    /// the tuple as used if the reverse tuple is used, because a tuple and its reverse have the
+    /// same hash.
     fn may_be_used(&self, tuple: &Tuple) -> bool {
         self.is_used(tuple) || self.is_used(&tuple.reversed())
     }
