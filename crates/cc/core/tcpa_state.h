@@ -201,9 +201,9 @@ struct tcpa {
 /* Segments after which the sums of the floor are halved: a path's loss changes, so older rounds
  * count less. */
 #define TCPA_FLOOR_SEGMENTS 1024U
-/* Rounds with loss below the rate of the last overflow after which that overflow counts as random
- * loss: this many rounds are no chance. Test: random_loss_keeps_no_connection_at_half_of_the_path
- * of crates/sim. */
+/* After this many rounds with loss below the rate of the last overflow, that overflow counts as
+ * random loss: this many rounds are no chance. Test:
+ * random_loss_keeps_no_connection_at_half_of_the_path of crates/sim. */
 #define TCPA_DOUBTED 3U
 /* Share of packets, 1.6 %, beyond the floor: chance and the other flows' start-ups. */
 #define TCPA_TOLERATED 16U

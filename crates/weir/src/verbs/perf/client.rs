@@ -151,7 +151,7 @@ struct Streams {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 struct Output {
-    /// Print one JSON document, with iperf3's keys and further ones under `weir`
+    /// Print one JSON document, with iperf3's keys and further keys under `weir`
     #[arg(short = 'J', long)]
     json: bool,
     /// Print a line of JSON for each event as it happens
