@@ -5,8 +5,8 @@
  *
  * If the handshake took about the remembered round trip, send a first window at the remembered
  * rate: a train of packets that a slower path delivers at its own rate. Use all of the rate only if
- * the train's acknowledgements arrive about as fast. If they show a queue or loss, send nothing
- * until the excess has left (the draft's safe retreat).
+ * the train's acknowledgements arrive about as fast. If the acknowledgements show a queue or loss,
+ * send nothing until the excess has left (the draft's safe retreat).
  */
 #ifndef WEIR_CC_TCPA_RESUME_H
 #define WEIR_CC_TCPA_RESUME_H
