@@ -6,7 +6,7 @@ import math
 import threading
 import time
 
-# A disturbance may still break a transfer for so many seconds after its announced end.
+# A disturbance may still break a transfer for this number of seconds after its announced end.
 GRACE = 5
 
 

@@ -9,9 +9,9 @@ from trend import HOUR, trend, verdict
 
 # Growth above this share of the level an hour is a defect.
 BOUND = 1
-# Seconds behind the warm-up without which no trend is judged.
+# Minimum number of seconds after the warm-up for which a trend is judged.
 SHORTEST = 600
-# All intervals of a table hold together at this level.
+# The level at which all intervals of a table hold together.
 CONFIDENCE = 0.95
 
 
@@ -28,7 +28,8 @@ def rows_of(series, warm_up):
 
 def row(name, quantity, times, values, confidence):
     if quantity == "log":
-        # A log grows; its rate must not. Lines come in bursts, so that a rate needs a while.
+        # A log grows, but its rate of growth must not grow. Lines come in bursts, so that a rate
+        # needs a while.
         step = max(len(times) // 48, 1)
         times, values = times[::step], values[::step]
         values = [(b - a) / (t - s) * HOUR

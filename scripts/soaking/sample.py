@@ -21,7 +21,7 @@ class Sampler:
         self.file = open(place, "w", encoding="utf-8", newline="")
         self.lines = csv.writer(self.file)
         self.lines.writerow(["seconds", "process", "pid", *QUANTITIES, "namespaces", "processes"])
-        # By name: the times, and the values by quantity.
+        # The series by name: the times, and the values by quantity.
         self.series, self.over = {}, threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
 

@@ -64,7 +64,7 @@ class Switch:
         return self.world.command("switch", *words, "--rundir", self.rundir).stdout
 
     def transfer(self):
-        # The addresses of `left` are many: a connection keeps the one that it began with.
+        # `left` has many addresses, and a connection keeps its first address.
         size, source = int(2 ** random.uniform(0, 19)), (HOSTS["left"], 0)
         address = HOSTS["right"], TARGET
         transfer.checked(self.account, "switch",

@@ -15,7 +15,7 @@ from world import PATIENCE, Failed, enter
 
 CHUNK = 16384
 DIGEST = hashlib.sha256().digest_size
-# So many connections of a target at once: a bound for this program's threads.
+# Maximum number of concurrent connections of a target, which bounds this program's threads.
 MOST = 128
 
 

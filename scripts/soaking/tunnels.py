@@ -14,7 +14,7 @@ import transfer
 from world import Failed
 
 SERVER = "198.18.0.2"
-# The first address of the client, and those that it moves to.
+# The first address of the client, and the addresses to which the client moves.
 CLIENT = "198.18.0.1"
 MOVES = [f"198.18.0.{number}" for number in range(10, 200)]
 TARGET = 9000
@@ -100,7 +100,7 @@ class Tunnels:
         transfer.serve("far", ("127.0.0.1", TARGET), transfer.socket.SOCK_DGRAM)
         self.steady = Pair(world, "steady", 7500, 8000, lives=True)
         self.killed = Pair(world, "killed", 7501, 8100, lives=False)
-        # Otherwise the kernel removes all addresses of a network with the first one.
+        # Otherwise the kernel removes all addresses of a network with the network's first address.
         keep = "echo 1 >/proc/sys/net/ipv4/conf/all/promote_secondaries"
         world.run("nsenter", "--net=/run/netns/near", "sh", "-c", keep)
         self.at, self.moves = CLIENT, itertools.cycle(MOVES)

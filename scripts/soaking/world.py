@@ -173,7 +173,7 @@ class Pace:
         share = (now[1] - self.last[1]) / span / self.cores
         self.last = now
         self.used = (now[1] - self.first[1]) / (now[0] - self.first[0])
-        # Half of the way on a logarithmic scale: the answer to a change of the pauses is late.
+        # Correct the pauses by half of the deviation, because the load follows the pauses late.
         self.factor = min(max(self.factor * max(share, 0.25) ** 0.5, 0.5), 50)
 
 

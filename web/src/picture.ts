@@ -42,7 +42,7 @@ async function save(figure: HTMLElement): Promise<void> {
 }
 
 async function pictureOf(figure: HTMLElement): Promise<Picture | undefined> {
-  // A chart may have a drawing for a wide page and one for a phone.
+  // A chart may have a drawing for a wide page and a drawing for a phone.
   const drawings = [...figure.querySelectorAll<SVGSVGElement>("svg.chart")];
   const svg = drawings.find((drawing) => drawing.getClientRects().length > 0);
   if (svg) return rendered(svg);

@@ -391,8 +391,8 @@ static __always_inline void established(struct bpf_sock_ops *ops, bool called)
 	}
 }
 
-/* Sets the flag for header options, which marks the socket as one that offers CAQM, even if the
- * offer travels in reserved bits. */
+/* Sets the flag for header options, which marks a socket that offers CAQM, even if the offer
+ * travels in reserved bits. */
 static __always_inline void begin_offer(struct bpf_sock_ops *ops)
 {
 	const struct caqm_settings *settings = network_settings();

@@ -50,7 +50,7 @@ static __always_inline bool is_kept(const struct rule *rule, const struct tcp_so
 
 /* Applies a rule to a connection. `options` is the context on which this program type may set
  * options, and `sk` the socket that has storage. Ignores options that the kernel refuses: the
- * connection works without them. */
+ * connection works without these options. */
 static __always_inline bool give(void *options, void *sk, const struct rule *rule, u32 settings)
 {
 	char name[CA_NAME], now[CA_NAME] = {}, before[CA_NAME];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Earlier connections' estimates of the path to a destination. The core decides how far to trust
- * them (tcpa_resume.h).
+ * these estimates (tcpa_resume.h).
  */
 #ifndef WEIR_ACCEL_MEMORY_H
 #define WEIR_ACCEL_MEMORY_H

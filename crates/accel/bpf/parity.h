@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* One call of the core, with its initial state. Compiled into BPF and natively, it must give the
- * same result in both. */
+/* One call of the core, with its initial state. The BPF build and the native build must give the
+ * same result. */
 #ifndef WEIR_ACCEL_PARITY_H
 #define WEIR_ACCEL_PARITY_H
 
@@ -18,7 +18,7 @@ enum parity_call {
 struct parity_step {
 	u32 call;
 	u32 unused;
-	/* Input of the core. It comes first, so that a test can change the input without the
+	/* Input of the core. The input comes first, so that a test can change the input without the
 	 * struct's definition. */
 	union {
 		struct {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup {
     pub path: PathBuf,
-    /// The inode number of its directory.
+    /// The inode number of the group's directory.
     pub id: u64,
 }
 

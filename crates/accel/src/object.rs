@@ -16,7 +16,7 @@ pub struct Spec {
     open: OpenObject,
 }
 
-/// A loaded object. Dropping it unloads the parts that are neither pinned nor attached.
+/// A loaded object. Dropping the object unloads the parts that are neither pinned nor attached.
 #[derive(Debug)]
 pub struct Loaded {
     what: &'static str,
@@ -30,8 +30,8 @@ impl Spec {
         Ok(Self { what, open })
     }
 
-    /// Creates the variant `wanted` of a map, and no other variant. Sets this for each variant:
-    /// libbpf applies the `?` of a section only to its first map.
+    /// Makes the load create the variant `wanted` of a map, and no other variant in `forms`.
+    /// libbpf's `?` of a section applies only to the first map of the section.
     pub(crate) fn create_only(&mut self, wanted: &str, forms: &[&str]) -> Result<(), AccelError> {
         let what = self.what;
         let of_these = |name: &OsStr| forms.iter().any(|form| name == *form);

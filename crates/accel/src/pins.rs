@@ -215,7 +215,7 @@ impl Pins {
         entries.unwrap_or_default().ours.into_iter().filter(|name| !known(name)).collect()
     }
 
-    /// Opens the directory; `None` if it does not exist, or is not Weir's.
+    /// Opens the directory; `None` if the directory does not exist, or is not Weir's.
     fn folder(&self) -> Result<Option<Folder>, AccelError> {
         Ok(match self.root.inner(self.folder)? {
             FolderEntry::Ours(folder) => Some(folder),

@@ -311,7 +311,8 @@ table! {
         mem: Option<[u64; 3]>,
         wmem_max: Option<u64>,
         timestamps: Option<Switch>,
-        /// Forward acknowledgement left the kernel with 4.15; RACK replaces it.
+        /// Forward acknowledgement left the kernel with 4.15; RACK replaces forward
+        /// acknowledgement.
         _fack: Option<Switch> as "fack",
         rack: Option<SwitchText>,
         tlp: Option<SwitchText>,
@@ -612,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_may_give_any_algorithm_of_the_kernel() {
+    fn a_rule_may_choose_any_algorithm_of_the_kernel() {
         let text = "[[rule]]\nport = 443\nalgorithm = \"reno\"\nrto_min = \"50ms\"\n\n[[rule]]\n";
         let policy = parse(text).unwrap().tcpa;
         let given: Vec<_> = policy.rules.iter().map(Rule::gives).collect();

@@ -61,7 +61,7 @@ impl FromStr for Prefix {
         let prefix = Self { address, bits };
         let (octets, mapped_bits) = prefix.mapped();
         if cut(octets.into(), mapped_bits) != Ipv6Addr::from(octets) {
-            return Err(wrong("bits behind the prefix are set"));
+            return Err(wrong("it has bits behind the prefix"));
         }
         // For the kernel's sockets IPv4 is a part of IPv6. A user who writes ::/0 hardly means
         // IPv4, too.

@@ -319,7 +319,7 @@ mod tests {
     fn sketch() -> Vec<u8> {
         let mut sketch = Sketch::new();
         sketch.add(1, "int", 0, 4, &[32]);
-        // A union without a name: `first` and `second` at its start.
+        // A union without a name: `first` and `second` begin at offset 0.
         let members = [sketch.name("first"), 1, 0, sketch.name("second"), 1, 0];
         sketch.add(5, "", 2, 4, &members);
         // The flag 1 << 31 in `kind << 24` makes the upper byte of an offset a width.

@@ -61,12 +61,12 @@ struct caqm_params {
 	u32 data_hint_unit; /* bytes of a hint on data */
 	u32 ack_hint_unit; /* bytes of a hint on an acknowledgement */
 	u32 rtt_standard_us; /* the round trip that alpha is defined for */
-	/* In eighths of a unit, per round trip, times the square root of the window in segments;
-	 * 0: use alpha alone. Refusals take more per round trip as windows grow. With a constant
-	 * alpha, n windows of together W segments converge within about W / (n alpha) round trips,
-	 * which is hundreds on a path of a few hundred segments. If ports refuse a new flow at
-	 * once, the flow reaches w segments in about 16 root(w) / alpha_root round trips, hence no
-	 * smaller value. */
+	/* The growth per round trip: this number of eighths of a unit, times the square root of the
+	 * window in segments; 0: use alpha alone. Refusals take more per round trip as windows
+	 * grow. With a constant alpha, n windows of together W segments converge within about W /
+	 * (n alpha) round trips, which is hundreds on a path of a few hundred segments. If ports
+	 * refuse a new flow at once, the flow reaches w segments in about 16 root(w) / alpha_root
+	 * round trips, so a smaller value would be too slow. */
 	u32 alpha_root;
 	/* Round trips without a refusal, after which the window may double again; 0: never. */
 	u32 theta;
@@ -113,10 +113,10 @@ struct caqm_receiver {
 /* Segments: the offset of the window under the root. A hint holds less than two units, so without
  * the offset all the smallest windows would request the same, and ports, which take more from flows
  * that request less, could not distinguish these flows. Test:
- * many_windows_of_few_segments_are_shared of crates/sim. */
+ * many_windows_of_few_segments_share_a_caqm_port of crates/sim. */
 #define CAQM_FEW 4ULL
 /* Round trips within which a refusal announces the overflow of a CAQM port's queue. Test:
- * a_plain_bottleneck_behind_a_port_that_speaks_is_not_flooded of crates/sim. */
+ * a_plain_bottleneck_behind_a_caqm_port_is_not_flooded of crates/sim. */
 #define CAQM_ANNOUNCES 4U
 /* Limits that no honest network exceeds; they keep every product below within 64 bits. Bytes of a
  * unit, segments of a window, bytes of a sum. */
@@ -167,7 +167,7 @@ CC_INLINE void caqm_init(struct caqm_sender *s, const struct caqm_params *params
 	s->begun = s->cwnd;
 }
 
-/* The measured RTT if it is within a factor of four of the one that alpha is defined for. */
+/* The measured RTT if it is within a factor of four of the RTT that alpha is defined for. */
 CC_INLINE u32 caqm_rtt(const struct caqm_sender *s)
 {
 	u32 standard = s->params.rtt_standard_us;

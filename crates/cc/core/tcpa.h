@@ -117,7 +117,7 @@ CC_INLINE void tcpa_judge_steady(struct tcpa *t, const struct cc_ack *ack)
 	}
 	t->calm = cc_count(t->calm, 255);
 	t->most = cc_max(t->most, t->average);
-	/* An average over eight rounds. */
+	/* Average the spread over eight rounds. */
 	t->spread += (u32)(cc_min(cc_less(t->round_rtt_max, t->round_rtt), t->round_rtt / 2) / 8);
 	t->spread -= t->spread / 8;
 	if (t->rival)

@@ -46,9 +46,9 @@ CC_INLINE u32 tcpa_target(const struct tcpa *t)
 	return (u32)(t->depth ? cc_div(own * most, own + most) : own);
 }
 
-/* Whether to treat loss as the path's own, because the rate is far below that of the last overflow,
- * and the queue is smaller than it once was. If the loss persists, the last overflow was random
- * loss. (Behind a policer the rate stays the same, however much the flow sends.) */
+/* Whether to treat loss as the path's own, because the rate is far below the rate of the last
+ * overflow, and the queue is smaller than before. If the loss persists, the last overflow was
+ * random loss. (Behind a policer the rate stays the same, however much the flow sends.) */
 CC_INLINE u8 tcpa_doubts(struct tcpa *t)
 {
 	if (t->window < TCPA_FEW_SEGMENTS * t->mss || t->average >> 10 >= t->peak_rate / 4 * 3 ||
@@ -124,8 +124,8 @@ CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 	u32 rtt = t->round_rtt;
 	u32 queue = (u32)cc_less(rtt, t->base_rtt);
 	u32 target = tcpa_target(t);
-	/* With too few packets, the flow cannot distinguish the path's own loss from that of many
-	 * competing flows or of a policer. */
+	/* With too few packets, the flow cannot distinguish the path's own loss from the loss of
+	 * many competing flows or of a policer. */
 	u8 few = t->shallow && t->window < TCPA_FEW_SEGMENTS * t->mss;
 	u8 roomy = !tcpa_small(t) && !few && tcpa_roomy(t, target);
 	u32 floor = few ? 0 : tcpa_floor(t);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Pauses: all tcpa flows of a host send less for a round trip at the same instants of its monotonic
- * clock. Each flow then measures the path without these flows: the path's RTT and its own loss, or
- * the queue of a rival.
+ * clock. Each flow then measures the path without the load of these flows: the path's RTT and its
+ * own loss, or the queue of a rival.
  *
  * tcpa_schedule begins a pause at most once in 1.05, 2.1 or 4.2 s, depending on the RTT, and in a
  * rival's deep queue also once in 8.4 or 16.8 s. The ACKs of the pause's packets arrive up to two
@@ -144,8 +144,8 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack, u8 round)
 	/* Halves in about 22 instants. */
 	t->most -= t->most / 32;
 	/* Skip the first instant, because the result of start-up is recent, and small files end
-	 * before the second instant. Do not skip it if a queue stands: only a pause tells whether a
-	 * rival keeps this queue. */
+	 * before the second instant. Do not skip the first instant if a queue stands: only a pause
+	 * tells whether a rival keeps this queue. */
 	if (before && !t->past_instant && t->rtt <= t->min_rtt + tcpa_pause_slack(t)) {
 		t->past_instant = 1;
 		return;

@@ -5,8 +5,8 @@
  *
  * If the handshake took about the remembered round trip, send a first window at the remembered
  * rate: a train of packets that a slower path delivers at its own rate. Use all of the rate only if
- * the train's acknowledgements arrive about as fast. If they show a queue or loss, send nothing
- * until the excess has left (the draft's safe retreat).
+ * the train's acknowledgements arrive about as fast. If the acknowledgements show a queue or loss,
+ * send nothing until the excess has left (the draft's safe retreat).
  */
 #ifndef WEIR_CC_TCPA_RESUME_H
 #define WEIR_CC_TCPA_RESUME_H
@@ -18,8 +18,8 @@
  * bandwidth-delay product before the first answer. Test:
  * a_wrong_memory_costs_a_round_trip_of_queue_at_most of crates/sim. */
 #define TCPA_RESUME_SHARE 100U
-/* Gain from one part to the next, 1.75: less than start-up's, because the flow detects a part that
- * is too large only a round trip later. Test as above. */
+/* Gain from one part to the next, 1.75: less than the gain of start-up, because the flow detects a
+ * part that is too large only a round trip later. Test as above. */
 #define TCPA_RESUME_STEP 1792U
 /* Gains over the remembered rate: of the last part (1.125), which makes a queue on a path of that
  * rate, and of the delivery above which the path counts as faster (1.09). */
@@ -155,8 +155,8 @@ CC_INLINE void tcpa_watch_resumed(struct tcpa *t, const struct cc_ack *ack)
 	if (passed < cc_max(t->min_rtt / 16, TCPA_SLACK_US / 2) ||
 	    came < (u64)TCPA_RESUME_SEGMENTS * t->mss)
 		return;
-	/* Use the best of the round: no ACK arrives between the end of a train and the packets that
-	 * its ACKs release. */
+	/* Use the round's highest rate: no ACK arrives between the end of a train and the packets
+	 * that the train's ACKs release. */
 	t->full_rate = cc_max(t->full_rate, rate);
 	slower = t->full_rate < t->pacing / 4 * 3;
 	/* Ignore the rate if less than the allowance was in flight. */

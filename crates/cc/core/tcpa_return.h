@@ -3,9 +3,9 @@
  * The path's rate fell (tcpa_slump.h) and rises again.
  *
  * While a queue stands, acknowledgements arrive at the path's rate. If this rate is more than the
- * window uses, the flow raises the window to it at once. If no queue stands, the window grows as in
- * start-up, up to the rate that the path carried before the fall. If the rate returned soon after
- * each of the last falls, the flow keeps its window while the rate is low.
+ * window uses, the flow raises the window to the path's rate at once. If no queue stands, the
+ * window grows as in start-up, up to the rate that the path carried before the fall. If the rate
+ * returned soon after each of the last falls, the flow keeps its window while the rate is low.
  */
 #ifndef WEIR_CC_TCPA_RETURN_H
 #define WEIR_CC_TCPA_RETURN_H
@@ -13,11 +13,11 @@
 #include "tcpa_resume.h"
 
 /* Round trips: the longest time for which a flow keeps its window through a slump, because a path
- * that stays slower must not keep a queue. No lab has swings as short; the test
- * a_window_kept_through_a_slump_fills_the_path_when_the_rate_returns of crates/sim has. */
+ * that stays slower must not keep a queue. No lab has such short swings. Test:
+ * a_window_kept_through_a_slump_fills_the_path_when_the_rate_returns of crates/sim. */
 #define TCPA_SWING_ROUNDS 20U
-/* Returns of the rate within that time, in a row, before a flow keeps its window: one may be
- * chance. Test as above. */
+/* Returns of the rate within that time, in a row, before a flow keeps its window: a single return
+ * may be chance. Test as above. */
 #define TCPA_SWINGS 2U
 
 CC_INLINE u64 tcpa_most_bdp(const struct tcpa *t)
@@ -86,8 +86,7 @@ CC_INLINE void tcpa_watch_return(struct tcpa *t, const struct cc_ack *ack)
 	tcpa_set_mark(&t->train, ack);
 	window = cc_rate(cc_min(came, CC_MOST_RATE), passed);
 	/* Beside other flows, a short train may arrive faster than this flow's share. Believe a
-	 * rate above the one that the path carried before only if it is four windows a round
-	 * trip. */
+	 * rate above the path's former rate only if the rate is four windows a round trip. */
 	if (t->lumpy || cc_bytes_in(window, t->min_rtt) < 4ULL * t->window)
 		window = cc_min(window, t->most);
 	window = cc_bytes_in(cc_min(window, 2 * t->most), t->min_rtt);

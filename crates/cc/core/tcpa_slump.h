@@ -102,7 +102,7 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 }
 
 /* Judge a slump once the packets sent before it have left. If the path became slower, the queue has
- * left with them; if another flow arrived, its queue still stands. */
+ * left with these packets; if another flow arrived, its queue still stands. */
 CC_INLINE void tcpa_judge_slump(struct tcpa *t)
 {
 	u32 queue = (u32)cc_less(t->round_rtt, t->min_rtt);

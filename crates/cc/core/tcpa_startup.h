@@ -11,8 +11,8 @@
 
 #include "tcpa_return.h"
 
-/* Segments. The rate of a shorter train is that at which the receiver's or the network's offload
- * hands over segments. Measured, with start-up's end, on the paths of labs/tcpa.toml. */
+/* Segments. The rate of a shorter train is the rate at which the receiver's or the network's
+ * offload hands over segments. Measured, with start-up's end, on the paths of labs/tcpa.toml. */
 #define TCPA_TRAIN_SEGMENTS 8U
 
 /* End start-up by the rate of an ACK train: while a queue stands, ACKs arrive at the path's rate,

@@ -201,9 +201,9 @@ struct tcpa {
 /* Segments after which the sums of the floor are halved: a path's loss changes, so older rounds
  * count less. */
 #define TCPA_FLOOR_SEGMENTS 1024U
-/* Rounds with loss below the rate of the last overflow after which that overflow counts as random
- * loss: so many are not chance. Test: random_loss_keeps_no_connection_at_half_of_the_path of
- * crates/sim. */
+/* After this many rounds with loss below the rate of the last overflow, that overflow counts as
+ * random loss: this many rounds are no chance. Test:
+ * random_loss_keeps_no_connection_at_half_of_the_path of crates/sim. */
 #define TCPA_DOUBTED 3U
 /* Share of packets, 1.6 %, beyond the floor: chance and the other flows' start-ups. */
 #define TCPA_TOLERATED 16U
@@ -222,12 +222,13 @@ struct tcpa {
 /* The most rounds without a queue that make the growth faster. Each quadruples the growth, up to a
  * quarter of the window a round. */
 #define TCPA_HASTE_MOST 5U
-/* Distinct ACK times in a round. With so few, ACKs arrive in lumps (wireless links, interrupt
- * coalescing), and RTTs include the wait for the next lump. cc-grid: axis `lumps`. */
+/* Distinct ACK times in a round. With this number or fewer, ACKs arrive in lumps (wireless links,
+ * interrupt coalescing), and RTTs include the wait for the next lump. cc-grid: axis `lumps`. */
 #define TCPA_FEW_LUMPS 4U
-/* s, and segments: the least time between start-ups of a window below so many segments that loses
- * packets without a queue. A policer answers each start-up with losses, so the time doubles. Tests:
- * figures_of_many_starts of crates/quic, a_policer_is_not_fought of crates/sim. */
+/* s, and segments: the least time between start-ups of a flow that loses packets without a queue
+ * and has a window below this number of segments. A policer answers each start-up with losses, so
+ * the time doubles. Tests: many_starts_print_their_figures of crates/quic,
+ * a_policer_costs_tcpa_few_retransmissions of crates/sim. */
 #define TCPA_AGAIN_S 8U
 #define TCPA_AGAIN_SEGMENTS 32U
 /* Pauses without a queue until a rival counts as gone: at first, and at most after a rival has come
@@ -237,7 +238,7 @@ struct tcpa {
 /* Segments. In a smaller window the loss of one segment is more than an eighth. */
 #define TCPA_SMALL_SEGMENTS 8U
 /* Segments. A flow with fewer cannot distinguish random loss from an overflow of many flows or from
- * a policer. Test: a_policer_is_not_fought of crates/sim. */
+ * a policer. Test: a_policer_costs_tcpa_few_retransmissions of crates/sim. */
 #define TCPA_FEW_SEGMENTS 16U
 /* Share of the window: CUBIC's reduction, 1 - 0.7 (RFC 9438, 4.6). */
 #define TCPA_RIVAL_CUT 307U
@@ -349,7 +350,7 @@ CC_INLINE void tcpa_pace(struct tcpa *t, u64 rate)
 	t->pacing = cc_max(rate, 1000);
 }
 
-/* The rate that delivers so many bytes in a round trip. */
+/* Returns the rate that delivers `bytes` in a round trip. */
 CC_INLINE u64 tcpa_per_rtt(const struct tcpa *t, u64 bytes)
 {
 	return cc_rate(bytes, cc_max(tcpa_round_trip(t), 1));
@@ -381,8 +382,8 @@ CC_INLINE void tcpa_begin_round(struct tcpa *t, const struct cc_ack *ack)
 	t->round_rate = 0;
 	t->round_lost = 0;
 	t->round_acked = 0;
-	/* Without an RTT sample, as in a round of retransmissions, use min_rtt: the RTT of a queue
-	 * that has left would slow the pace. */
+	/* Without an RTT sample, as in a round of retransmissions, use min_rtt: the last RTT may
+	 * contain a queue that is gone, and would slow the pace. */
 	t->rtt = t->round_rtt ? t->round_rtt : t->min_rtt;
 	t->round_rtt = 0;
 	t->round_rtt_max = 0;

@@ -282,7 +282,7 @@ impl Bbr {
     }
 
     /// Sets the window in recovery (`bbr_set_cwnd_to_recover_or_restore`). Returns whether recovery
-    /// set it.
+    /// set the window.
     fn follow_recovery(&mut self, ack: &Ack) -> bool {
         let flight = ack.inflight.count() + ack.acked.count();
         self.cwnd = self.cwnd.saturating_sub(ack.lost.count()).max(self.mss);

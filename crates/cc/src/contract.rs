@@ -160,9 +160,9 @@ pub trait CongestionControl: Debug + Send {
         None
     }
 
-    /// Whether the window counts bytes on the path alone. A host that can tell which bytes wait at
-    /// the ends then leaves those out of [`Ack::inflight`], and sends as many bytes beyond
-    /// [`Self::cwnd`]. TCP cannot tell.
+    /// Whether the window counts bytes on the path alone. If so, a host that can count the bytes
+    /// that wait at the ends leaves these bytes out of [`Ack::inflight`], and sends as many bytes
+    /// beyond [`Self::cwnd`]. TCP cannot count these bytes.
     fn leaves_out_waiting_bytes(&self) -> bool {
         false
     }

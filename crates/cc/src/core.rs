@@ -87,7 +87,7 @@ impl TcpaCore {
 
     pub(crate) fn on_ack(&mut self, ack: &CoreAck) -> CoreOut {
         let mut out = CoreOut::default();
-        // SAFETY: `self` was initialised by `start`; see there for the rest.
+        // SAFETY: `start` initialised `self`; the comment in `start` has the other conditions.
         unsafe { weir_tcpa_on_ack(self, ack, &mut out) };
         out
     }

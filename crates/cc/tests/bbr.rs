@@ -13,7 +13,7 @@ fn bbr() -> Pipe {
 }
 
 #[test]
-fn start_up_doubles_each_round_and_ends_after_three_without_growth() {
+fn start_up_doubles_the_window_each_round_and_ends_after_three_rounds_without_growth() {
     let mut pipe = bbr();
     assert!(pipe.algorithm.in_slow_start());
     // The window has ten segments, then twenty, forty, …, and fills the pipe (333) in the sixth

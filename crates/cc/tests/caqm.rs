@@ -22,7 +22,7 @@ fn hint(info: Info) -> i64 {
 }
 
 #[test]
-fn in_start_the_window_doubles_and_afterwards_it_grows_by_alpha() {
+fn the_window_doubles_in_start_and_afterwards_grows_by_alpha() {
     let settings = CaqmSettings { alpha_root: 0, ..CaqmSettings::default() };
     let mut sender = CaqmSender::new(&settings, 10, None, at(0));
     let mut receiver = CaqmReceiver::new(&settings);

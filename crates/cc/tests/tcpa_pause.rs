@@ -76,7 +76,7 @@ fn a_pause_in_a_deep_queue_keeps_half_of_the_window() {
     let mut pauses = 0;
     while path.now.since(Shared::BEGINS) < Span::from_secs(60) {
         let (before, after) = path.send_window();
-        // By then the flow knows of the other flow.
+        // After six seconds, the flow has detected the other flow.
         let is_known = path.now.since(Shared::BEGINS) > Span::from_secs(6);
         if is_known && after < before * 6 / 10 {
             pauses += 1;

@@ -115,7 +115,7 @@ fn reno_repeats_slow_start_up_to_half_the_window_after_a_timeout() {
 /// An ACK of four segments crosses the threshold with its first segment. The other three segments
 /// count towards the segment that congestion avoidance adds.
 #[test]
-fn reno_counts_what_an_ack_acknowledges_beyond_the_threshold() {
+fn reno_counts_the_bytes_of_an_ack_beyond_the_threshold() {
     let (mut reno, mut feed) = (Reno::new(&path()), Feed { delivered: 0 });
     feed.round(&mut reno, 0);
     reno.on_timeout(&loss(20 * MSS, false));

@@ -140,7 +140,7 @@ impl Tracks {
         }
     }
 
-    /// Sets the scales that the data shows. A handshake in the capture replaces them.
+    /// Sets the scales that the data shows. A handshake in the capture replaces these scales.
     fn set_scales(&mut self, scales: &Scales) {
         for (ends, track) in &mut self.tracks {
             if let Some(scales) = scales.0.get(ends) {

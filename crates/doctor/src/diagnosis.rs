@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_that_nothing_holds_back_sends_the_user_to_the_sender() {
+    fn the_verdict_about_an_unlimited_receiver_advises_to_observe_the_sender() {
         let receives = Sketch::new().receiving(|_, receiver| {
             receiver.tcp.own_window = Some(Bytes::new(9_000_000));
         });

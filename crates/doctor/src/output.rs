@@ -21,7 +21,7 @@ pub fn json_line(diagnosis: &Diagnosis) -> String {
     serde_json::to_string(diagnosis).unwrap_or_default() + "\n"
 }
 
-/// Returns the document over several lines. `docs/reference/doctor.md` describes it.
+/// Returns the document over several lines. `docs/reference/doctor.md` describes the document.
 pub fn json(diagnosis: &Diagnosis) -> String {
     serde_json::to_string_pretty(diagnosis).unwrap_or_default() + "\n"
 }

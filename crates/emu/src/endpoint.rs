@@ -114,7 +114,7 @@ fn check_namespace(name: &str) -> Result<(), String> {
         "pid" => Err("names no process: write pid:123:eth0".to_owned()),
         _ if name.contains(|c: char| c == ':' || c.is_whitespace() || c.is_control()) => {
             Err(format!(
-                "names the namespace {name:?}, which cannot be: write NAMESPACE:INTERFACE, pid:123:INTERFACE or tap:NAME"
+                "names the namespace {name:?}, which cannot exist: write NAMESPACE:INTERFACE, pid:123:INTERFACE or tap:NAME"
             ))
         }
         _ => Ok(()),

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd};
 pub(crate) struct Ends {
     pub(crate) notes: Vec<String>,
     made: Vec<CreatedInterface>,
-    /// The namespace of the inner ends of veth pairs; `None` before its creation.
+    /// The namespace of the inner ends of veth pairs; `None` before the namespace exists.
     wires: Option<Namespace>,
     /// Without root: the namespaces created for the link, under the names that the endpoints use.
     own: Vec<Namespace>,

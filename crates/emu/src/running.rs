@@ -21,8 +21,8 @@ pub struct LinkPlan {
     /// The link from a to b.
     pub forward: LinkConfig,
     pub backward: LinkConfig,
-    /// The settings of both configurations. The user may change them while the link runs; derived
-    /// values change with them.
+    /// The settings of both configurations. The user may change the settings while the link runs;
+    /// derived values change with the settings.
     pub settings: [Settings; 2],
     /// The duration; `None`: the link runs until it is stopped.
     pub duration: Option<Span>,

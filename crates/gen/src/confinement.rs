@@ -136,7 +136,7 @@ mod tests {
             "tap:t0".parse().unwrap(),
             "near:eth0".parse().unwrap(),
         ];
-        // Each confines only its own thread.
+        // Each call of `under` confines only its own thread.
         let under = |ports: &[PortSpec]| {
             let (policy, paths) = rights(ports, None);
             if !host::confine(&policy, &paths).is_whole() {

@@ -2,7 +2,7 @@
 //!
 //! Each kind changes a single property of a frame that a host could send. Afterwards the checksums
 //! of all other headers are corrected, so that a receiver parses as far as the change. Only the
-//! kind for checksums leaves them wrong.
+//! kind for checksums leaves a checksum wrong.
 
 mod base;
 mod layers;
@@ -47,7 +47,7 @@ pub struct Addresses {
     pub macs: [[u8; 6]; 2],
     pub ipv4: [Ipv4Addr; 2],
     pub ipv6: [Ipv6Addr; 2],
-    /// TCP port at which the destination listens; `udp_port` is its UDP port.
+    /// TCP port at which the destination listens; `udp_port` is the destination's UDP port.
     pub tcp_port: u16,
     pub udp_port: u16,
 }

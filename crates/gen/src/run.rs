@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_sent_in_the_next_second_gives_no_missed_second() {
+    fn a_second_is_not_missed_if_its_packets_leave_in_the_next_second() {
         assert_missed(&[(2.0, 1), (2.0, 3), (2.0, 1), (2.0, 3)], &[]);
         assert_missed(&[(2.0, 2), (2.0, 1), (2.0, 1), (2.0, 1), (2.0, 1)], &[2, 4]);
         assert_missed(&[(1.0, 0), (0.5, 1), (1.0, 1)], &[]);

@@ -113,8 +113,8 @@ impl Traffic {
         })
     }
 
-    /// Writes the next packet. `now` is its timestamp if packets are stamped. The buffer must have
-    /// [`Plan::longest`] bytes; a shorter buffer gets no packet.
+    /// Writes the next packet. `now` is the packet's timestamp if packets are stamped. The buffer
+    /// must have [`Plan::longest`] bytes; a shorter buffer gets no packet.
     #[inline]
     pub fn take(&mut self, now: Time, buffer: &mut [u8]) -> Option<Departure> {
         let (at, template, packet, flow, tuple) = match self.next? {

@@ -147,7 +147,7 @@ fn compare(scripts: &Path, case: &Case) -> Result<String, String> {
         if theirs[0].flow != own[0].flow {
             return Err(format!("flow {number}: {:?}, not {:?}", own[0].flow, theirs[0].flow));
         }
-        // A limited flow is repeated; TRex adds its length to the period.
+        // A limited flow is repeated; TRex adds the flow's length to the period.
         let count = if is_limited { once } else { theirs.len() };
         if !is_limited && own.len() != count {
             return Err(format!("flow {number}: {} packets, not {count}", own.len()));

@@ -212,8 +212,8 @@ fn fork_into(
         .stdin(Stdio::null())
         .stdout(program.stdout)
         .stderr(program.stderr)
-        // Ctrl-C signals the foreground process group. The programs are not in it, because the lab
-        // decides how they end.
+        // Ctrl-C signals the foreground process group. The programs have another group, because the
+        // lab decides how the programs end.
         .process_group(0);
     // Reads this process's ID from /proc, which may have been mounted in another process namespace.
     let parent = std::fs::read_link("/proc/self").ok().and_then(|pid| pid.to_str()?.parse().ok());

@@ -22,8 +22,8 @@ impl Default for FreedMemory {
 }
 
 impl FreedMemory {
-    /// Returns the memory that was freed since the last return if it is much, and once more when
-    /// the load has ended. Costs little otherwise.
+    /// Returns freed memory to the kernel if much was freed since the last return, and once more
+    /// when the load has ended. All other calls cost little.
     ///
     /// The allocator's own count of free bytes includes bytes that it has already returned to the
     /// kernel. A burst of work between two calls therefore does not change that count, but it

@@ -12,8 +12,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A directory in which only this user or root can put files. An open descriptor keeps it, so that
-/// every lookup uses the directory that was checked.
+/// A directory in which only this user or root can put files. An open descriptor keeps the
+/// directory, so that every lookup uses the directory that was checked.
 #[derive(Debug, Clone)]
 pub struct PrivateDirectory {
     folder: Arc<OwnedFd>,
@@ -48,8 +48,8 @@ impl PrivateDirectory {
         make(path, Self::open)
     }
 
-    /// Opens the directory; `None` if it does not exist. Refuses a directory of another user, and a
-    /// directory that other users may enter.
+    /// Opens the directory; `None` if the directory does not exist. Refuses a directory of another
+    /// user, and a directory that other users may enter.
     pub fn open(path: &Path) -> Result<Option<Self>, HostError> {
         let Some((directory, found)) = open(path, OWN_ADVICE)? else { return Ok(None) };
         if found.st_uid != rustix::process::geteuid().as_raw() {
@@ -141,7 +141,7 @@ fn make(
     // Another program may remove the empty directory before it is opened (`RemovedWhenEmpty`).
     for _ in 0..ATTEMPTS {
         match DirBuilder::new().recursive(true).mode(0o700).create(path) {
-            // `open` verifies its owner.
+            // `open` verifies the directory's owner.
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,

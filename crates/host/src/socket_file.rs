@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The path of a socket. An open descriptor keeps its folder, so that nobody can replace the folder
-/// in between.
+/// The path of a socket. An open descriptor keeps the socket's folder, so that nobody can replace
+/// the folder in between.
 #[derive(Debug, Clone)]
 pub struct SocketFile {
     folder: Arc<OwnedFd>,
@@ -182,7 +182,7 @@ impl SocketFile {
         match self.rename(&self.name, &aside) {
             Ok(()) => {}
             Err(Errno::NOENT) => return Ok(()),
-            // Not every file system has RENAME_NOREPLACE. There the comparison above must suffice.
+            // On a file system without RENAME_NOREPLACE, the comparison above must suffice.
             Err(Errno::INVAL | Errno::NOSYS) => return Ok(self.unlink(&self.name)?),
             Err(error) => return Err(error.into()),
         }

@@ -5,9 +5,9 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 
 /// Makes `cpus` process the packets that arrive at `interface` (receive packet steering,
-/// Documentation/networking/scaling.rst). Otherwise the sending thread processes them: over a veth
-/// pair that is the emulator's thread, and a host's TCP may work for milliseconds on one
-/// acknowledgement.
+/// Documentation/networking/scaling.rst). Without this setting the sending thread processes the
+/// packets. Over a veth pair, the emulator's thread sends, and a host's TCP may work for
+/// milliseconds on one acknowledgement.
 ///
 /// The setting is in sysfs, which shows the namespace from which it was mounted, so the thread that
 /// sets it makes a private mount.

@@ -1,6 +1,7 @@
 use units::UnitError;
 
-/// The reason why the description of a link is invalid. The message says how to write it.
+/// The reason why the description of a link is invalid. The message says how to write the
+/// description.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LinkError {
     /// A rate, time, size or share inside the description is invalid.
@@ -34,7 +35,7 @@ pub enum LinkError {
         what: &'static str,
         /// The text as written.
         found: String,
-        /// From [`units::did_you_mean`].
+        /// The nearest valid text, from [`units::did_you_mean`]; empty if none is near.
         hint: String,
         /// The valid syntaxes, as a list for the message.
         known: &'static str,
@@ -46,7 +47,7 @@ pub enum LinkError {
         of: &'static str,
         /// The setting's name as written, without its value.
         found: String,
-        /// From [`units::did_you_mean`]: the nearest known setting; empty if none is near.
+        /// The nearest known setting, from [`units::did_you_mean`]; empty if none is near.
         hint: String,
         /// The settings that the component takes, as a list for the message.
         known: String,
@@ -113,7 +114,7 @@ pub enum TraceError {
     #[error("these rates exceed a trace's limits: at most a year and eight million packets")]
     TooLong,
     /// A loss trace has neither a 0 nor a 1.
-    #[error("the loss trace is empty: write a 0 for each packet kept and a 1 for each one lost")]
+    #[error("the loss trace is empty: write 0 for each packet kept and 1 for each packet lost")]
     NoLosses,
     /// A loss trace has another character than 0, 1, comma and white space.
     #[error(

@@ -5,7 +5,7 @@ use crate::random::Stream;
 use crate::{Balance, Count, LinkConfig, LinkError, LinkStats, Packet, Queue, Queued};
 use units::{Bytes, Time};
 
-/// One direction of a link. The crate documentation describes how a packet passes through it.
+/// One direction of a link. The crate documentation describes how a packet passes through the link.
 #[derive(Debug)]
 pub struct Link<P: Packet> {
     config: LinkConfig,

@@ -98,7 +98,7 @@ impl GilbertElliott {
 }
 
 impl LossTrace {
-    /// Parses 0 (kept) and 1 (lost). Spaces, commas and line ends may separate them.
+    /// Parses 0 (kept) and 1 (lost). Spaces, commas and line ends may separate the numbers.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut losses = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn with_every_the_loss_state_changes_while_no_packet_passes() {
+    fn the_key_every_changes_the_loss_state_while_no_packet_passes() {
         let text = "gilbert:p=1%,r=10%,every=1ms";
         let mean = 1.0 / 11.0;
         // Packets of one interval share the state of the interval.
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_model_with_every_prints_as_it_parses() {
+    fn a_loss_model_with_the_key_every_prints_as_it_parses() {
         let loss: Loss = "gilbert:p=1%,r=10%,every=1ms".parse().unwrap();
         assert_eq!(loss.to_string(), "gilbert:p=1%,r=10%,h=0%,k=100%,every=1ms");
         assert_eq!(loss.to_string().parse::<Loss>().unwrap(), loss);
@@ -398,7 +398,7 @@ mod tests {
 
     /// With p = r = 100 % the state changes at each multiple of `every`.
     #[test]
-    fn only_a_changed_every_restarts_the_loss_state_interval() {
+    fn only_a_change_of_the_key_every_restarts_the_loss_state_interval() {
         let of = |every: &str, more: &str| -> Loss {
             format!("gilbert:p=100%,r=100%{more},every={every}").parse().unwrap()
         };

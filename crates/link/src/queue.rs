@@ -76,7 +76,8 @@ pub struct Queue<P: Packet> {
     config: QueueConfig,
     pace: Option<Rate>,
     seed: u64,
-    /// The number of disciplines so far, from which each discipline derives its random streams.
+    /// The number of disciplines that this queue has had. Each discipline derives its random
+    /// streams from this number.
     generation: u64,
     kind: Kind<P>,
 }
@@ -110,7 +111,7 @@ impl<P: Packet> Queue<P> {
     }
 
     /// Changes the settings, or the whole discipline. Packets stay if the new queue has room for
-    /// them.
+    /// the packets.
     pub fn reconfigure(
         &mut self,
         now: Time,

@@ -64,9 +64,9 @@ macro_rules! settings {
 }
 
 settings! {
-    /// Rate of the link. The key `trace` sets it to a trace from a file.
+    /// Rate of the link. The key `trace` sets the rate to a trace from a file.
     rate: Capacity,
-    /// Propagation delay of this direction. The key `rtt` sets it to half of the given time.
+    /// Propagation delay of this direction. The key `rtt` sets the delay to half of the given time.
     delay: Span,
     /// Variation of the delay from packet to packet.
     jitter: Jitter,
@@ -92,7 +92,7 @@ pub enum SettingError {
     UnknownKey {
         /// The key as written.
         key: String,
-        /// From [`units::did_you_mean`]: the nearest known key; empty if none is near.
+        /// The nearest known key, from [`units::did_you_mean`]; empty if none is near.
         hint: String,
         /// The valid keys, separated by commas.
         known: String,
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_queue_a_link_holds_one_product_but_100_ms_at_least() {
+    fn the_default_queue_is_one_bandwidth_delay_product_and_at_least_100_ms() {
         let queue = |pairs: &[&str]| settings(pairs).unwrap().config().unwrap().queue.to_string();
         assert_eq!(queue(&["rate=20mbit"]), "droptail:250KB");
         assert_eq!(queue(&["rate=20mbit", "rtt=40ms"]), "droptail:250KB");
@@ -353,7 +353,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "[a-z]{0,9}=?[a-z0-9:=,.%-]{0,24}") {
+        fn parsing_any_setting_text_causes_no_panic(text in "[a-z]{0,9}=?[a-z0-9:=,.%-]{0,24}") {
             let _ = set(&mut Settings::default(), &text);
         }
 

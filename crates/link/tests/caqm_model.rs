@@ -292,7 +292,7 @@ fn run(port: &mut dyn Port, count: usize, rtt: u64, rtts: u64) -> Found {
 }
 
 #[test]
-fn the_port_in_order_behaves_as_the_models_formulas() {
+fn a_port_that_serves_requests_in_order_follows_the_formulas_of_the_model() {
     println!("| RTT | senders | port | use | mean queue, MTU | largest queue, MTU | Jain |");
     println!("| --- | --- | --- | --- | --- | --- | --- |");
     for (rtt, count) in [(1000, 2), (2000, 8), (2000, 32), (5000, 8), (5000, 32)] {

@@ -85,7 +85,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_never_panics(text in ".*", name in "(red|codel|fq_codel|pie|droptail|gilbert|trace|)", rest in "[:,=0-9a-z%.]{0,30}") {
+    fn parsing_garbage_causes_no_panic(text in ".*", name in "(red|codel|fq_codel|pie|droptail|gilbert|trace|)", rest in "[:,=0-9a-z%.]{0,30}") {
         for text in [text, format!("{name}:{rest}")] {
             let _ = text.parse::<Loss>();
             let _ = text.parse::<Jitter>();

@@ -13,7 +13,7 @@ use units::{Share, Span};
 /// M/D/1: Poisson arrivals and equal packets wait rho / (2 (1 - rho)) service times on average
 /// (Pollaczek and Khinchine).
 #[test]
-fn the_mean_wait_is_that_of_m_d_1() {
+fn the_mean_wait_matches_the_formula_of_an_m_d_1_queue() {
     let service = 10_000.0;
     for load in [0.3, 0.5, 0.8, 0.9] {
         let config = LinkConfig {

@@ -306,7 +306,7 @@ pub struct StreamSocket<'a> {
 }
 
 impl StreamSocket<'_> {
-    /// Returns the stream's TCP_INFO; `None` for UDP, or if the kernel does not report it.
+    /// Returns the stream's TCP_INFO; `None` for UDP, or if the kernel does not report TCP_INFO.
     pub fn tcp_info(&self) -> Option<TcpInfo> {
         match self.socket {
             DataSocket::Tcp(socket) => tcp::of_socket(socket).ok(),

@@ -443,7 +443,7 @@ impl Iperf3 {
             assert!(count > 0, "iperf3 ended: {received}");
             received += &String::from_utf8_lossy(&bytes[..count]);
         }
-        // Keep reading its output: a process that writes to a pipe without a reader dies.
+        // Keep reading the process's output: a process that writes to a pipe without a reader dies.
         thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
         Some(Self(child))
     }

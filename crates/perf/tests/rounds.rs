@@ -200,7 +200,7 @@ fn the_rate_of_a_stream_test_counts_received_data() {
 }
 
 #[test]
-fn repeats_end_at_the_required_confidence_and_an_unmet_one_is_reported() {
+fn repeats_end_at_the_required_confidence_and_an_unmet_confidence_is_reported() {
     let server = Served::start();
     let asked = |text: &str| Some(text.parse::<Confidence>().unwrap());
     let loose = RoundsOptions {

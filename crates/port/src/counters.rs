@@ -5,7 +5,7 @@ use std::ops::{Add, Sub};
 pub struct PortCounters {
     pub received_frames: u64,
     pub received_bytes: u64,
-    /// Super-packets. `segments` counts the frames into which they were cut.
+    /// Super-packets. `segments` counts the frames into which super-packets were cut.
     pub super_packets: u64,
     pub segments: u64,
     /// Completed partial checksums of single frames. Checksums of segments are not counted.

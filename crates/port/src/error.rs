@@ -10,7 +10,7 @@ pub enum PortError {
     #[error("there is no interface {name:?}{}", nearest.as_ref().map_or_else(String::new, units::suggestion))]
     NoSuchInterface { name: String, nearest: Option<String> },
     #[error(
-        "interface {name:?} is down or gone: bring it up with `ip link set {name} up`, and so its other end if it has no carrier"
+        "interface {name:?} is down or gone: bring it up with `ip link set {name} up`, and if {name} has no carrier, bring up its peer too"
     )]
     InterfaceDown { name: String },
     #[error("this kernel has no {feature}")]

@@ -35,7 +35,7 @@ impl Guard {
     /// # Safety
     ///
     /// `start` and `len` are a mapping of the caller, in whole pages, which lasts longer than the
-    /// guard and to which there are no references. Any bytes in it are valid at any time.
+    /// guard and to which there are no references. Any bytes in the mapping are valid at any time.
     pub(crate) unsafe fn new(start: usize, len: usize) -> Option<Self> {
         if !is_installed() {
             return None;
@@ -87,7 +87,7 @@ impl Place {
     }
 }
 
-/// Whether the handler is installed. The first call installs it.
+/// Whether the handler is installed. The first call installs the handler.
 fn is_installed() -> bool {
     static IS_INSTALLED: OnceLock<bool> = OnceLock::new();
     *IS_INSTALLED.get_or_init(|| {
@@ -156,7 +156,8 @@ fn replace(address: usize) -> bool {
 
 struct Former(libc::sigaction);
 
-// SAFETY: it is written once and then only read, and the handler that it names is the process's.
+// SAFETY: the action is written once and then only read, and the handler that the action names is
+// the process's.
 unsafe impl Send for Former {}
 // SAFETY: as above.
 unsafe impl Sync for Former {}

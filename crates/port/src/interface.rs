@@ -177,8 +177,8 @@ fn no_such(name: &str) -> PortError {
 /// Returns the interfaces of the calling thread's namespace.
 fn names() -> Vec<String> {
     let mut names: Vec<CString> = Vec::new();
-    // SAFETY: the call takes no arguments. It returns null or an array whose last element has index
-    // 0.
+    // SAFETY: the call takes no arguments. The call returns null or an array whose last element has
+    // index 0.
     let list = unsafe { libc::if_nameindex() };
     if list.is_null() {
         return Vec::new();

@@ -29,7 +29,7 @@ use crate::{Frame, Port, PortCounters, PortError, SendReport, socket};
 ///
 /// Sending (`examples/send.rs`) takes 1.2 us a frame in batches of 32, 1.3 us in batches of 4 and
 /// 1.7 us alone. Into a veth pair the sending thread also pays for the receiver's stack, which runs
-/// in its context: 2.6 to 3.9 us a frame in all, half of it for that.
+/// in its context: 2.6 to 3.9 us a frame in all, half of which is the receiver's stack.
 #[derive(Debug)]
 pub struct PacketPort {
     interface: Interface,

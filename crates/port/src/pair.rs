@@ -112,7 +112,7 @@ mod tests {
     use units::Time;
 
     #[test]
-    fn each_port_of_a_pair_receives_the_frames_of_the_other() {
+    fn each_port_of_a_pair_receives_the_frames_of_the_other_port() {
         let (mut left, mut right) = pair().unwrap();
         let frames: Vec<_> =
             (0..5).map(|n| Frame::from_bytes(&[n; 60], Time::from_nanos(0))).collect();

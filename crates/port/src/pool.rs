@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_returns_its_buffers_and_those_of_frames_dropped_during_the_lease() {
+    fn a_lease_returns_its_buffers_and_the_buffers_of_frames_dropped_meanwhile() {
         let kept = || with_pool(|pool| (pool.bodies.len(), pool.long.len()));
         with_pool(std::mem::take);
         let mut lease = FramePool::lease();

@@ -131,7 +131,7 @@ impl Ring {
     fn slot(&self, index: usize) -> NonNull<u8> {
         debug_assert!(index < self.slots);
         // SAFETY: slots lie one behind the other in the mapping, as a block holds a whole number of
-        // them; `index` is below their number.
+        // slots; `index` is below the number of slots.
         unsafe { self.start.add(index * self.slot_size) }
     }
 

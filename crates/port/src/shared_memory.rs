@@ -108,8 +108,8 @@ impl SharedMemory {
         if !self.holds(at, bytes.len()) {
             return false;
         }
-        // SAFETY: the target is within the mapping, to which there are no references; `bytes` is
-        // not in it for the same reason.
+        // SAFETY: the target is within the mapping. No reference points into the mapping, so
+        // `bytes` is outside.
         unsafe {
             let target = self.start.as_ptr().add(at);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());

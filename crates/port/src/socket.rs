@@ -166,8 +166,8 @@ pub(crate) fn send<'a>(
         message.msg_hdr.msg_iovlen = 1;
         count += 1;
     }
-    // SAFETY: the first `count` messages point to pieces on this stack frame, and those to packets
-    // borrowed for 'a; sending only reads them.
+    // SAFETY: the first `count` messages point to pieces on this stack frame, and the pieces point
+    // to packets borrowed for 'a; sending only reads the packets.
     let sent = check(unsafe {
         libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, libc::MSG_DONTWAIT)
     })?;

@@ -23,8 +23,8 @@ pub(crate) enum Side {
 }
 
 impl InterfaceDrops {
-    /// Watches an interface of the calling thread's namespace. `None` if its counters cannot be
-    /// read.
+    /// Watches an interface of the calling thread's namespace. `None` if the interface's counters
+    /// cannot be read.
     pub(crate) fn watch(index: u32, side: Side) -> Option<Self> {
         let socket = Socket::new(NETLINK_ROUTE).ok()?;
         socket.connect(&SocketAddr::new(0, 0)).ok()?;

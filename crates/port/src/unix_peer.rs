@@ -114,7 +114,8 @@ pub(crate) fn receive_exactly(
 #[derive(Debug)]
 pub(crate) struct Meeting {
     path: PathBuf,
-    /// The socket at which peers connect. The mode of its file decides which users may connect.
+    /// The socket at which peers connect. The mode of the socket's file decides which users may
+    /// connect.
     door: Option<Door>,
     /// Whether the listening program must belong to the same user or root.
     is_strict: bool,

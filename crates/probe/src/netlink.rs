@@ -106,7 +106,7 @@ where
     }
 }
 
-/// Passes on the messages of one datagram. Returns whether the reply ends with it.
+/// Passes on the messages of one datagram. Returns whether the reply ends with this datagram.
 fn take<M>(
     datagram: &[u8],
     what: &'static str,

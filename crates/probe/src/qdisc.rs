@@ -154,8 +154,8 @@ impl Qdisc {
                 self.counters.requeues = queue.requeues.into();
             }
             TcStats2::Other(other) if other.kind() == STATS_PKT64 => {
-                // The kernel sends the 64-bit count after the 32-bit count, once the latter has
-                // overflowed.
+                // Once the 32-bit count has overflowed, the kernel sends the 64-bit count after the
+                // 32-bit count.
                 let mut count = [0; 8];
                 if other.value_len() == count.len() {
                     other.emit_value(&mut count);

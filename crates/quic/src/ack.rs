@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn only_ack_and_padding_frames_are_not_ack_eliciting() {
+    fn all_frames_except_ack_and_padding_are_ack_eliciting() {
         assert!(is_ack_eliciting(&payload()));
         let end = payload().len() - 4;
         assert!(!is_ack_eliciting(&payload()[1..end]));

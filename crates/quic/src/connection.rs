@@ -206,7 +206,7 @@ impl Connection {
         self.connected && self.lost.is_none()
     }
 
-    /// Returns why the connection ended; `None` while it is open.
+    /// Returns why the connection ended; `None` while the connection is open.
     pub fn lost(&self) -> Option<&Lost> {
         self.lost.as_ref()
     }

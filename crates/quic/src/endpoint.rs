@@ -20,7 +20,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Connection settings. Each endpoint has its own; the two negotiate where they must agree.
+/// Connection settings. Each endpoint has its own settings. Two endpoints negotiate the settings
+/// that must be equal.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Congestion control of this end's sending direction.
@@ -528,7 +529,7 @@ fn transport(settings: &Settings, control: Shared) -> TransportConfig {
     config
 }
 
-/// Maximum number of closed connections that a socket keeps. Each takes some 50 kB.
+/// Maximum number of closed connections that a socket keeps. A closed connection takes some 50 kB.
 const MOST_CLOSED: usize = 64;
 /// Maximum number of queued answers to packets of no connection. A server that is short of CPU time
 /// queues answers faster than it sends them; older answers are useless to peers that have given up.

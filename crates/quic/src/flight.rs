@@ -51,7 +51,8 @@ struct Batch {
 /// The effect of one acknowledgement on the flight.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Acked {
-    /// The send time of the frame's largest packet; `None` if an earlier frame acknowledged it.
+    /// The send time of the frame's largest packet; `None` if an earlier frame acknowledged this
+    /// packet.
     pub(crate) largest_sent: Option<Instant>,
     /// The lowest packet number newly acknowledged.
     pub(crate) smallest: Option<u64>,
@@ -236,7 +237,8 @@ impl Flight {
     }
 
     /// Takes all outstanding packets out of the bytes in flight. The peer may still acknowledge
-    /// them. The engine reports losses among them only together with later losses.
+    /// these packets. The engine reports losses among these packets only together with later
+    /// losses.
     pub(crate) fn leave_path(&mut self) {
         self.inflight = 0;
         self.counted_from = self.end();

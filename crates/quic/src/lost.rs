@@ -66,7 +66,7 @@ mod tests {
     use quinn_proto::{ConnectionClose, TransportError, TransportErrorCode};
 
     #[test]
-    fn a_refused_certificate_is_told_apart_by_the_end_that_refused_the_certificate() {
+    fn the_error_of_a_refused_certificate_shows_which_end_refused_the_certificate() {
         let wrapped = "invalid peer certificate: Other(OtherError(nobody knows this key))";
         let by_this_end = |reason: &str| {
             let (code, reason) = (TransportErrorCode::crypto(46), reason.to_owned());

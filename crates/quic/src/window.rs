@@ -28,7 +28,8 @@ impl PathWindow {
         self.bound
     }
 
-    /// Records received bytes. Returns the bound if it changed. Calls `rtt` once per measurement.
+    /// Records received bytes. Returns the bound if the bound changed. Calls `rtt` once per
+    /// measurement.
     pub fn receive(
         &mut self,
         now: Instant,

@@ -107,7 +107,7 @@ fn print(name: &str, congestion: &str, figures: &Figures) {
 
 #[test]
 #[ignore = "prints figures for people"]
-fn figures_of_each_path_and_algorithm() {
+fn uploads_over_each_path_with_each_algorithm_print_their_figures() {
     println!(
         "| path | algorithm | used | goodput | resent | in vain | overflow | lost | late | queue | p95 | mtu | half after |"
     );
@@ -176,7 +176,7 @@ fn requests(path: &PathConfig, pause: Span, count: usize) -> Vec<Span> {
 
 #[test]
 #[ignore = "prints figures for people"]
-fn figures_of_small_requests() {
+fn small_requests_print_their_latencies() {
     println!(
         "| round trip | loss | pause | p50 | p95 | p99 | longest |\n|---|---|---|---|---|---|---|"
     );
@@ -201,7 +201,7 @@ fn figures_of_small_requests() {
 /// Uploads that start on a path with random loss, and the slowest upload.
 #[test]
 #[ignore = "prints figures for people"]
-fn figures_of_many_starts() {
+fn many_starts_print_their_figures() {
     let count: u64 = std::env::var("WEIR_STARTS").map_or(50, |text| text.parse().unwrap());
     let first: u64 = std::env::var("WEIR_SEED").map_or(1, |text| text.parse().unwrap());
     let stall_ms: u64 = std::env::var("WEIR_STALL_MS").map_or(0, |text| text.parse().unwrap());

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// A file of a run cannot be read.
-    #[error("cannot read {}: {source}; is this a run directory?", file.display())]
+    #[error("cannot read {}: {source}; name the directory of a lab's run", file.display())]
     Read {
         /// The path of the file.
         file: PathBuf,

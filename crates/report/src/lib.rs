@@ -1,8 +1,8 @@
 //! The report of a lab's run: `results.json`, `samples.parquet`, `report.md`, `report.html` and a
 //! table for the terminal.
 //!
-//! The lab computes medians, intervals and verdicts. This crate only presents them. [`measurement`]
-//! does the same for one measurement of `perf`.
+//! The lab computes medians, intervals and verdicts. This crate only presents the lab's results.
+//! [`measurement`] does the same for one measurement of `perf`.
 
 #![warn(missing_docs)]
 

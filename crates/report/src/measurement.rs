@@ -26,7 +26,7 @@ use crate::{ReportError, html, run};
 pub struct Measurement {
     /// The two ends and the test that they agreed on.
     pub started: Started,
-    /// Round trips before the load; `None` if the test did not measure them.
+    /// Round trips before the load; `None` if the test did not measure round trips.
     pub idle: Option<Latency>,
     /// Figures of the first 3600 intervals, in the order of time.
     pub intervals: Vec<Interval>,

@@ -179,7 +179,7 @@ const REGISTRY: &[Line] = &[
     ("cycles", &["", "receive", "parse", "cache", "classifier", "conntrack", "actions", "transmit"], "cycles/packet", LESS, "Cycles"),
     ("cpu_seconds", &["client", "server"], "s", LESS, "CPU time"),
     ("exit_status", NONE, "", NEITHER, "Exit status"),
-    // Figures that a lab file reads from the output of its own command. The lab file states their
+    // Figures that a lab file reads from the output of its own command. The lab file states the
     // units.
     ("own", NONE, "", MORE, "Own"),
     ("own_cost", NONE, "", LESS, "Own"),

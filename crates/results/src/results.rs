@@ -33,7 +33,7 @@ pub struct Results {
     /// The form of the run. Files of older writers read as the full form.
     #[serde(default)]
     pub form: Form,
-    /// Whether this was the quick form. Kept beside `form` because scripts use it.
+    /// Whether this was the quick form. Scripts use `quick`, so it stays beside `form`.
     #[serde(default)]
     pub quick: bool,
     /// Whether the run as a whole is valid.
@@ -61,7 +61,7 @@ pub struct Results {
     /// The method of the lab, by topic: "repeats", "order", "interval", "discarded", …
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub method: IndexMap<String, String>,
-    /// The metric and axis that the main table shows. If absent, the report chooses them.
+    /// The metric and axis that the main table shows; `None`: the report chooses metric and axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<View>,
     /// The environment (kernel, CPU, sysctls, versions, …): name to text, number or a nested map.
@@ -287,7 +287,8 @@ pub struct Cell {
     /// does not change. The cell has no number, but did not fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_run: Option<String>,
-    /// False if no measured repeat was valid. Invalid repeats are left out if others are valid.
+    /// False if no measured repeat was valid. Invalid repeats are left out if other repeats are
+    /// valid.
     #[serde(default = "yes")]
     pub valid: bool,
     /// The reasons why the cell is not valid. Older writers stated no reasons.
@@ -311,8 +312,8 @@ pub struct Cell {
     /// stated no program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<CpuLimit>,
-    /// The maximum payload rate of the emulated link in Mbit/s. Present if the goodput exceeds it,
-    /// because data sent before the measured window arrived within the window.
+    /// The maximum payload rate of the emulated link in Mbit/s. Present if the goodput exceeds this
+    /// rate, because data sent before the measured window arrived within the window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub above_link_mbit_s: Option<f64>,
     /// Metric name to value. Nested names are flattened with dots (`cpu_percent.ksoftirqd`).
@@ -359,8 +360,7 @@ pub struct Missing {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CpuLimit {
     /// The user's name: a process with its side, as in `weir (client)`, or all processes of one
-    /// name outside the sides. For the rest `softirqs`, `weir's emulator`, `weir's lab` (it reads
-    /// the kernel), or `other programs`.
+    /// name outside the sides. Or `softirqs`, `weir's emulator`, `weir's lab` or `other programs`.
     pub by: String,
     /// The CPUs that the user may run on.
     #[serde(default)]
@@ -498,7 +498,7 @@ pub struct Spread {
     pub metric: String,
     /// The system that the ratio is about.
     pub a: String,
-    /// The baseline. Several systems stand for the best of them on each path and repeat.
+    /// The baseline: of several systems, the best system on each path and repeat.
     pub b: String,
     /// The axes that all the paths share.
     #[serde(default)]

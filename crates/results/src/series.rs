@@ -14,7 +14,7 @@ pub struct Series {
     /// The point of the axes at which the series was measured.
     pub axes: Axes,
     /// Number of the repeat of this system at this point, from 0. The workload leaves 0; the lab's
-    /// summary sets it.
+    /// summary sets the number.
     pub repeat: u32,
     /// The block of the interleaved order that the repeat belongs to, as in
     /// [`Sample::block`](crate::Sample).

@@ -88,7 +88,7 @@ fn each_mistake_is_found_at_its_line_and_has_its_type() {
 }
 
 #[test]
-fn a_stand_in_takes_the_place_of_a_lost_value_and_its_line_is_doubtful() {
+fn a_stand_in_replaces_a_value_with_a_mistake_and_its_line_is_doubtful() {
     let text = "name = 5\nfirst-hosts = [\"a\"]\n[[path]]\nkind = \"quic\"\nrate = 1\n\
                 [[path]]\nkind = \"upd\"\n";
     let (lab, mistakes) = read::<Lab>(text);
@@ -129,7 +129,7 @@ fn the_search_for_mistakes_ends_for_any_text() {
 }
 
 #[test]
-fn a_text_that_means_a_lost_value_is_a_mistake() {
+fn a_text_with_a_nul_character_is_a_mistake() {
     for text in [
         "name = \"\\u0000\"\nfirst-hosts = []\n",
         "name = \"x\"\nfirst-hosts = [\"\\u0000\"]\n",

@@ -78,7 +78,7 @@ pub enum Flaw {
 
 /// The ends of a connection that support CAQM, and their settings. Such an end offers CAQM in its
 /// part of the handshake, and asks whether a port on the path of the data supports CAQM. Unless
-/// both ends and a port support it, the connection runs Reno without tags.
+/// both ends and a port support CAQM, the connection runs Reno without tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CaqmHosts {
     /// Whether the end that sends the data supports CAQM.

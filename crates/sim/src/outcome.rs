@@ -48,7 +48,8 @@ pub struct TunnelCount {
     pub sent: Bytes,
     /// Packets counted as lost, whose contents the tunnel has retransmitted.
     pub packets_lost: u64,
-    /// Packets that arrived after later packets. The sender had counted most of them as lost.
+    /// Packets that arrived after later packets. The sender had counted most of these packets as
+    /// lost.
     pub packets_late: u64,
     /// Bytes counted as lost, without lost bytes that were acknowledged later.
     pub lost: Bytes,
@@ -136,7 +137,7 @@ pub struct FlowOutcome {
     pub sent: Bytes,
     /// Payload sent again.
     pub retransmitted: Bytes,
-    /// Retransmission timeouts, including spurious ones.
+    /// Retransmission timeouts, including spurious timeouts.
     pub timeouts: u32,
     /// Loss events that were not timeouts.
     pub recoveries: u32,

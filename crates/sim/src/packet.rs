@@ -72,7 +72,7 @@ pub(crate) enum Kind {
     Data,
     Ack,
     Datagram,
-    /// A QUIC tunnel's datagram; `sequence` is the number of its payload.
+    /// A QUIC tunnel's datagram; `sequence` is the number of the datagram's payload.
     Tunnelled,
 }
 
@@ -114,7 +114,7 @@ impl Flags {
     }
 }
 
-/// Up to three SACK blocks, which fit beside a timestamp (RFC 2018). Each is relative to the
+/// Up to three SACK blocks, which fit beside a timestamp (RFC 2018). Each block is relative to the
 /// acknowledged sequence, before which a DSACK block (RFC 2883) lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Sacks {

@@ -258,7 +258,7 @@ fn a_loss_on_a_path_that_never_refuses_ends_caqm_for_reno() {
 /// The bottleneck is a plain port behind a CAQM port. When the plain port overflows, the windows
 /// must follow the losses.
 #[test]
-fn a_plain_bottleneck_behind_a_port_that_speaks_is_not_flooded() {
+fn a_plain_bottleneck_behind_a_caqm_port_is_not_flooded() {
     let fast = LinkConfig {
         rate: "10gbit".parse().unwrap(),
         queue: TWO_INTO_ONE.queue.parse().unwrap(),
@@ -311,7 +311,7 @@ fn five_hundred_and_twelve_senders_fill_a_port_without_a_drop() {
 /// Small windows request much with each packet, so a port that served requests in order would
 /// hardly ever grant a request.
 #[test]
-fn many_windows_of_few_segments_are_shared() {
+fn many_windows_of_few_segments_share_a_caqm_port() {
     let rtt = Span::from_micros(50);
     let queue = "caqm:100KB,limit=1MB,period=50us";
     let settings = CaqmSettings { rtt_standard_us: 50, ..CaqmSettings::default() };

@@ -82,7 +82,7 @@ fn a_sized_flow_finishes_in_the_time_of_slow_start() {
 /// M/D/1: Poisson arrivals and equal packets wait rho / (2 (1 - rho)) service times on average
 /// (Pollaczek and Khinchine).
 #[test]
-fn poisson_datagrams_wait_as_in_m_d_1() {
+fn poisson_datagrams_wait_as_long_as_in_an_m_d_1_queue() {
     let shape = pair("1gbit", Span::ZERO, "droptail:1000000p", "none");
     for load in [0.3, 0.6, 0.8] {
         let rate = Rate::from_bits_per_second((load * 1e9) as u64);

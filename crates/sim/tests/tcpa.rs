@@ -255,7 +255,7 @@ fn random_loss_keeps_no_connection_at_half_of_the_path() {
 }
 
 #[test]
-fn a_policer_is_not_fought() {
+fn a_policer_costs_tcpa_few_retransmissions() {
     let mut again = Vec::new();
     for path in paths("policer", 16) {
         let rate = Rate::from_bits_per_second(path.rate.bits_per_second() / 2);
@@ -306,7 +306,7 @@ fn a_late_flow_reaches_its_share_beside_cubic() {
 /// CUBIC's queue makes the round trip twenty times as long. The slumps of such a queue must not
 /// starve a flow.
 #[test]
-fn no_starvation_beside_cubic_in_a_deep_queue() {
+fn cubic_in_a_deep_queue_does_not_starve_tcpa() {
     let mut shares: Vec<f64> = paths("deep beside cubic", 12)
         .into_iter()
         .map(|path| {

@@ -39,7 +39,7 @@ fn download(window: Bytes, size: Bytes, memory: Option<Memory>) -> FlowOutcome {
 /// and 80 KiB in the second. The third round trip has three times this amount, because the window
 /// opens by twice the arriving data. The remaining data follows at the path's rate.
 #[test]
-fn a_download_that_ends_in_start_up_speeds_up_the_next() {
+fn a_download_that_ends_in_start_up_speeds_up_the_next_download() {
     let size = Bytes::kib(640);
     let first = download(LINUX, size, None);
     let second = download(LINUX, size, first.noted);

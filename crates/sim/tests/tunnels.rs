@@ -71,7 +71,7 @@ fn a_tunnel_fills_a_clean_link() {
 }
 
 #[test]
-fn a_tunnel_fills_a_lossy_path_if_its_algorithm_does() {
+fn a_tunnel_fills_a_lossy_path_with_tcpa_and_bbr_but_not_with_cubic() {
     let link = link("50mbit", "15ms", "2%", "droptail:200KB");
     let goodput = |by| {
         let config = WorldConfig { measure_from: seconds(3), ..WorldConfig::default() };

@@ -125,7 +125,8 @@ mod tests {
         assert_eq!((both.series, of(&[&RISING]).estimate), (2, 1.0));
     }
 
-    /// Shares of all 720 or 40,320 orders, counted. Random orders differ from them by chance.
+    /// Shares of all 720 or 40,320 orders, counted. Shares of random orders differ from these
+    /// shares by chance.
     #[test]
     fn p_is_the_share_of_orders_with_as_high_a_correlation() {
         let sorted = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];

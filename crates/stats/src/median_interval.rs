@@ -78,7 +78,7 @@ mod tests {
 
     /// David & Nagaraja's table of coverages, computed by hand from the binomial distribution.
     #[test]
-    fn coverage_is_that_of_the_binomial_distribution() {
+    fn the_coverage_follows_the_binomial_distribution() {
         for n in 0..FEWEST {
             assert_eq!(of(n), None, "{n}");
         }

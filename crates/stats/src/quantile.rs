@@ -44,8 +44,8 @@ pub(crate) fn median_in_place(samples: &mut [f64]) -> f64 {
     between(lower, upper, 0.5)
 }
 
-/// Interpolates between two samples. Weighs each sample before it adds them, to keep the sum of two
-/// huge samples finite.
+/// Interpolates between two samples. Weighs each sample before the sum, to keep the sum of two huge
+/// samples finite.
 fn between(low: f64, high: f64, part: f64) -> f64 {
     if low == high {
         return low;

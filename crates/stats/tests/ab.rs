@@ -476,7 +476,7 @@ fn a_decision_has_the_error_of_its_look_or_of_the_next_look() {
 }
 
 #[test]
-fn a_clear_answer_ends_the_run_at_the_first_look_unless_the_plan_forbids_that() {
+fn a_clear_answer_ends_the_run_at_the_first_look_unless_the_plan_forbids_an_early_stop() {
     for (early_stop, pairs) in [(true, 74), (false, 300)] {
         let mut decider = Decider::new(Plan { early_stop, ..plan(1) }).unwrap();
         while let Some(state) = decider.next_state() {

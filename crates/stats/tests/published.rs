@@ -24,7 +24,7 @@ fn close_ends(got: Option<(f64, f64)>, published: (f64, f64), tolerance: f64) {
 
 /// Hyndman & Fan (1996), definition 7: the k-th order statistic is the quantile (k-1)/(n-1).
 #[test]
-fn quantiles_by_definition_7() {
+fn quantiles_follow_definition_7() {
     let sample = [7.0, 1.0, 12.5, 3.0, 3.5, 20.0, 4.0];
     let mut sorted = sample;
     sorted.sort_by(f64::total_cmp);
@@ -58,7 +58,7 @@ fn the_summary_of_the_mouse_data_has_the_published_figures() {
 /// Hollander & Wolfe (1973), table 4.1: permeability of human chorioamnion at term and at 12 to 26
 /// weeks; U = 35, one-sided P = 0.1272, as R's manual page of `wilcox.test` prints them.
 #[test]
-fn mann_whitney_of_the_permeability_data() {
+fn the_mann_whitney_test_matches_the_published_permeability_data() {
     let term = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46];
     let weeks = [1.15, 0.88, 0.90, 0.74, 1.21];
     let one = mann_whitney::mann_whitney(&term, &weeks).unwrap();
@@ -74,7 +74,7 @@ fn mann_whitney_of_the_permeability_data() {
 
 /// SciPy's manual page of `mannwhitneyu`: ages at diagnosis of diabetes, U = 17, exact P = 0.1111.
 #[test]
-fn mann_whitney_of_the_ages_at_diagnosis() {
+fn the_mann_whitney_test_matches_scipy_for_the_ages_at_diagnosis() {
     let result =
         mann_whitney::mann_whitney(&[19.0, 22.0, 16.0, 29.0, 24.0], &[20.0, 11.0, 17.0, 12.0])
             .unwrap();
@@ -84,7 +84,7 @@ fn mann_whitney_of_the_ages_at_diagnosis() {
 
 /// Mann & Whitney (1947), table I: P(U <= u) for sets of n and m.
 #[test]
-fn mann_whitney_of_the_first_table() {
+fn the_mann_whitney_test_matches_the_first_published_table() {
     // For n = m = 3, U is at most 0 to 4 in 1, 2, 4, 7 and 10 of the 20 orders.
     let sets = [
         ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0], 0.05),
@@ -101,7 +101,7 @@ fn mann_whitney_of_the_first_table() {
 
 /// The normal approximation, corrected for ties and continuity, as SciPy prints it for these sets.
 #[test]
-fn mann_whitney_with_ties() {
+fn the_mann_whitney_test_with_ties_matches_scipy() {
     let result =
         mann_whitney::mann_whitney(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[6.0, 7.0, 8.0, 9.0, 10.0])
             .unwrap();
@@ -113,7 +113,7 @@ fn mann_whitney_with_ties() {
 /// Hollander & Wolfe (1973), example 3.1 to 3.3: depression scores before and after a tranquilizer.
 /// T+ = 40 of 9 pairs, one-sided P = 0.0195; estimate 0.46; interval of 96.1 % 0.010 to 0.786.
 #[test]
-fn signed_rank_of_the_depression_data() {
+fn the_signed_rank_test_matches_the_published_depression_data() {
     let before = [1.83, 0.50, 1.62, 2.48, 1.68, 1.88, 1.55, 3.06, 1.30];
     let after = [0.878, 0.647, 0.598, 2.05, 1.06, 1.29, 1.06, 3.14, 1.29];
     let differences: Vec<f64> = before.iter().zip(after).map(|(x, y)| x - y).collect();
@@ -130,7 +130,7 @@ fn signed_rank_of_the_depression_data() {
 /// Darwin's maize, crossed less self-fertilised, in eighths of an inch (Fisher, "The Design of
 /// Experiments", 1935, table 3); SciPy's manual page of `wilcoxon`: T- = 24, two-sided P = 0.0413.
 #[test]
-fn signed_rank_of_darwins_maize() {
+fn the_signed_rank_test_matches_the_published_values_for_darwins_maize() {
     let differences =
         [49.0, -67.0, 8.0, 16.0, 6.0, 23.0, 28.0, 41.0, 14.0, 29.0, 56.0, 24.0, 75.0, 60.0, -48.0];
     let test = signed_rank::signed_rank(&differences).unwrap();
@@ -142,7 +142,7 @@ fn signed_rank_of_darwins_maize() {
 
 /// Fleming & Wallace (1986), table of five benchmarks on processors R, M and Z.
 #[test]
-fn geometric_means_of_normalised_benchmarks() {
+fn geometric_means_match_the_published_normalised_benchmarks() {
     let r = [417.0, 83.0, 66.0, 39_449.0, 772.0];
     let m = [244.0, 70.0, 153.0, 33_527.0, 368.0];
     let z = [134.0, 70.0, 135.0, 66_000.0, 369.0];
@@ -160,7 +160,7 @@ fn geometric_means_of_normalised_benchmarks() {
 /// Newcombe (1998), table I: 95 % intervals by the score method without continuity correction
 /// (method 3) and by the exact method of Clopper & Pearson (method 5).
 #[test]
-fn binomial_intervals_of_newcombe() {
+fn binomial_intervals_match_the_values_of_newcombe() {
     let rows = [
         (81, 263, (0.2553, 0.3662), (0.2527, 0.3676)),
         (15, 148, (0.0624, 0.1605), (0.0578, 0.1617)),

@@ -13,8 +13,8 @@ use std::path::Path;
 use std::ptr::null;
 
 /// Tries all of [`forbidden_names`] on this thread. Returns the names that the kernel did not
-/// refuse, with the kernel's answers. `other` is a directory of this user's outside the program's
-/// directories, with a file `file`.
+/// refuse, with the kernel's answers. `other` is a directory that this user owns and that the
+/// program may not use. The directory has a file `file`.
 pub fn permitted(other: &Path) -> Vec<String> {
     let file = other.join("file");
     let path = CString::new(file.as_os_str().as_bytes()).expect("a path without NUL");

@@ -57,7 +57,7 @@ pub struct Rights {
     pub listen: Vec<Rule>,
 }
 
-/// An approved destination or listening address. Only this module creates it.
+/// An approved destination or listening address. Only this module makes this type's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admitted(Destination);
 

@@ -406,7 +406,8 @@ impl TunnelMeter {
         }
         let pace = &payer.paces[direction as usize];
         if pace.is_limited() {
-            // On the heap, so that the futures of tunnels without a limit stay small.
+            // Keep this future on the heap, so that the futures of tunnels without a limit stay
+            // small.
             Box::pin(pace.pass(bytes)).await;
         }
         Ok(())

@@ -619,7 +619,7 @@ mod tests {
         let own =
             |hosts: &[&str]| link::descriptors(hosts.iter().copied(), Tuning::default().handshake);
         // Four handshakes with an address, seven with a name of four addresses, TCP, the present
-        // connection and the former one.
+        // connection and the former connection.
         assert_eq!(own(&["192.0.2.1"]), 4 + 9);
         assert_eq!(own(&["192.0.2.1", "two.example"]), 4 + 9 + 15);
         // A handshake takes at most ten seconds, and the attempts begin a second apart.

@@ -64,7 +64,8 @@ counters! {
     connections_in_violation
     /// This many handshakes had to prove their address, or were dropped.
     handshakes_put_off
-    /// This many handshakes were dropped for newer ones because too many were in progress.
+    /// Number of handshakes that were dropped for newer handshakes because too many were in
+    /// progress.
     handshakes_evicted
     /// This many peers were refused because nobody listed their identity.
     strangers

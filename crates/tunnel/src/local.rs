@@ -209,7 +209,7 @@ impl DetachedLocal {
     }
 }
 
-/// A listener on a path. Dropping it removes its file.
+/// A listener on a path. The socket's file is removed when the listener is dropped.
 #[derive(Debug)]
 pub(crate) struct UnixPathListener {
     listener: UnixListener,

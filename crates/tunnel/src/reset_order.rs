@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tunnel_that_has_waited_longest_is_told_first() {
+    fn the_tunnel_that_has_waited_longest_is_reset_first() {
         let order = ResetOrder::default();
         let places = [Reason::Unread; 3].map(|reason| order.join(reason));
         assert_eq!(order.tell(2), 2);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn unread_tunnels_are_told_before_tunnels_that_the_connection_blocks() {
+    fn unread_tunnels_are_reset_before_tunnels_that_the_connection_blocks() {
         let order = ResetOrder::default();
         let blocked = order.join(Reason::Blocked);
         let unread = order.join(Reason::Unread);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tunnel_told_while_memory_is_free_keeps_its_place() {
+    fn a_tunnel_chosen_while_memory_is_free_keeps_its_place() {
         let order = ResetOrder::default();
         let (first, second) = (order.join(Reason::Blocked), order.join(Reason::Blocked));
         assert_eq!(order.tell(1), 1);

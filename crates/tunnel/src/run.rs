@@ -390,9 +390,9 @@ fn reloaded<E: Display>(
     }
 }
 
-/// Tells this user's ends, or the end behind `socket`, to reload their files. First hands them the
-/// private key in `key`, because the process of a service may be unable to read this file. Returns
-/// the outcome for each end.
+/// Tells this user's ends, or the end behind `socket`, to reload their files. First passes the
+/// private key in `key` to these ends, because the process of a service may be unable to read this
+/// file. Returns the outcome for each end.
 pub fn reload(
     socket: Option<&Path>,
     key: Option<&[u8]>,
@@ -635,7 +635,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listening_at_another_hosts_address_is_a_usage_error_and_at_a_used_address_is_not() {
+    fn listening_at_another_hosts_address_is_a_usage_error_and_a_used_address_is_a_failure() {
         let refused = |kind: io::ErrorKind| {
             let bind = QuicError::Bind(([203, 0, 113, 7], 7500).into(), kind.into());
             RunError::from(ServerError::from(bind))

@@ -90,8 +90,8 @@ impl Silence {
 const POLLS_PER_KEEPALIVE: u32 = 4;
 /// After a hint, this many polls replace a usual poll.
 const SHARES: u32 = 5;
-/// Minimum number of packets that stay unanswered after a hint. All of them ask for an answer: a
-/// peer that receives nothing acknowledges nothing.
+/// Minimum number of packets that stay unanswered after a hint. All these packets ask for an
+/// answer: a peer that receives nothing acknowledges nothing.
 const UNANSWERED: u64 = 2;
 
 #[cfg(test)]
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(polled(99, RTT, |seen| seen.sent += 1), (Verdict::Silent, silent));
         let closed = |seen: &mut Seen| (seen.sent, seen.ports_closed) = (seen.sent + 1, 1);
         assert_eq!(polled(99, RTT, closed), (Verdict::NoProcess, Duration::from_millis(550)));
-        // A hint of a path with a long round trip needs three of them.
+        // After a hint, the peer has at least three round trips to answer.
         let rtt = Duration::from_secs(1);
         assert_eq!(polled(99, rtt, closed), (Verdict::NoProcess, Duration::from_millis(3700)));
     }

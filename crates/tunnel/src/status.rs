@@ -208,7 +208,7 @@ pub struct ConnectionStatus {
 }
 
 /// The parts of the status document that the process supplies and not the end. A reload may change
-/// them.
+/// these parts.
 #[derive(Debug, Clone)]
 pub struct Facts {
     pub version: &'static str,

@@ -189,7 +189,7 @@ fn taken(count: usize, lost: Option<&Lost>) -> Option<Result<usize, Lost>> {
     }
 }
 
-/// Reasons with which a server closes its connections when it stops. A client that reads one of
-/// them may reconnect at once, because the server has not refused the client.
+/// Reasons with which a server closes its connections when it stops. A client that reads such a
+/// reason may reconnect at once, because the server has not refused the client.
 pub const SERVER_SHUTS_DOWN: &str = "the server is shutting down";
 pub const SERVER_HAS_ENDED: &str = "the server has ended";

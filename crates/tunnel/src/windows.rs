@@ -164,7 +164,7 @@ impl<C: Connection> Windows<C> {
         self.connection.closed().await
     }
 
-    /// Lists a tunnel that has waited for a while among those to reset.
+    /// Adds a tunnel that has waited for a while to the list of tunnels to reset.
     pub(crate) fn list(&self, reason: Reason) -> Place<'_> {
         self.resets.join(reason)
     }

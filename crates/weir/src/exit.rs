@@ -56,7 +56,7 @@ impl Unusable {
         Self(format!("cannot {doing} {}: {cause}; name another file", path.display()))
     }
 
-    /// Builds the error for a directory that must be empty; `name` is an entry in it.
+    /// Builds the error for a directory that must be empty; `name` is an entry in this directory.
     pub(crate) fn held(directory: &Path, name: &OsStr, flag: &str) -> Self {
         let (directory, name) = (directory.display(), name.display());
         Self(format!(

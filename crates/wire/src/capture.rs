@@ -266,7 +266,7 @@ impl Interface {
     }
 }
 
-/// Reads a record of a pcap file; `None` if its length is impossible.
+/// Reads a record of a pcap file; `None` if the record's length is impossible.
 fn record(bytes: &[u8], big: bool, unit_ns: u64, link: LinkType) -> Option<Step<'_>> {
     let word = |number: usize| long(bytes, 4 * number, big);
     let (Some(seconds), Some(part), Some(length), Some(original_length)) =

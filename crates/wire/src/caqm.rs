@@ -1,6 +1,6 @@
 //! The tag of CAQM (Confined Active Queue Management): four bytes after the MAC addresses, or after
-//! at most two VLAN tags. On a data packet it requests a change of the window, and on an
-//! acknowledgement it carries the answer.
+//! at most two VLAN tags. On a data packet the tag requests a change of the window, and on an
+//! acknowledgement the tag carries the answer.
 //!
 //! ```text
 //! | TPID (16) | kind (3) | last hop | - | request | C | I | hint (8) | EtherType of what follows

@@ -24,11 +24,12 @@ pub struct Network {
 /// How the ends of a connection learn that both support CAQM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Negotiation {
-    /// By an experimental option of TCP, by which the end also asks the ports on the path.
+    /// The ends use an experimental option of TCP, which also asks the ports on the path.
     Option,
-    /// By two of TCP's reserved bits, as in the reference kernel. The ends do not ask the ports.
+    /// The ends use two of TCP's reserved bits, as in the reference kernel, and do not ask the
+    /// ports.
     Bits,
-    /// By an option and bits: an end offers an option and bits, and answers an option by an option.
+    /// The ends offer an option and bits, and answer an offer by option with an option.
     Both,
 }
 

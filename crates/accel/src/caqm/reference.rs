@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn other_values_of_openeulers_settings_are_mapped_or_refused_with_the_reason() {
+    fn each_value_of_an_openeuler_setting_is_mapped_or_refused_with_the_reason() {
         let set = |text: &str| {
             let mut network = Network::default();
             network.set(text).and_then(|()| network.check()).map(|()| network)

@@ -28,7 +28,8 @@ pub(super) struct LatestRound {
     recovery: bool,
 }
 
-/// Whether more than 2 % of the flight was lost in which the acknowledged packet was sent.
+/// Whether the bytes lost since the acknowledged packet was sent exceed 2 % of the bytes in flight
+/// at that time.
 pub(super) fn is_too_high(ack: &Ack) -> bool {
     ack.lost_since.count() * 100 > ack.sent_inflight.count() * LOSS_THRESHOLD_PERCENT
 }

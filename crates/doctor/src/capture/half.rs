@@ -83,7 +83,7 @@ struct Packet {
 struct Answer {
     stamp: u32,
     acked: u64,
-    /// The end of the window; `None` if its scale is not known.
+    /// The end of the window; `None` if the window's scale is not known.
     edge: Option<u64>,
     at: u64,
 }
@@ -98,7 +98,7 @@ pub(super) struct Trip {
     recent: Option<u64>,
 }
 
-/// How late packets pass the capture against the clock of their sender, in nanoseconds.
+/// The delay from the sender's timestamp to the capture's time of a packet, in nanoseconds.
 #[derive(Debug, Default, Clone, Copy)]
 struct Lateness {
     first_stamp: Option<u32>,
@@ -616,8 +616,8 @@ impl Half {
 }
 
 /// Returns the last acknowledgement for which `is_known` holds. The search is binary, because
-/// timestamps and times grow. In a capture where they decrease, the search may return another
-/// acknowledgement.
+/// timestamps and times grow. In a capture with decreasing timestamps or times, the search may
+/// return another acknowledgement.
 fn last_while(
     answers: &VecDeque<Answer>,
     is_known: impl FnMut(&Answer) -> bool,

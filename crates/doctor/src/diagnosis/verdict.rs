@@ -207,8 +207,8 @@ fn has_short_lived(recording: &Recording) -> bool {
     short.map(|short| short.connections).any(|count| count > 0)
 }
 
-/// Whether the recording lacks its connections, or the signals of every cause. Such a recording
-/// cannot show that nothing is wrong.
+/// Whether the recording lacks the list of connections, or the signals of every cause. Such a
+/// recording cannot show that nothing is wrong.
 fn is_blind(recording: &Recording, periods: &[PeriodReport]) -> bool {
     recording.unseen.iter().any(|unseen| unseen.what == TCP_CONNECTIONS)
         || periods.iter().all(|period| period.ruled_out.is_empty())

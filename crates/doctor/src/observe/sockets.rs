@@ -330,8 +330,8 @@ impl Sockets {
         self.listener_inodes.get(local).copied()
     }
 
-    /// Drops all connections but those to keep, and adds the kept connections to the samples of the
-    /// first and of the latest listing.
+    /// Drops all connections except the connections to keep, and adds the kept connections to the
+    /// samples of the first and of the latest listing.
     pub(super) fn finish(&self, kept: &HashSet<u64>, samples: &mut [Sample]) {
         for sample in samples.iter_mut() {
             sample.connections.retain(|connection| kept.contains(&connection.cookie));

@@ -67,7 +67,7 @@ pub struct Holder {
     pub group: Option<String>,
 }
 
-/// The part of `struct tcp_info` that the rules use. `None`: the kernel does not provide it.
+/// The part of `struct tcp_info` that the rules use. `None`: the kernel does not provide the value.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tcp {

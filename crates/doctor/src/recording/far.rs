@@ -37,9 +37,9 @@ pub enum Refusal {
     Unreachable,
     /// No local port is left.
     NoPort,
-    /// The server accepted the connection, but serves others or refuses this test.
+    /// The server accepted the connection, but serves other clients or refuses this test.
     Busy,
-    /// The server accepted the connection, and then sent nothing or closed it.
+    /// The server accepted the connection, and then sent nothing or closed the connection.
     Broken,
     /// Another program listens at the port.
     Foreign,

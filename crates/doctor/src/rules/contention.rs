@@ -79,8 +79,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .holds()
 }
 
-/// Returns the share of the wanted CPU time that other processes took. If they took more than half,
-/// they are the main cause, whatever other causes the connection shows.
+/// Returns the share of the wanted CPU time that other processes took. If other processes took more
+/// than half, contention is the main cause, whatever other causes the connection shows.
 fn share_of(theirs: f64, wanted: f64) -> f64 {
     let share = theirs / wanted.max(1e-9);
     match wanted >= WANTS_ALL {

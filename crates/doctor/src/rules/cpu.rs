@@ -56,7 +56,7 @@ fn only_core(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
 }
 
 /// Judges a thread that may use only one of several cores, by affinity or a cpuset. The interrupts
-/// of its packets run on the same core.
+/// of the thread's packets run on the same core.
 fn confined(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
     let full = ends.into_iter().filter_map(|(side, end)| {

@@ -78,7 +78,8 @@ fn longest_wait(end: &End<'_>) -> Span {
     waits(end).into_iter().max().unwrap_or_default()
 }
 
-/// Whether less than a segment waits although neither window is full.
+/// Whether less than a segment waits although the congestion window and the peer's window have
+/// room.
 fn is_held(connection: &Connection) -> bool {
     let tcp = &connection.tcp;
     let (Some(unsent), Some(mss), Some(flying)) = (tcp.unsent, tcp.mss, tcp.unacked) else {

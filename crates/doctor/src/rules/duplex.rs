@@ -1,4 +1,4 @@
-//! Half duplex: the two ends of a link send in turns. If only one of them is half duplex, frames
+//! Half duplex: the two ends of a link send in turns. If only one end is half duplex, frames
 //! collide.
 
 use super::{Advice, Finding, Outcome, Rule};

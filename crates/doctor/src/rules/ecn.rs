@@ -158,7 +158,7 @@ mod tests {
 
     /// Something else holds the sender back for nine tenths of the time.
     #[test]
-    fn marks_are_no_limit_of_a_sender_that_waits_for_something_else() {
+    fn marks_do_not_limit_a_sender_that_has_another_limit() {
         let most = |at| Some(Span::from_millis(900 * at));
         let crowded = || marked(Rate::from_mbit(40), Span::from_millis(3), 0.02);
         for (sketch, cause) in [

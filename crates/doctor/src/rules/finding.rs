@@ -60,7 +60,7 @@ pub struct Evidence {
     pub threshold: Option<String>,
 }
 
-/// An action for the user. Weir does not carry it out.
+/// An action for the user. Weir does not carry the action out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Advice {
     pub action: String,
@@ -71,7 +71,7 @@ pub struct Advice {
 }
 
 impl Finding {
-    /// Creates a finding that limits nothing; [`Self::limits`] makes it a limit.
+    /// Creates a finding that limits nothing; [`Self::limits`] makes the finding a limit.
     pub fn new(sentence: impl Into<String>) -> Self {
         Self {
             sentence: sentence.into(),

@@ -79,7 +79,7 @@ mod tests {
 
     /// The short connections may go to the other host.
     #[test]
-    fn a_small_window_to_one_of_two_hosts_explains_half() {
+    fn a_small_initial_window_to_one_of_two_hosts_explains_half_of_the_connections() {
         let sketch = Sketch::idle().machine(|machine: &mut Machine| {
             let path = machine.paths.values_mut().next().unwrap();
             let usual = path.clone();

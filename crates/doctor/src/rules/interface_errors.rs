@@ -82,8 +82,8 @@ fn bad(one: &InterfaceUse<'_>) -> u64 {
 }
 
 /// Changes of the carrier that are no fault do not count: a bridge has a carrier while one of its
-/// ports has one, and a veth interface gets a carrier when its peer is switched on. Starting and
-/// ending containers change both.
+/// ports has one, and a veth interface gets a carrier when its peer is switched on. The start and
+/// the end of a container change the carriers of bridge and veth interface.
 fn flaps(one: &InterfaceUse<'_>, view: &View<'_>) -> u64 {
     let changes = one.carrier_changes.unwrap_or(0);
     let is_used = |flow: &Flow<'_>| flow.interface() == Some(one.name);

@@ -376,7 +376,7 @@ mod tests {
 
     /// The path's own round trip is 20 ms.
     #[test]
-    fn a_queue_longer_than_the_path_speaks_against_the_losses() {
+    fn a_queue_longer_than_the_path_counts_against_losses_as_the_cause() {
         let against = |millis| {
             let queued = losing(100, 6, "reno").tcp(move |_, tcp| {
                 tcp.rtt = Some(Span::from_millis(millis));

@@ -156,7 +156,8 @@ fn silence(sender: &End<'_>) -> Span {
 }
 
 const MOSTLY: f64 = 0.6;
-/// Minimum number of repeated SYNs. Below: their minimum share of the opened connections.
+/// Minimum number of repeated SYNs. `OFTEN`: minimum share of repeated SYNs in the opened
+/// connections.
 const FEWEST: u64 = 2;
 const OFTEN: f64 = 0.05;
 const REPEATS: u32 = 2;

@@ -76,7 +76,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     {
         return changes;
     }
-    // Within a machine the CPU also sets one rate.
+    // Within a machine, the CPU can also limit the flow to a steady rate.
     let full = full_rate(sender).filter(|_| is_path && !is_queued);
     let stands = is_queued || full.is_some();
     if !stands || held >= 0.5 || busy < 0.8 || steady < STEADY || own >= 0.5 {

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_far_window_of_four_segments_advises_to_look_at_the_memory_there() {
+    fn the_advice_about_a_far_window_of_four_segments_names_the_memory_of_the_far_end() {
         let first = |window: u64| {
             let passes = limited(90, window).tcp(|at, tcp| {
                 (tcp.bytes_acked, tcp.snd_wscale) = (Some(Bytes::new(at * 300_000)), Some(7));
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_of_a_far_sender_blames_this_window() {
+    fn the_report_of_a_far_sender_blames_the_window_of_this_end() {
         let same = |sketch: Sketch| sketch;
         assert!(told(1_700, same).finding().unwrap().explains.is_some_and(|share| share > 0.8));
         assert!(matches!(told(200, same), Outcome::RuledOut(_)));

@@ -144,8 +144,8 @@ fn is_held_by_window(sender: &End<'_>) -> bool {
 
 /// Whether at least one segment is retransmitted in vain in each round trip, on a long path without
 /// a queue. The kernel undoes each reduction of the window once it learns of the mistake, so that
-/// the rate exceeds what the formulas allow. The window grows only outside of recoveries, so it
-/// stays where it is.
+/// the rate exceeds what the formulas allow. The window grows only outside of recoveries, so the
+/// window stays the same.
 fn in_each_trip(sender: &End<'_>, vain: u64) -> bool {
     let (Some(rtt), Some(least)) = (sender.rtt(), sender.tcp().min_rtt) else { return false };
     let has_queue = (rtt - least).nanos() >= least.nanos() / 4;
@@ -273,8 +273,8 @@ mod tests {
         assert_eq!(recovers(u32::MAX).judge(RULE).finding().unwrap().explains, None);
     }
 
-    /// 59 of 100 Mbit/s pass, with four retransmissions in vain in each round trip. The last of
-    /// them have no report yet.
+    /// 59 of 100 Mbit/s pass, with four retransmissions in vain in each round trip. The last
+    /// retransmissions have no report yet.
     #[test]
     fn a_window_that_mistaken_recoveries_keep_from_growing_is_the_limit() {
         let undone = |queue: u64, vain: u32| {

@@ -78,7 +78,7 @@ pub(crate) struct Source {
     pub(crate) is_both: bool,
 }
 
-/// Joins the results of both ends of one connection. Each result has the end that it is from.
+/// Joins the results of both ends of one connection. Each result has the name of its end.
 pub(crate) fn joined(sides: [Side<'_, '_>; 2], answers: [Vec<Answer>; 2]) -> Vec<(Answer, Source)> {
     let sender = usize::from(sides[0].flow.sender.is_none());
     let [near, far] = answers;
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_limit_overrides_the_path_at_any_share_and_own_datagrams_from_a_share_of_half() {
+    fn own_datagrams_override_the_path_only_from_half_on_and_the_cpu_also_below_half() {
         let place = |cause| TABLE.iter().position(|row| row.rule.cause == cause).unwrap();
         let path_stands = |cause, share| {
             let mut answers = answers(&[
@@ -355,7 +355,7 @@ mod tests {
         }
 
         #[test]
-        fn a_connection_without_progress_has_no_limit_that_lets_data_through(
+        fn a_stalled_connection_has_no_limit_that_lets_data_through(
             facts in prop::collection::vec(fact(), 0..20),
         ) {
             let mut answers = answers(&facts);
@@ -368,7 +368,7 @@ mod tests {
         }
 
         #[test]
-        fn an_estimate_stands_only_if_it_explains_most(
+        fn an_estimate_stands_only_if_it_explains_most_of_the_rate(
             facts in prop::collection::vec(fact(), 0..20),
         ) {
             let mut answers = answers(&facts);

@@ -134,7 +134,7 @@ fn limits<'a>(view: &View<'a>) -> Vec<Limit<'a>> {
 
 impl Limit<'_> {
     fn is_full(&self) -> bool {
-        // A low rate delays few packets, but most of all its packets.
+        // At a low rate few packets wait each second, but most of the packets wait.
         let most = self.over >= FEW && self.sent / self.over.max(1) <= EACH;
         (self.per_second >= OVERLIMITS || most) && self.waits >= WAITS
     }

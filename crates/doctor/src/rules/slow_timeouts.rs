@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usual_timeout_or_one_that_follows_the_rtt_rules_out_slow_timeouts() {
+    fn a_usual_timeout_or_a_timeout_that_follows_the_rtt_rules_out_slow_timeouts() {
         waiting([220; 4], 700).holds_not(RULE);
         waiting([1_020, 900, 700, 650], 700).holds_not(RULE);
         let varies = waiting([1_020; 4], 700).tcp(|_, tcp| {

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_dropped_for_lack_of_memory_show_it_where_no_limit_is_seen() {
+    fn dropped_packets_show_a_lack_of_memory_if_the_limit_is_not_visible() {
         let dropping = |packets: u64| {
             let mut recording = in_a_namespace(63_000, 131_072).recording().clone();
             let reasons = [("PROTO_MEM".to_owned(), packets)].into();
@@ -246,7 +246,7 @@ mod tests {
 
     /// The kernel gives the same reason if a segment finds a full receive buffer.
     #[test]
-    fn packets_dropped_before_an_unread_buffer_or_a_seen_limit_are_no_short_memory() {
+    fn packets_dropped_before_an_unread_buffer_or_below_a_visible_limit_show_no_lack() {
         let judge = |queue: u64, most: u64| {
             let sketch = in_a_namespace(63_000, 131_072).each(|_, sample| {
                 sample.connections[0].receive_queue = Bytes::new(queue);

@@ -14,8 +14,8 @@ pub(crate) struct Short {
     pub(crate) remote: SocketAddr,
 }
 
-/// Looks for late answers among short connections. `None` if they seldom wait, or if the user asks
-/// about no connection.
+/// Looks for late answers among short connections. `None` if answers seldom come late, or if the
+/// user asks about no connection.
 pub(crate) fn among_short(view: &View<'_>) -> Option<Short> {
     if view.recording.focus.is_none() || view.period.attempt.is_some() {
         return None;

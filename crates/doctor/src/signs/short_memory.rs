@@ -28,9 +28,9 @@ pub(crate) fn is_far_window_small(sender: &End<'_>) -> bool {
     }) >= OFTEN
 }
 
-/// Returns the received packets that the kernel dropped because TCP had no memory for them. `of`:
-/// only those of this connection. The kernel names the same reason if a segment finds a full
-/// buffer: packets of a reader that leaves data do not count.
+/// Returns the received packets that the kernel dropped because TCP had no memory for the packets.
+/// `of`: only packets of this connection. The kernel names the same reason if a segment finds a
+/// full buffer: packets of a reader that leaves data do not count.
 pub(crate) fn dropped(view: &View<'_>, of: Option<&Flow<'_>>) -> u64 {
     let Some(drops) = &view.period.drops else { return 0 };
     let of_flow = |flow: &Flow<'_>| {

@@ -11,7 +11,7 @@ pub struct Event {
     pub time: f64,
     #[serde(flatten)]
     pub subject: Subject,
-    /// The verdict at its begin.
+    /// The verdict when the event began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sentence: Option<String>,
     /// The time from the first to the last observation that showed the verdict.

@@ -134,7 +134,7 @@ impl<'a> End<'a> {
     }
 
     /// Whether something other than the application held the sender back in most of the samples.
-    /// `true` if the samples do not show it.
+    /// `true` if the samples do not show whether the sender was held back.
     pub fn has_data(&self) -> bool {
         self.data_waits().is_none_or(|waits| waits >= WAITS)
     }

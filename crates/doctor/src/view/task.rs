@@ -84,7 +84,7 @@ impl GroupUse<'_> {
     }
 
     /// Returns the share of the time in which the quota stopped the group, added over the cores;
-    /// `None` if the kernel does not report it.
+    /// `None` if the kernel does not report this time.
     pub fn stopped_share(&self) -> Option<f64> {
         let stopped = Some(self.throttled_time).filter(|time| *time > Span::ZERO)?;
         Some(stopped.secs_f64() / self.elapsed.secs_f64())
@@ -97,7 +97,7 @@ impl GroupUse<'_> {
     }
 }
 
-/// Returns tasks that are in at least two samples. The increments are those between a task's own
+/// Returns tasks that are in at least two samples. Each increment is taken between the task's own
 /// first and last sample.
 pub(super) fn between<'a>(
     samples: &'a [Sample],

@@ -10,7 +10,8 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct Directory(PathBuf);
 
-/// A name claimed for a link, and the socket of that name. Dropping the claim releases both.
+/// A name claimed for a link, and the socket of that name. Dropping the claim releases the name and
+/// the socket.
 #[derive(Debug)]
 pub struct Claim {
     name: String,

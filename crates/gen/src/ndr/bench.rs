@@ -444,10 +444,10 @@ fn default_lowest(forwarded: Frequency, trial: Span) -> Frequency {
     Frequency::per_second((forwarded / 10.0).max((forwarded / 2.0).min(enough)).max(1.0))
 }
 
-/// A rate above that of any port.
+/// A rate above the rate of any port.
 const BEYOND_ALL: Frequency = Frequency::of(1e8);
 pub(super) const CALIBRATION: Span = Span::from_millis(300);
-/// The share of its highest rate that the generator keeps steadily.
+/// The share of the generator's highest rate that the generator keeps steadily.
 const SAFE: f64 = 0.9;
 /// A search that the generator limits to less than this share of its first highest load tries that
 /// load again.

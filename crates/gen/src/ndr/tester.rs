@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_count_for_half_a_percent_of_the_trial_and_for_2_ms_at_least() {
+    fn packets_count_until_half_a_percent_of_the_trial_or_2_ms_after_its_end() {
         assert_eq!(grace(Span::from_secs(2)), Span::from_millis(10));
         assert_eq!(grace(Span::from_millis(100)), Span::from_millis(2));
     }

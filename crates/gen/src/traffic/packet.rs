@@ -434,7 +434,8 @@ fn untagged(frame: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Replaces the IPv4 header of a packet by an IPv6 header; `None` if the packet does not permit it.
+/// Replaces the IPv4 header of a packet by an IPv6 header; `None` if the packet does not permit an
+/// IPv6 header.
 pub(crate) fn as_ipv6(frame: &[u8]) -> Option<Vec<u8>> {
     let layout = Layout::parse(frame)?;
     if layout.network != Network::Ipv4

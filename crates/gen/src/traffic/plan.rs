@@ -40,8 +40,8 @@ pub(super) struct PlannedTemplate {
 }
 
 impl Plan {
-    /// `lanes` are the ports in pairs: the clients use the first of a pair. A single port serves
-    /// clients and servers.
+    /// Builds a plan. `lanes` are the ports in pairs: the clients use the first port of a pair. A
+    /// single port serves clients and servers.
     pub fn new(
         profile: &Profile,
         captures: &[Capture],

@@ -15,7 +15,7 @@ use std::io;
 /// A group of system calls that not every program makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Calls {
-    /// Signals SIGHUP to processes whose descriptors the program already has.
+    /// Sends SIGHUP to processes whose descriptors the program already has.
     HangUp,
     /// Pins the program's own threads to CPUs.
     Pin,
@@ -24,7 +24,7 @@ pub enum Calls {
     /// Asks the kernel for the users of sockets (NETLINK_SOCK_DIAG).
     Sockets,
     /// Opens ports: packet sockets, AF_XDP sockets with their BPF program, TAP devices. Reads the
-    /// properties of their interfaces.
+    /// properties of the ports' interfaces.
     Ports,
     /// Enters other network namespaces.
     Networks,
@@ -226,7 +226,7 @@ const FIRST_OF_TABLES: u32 = 64;
 
 /// Commands of ioctl(2): non-blocking and inherited descriptors, unread and unsent bytes, whether a
 /// descriptor is a terminal and its size, names of interfaces. TIOCSTI, which types into a
-/// terminal, is not among them.
+/// terminal, is not among these commands.
 #[allow(clippy::unnecessary_cast, reason = "musl has another type")]
 const IOCTLS: [u64; 12] = [
     libc::FIONBIO as u64,
@@ -311,7 +311,7 @@ const ALWAYS: &[i64] = &[
     libc::SYS_eventfd2,
     libc::SYS_lseek,
     libc::SYS_flock,
-    // Files, within the directories that Landlock leaves.
+    // Files, within the directories that Landlock permits.
     libc::SYS_openat,
     libc::SYS_openat2,
     libc::SYS_fstat,

@@ -238,7 +238,7 @@ struct Medians<'a> {
 }
 
 impl<'a> Medians<'a> {
-    /// Collects the medians of the metric. `None` if a run has not measured it.
+    /// Collects the medians of the metric. `None` if a run has not measured the metric.
     fn of(before: &[Run], after: &[Run], cell: &'a Cell, metric: &'a str) -> Option<Self> {
         let medians = |runs: &[Run]| -> Option<Vec<f64>> {
             let median = |run| Some(cell_of(run, cell)?.metrics.get(metric)?.median);

@@ -296,7 +296,7 @@ fn summarised(planned: &PlannedCell, steps: &[&Outcome], one_start: bool) -> (Ce
             cell.metrics.insert(name.to_owned(), found);
         }
         // Report outliers only of metrics where higher is better. Outliers of other metrics would
-        // be noise. In virtual time the machine's load cannot have caused them.
+        // be noise. In virtual time the machine's load cannot have caused outliers.
         let told = !in_virtual_time
             && share.is_none()
             && matches!(metrics::direction(name), Some(Direction::HigherIsBetter))

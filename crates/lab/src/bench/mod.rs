@@ -48,7 +48,8 @@ pub enum Executor {
 }
 
 impl Executor {
-    /// Prepares the executor for `lab`. The error is the reason why it cannot run that lab.
+    /// Prepares the executor for `lab`. The error is the reason why the executor cannot run the
+    /// lab.
     pub(crate) fn bench<'a>(&'a self, lab: &'a LabFile) -> Result<Box<dyn Bench + 'a>, LabError> {
         let refuse =
             |message: String| Err(LabError::File(lab.source.error(lab.workload.span(), message)));

@@ -1,4 +1,4 @@
-//! The identities of programs. A comparison of two runs has to show that both ran the same
+//! The identities of programs. A comparison of two runs has to show that the two runs ran the same
 //! programs. A build ID differs between builds of the same version; a checksum identifies any file.
 
 use super::go_build;

@@ -74,7 +74,8 @@ pub struct Measurement {
     pub beside: Option<CpuLimit>,
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// Flaws of earlier attempts at this step, or at a part of the step. Each was measured again.
+    /// Flaws of earlier attempts at this step, or at a part of the step. Each flawed step or part
+    /// was measured again.
     #[serde(default)]
     pub retried: Vec<Flaw>,
     /// Texts about the step that are not figures, such as a verdict.

@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct RunDirectory {
     path: PathBuf,
     journal: File,
-    /// Folder for temporary files of the run's programs. A killed program may leave files in it,
-    /// which are removed when the run continues.
+    /// Folder for temporary files of the run's programs. A killed program may leave files in the
+    /// folder, which are removed when the run continues.
     programs: PathBuf,
     /// The mark in each line of the journal.
     mark: Mark,
@@ -341,7 +341,7 @@ fn lock(path: &Path) -> Result<File, LabError> {
         Err(fs::TryLockError::WouldBlock) => Err(wrong(
             "another weir is running here: wait for it, or name another with --out".into(),
         )),
-        // Some network file systems cannot lock. On those, nothing prevents a second run.
+        // Some network file systems cannot lock files, and then nothing prevents a second run.
         Err(fs::TryLockError::Error(_)) => Ok(folder),
     }
 }

@@ -76,7 +76,7 @@ impl Inputs {
         Self(inputs)
     }
 
-    /// Reads the inputs that `run.toml` names. `None` if an older weir wrote it.
+    /// Reads the inputs that `run.toml` names. `None` if an older weir wrote `run.toml`.
     pub(crate) fn of_run(description: &toml::Table) -> Option<Self> {
         let table = description.get(INPUTS)?.as_table()?;
         let each = table.iter();

@@ -34,7 +34,7 @@ pub struct Request {
     /// The command line that repeats this run.
     pub command: String,
     pub executor: Executor,
-    /// Only this part of the plan. `None`: the whole plan, or the part that a resumed run began.
+    /// The part of the plan to run. `None`: the whole plan, or the part that a resumed run began.
     pub shard: Option<Shard>,
 }
 

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_lab_name_suggests_the_right_one() {
+    fn the_error_of_a_misspelt_lab_name_suggests_the_right_name() {
         let error = open("quic-tum").unwrap_err().to_string();
         assert!(error.contains("did you mean `quic-tun`?"), "{error}");
         assert!(error.contains("`weir lab list`") && error.len() < 160, "{error}");

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn probability_steps_are_capped_and_an_idle_queue_decays_it() {
+    fn probability_steps_are_capped_and_the_probability_decays_in_an_idle_queue() {
         let mut rising = pie(0.3, 500, 100);
         rising.calculate();
         assert!((rising.probability - 0.32).abs() < 1e-12);

@@ -394,8 +394,8 @@ mod tests {
         let gentle = "limit=100p,min=10p,max=40p,p=10%,weight=100%,gentle";
         assert_eq!(share(steep, 40), 1.0);
         assert_eq!(share(gentle, 80), 1.0);
-        // At 50 packets the probability is 0.1 + 0.9 / 4. Gaps are 1 with 0.325, 2 with 0.325, and
-        // otherwise 3 or 4.
+        // At 50 packets the probability is 0.1 + 0.9 / 4. Gaps are 1 with probability 0.325, 2 with
+        // probability 0.325, and otherwise 3 or 4.
         let (at_50, at_60) = (share(gentle, 50), share(gentle, 60));
         // The mean gap is 0.325 (1 + 2 + 3) + 0.025 * 4 = 2.05.
         assert!((at_50 - 1.0 / 2.05).abs() < 0.012, "{at_50}");

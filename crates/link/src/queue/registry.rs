@@ -25,7 +25,7 @@ macro_rules! disciplines {
                 match self { $(Self::$queue(config) => config.validate(),)* }
             }
 
-            /// Returns the capacity of the queue. All flows of FQ-CoDel share it.
+            /// Returns the capacity of the queue. All flows of FQ-CoDel share the capacity.
             pub fn limit(&self) -> Limit {
                 match self { $(Self::$queue(config) => config.limit,)* }
             }

@@ -187,8 +187,8 @@ fn number(index: u32) -> u32 {
     if index == 0 { 1 } else { index + 2 }
 }
 
-/// Peeks at the server's next state. A closed connection, and a byte that is no state, both count
-/// as termination.
+/// Peeks at the server's next state. A closed connection counts as termination, and so does a byte
+/// that is no state.
 fn first_word(control: &Control) -> Option<State> {
     let mut byte = [0];
     match control.socket().peek(&mut byte) {

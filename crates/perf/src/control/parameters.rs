@@ -3,7 +3,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use units::{Bytes, Rate, Span};
 
-/// The client's request, in iperf3's keys. Written like its `send_parameters`; read from any peer.
+/// The client's request, in iperf3's keys. A client writes the request like iperf3's
+/// `send_parameters`; a server reads requests from any peer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Parameters {

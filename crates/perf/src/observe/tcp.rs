@@ -38,7 +38,7 @@ pub struct StreamPath {
     pub delivery_rate: Option<Rate>,
     pub delivery_rate_app_limited: Option<bool>,
     /// The minimum round-trip time since the connection was opened. Unlike the other round-trip
-    /// times, it is not smoothed.
+    /// times, the minimum is not smoothed.
     pub least_rtt: Option<Span>,
 }
 
@@ -66,7 +66,7 @@ struct Rtts {
 }
 
 impl TcpSampler {
-    /// Begins to sample these streams. `series`: also keep their time series.
+    /// Begins to sample these streams. `series`: also keep the streams' time series.
     pub fn begin(now: Time, sockets: &[StreamSocket<'_>], series: bool) -> Self {
         let streams: Vec<_> =
             sockets.iter().map(|socket| SampledStream::new(now, socket)).collect();

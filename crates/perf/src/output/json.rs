@@ -33,7 +33,7 @@ pub struct Document {
 /// another test begins, or at the end.
 #[derive(Debug)]
 pub struct Json<W: Write> {
-    /// `None` once [`Self::finish`] returned it.
+    /// `None` once [`Self::finish`] returned the sink.
     sink: Option<Sink<W>>,
     document: Document,
     /// True if the test has ended, and its document is not yet written.

@@ -12,10 +12,11 @@ pub fn of(path: &PathFacts, elapsed: Span) -> Option<LimitedBy> {
 /// Computes the limits of several streams together, weighted by the durations of the streams.
 ///
 /// The kernel counts the time with data to send (`busy`; net/ipv4/tcp_output.c,
-/// `tcp_chrono_start`). Within it, the kernel counts the times in which the peer's window or the
-/// local send buffer stopped the sender. In the rest of the busy time the limit was congestion
-/// control, by its window or its pacing. If samples show a saturated link, their share of that rest
-/// counts for the link instead. Outside the busy time the application had nothing to send.
+/// `tcp_chrono_start`). Within the busy time, the kernel counts the times in which the peer's
+/// window or the local send buffer stopped the sender. In the rest of the busy time the limit was
+/// congestion control, by its window or its pacing. If samples show a saturated link, the share of
+/// these samples in that rest counts for the link instead. Outside the busy time the application
+/// had nothing to send.
 pub fn together<'a>(paths: impl IntoIterator<Item = (&'a PathFacts, Span)>) -> Option<LimitedBy> {
     let [mut all, mut busy, mut receiver, mut buffer, mut link] = [0.0; 5];
     for (path, elapsed) in paths {

@@ -107,7 +107,7 @@ pub struct Report {
 pub struct WireCpu {
     /// The time that these results cover, in seconds.
     pub elapsed: f64,
-    /// User time of this measurement's threads; `system` is their system time.
+    /// User time of this measurement's threads; `system` is the system time of the threads.
     pub user: f64,
     pub system: f64,
     pub cores: Vec<WireCore>,

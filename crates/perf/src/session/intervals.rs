@@ -115,7 +115,7 @@ mod tests {
     };
 
     #[test]
-    fn an_interval_covers_the_time_since_the_previous_one() {
+    fn an_interval_covers_the_time_since_the_previous_interval() {
         let mut intervals = Intervals::default();
         let mut end = |bytes, retransmits| {
             let snapshots = [snapshot(1, bytes, None)];

@@ -5,8 +5,9 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The amount of `-n` or `-k`, which all local senders share. Senders claim blocks before they send
-/// them. As in iperf3 they send whole blocks, so the total exceeds the amount by less than a block.
+/// The amount of `-n` or `-k`, which all local senders share. A sender claims a block before the
+/// sender sends the block. As in iperf3, senders send whole blocks, so the total exceeds the amount
+/// by less than a block.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Budget {

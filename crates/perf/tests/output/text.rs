@@ -22,19 +22,19 @@ fn watched(width: usize) -> TextFormat {
 }
 
 #[test]
-fn one_tcp_stream() {
+fn one_tcp_stream_prints_the_recorded_text() {
     let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
     insta::assert_snapshot!(written(&case, TextFormat::plain()));
 }
 
 #[test]
-fn one_tcp_stream_watched() {
+fn a_terminal_gets_bars_for_a_tcp_stream() {
     let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
     insta::assert_snapshot!(written(&case, watched(80)));
 }
 
 #[test]
-fn colours_on_a_terminal() {
+fn a_terminal_gets_colours_on_request() {
     let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
     let format = TextFormat { colour: true, ..watched(100) };
     let text = written(&case, format);
@@ -42,37 +42,37 @@ fn colours_on_a_terminal() {
 }
 
 #[test]
-fn forty_columns() {
+fn a_narrow_terminal_gets_lines_of_forty_columns() {
     let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
     insta::assert_snapshot!(written(&case, watched(40)));
 }
 
 #[test]
-fn udp_received_in_forty_columns() {
+fn a_narrow_terminal_gets_received_udp_in_forty_columns() {
     let case = Case::new(Role::Client, udp(Direction::Reverse, 1));
     insta::assert_snapshot!(written(&case, watched(40)));
 }
 
 #[test]
-fn udp_sent() {
+fn sent_datagrams_print_the_recorded_text() {
     let case = Case::new(Role::Client, udp(Direction::Forward, 1));
     insta::assert_snapshot!(written(&case, TextFormat::plain()));
 }
 
 #[test]
-fn udp_received() {
+fn received_datagrams_print_the_recorded_text() {
     let case = Case::new(Role::Client, udp(Direction::Reverse, 2));
     insta::assert_snapshot!(written(&case, watched(110)));
 }
 
 #[test]
-fn both_ways() {
+fn a_bidirectional_test_prints_both_directions() {
     let case = Case::new(Role::Client, tcp(Direction::Both, 1));
     insta::assert_snapshot!(written(&case, watched(100)));
 }
 
 #[test]
-fn both_ways_without_unicode() {
+fn plain_output_of_a_bidirectional_test_has_no_bars() {
     let case = Case::new(Role::Client, tcp(Direction::Both, 2));
     insta::assert_snapshot!(written(&case, TextFormat { width: 80, ..TextFormat::plain() }));
 }
@@ -93,7 +93,7 @@ fn many_streams_are_shown_as_their_sum() {
 }
 
 #[test]
-fn everything_with_verbose() {
+fn verbose_output_has_options_title_and_server_output() {
     let mut options = TestOptions {
         title: Some("a\u{1b}[31mtitle".to_owned()),
         rate: Some(Rate::from_mbit(200)),
@@ -109,7 +109,7 @@ fn everything_with_verbose() {
 }
 
 #[test]
-fn a_server() {
+fn a_server_prints_the_recorded_text() {
     let case = Case::new(Role::Server, tcp(Direction::Forward, 1));
     insta::assert_snapshot!(written(&case, TextFormat::plain()));
 }

@@ -48,7 +48,7 @@ impl Pool {
         Some(start)
     }
 
-    /// Finds adjacent free units. Also returns whether all of them are still zero.
+    /// Finds adjacent free units. Also returns whether all these units are still zero.
     fn units(&self, count: usize) -> Option<(NonNull<u8>, bool)> {
         let mut pages = self.pages();
         for page in pages.iter_mut() {
@@ -141,7 +141,7 @@ mod tests {
                 if is_release && !held.is_empty() {
                     let (start, len, number) = held.swap_remove(usize::from(number) % held.len());
                     prop_assert!(has(start, len, number));
-                    // SAFETY: it comes from this pool with this size.
+                    // SAFETY: the memory comes from this pool with this size.
                     unsafe { pool.release(start, len) };
                     continue;
                 }
@@ -152,7 +152,7 @@ mod tests {
             }
             for (start, len, number) in held {
                 prop_assert!(has(start, len, number));
-                // SAFETY: it comes from this pool with this size.
+                // SAFETY: the memory comes from this pool with this size.
                 unsafe { pool.release(start, len) };
             }
             prop_assert!(pool.pages().is_empty());
@@ -168,11 +168,11 @@ mod tests {
         let other = pool.take(HUGE / 2 - 1).unwrap();
         assert_eq!(pool.pages().len(), 2);
         for start in tables {
-            // SAFETY: it comes from this pool with this size.
+            // SAFETY: the memory comes from this pool with this size.
             unsafe { pool.release(start, UNIT) };
         }
         assert_eq!(pool.pages().len(), 1);
-        // SAFETY: they come from this pool with these sizes.
+        // SAFETY: the parts come from this pool with these sizes.
         unsafe {
             pool.release(half, HUGE / 2);
             pool.release(other, HUGE / 2 - 1);
@@ -186,7 +186,7 @@ mod tests {
         let pool = Pool::new();
         let start = pool.take(HUGE - 1).unwrap();
         assert_eq!(pool.pages()[0].used, u32::MAX);
-        // SAFETY: it comes from this pool with this size.
+        // SAFETY: the memory comes from this pool with this size.
         unsafe { pool.release(start, HUGE - 1) };
     }
 }

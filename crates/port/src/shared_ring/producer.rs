@@ -121,8 +121,8 @@ impl Producer {
         if let Some(word) = self.memory.word32(self.places.produced) {
             word.store(self.produced, Ordering::Release);
         }
-        // The consumer sets its flag and then reads the index; the producer does the reverse. So
-        // the consumer or the producer sees the store of the other.
+        // The consumer sets its flag and then reads the index. The producer stores the index and
+        // then reads the flag. So at least one of the two sees the other's store.
         fence(Ordering::SeqCst);
         let Some(flag) = self.memory.word32(self.places.sleeps) else { return false };
         flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::Relaxed) != 0

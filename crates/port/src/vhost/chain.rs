@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn an_indirect_descriptor_table_may_not_contain_another() {
+    fn an_indirect_descriptor_table_inside_an_indirect_table_is_refused() {
         let memory = table(&[(16, 32, INDIRECT, 0), (5, 6, NEXT, 1), (7, 8, 0, 0)]);
         assert_eq!(walk_in(&memory, 2, 0).unwrap().len(), 2);
         let nested = table(&[(16, 16, INDIRECT, 0), (0, 16, INDIRECT, 0)]);

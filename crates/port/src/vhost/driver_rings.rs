@@ -150,7 +150,7 @@ impl ReceiveRing {
         self.ring.store(self.ring.places.available, if wanted { 0 } else { NO_INTERRUPT });
     }
 
-    /// Takes a received frame. Returns the number of its buffers.
+    /// Takes a received frame. Returns the number of the frame's buffers.
     fn take(
         &mut self,
         batch: &mut Vec<Frame>,

@@ -25,8 +25,8 @@ pub(super) enum Ask {
     Channels = 0x3c,
 }
 
-/// Sends a request whose reply consists of numbers. `N`: the length of its structure in 32-bit
-/// words, the command included.
+/// Sends a request whose reply consists of numbers. `N`: the length of the request's structure in
+/// 32-bit words, the command included.
 pub(super) fn words<const N: usize>(interface: &str, ask: Ask) -> Result<[u32; N], ProbeError> {
     let needed = match ask {
         Ask::Coalescing => 23,
@@ -155,8 +155,9 @@ impl Buffer {
         }
         request.ifr_ifru.ifru_data = self.0.as_mut_ptr().cast();
         // SAFETY: the descriptor is open. `request` lives for the call, and its data points to
-        // memory that this buffer owns. The callers made it as long as the reply to the command in
-        // it (the structures of linux/ethtool.h; statistics have space for more).
+        // memory that this buffer owns. The callers made the buffer as long as the reply to the
+        // command in the buffer (the structures of linux/ethtool.h; statistics have space for
+        // more).
         let status = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
         if status < 0 { Err(failed(io::Error::last_os_error())) } else { Ok(()) }
     }

@@ -83,7 +83,7 @@ pub fn driver(interface: &str) -> Result<Driver, ProbeError> {
     ioctl::driver(interface)
 }
 
-/// Returns the driver's own counters by name. Each driver defines their meaning.
+/// Returns the driver's own counters by name. Each driver defines the meaning of its counters.
 pub fn statistics(interface: &str) -> Result<BTreeMap<String, u64>, ProbeError> {
     ioctl::statistics(interface)
 }

@@ -14,7 +14,7 @@ pub struct Process {
     pub state: char,
     pub threads: u64,
     pub in_kernel: bool,
-    /// The core that its first thread last ran on.
+    /// The core on which the process's first thread last ran.
     pub core: Option<usize>,
     /// Start time in ticks after boot. Distinguishes a process from a later process with the same
     /// ID.

@@ -77,8 +77,8 @@ pub enum CongestionInfo {
 }
 
 impl CongestionInfo {
-    /// Parses an attribute; `kind` is its type in the kernel's reply. Returns `None` for other
-    /// attributes, and for bytes of another length (linux/inet_diag.h).
+    /// Parses an attribute; `kind` is the attribute's type in the kernel's reply. Returns `None`
+    /// for other attributes, and for bytes of another length (linux/inet_diag.h).
     pub fn parse(kind: u16, bytes: &[u8]) -> Option<Self> {
         let word = |index: usize| {
             let bytes = bytes.get(4 * index..4 * index + 4)?;

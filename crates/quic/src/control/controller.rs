@@ -1,4 +1,5 @@
-//! The controller that the engine asks for its window, and which consults the gate.
+//! The congestion controller of the engine. It gives the engine an unlimited window while the gate
+//! is open, and a window of one byte while the gate is closed.
 
 use super::Shared;
 use quinn_proto::congestion::{Controller, ControllerFactory};

@@ -34,7 +34,7 @@ impl Checksum {
     }
 }
 
-/// A pseudo-random word from which others are derived.
+/// A pseudo-random word from which other words are derived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Word(u64);
 

@@ -5,7 +5,7 @@ use report::charts::svg::{
 use results::{Ratio, Verdict};
 
 #[test]
-fn lines() {
+fn a_line_chart_is_drawn_as_recorded() {
     let chart = LineChart {
         caption: caption("Goodput along loss"),
         x_label: "loss".to_owned(),
@@ -21,7 +21,7 @@ fn lines() {
 }
 
 #[test]
-fn forest() {
+fn a_forest_plot_is_drawn_as_recorded() {
     let row = |label: &str, median: f64, verdict| ForestRow {
         group: "weir-tunnel / tcp-cubic".to_owned(),
         label: label.to_owned(),
@@ -59,7 +59,7 @@ fn forest() {
 }
 
 #[test]
-fn distribution() {
+fn a_distribution_is_drawn_as_recorded() {
     let chart = Cdf {
         caption: caption("Flow completion"),
         x_label: "ms".to_owned(),
@@ -72,7 +72,7 @@ fn distribution() {
 }
 
 #[test]
-fn repeats() {
+fn a_strip_of_repeats_is_drawn_as_recorded() {
     let chart = Strip {
         caption: caption("Every repeat"),
         x_label: "Mbit/s".to_owned(),
@@ -87,7 +87,7 @@ fn repeats() {
 }
 
 #[test]
-fn shares_over_time() {
+fn shares_over_time_are_stacked_as_recorded() {
     let layer = |name: &str, colour, values: &[f64]| Layer {
         name: name.to_owned(),
         colour,

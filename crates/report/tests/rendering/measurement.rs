@@ -12,12 +12,12 @@ use std::time::{Duration, UNIX_EPOCH};
 use units::{Bytes, Rate, Span};
 
 #[test]
-fn markdown_of_tcp() {
+fn the_markdown_of_a_tcp_test_is_as_recorded() {
     insta::assert_snapshot!(measurement(Protocol::Tcp, Direction::Forward, 2).markdown());
 }
 
 #[test]
-fn markdown_of_udp_both_ways() {
+fn the_markdown_of_a_bidirectional_udp_test_is_as_recorded() {
     insta::assert_snapshot!(measurement(Protocol::Udp, Direction::Both, 1).markdown());
 }
 

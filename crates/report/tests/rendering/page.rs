@@ -74,7 +74,7 @@ fn every_identifier_is_unique_and_every_target_exists() {
 }
 
 #[test]
-fn the_page_of_an_invalid_run_begins_with_that_fact() {
+fn the_page_of_an_invalid_run_first_says_that_the_run_is_invalid() {
     let mut results = results();
     results.valid = false;
     results.invalid_reasons = vec!["the link was late".to_owned()];

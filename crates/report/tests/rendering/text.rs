@@ -4,7 +4,7 @@ use results::{Form, Missing, Results, Samples};
 use crate::example_data::{HOSTILE, LAB_FILE, OBEYED, hostile, results};
 
 #[test]
-fn terminal_wide_and_narrow() {
+fn wide_and_narrow_terminals_get_the_recorded_text() {
     insta::assert_snapshot!("terminal_140", terminal::render(&results(), 140, false));
     insta::assert_snapshot!("terminal_80", terminal::lines(&results(), 80, false));
     insta::assert_snapshot!("terminal_50", terminal::lines(&results(), 50, false));
@@ -95,7 +95,7 @@ fn a_run_without_values_is_still_shown() {
 }
 
 #[test]
-fn markdown_whole() {
+fn the_markdown_of_a_lab_is_as_recorded() {
     insta::assert_snapshot!("markdown", markdown::render(&results(), LAB_FILE));
 }
 

@@ -3,7 +3,7 @@ use crate::{ReceiveWindow, TcpConfig};
 use units::{Span, Time};
 
 /// The window that a receiver offers: fixed, or as Linux 6.18 tunes it. All sizes are in bytes of
-/// payload; Linux converts them to memory and back by the same ratio (`tcp_win_from_space`).
+/// payload; Linux converts these sizes to memory and back by the same ratio (`tcp_win_from_space`).
 ///
 /// The buffer holds twice the data of the best round trip so far, more while this data grows, and
 /// the data behind a hole (`tcp_rcvbuf_grow`). Data behind a hole takes up room. A threshold that

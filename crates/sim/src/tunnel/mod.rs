@@ -26,9 +26,9 @@ pub(crate) struct Tunnel {
     pub(crate) spec: TunnelSpec,
     plain: Plain,
     pub(crate) ends: [End; 2],
-    /// The indices in the table of routes at which its forward and return paths begin.
+    /// The indices in the table of routes at which the tunnel's forward and return paths begin.
     pub(crate) ways: (u32, u32),
-    /// The flow number of its packets.
+    /// The flow number of the tunnel's packets.
     pub(crate) number: u32,
     pub(crate) flows: Vec<TunnelFlow>,
     /// Flows that have begun but have no stream, by their indices in `flows`.

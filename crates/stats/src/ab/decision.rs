@@ -15,12 +15,12 @@ use crate::{Direction, StatsError, Verdict};
 pub struct Decision {
     /// The verdict: better or worse by `ci99`, the same by `ci95`, undecided otherwise.
     pub verdict: Verdict,
-    /// Hodges-Lehmann estimate over the fours.
+    /// Hodges-Lehmann estimate over the groups of four turns (fours).
     pub ratio: f64,
-    /// The 95 % interval; `None` for too few fours. Both intervals are valid for all looks of the
-    /// run together.
+    /// The 95 % interval; `None` if too few groups of four turns are complete. Both intervals are
+    /// valid for all looks of the run together.
     pub ci95: Option<(f64, f64)>,
-    /// The 99 % interval; `None` for too few fours.
+    /// The 99 % interval; `None` if too few groups of four turns are complete.
     pub ci99: Option<(f64, f64)>,
     /// The number of pairs of turns in the complete fours: two per four.
     pub pairs: usize,
@@ -29,7 +29,7 @@ pub struct Decision {
     /// Whether the run ended before the plan's end.
     pub early: bool,
     /// The smallest change that this number of pairs at this noise detects in 80 % of runs. `None`
-    /// for too few fours.
+    /// if too few groups of four turns are complete.
     pub detectable: Option<f64>,
     /// For an undecided run: the number of pairs that would decide in 80 % of runs if the change
     /// had no effect.

@@ -44,9 +44,9 @@ fn flips(blocks: &[usize], used: usize) -> Box<dyn Iterator<Item = Vec<bool>> + 
     Box::new((1..SAMPLED).map(sampled))
 }
 
-/// The share of flips beyond the bound. Residuals are a little less spread than the noise, so with
-/// 5 % more than 5 % of tables would be wrong from nine blocks on. Six blocks have 32 flips, none
-/// of which is beyond the bound.
+/// The share of flips beyond the bound. A share of 5 % would make more than 5 % of the tables wrong
+/// from nine blocks on, because residuals are a little less spread than the noise. Six blocks have
+/// 32 flips, none of which is beyond the bound.
 const LEVEL: f64 = 0.025;
 /// Maximum number of blocks, besides the first block, for which all flips are used: 2^11 flips of
 /// 12 blocks.

@@ -15,7 +15,8 @@ use flow::{Field, Key, word};
 use units::Time;
 
 fn main() {
-    // `cargo bench` passes `--bench`. `cargo test` runs the bench without it, with few connections.
+    // `cargo bench` passes `--bench`. `cargo test` runs the bench without `--bench`, with few
+    // connections.
     let is_measuring = std::env::args().any(|argument| argument == "--bench");
     let threads = std::env::args().filter_map(|argument| argument.parse().ok()).next().unwrap_or(1);
     let sizes: &[u32] =

@@ -227,7 +227,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
     }
 
     /// Runs a program from its operation number `done` on. `hash` is the tracker's hash of the
-    /// packet in its present form, if known.
+    /// packet in the packet's present form, if known.
     #[inline]
     pub(super) fn packet(
         &mut self,

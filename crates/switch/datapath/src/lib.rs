@@ -131,7 +131,7 @@ pub struct Datapath {
     many_megaflows: usize,
     connections: ConnectionPrefetch,
     /// Megaflows added since the last [`Datapath::take_installs`], each with the key of its whole
-    /// first packet; `None` unless [`Datapath::report_installs`] asked for them.
+    /// first packet; `None` unless [`Datapath::report_installs`] asked for the list.
     installs: Option<Vec<Megaflow>>,
     ticks: fn() -> u64,
     /// The time that the caller gave in its last call.
@@ -279,8 +279,9 @@ impl Datapath {
     }
 
     /// Does a bounded part of the maintenance: removes megaflows that have had no packet for ten
-    /// seconds. Every half minute it also adds the megaflows' counts to their rules' counts. If
-    /// called at least every 100 ms, it visits each megaflow, or 65,536 of them, once a second.
+    /// seconds. Every half minute this function also adds the megaflows' counts to the rules'
+    /// counts. If called at least every 100 ms, this function visits each megaflow, or 65,536
+    /// megaflows, once a second.
     pub fn maintain<T, K, S>(&mut self, now: Time, callees: &mut Callees<'_, T, K, S>)
     where
         T: Translate + ?Sized,
@@ -298,7 +299,7 @@ impl Datapath {
     }
 
     /// Switches the recording of new megaflows for [`Datapath::take_installs`] on or off. Logs use
-    /// it.
+    /// the recorded megaflows.
     pub fn report_installs(&mut self, are_wanted: bool) {
         if are_wanted != self.installs.is_some() {
             self.installs = are_wanted.then(Vec::new);

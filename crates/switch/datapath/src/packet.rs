@@ -18,7 +18,7 @@ pub struct Packet {
     /// frame ([`parse_over`]). If so, the next frame in this slot need not clear them.
     pub(super) is_usual: bool,
     /// The egress queue, which the ports of outputs look up. 0 is also the queue of a packet for
-    /// which no step has set one.
+    /// which no step has set a queue.
     pub(super) queue: u32,
     /// The fragments that the tracker kept until this fragment completed their packet. The kept
     /// fragments continue in place of this fragment.

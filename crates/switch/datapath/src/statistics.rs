@@ -9,7 +9,7 @@ pub struct Statistics {
     pub batches: u64,
     /// Passes in which a packet found a megaflow.
     pub megaflow_hits: u64,
-    /// Hash tables that those passes searched, one for each mask.
+    /// Hash tables that passes with a megaflow searched, one for each mask.
     pub masks_probed: u64,
     /// Passes in which the pipeline translated the packet.
     pub upcalls: u64,

@@ -316,6 +316,6 @@ fn encode_selection(
 const MAX_GROUP: u32 = 0xffff_ff00;
 const NETRONOME: u32 = 0x0000_154d;
 /// The number that Open vSwitch 2.4 used for the experimenter by mistake. Open vSwitch still
-/// accepts it.
+/// accepts this number.
 const FORMER_NETRONOME: u32 = 0x0000_1540;
 const SELECTION: u32 = 1;

@@ -31,7 +31,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Writes a header; [`end_message`] sets its length.
+/// Writes a header; [`end_message`] sets the message's length.
 pub(super) fn begin_message(header: Header, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     out.put_u8(header.version.number());

@@ -37,7 +37,7 @@ impl QueueId {
 }
 
 /// Reads a request for the statistics or descriptions of queues. Returns the numbers of the
-/// [`QueueId`]s that it selects.
+/// [`QueueId`]s that the request selects.
 pub(super) fn decode_queue_request(
     mut body: Reader<'_>,
     version: Version,

@@ -4,7 +4,7 @@ use super::Version;
 use super::message::{Header, begin_message, end_message};
 use super::octets::Put;
 
-/// The type of request that is refused. Some error codes depend on it.
+/// The type of request that is refused. Some error codes depend on this type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subject {
     Other,

@@ -64,7 +64,7 @@ pub struct Session {
     bundles: Bundles,
     monitors: Monitors,
     parts: Parts,
-    /// The reply that is being written. No request is answered before it is complete.
+    /// The reply that is being written. No request is answered before this reply is complete.
     reply: Option<Reply>,
     /// The peer's changes of groups and meters since the last call of [`Session::take_forwards`].
     forwards: Vec<Forward>,

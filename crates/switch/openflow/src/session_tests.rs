@@ -365,7 +365,7 @@ fn with_memory(memory: &Arc<BundleMemory>) -> Session {
     session
 }
 
-/// Sends a message. Returns OpenFlow's code of the bundle failure that it causes, if any.
+/// Sends a message. Returns OpenFlow's code of the bundle failure that the message causes, if any.
 fn failure(session: &mut Session, bridge: &mut Empty, message: &[u8]) -> Option<u8> {
     let mut out = Vec::new();
     session.receive(message, bridge, &mut out).unwrap();

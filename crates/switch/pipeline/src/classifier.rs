@@ -159,7 +159,7 @@ impl Classifier {
     }
 
     /// Returns the number of masks and rules that [`Classifier::within`] looks at. If there are
-    /// more than `most` masks, it returns any number above `most`.
+    /// more than `most` masks, returns any number above `most`.
     #[must_use]
     pub fn search_length(&self, wider: &Match, most: usize) -> usize {
         let masks = self.tuples.len();

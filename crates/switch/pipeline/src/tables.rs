@@ -31,7 +31,8 @@ use super::vlans::PortVlans;
 
 /// All the state of a bridge on which translations depend.
 ///
-/// Translations borrow the tables. A translation that learns changes them through inner locks.
+/// Translations borrow the tables. A translation that learns changes the tables through inner
+/// locks.
 #[derive(Debug)]
 pub struct Tables {
     /// The index of the bridge in the switch.
@@ -288,7 +289,7 @@ impl Tables {
     }
 
     /// Sets the generations of the bridges whose translations may reach this bridge through patch
-    /// ports. A change of this bridge also changes their generations.
+    /// ports. A change of this bridge also changes these generations.
     pub fn set_followers(&mut self, followers: Vec<Arc<AtomicU64>>) {
         let is_same = followers.len() == self.followers.len()
             && followers.iter().zip(&self.followers).all(|(a, b)| Arc::ptr_eq(a, b));

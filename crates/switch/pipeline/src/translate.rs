@@ -122,7 +122,8 @@ impl<'a> Translator<'a> {
         Translation { is_cacheable: false, ..way.finish().0 }
     }
 
-    /// Translates a packet that a controller resumes. `None` if its state no longer exists.
+    /// Translates a packet that a controller resumes. `None` if the packet's state no longer
+    /// exists.
     #[must_use]
     pub fn resume(&self, resumption: &Resumption, key: &Key, now_ms: u64) -> Option<Translation> {
         let state = lock(&self.tables.recirculations).state(resumption.state)?;
@@ -516,8 +517,8 @@ impl<'a> Way<'a> {
         self.end_copy(saved, lengths);
     }
 
-    // Copies may nest deeply, so the saved packet is on the heap. A separate function keeps it off
-    // each stack frame.
+    // Copies may nest deeply, so the saved packet is on the heap. A separate function keeps the
+    // packet off each stack frame.
     #[inline(never)]
     fn begin_copy(&mut self) -> (Box<Saved>, Lengths) {
         let saved = Box::new(self.save());

@@ -192,8 +192,8 @@ impl BridgeState {
         neighbors.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Sets the bridges that patch ports lead to. A change of their tables then also counts as a
-    /// change of this bridge.
+    /// Sets the bridges that patch ports lead to. A change of these bridges' tables then also
+    /// counts as a change of this bridge.
     pub(super) fn set_neighbors(&self, neighbors: &[Arc<Self>]) {
         let weak = neighbors.iter().map(Arc::downgrade).collect();
         *self.neighbors.write() = weak;
@@ -307,7 +307,7 @@ impl BridgeState {
     pub(super) fn port_configured(&self, port: &SwitchPort, requester: Option<u64>) {
         let mut tables = self.tables_mut();
         tables.insert_port(BridgePort { index: port.index, description: port.description() });
-        // Under the lock, so that messages keep the order of the changes.
+        // Report the change under the lock, so that messages keep the order of the changes.
         if let (Some(former), shown) = port.report() {
             self.push_ports(PortStatus::of_modified(&former, &shown), requester);
         }
@@ -508,8 +508,8 @@ impl BridgeState {
         }
         for (member, packets) in by_member {
             let Some(port) = self.port(member) else { continue };
-            // In batches, because a frame takes more memory than its bytes, and the bridge may have
-            // learned a million addresses.
+            // Send the frames in batches, because a frame takes more memory than its bytes, and the
+            // bridge may have learned a million addresses.
             for batch in packets.chunks(BATCH) {
                 let mut frames: Vec<Frame> =
                     batch.iter().map(|packet| Frame::from_bytes(packet, now)).collect();

@@ -402,7 +402,8 @@ impl BridgeThread {
         if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
             connection.read(&mut self.scratch, now_ms)?;
         }
-        // Before the requests: the first reply to a new monitor already includes these changes.
+        // Report changes before the requests: the first reply to a new monitor includes these
+        // changes.
         self.dispatch();
         let Some((before, [this, behind @ ..])) = self.connections.split_at_mut_checked(index)
         else {

@@ -53,7 +53,7 @@ impl Clock {
         self.now_ns() / 1_000_000
     }
 
-    /// Stops the clock. From then on only [`Clock::warp`] advances it.
+    /// Stops the clock. From then on only [`Clock::warp`] advances the clock.
     pub(super) fn stop(&self) {
         let now = self.start.elapsed().as_nanos() as u64;
         let _ = self.stopped_at.compare_exchange(RUNNING, now, Ordering::AcqRel, Ordering::Acquire);

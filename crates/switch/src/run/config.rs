@@ -105,7 +105,7 @@ table! {
         pub table: IndexMap<String, TableSettings> = IndexMap::new(),
         /// Mirrors by name; a mirror copies packets.
         pub mirror: IndexMap<String, MirrorSettings> = IndexMap::new(),
-        /// Bonds by name: sets of ports that `NORMAL` uses as one.
+        /// Bonds by name: sets of ports that `NORMAL` uses as one port.
         pub bond: IndexMap<String, BondSettings> = IndexMap::new(),
         pub port: IndexMap<String, PortConfig> = IndexMap::new(),
     }
@@ -170,7 +170,7 @@ table! {
         /// Whether the capture is repeated for ever.
         pub repeats: bool as "loop" = false,
         /// The capture to which a pcap port writes the frames that it sends. A dummy port also
-        /// writes those that it receives.
+        /// writes the frames that it receives.
         pub write: Option<PathBuf>,
         /// The network interface of a packet, tap or xdp port, by default the port's name.
         pub interface: Option<String>,

@@ -20,7 +20,7 @@ pub struct EgressQueues(BTreeMap<u32, EgressQueue>);
 table! {
     #[derive(Debug, Clone, Default, PartialEq)]
     pub struct EgressQueue {
-        /// The rate of the queue's frames. Without a rate only the port's rate limits them.
+        /// The rate of the queue's frames. Without a rate only the port's rate limits these frames.
         pub rate: Option<Leaf<Capacity>>,
         /// The queueing discipline before the rate limit.
         pub queue: Option<Leaf<QueueConfig>>,
@@ -131,8 +131,8 @@ impl PortQueues {
         Ok(dropped)
     }
 
-    /// Takes the frames of a queue with a rate out of `frames`, and counts those of other queues as
-    /// sent. As in Open vSwitch, frames of an unknown queue are in queue 0.
+    /// Takes the frames of a queue with a rate out of `frames`, and counts the frames of other
+    /// queues as sent. As in Open vSwitch, frames of an unknown queue are in queue 0.
     pub(super) fn enqueue(
         &mut self,
         queue: u32,

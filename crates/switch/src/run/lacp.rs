@@ -81,7 +81,7 @@ struct Member {
     is_attached: bool,
     is_looped: bool,
     partner: Information,
-    /// The last information about this member that the partner has shown to know, or that was sent.
+    /// The last information about this member that the partner repeated, or that this member sent.
     known: Information,
     /// When the partner's information expires, and when the next LACPDU is due, in milliseconds.
     expires_ms: u64,
@@ -251,8 +251,8 @@ impl Lacp {
         due
     }
 
-    /// Selects the members that carry traffic: those with the same partner and key as the member
-    /// of the highest priority. As in Open vSwitch, members that work go before others.
+    /// Selects the members that carry traffic: those with the same partner and key as the member of
+    /// the highest priority. As in Open vSwitch, members that work go before all other members.
     fn select(&mut self) {
         let system = self.settings.system;
         let priority = |member: &&Member| self.priority(member);
@@ -463,7 +463,8 @@ impl MemberSettings {
 }
 
 impl Information {
-    /// Whether the partner need not be told of `self` because the partner knows `known`.
+    /// Whether a partner that has the information `known` already knows all that an LACPDU with
+    /// `self` would tell.
     fn is_known_as(&self, known: &Self) -> bool {
         const TOLD: u8 = ACTIVITY | SHORT_TIMEOUT | AGGREGATION | SYNCHRONIZED;
         let told = |of: &Self| Self { state: of.state & TOLD, ..*of };

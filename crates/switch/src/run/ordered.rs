@@ -5,7 +5,8 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{self, PoisonError};
 
-/// The kinds of locks, in the order in which a thread takes them. [`ORDER`] has their names.
+/// The kinds of locks, in the order in which a thread takes them. [`ORDER`] has the names of the
+/// kinds.
 pub(super) mod rank {
     pub(crate) const CHANGES: u8 = 0;
     pub(crate) const LINKS: u8 = 1;

@@ -33,7 +33,7 @@ pub enum PcapError {
     Empty { path: PathBuf },
 }
 
-/// The frames of a capture in memory. Each begins at a cache line, without its record header.
+/// The frames of a capture in memory. Each frame begins at a cache line, without its record header.
 #[derive(Debug)]
 pub struct Capture {
     lines: HugeVec<Line>,

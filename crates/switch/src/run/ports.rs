@@ -298,7 +298,7 @@ impl SwitchPort {
         (dropped > 0 || self.is_policed.load(Ordering::Relaxed)).then_some(dropped)
     }
 
-    /// Counts frames that a command injects. A dummy port also writes them to its capture.
+    /// Counts frames that a command injects. A dummy port also writes these frames to its capture.
     pub(super) fn inject(&self, frames: &[Frame]) {
         self.count_received(frames);
         if self.settings.kind == "dummy" {
@@ -343,7 +343,8 @@ impl SwitchPort {
     ) -> Result<(), PortError> {
         let mut queues = self.queues_if_any();
         let mut shaper = self.shaper.as_ref().map(Mutex::lock);
-        // Under the lock, so that no other thread queues a frame after the queue was emptied.
+        // Check the state under the lock, so that no thread queues a frame after the queue was
+        // emptied.
         if self.is_set_down() {
             self.counts.sent_dropped.fetch_add(on_wire(frames).0, Ordering::Relaxed);
             return Ok(());
@@ -495,10 +496,10 @@ impl SwitchPort {
         }
     }
 
-    /// Returns the description for connections and stores it, with the one stored before. The
-    /// interface may be disabled in the kernel, which counts as down. Translations use
-    /// [`SwitchPort::description`] instead: the kernel drops the frames of a disabled interface,
-    /// and the switch sees only later that users have enabled the interface.
+    /// Returns the description that was stored before, and the new description for connections,
+    /// which this function stores. The interface may be disabled in the kernel, which counts as
+    /// down. Translations use [`SwitchPort::description`] instead: the kernel drops the frames of a
+    /// disabled interface, and the switch sees only later that users have enabled the interface.
     pub(super) fn report(&self) -> (Option<PortDescription>, PortDescription) {
         let mut shown = self.description();
         if self.is_disabled_by_kernel() {

@@ -143,7 +143,7 @@ mod tests {
         let rate = "1mbit".parse().unwrap();
         let queue = "droptail:3p".parse().unwrap();
         let mut shaper = Shaper::new(Some(&rate), Some(&queue), Time::ZERO).unwrap().unwrap();
-        // Each frame arrives when the one before has left.
+        // Each frame arrives when the previous frame has left.
         let arrival = |number: u64| Time::from_nanos(number * 1_000_000);
         let frame = |number| Frame::from_bytes(&[0; 125], arrival(number));
         let mut frames: Vec<Frame> = (1..=20).map(frame).collect();

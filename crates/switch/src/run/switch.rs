@@ -188,7 +188,7 @@ impl Switch {
         config.check()?;
         let _changes = self.changes.lock();
         let changed = self.change_parts(config, progress);
-        // Also after a failure, because the change may have opened ports, or opened them again.
+        // Assign the queues also after a failure, because the change may have opened ports.
         self.assign_queues();
         changed
     }

@@ -8,7 +8,7 @@ use settings::{leaves, table};
 table! {
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct TableSettings in kebab {
-        /// The table's name, which ovs-ofctl shows. OpenFlow cannot change it.
+        /// The table's name, which ovs-ofctl shows. OpenFlow cannot change the name.
         pub name: Option<String>,
         /// Maximum number of rules, by default unlimited.
         pub flow_limit: Option<u32>,

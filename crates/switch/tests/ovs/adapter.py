@@ -40,7 +40,7 @@ def place(name):
 
 def installed(program):
     """Returns the path of the installed program, not of its stand-in in this folder."""
-    # Otherwise a stand-in would start itself again and again.
+    # Leave this folder out: a stand-in would start itself again and again.
     own = {HERE, os.path.realpath(os.environ.get("WEIR_OVS_BIN", HERE))}
     folders = [f for f in os.environ["PATH"].split(os.pathsep) if os.path.realpath(f) not in own]
     found = shutil.which(program, path=os.pathsep.join(folders))

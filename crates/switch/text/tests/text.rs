@@ -28,7 +28,7 @@ use text::{
 
 const RULES: u64 = 4000;
 
-/// Runs ovs-ofctl. Returns its standard output and standard error, or `None` if ovs-ofctl is not
+/// Runs ovs-ofctl. Returns standard output and standard error, or `None` if ovs-ofctl is not
 /// installed.
 fn ovs_ofctl(arguments: &[&str]) -> Option<String> {
     let output = Command::new("ovs-ofctl").args(arguments).env("TZ", "UTC").output().ok()?;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Tries `count` servers in their order, and returns the first connection and its server's index. A
-/// server that has not answered within its `lead` delays the next server no longer; the attempt at
-/// the silent server goes on meanwhile. Calls `failed` for each failed attempt, and with
-/// [`Lost::Silent`] for each server before the chosen one that has not answered by then. The error
-/// is the error of the last failure.
+/// server has its `lead` to answer before the next server is tried. The attempt at the silent
+/// server goes on meanwhile. Calls `failed` for each failed attempt, and with [`Lost::Silent`] for
+/// each server before the chosen server that has not answered. The error is the error of the last
+/// failure.
 pub(super) async fn first_to_connect<T, F>(
     count: usize,
     lead: impl Fn(usize) -> Duration,

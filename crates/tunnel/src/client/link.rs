@@ -167,8 +167,9 @@ impl Link {
         }
     }
 
-    /// Holds a connection until it is lost, and replaces it by one to a preferred server or on a
-    /// renewal. Returns the index of the last server, and why its connection was lost.
+    /// Holds a connection until the connection is lost. Replaces the connection when a preferred
+    /// server is reached, and at a renewal. Returns the index of the last server, and why its
+    /// connection was lost.
     async fn hold(&self, shared: &Arc<Shared>, mut made: Made) -> (usize, Lost) {
         loop {
             let Made { server: index, session, key } = made;
@@ -390,7 +391,7 @@ async fn carried(
                         remote.is_udp_blocked.store(false, Ordering::Relaxed);
                         return Ok(connection);
                     }
-                    // Wait for TCP only, because TCP has had almost as much time as UDP.
+                    // Wait only for TCP, which began soon after UDP.
                     Err(lost) => return tcp.await.or(Err(lost)),
                 },
                 tcp = &mut tcp => match tcp {
@@ -502,7 +503,8 @@ pub(super) fn descriptors<'a>(hosts: impl Iterator<Item = &'a str>, handshake: D
     };
     let mut all: Vec<_> = hosts.map(of_server).collect();
     all.sort_unstable_by(|one, other| other.cmp(one));
-    // A silent server delays the next one by its lead, and its own attempt goes on.
+    // A silent server delays the next server by its lead, and the attempt at the silent server goes
+    // on.
     let at_once = 2 + handshake.div_duration_f64(LEAD).ceil() as usize;
     // The connection that is replaced carries its last tunnels.
     2 * DESCRIPTORS_EACH + all.iter().take(at_once).sum::<usize>()

@@ -9,7 +9,7 @@ use crate::transport::Shards;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use tokio_util::sync::CancellationToken;
 
-/// The route of a listener's connections. A reload may change it for new connections.
+/// The route of a listener's connections. A reload may change the route for new connections.
 pub(super) type SharedRoute = Arc<RwLock<Route>>;
 
 #[derive(Debug, Default)]
@@ -33,9 +33,9 @@ struct RequestedListener {
 }
 
 impl Listeners {
-    /// Replaces all listeners with `wanted`. If one cannot be opened, all present listeners stay. A
-    /// listener that stays keeps its connections; new connections take its new route. Takes over
-    /// the sockets of another process in `handed`.
+    /// Replaces all listeners with `wanted`. If a listener cannot be opened, all present listeners
+    /// stay. A listener that stays keeps its connections; new connections take its new route. Takes
+    /// over the sockets of another process in `handed`.
     pub(super) async fn replace(
         &self,
         wanted: Vec<Listener>,
@@ -169,7 +169,7 @@ impl Reverses {
         }
     }
 
-    /// Returns the target of the listener with this number. Only this end chooses it.
+    /// Returns the target of the listener with this number. Only this end chooses the target.
     pub(super) fn target(&self, number: u32) -> Option<Target> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let requested = all.get(usize::try_from(number).ok()?)?.as_ref()?;

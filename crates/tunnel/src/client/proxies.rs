@@ -200,7 +200,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads one message. The decoders bound its length.
+    /// Reads one message. The decoders bound the message's length.
     async fn take<T, E>(
         &mut self,
         decode: impl Fn(&[u8]) -> Result<Option<(T, usize)>, E>,

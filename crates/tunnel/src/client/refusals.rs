@@ -1,4 +1,4 @@
-//! Remembers which servers refuse this client's key, so that the client prefers the others.
+//! Remembers which servers refuse this client's key, so that the client prefers other servers.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -65,9 +65,9 @@ impl State {
 pub(super) enum Choice {
     /// Every server: there is no connection.
     Any,
-    /// The server of the current connection, which is to be renewed, and the preferred ones.
+    /// The server of the current connection, which is to be renewed, and the preferred servers.
     Renewal(usize),
-    /// The servers that are preferred to this one, whose connection is good.
+    /// The servers that are preferred to this server, whose connection is good.
     Before(usize),
 }
 

@@ -62,7 +62,8 @@ pub(super) async fn keep_registered(shared: Arc<Shared>, number: u32, at: Target
 /// until this client drops the stream, or until another connection takes the listener over.
 type Former = (CarriedSending, Inbound<Carried>);
 
-/// Waits until the listener, once opened, ends. Returns its stream if the connection is retired.
+/// Waits until the listener, once opened, ends. Returns the listener's stream if the connection is
+/// retired.
 async fn listen(
     session: &Session<Carried>,
     number: u32,

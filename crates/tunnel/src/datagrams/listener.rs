@@ -211,7 +211,8 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
         self.ended.cancel();
     }
 
-    /// Sends a datagram into the flow of this return path. Opens the flow if it does not exist.
+    /// Sends a datagram into the flow of this return path. Opens the flow if the flow does not
+    /// exist.
     pub(crate) fn forward(
         self: &Arc<Self>,
         path: P,

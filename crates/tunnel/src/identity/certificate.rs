@@ -6,7 +6,7 @@ use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::time::Validity;
 
-/// The contents of a certificate. Parsing it does not verify its signature.
+/// The contents of a certificate. The parser does not verify the certificate's signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
     pub pin: Pin,

@@ -30,7 +30,7 @@ pub enum IdentityError {
          service its new key with `weir tunnel reload --key-file`"
     )]
     Mismatch { certificate: PathBuf, key: PathBuf },
-    #[error("the certificate is valid only from {} on: is a clock wrong?", date(*.from))]
+    #[error("the certificate is valid only from {} on: check the clocks of both ends", date(*.from))]
     NotYetValid { from: Duration },
     #[error(
         "the certificate expired on {}: its owner needs a new one (weir tunnel keys --renew)",

@@ -91,7 +91,7 @@ impl Identity {
     }
 
     /// Generates an ECDSA P-256 key and a self-signed certificate, valid for `days` from today.
-    /// Returns the identity with both in PEM form.
+    /// Returns the identity with key and certificate in PEM form.
     pub fn generate(name: &str, days: u32) -> Result<(Self, NewCertificate), IdentityError> {
         Self::certify(&KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?, name, days)
     }

@@ -154,7 +154,7 @@ impl SocksError {
 }
 
 /// Splits a datagram of an application into its target and its payload (RFC 1928, section 7).
-/// Returns `None` for a fragment and for a malformed datagram; the caller drops them.
+/// Returns `None` for a fragment and for a malformed datagram; the caller drops such datagrams.
 pub fn datagram(bytes: &[u8]) -> Option<(HostPort, &[u8])> {
     let (head, rest) = bytes.split_at_checked(3)?;
     if head != [0, 0, NO_FRAGMENT] {

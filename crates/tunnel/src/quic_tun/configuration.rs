@@ -265,7 +265,7 @@ fn identity(
     })
 }
 
-/// Generates a key that only this process has. No other end can pin it in advance.
+/// Generates a key that only this process has. No other end can pin this key in advance.
 fn passing(role: Role, insecure: bool) -> Result<Identity, ConfigError> {
     static MADE: OnceLock<Identity> = OnceLock::new();
     let name = role.name();

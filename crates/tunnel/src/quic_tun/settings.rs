@@ -1,5 +1,5 @@
 //! The settings of quic-tun's programs: flags, then the environment, then a file, all with the same
-//! keys. This module keeps the values as texts; `configuration` interprets them.
+//! keys. This module keeps the values as texts; `configuration` interprets the texts.
 
 use crate::config::ConfigError;
 use indexmap::IndexMap;
@@ -104,7 +104,7 @@ impl Settings {
         Ok(Self { role, given, file })
     }
 
-    /// Returns the texts given for a key; `None` if all of them are empty.
+    /// Returns the texts given for a key; `None` if all texts are empty.
     pub fn given(&self, key: &str) -> Option<&Given> {
         self.given.get(key).filter(|given| given.texts.iter().any(|text| !text.is_empty()))
     }

@@ -68,8 +68,8 @@ impl Former {
         // Name the new main process to the supervisor before the former process may exit.
         supervisor.tell(&format!("MAINPID={}\nREADY=1", std::process::id()));
         if let Err(error) = taken.started() {
-            // The former process goes on. Name it as the main process again: otherwise the exit of
-            // this process would end the service.
+            // The former process goes on. Name the former process as the main process again:
+            // otherwise the exit of this process would end the service.
             supervisor.tell(&format!("MAINPID={}", taken.process.pid()));
             return Err(error.into());
         }
@@ -130,7 +130,7 @@ async fn sockets_of_running(
         several => return Err(TakeOverError::Several(several.len()).into()),
     };
     match from {
-        // Without its sockets, this process would serve beside the named one.
+        // Without the named process's sockets, this process would serve beside the named process.
         Some(pid) if taken.is_none() => {
             Err(TakeOverError::NotHere { pid, role: role.to_owned() }.into())
         }

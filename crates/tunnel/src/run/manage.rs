@@ -52,7 +52,8 @@ pub fn drain(socket: Option<&Path>, within: Duration) -> Result<Option<(Status, 
 }
 
 /// Gets the private key that another process has handed to the end behind `socket`. This process
-/// needs it to take over from the end, because systemd gives a service no current copy of its key.
+/// needs the key to take over from the end, because systemd gives a service no current copy of its
+/// key.
 pub fn fetch_key(socket: &Path) {
     match asked(Some(socket), &Request::Key {}, |_| true) {
         Ok(replies) => {

@@ -190,8 +190,8 @@ mod tests {
         Destination::Tcp((std::net::Ipv4Addr::from_bits(number), 80).into())
     }
 
-    /// Opens connections that this end closes first, until it may open no more. Returns their
-    /// number.
+    /// Opens connections that this end closes first, until this end may open no more. Returns the
+    /// number of connections.
     fn use_up(ports: &Arc<Ports>, now: Instant, who: &PeerName, identities: usize) -> usize {
         let used = |_: &i32| match ports.take(now, tcp(1), who, identities) {
             Ok(mut port) => {

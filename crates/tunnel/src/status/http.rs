@@ -14,7 +14,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// A bound listener. Binding it before the end starts reports an address that is in use.
+/// A bound listener. The listener is bound before the end starts, so that an address in use is
+/// reported.
 #[derive(Debug)]
 pub struct MetricsListener(Bound);
 

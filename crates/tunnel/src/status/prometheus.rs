@@ -116,7 +116,7 @@ fn limit(limit: u64) -> Option<u64> {
     (limit > 0).then_some(limit)
 }
 
-/// Counters that can also decrease. Prometheus gets them as gauges.
+/// Counters that can also decrease. Prometheus gets these counters as gauges.
 const NOW: [&str; 2] = ["tunnels", "listeners"];
 const FIGURES: [Figure; 15] = [
     ("connection_tunnels", "gauge", "The connection carries this many tunnels now.", |one| {

@@ -234,7 +234,7 @@ impl Handle {
         handle
     }
 
-    /// Reads or changes the connection. Returns an error if it has been forgotten.
+    /// Reads or changes the connection. Returns an error if the connection has been forgotten.
     pub(super) fn with<R>(&self, change: impl FnOnce(&mut Connection) -> R) -> Result<R, Lost> {
         let mut state = self.driven.lock();
         let Some(connection) = state.endpoint.get(self.key) else {

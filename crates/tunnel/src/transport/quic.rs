@@ -558,9 +558,9 @@ fn settings(tuning: &Tuning, meter: &Arc<Meter>) -> Settings {
         congestion: tuning.congestion,
         keepalive: tuning.keepalive,
         // The session closes a silent connection earlier and notifies the peer. This timer closes
-        // the connection without notice. It starts with the first unanswered packet (RFC 9000,
-        // 10.1) and runs even while a host stalls. A short timer would thus close connections whose
-        // path works.
+        // the connection without notice. The timer starts with the first unanswered packet (RFC
+        // 9000, 10.1) and runs even while a host stalls. A short timer would thus close connections
+        // whose path works.
         idle: tuning.keepalive * IDLE_KEEPALIVES,
         largest_packet: tuning.largest_packet,
         streams: tuning.streams,

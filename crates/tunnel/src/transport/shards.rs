@@ -30,7 +30,7 @@ struct Heartbeat {
     has_failed: AtomicBool,
 }
 
-/// Marks a task that a thread's sockets depend on. [`Shards::health`] reports its panic.
+/// Marks a task that a thread's sockets depend on. [`Shards::health`] reports a panic of the task.
 #[derive(Debug)]
 pub(super) struct Essential;
 

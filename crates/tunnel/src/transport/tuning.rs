@@ -3,7 +3,8 @@ use quic::Congestion;
 use std::time::Duration;
 use units::Bytes;
 
-/// Connection settings. Each end has its own; the ends negotiate where they must agree.
+/// Connection settings. Each end has its own settings. The ends negotiate the settings that must be
+/// equal.
 #[derive(Debug, Clone)]
 pub struct Tuning {
     pub congestion: Congestion,

@@ -24,8 +24,8 @@ async fn clients_that_never_read_stay_within_the_budget_and_do_not_stop_others()
     never_read(40, Bytes::kib(8 * 1024)).await;
 }
 
-/// `WEIR_READERS` sets the number of clients. Each takes four sockets, so `ulimit -n` must allow
-/// them.
+/// `WEIR_READERS` sets the number of clients. Each client takes four sockets, which `ulimit -n`
+/// must allow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "sixteen thousand sockets"]
 async fn thousands_of_clients_that_never_read_stay_within_the_budget_and_do_not_stop_others() {

@@ -40,7 +40,7 @@ async fn applications_beyond_a_clients_descriptor_limit_are_reset_at_once() {
     }
 }
 
-/// Sends bytes to the target. Returns whether its answer arrives.
+/// Sends bytes to the target. Returns whether the target's answer arrives.
 async fn carries(stream: &mut TcpStream) -> bool {
     stream.write_all(&[7; 100]).await.is_ok() && stream.read_exact(&mut [0; 100]).await.is_ok()
 }

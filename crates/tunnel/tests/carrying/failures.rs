@@ -65,7 +65,7 @@ async fn an_absent_or_unlisted_target_gives_a_reset_and_other_tunnels_continue()
 }
 
 #[tokio::test]
-async fn a_target_that_resets_resets_the_application() {
+async fn a_reset_by_a_target_resets_the_application() {
     let (listener, address) = target().await;
     let (server, client, listener_addresses) = pair(&[address]).await;
     let mut stream = through(listener_addresses[0]).await;
@@ -193,7 +193,8 @@ async fn a_session_ends_before_its_keepalives_if_no_process_has_the_servers_port
     stream.read_exact(&mut [0; 1]).await.unwrap();
     relay.abort();
     assert!(relay.await.unwrap_err().is_cancelled());
-    // Data makes the client send at once, and not only its next keepalive.
+    // The client sends this data at once. Without data, the client would only send its next
+    // keepalive.
     stream.write_all(b"y").await.unwrap();
     let end = soon(stream.read(&mut [0; 1])).await;
     assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);

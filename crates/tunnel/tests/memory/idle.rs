@@ -18,7 +18,7 @@ async fn ten_thousand_idle_tunnels_use_at_most_256_mib() {
     idle(10_000, 256).await;
 }
 
-/// Opens `count` tunnels. Each carries a few bytes in both directions and stays open.
+/// Opens `count` tunnels. Each tunnel carries a few bytes in both directions and stays open.
 async fn idle(count: usize, most_mib: u64) {
     let files = count as u64 + 1000;
     if !allow_files(files) {

@@ -172,7 +172,8 @@ async fn a_reload_disconnects_a_revoked_peer_and_the_peer_is_refused_afterwards(
     drop((tunnels, running));
 }
 
-/// The list is so long that the test can replace it while the server searches it.
+/// The list of trusted peers is long, so that the test can replace the list during the server's
+/// search.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer_removed_from_the_list_during_its_handshake_is_refused() {
     let home = tempfile::tempdir().unwrap();

@@ -56,7 +56,7 @@ pub(crate) struct Ab {
     /// Seed for the order of the turns
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Exit with status 1 unless the answer is this one
+    /// Exit with status 1 unless the answer is ANSWER
     #[arg(long, value_name = "ANSWER")]
     expect: Option<Expectation>,
     #[command(flatten)]
@@ -98,7 +98,7 @@ pub(crate) struct Commands {
     /// Seed for the order of the turns
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Exit with status 1 unless the answer is this one
+    /// Exit with status 1 unless the answer is ANSWER
     #[arg(long, value_name = "ANSWER")]
     expect: Option<Expectation>,
     #[command(flatten)]

@@ -25,12 +25,12 @@ pub(crate) enum Verb {
     /// Give new connections an algorithm; it stays active after this command has ended
     #[command(subcommand, after_help = kernel::ENABLE_EXAMPLES)]
     Enable(Box<Enable>),
-    /// Replace all rules by those of a file, atomically
+    /// Replace all rules by the rules of a file, atomically
     #[command(after_help = POLICY_EXAMPLE)]
     Policy {
         /// The policy's file [default: $XDG_CONFIG_HOME/weir/accel.toml or /etc/weir/accel.toml]
         file: Option<PathBuf>,
-        /// Only check the file, and whether this machine has what it needs
+        /// Only check the file, and whether this machine can apply the policy
         #[arg(long)]
         check: bool,
         #[command(flatten)]
@@ -45,7 +45,7 @@ pub(crate) enum Verb {
         /// For example init_cwnd=90, or net.ipv4.tcp_init_cwnd=90
         #[arg(required_unless_present = "list", value_name = "NAME=VALUE")]
         values: Vec<String>,
-        /// Show all tunables with their values and what becomes of each, and change nothing
+        /// Show all tunables with their values and states, and change nothing
         #[arg(long, conflicts_with_all = ["values", "rule"])]
         list: bool,
         /// Only this rule, by its number in `weir accel status`, or `own`: only programs that
@@ -63,7 +63,7 @@ pub(crate) enum Verb {
         #[command(flatten)]
         after: StatusAfterwards,
     },
-    /// Return new connections to the kernel's default; open ones continue undisturbed
+    /// Return new connections to the kernel's default; open connections continue undisturbed
     #[command(after_help = DISABLE_EXAMPLES)]
     Disable {
         /// Disable only this algorithm: tcpa, caqm or one of the kernel's
@@ -87,7 +87,7 @@ pub(crate) enum Verb {
         #[arg(long)]
         modules: bool,
     },
-    /// Show the path records of ended connections, from which new ones start
+    /// Show the path records of ended connections, from which new connections start
     #[command(after_help = MEMORY_EXAMPLES)]
     Memory {
         /// Delete the records instead
@@ -131,7 +131,7 @@ pub(crate) struct EnableTcpa {
     #[command(flatten)]
     tunables: Values,
     /// Also connections whose program named an algorithm itself, as `weir perf client -C` does; by
-    /// default they keep it
+    /// default these connections keep their algorithm
     #[arg(long)]
     named_too: bool,
     /// Do not raise the limit of send buffers to 16 MiB while the algorithm is on

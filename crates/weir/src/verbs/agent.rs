@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Arguments of the process that `weir lab` starts on each host of a lab.
 #[derive(Debug, Args)]
 pub(crate) struct Agent {
-    /// Do what a controller asks over standard input, and end with it
+    /// Do what a controller asks over standard input, and end with the controller
     #[arg(long, requires_all = ["folder", "controller"], conflicts_with_all = ["guard", "tidy"])]
     stdio: bool,
     /// Wait for the end of the agent whose session is at DIR, and take its changes back if it was

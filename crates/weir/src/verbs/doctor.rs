@@ -26,7 +26,7 @@ use units::Span;
 #[derive(Debug, Args)]
 #[command(disable_version_flag = true, after_help = DETAILS)]
 pub(crate) struct Doctor {
-    /// A host to test with: one with `weir perf server` or iperf3 -s. Or a file that --record
+    /// A host to test with, which runs `weir perf server` or iperf3 -s. Or a file that --record
     /// wrote, perhaps on another machine, or a directory that --report, `weir perf --report` or
     /// `weir lab run` wrote, a result of iperf3 -J, or a capture of packets (pcap, pcapng)
     #[arg(value_name = "HOST|RUN")]
@@ -56,8 +56,8 @@ pub(crate) struct Doctor {
     /// 10.0.0.2, 10.0.0.2:443
     #[arg(long, value_name = "PID|PORT|ADDR")]
     flow: Option<String>,
-    /// Judge as if the machine had these CPUs alone: those of a container, or of a host of a lab.
-    /// The others, and the threads that run on them, are left out
+    /// Judge as if the machine had only these CPUs, for example the CPUs of a container or of a
+    /// lab's host. The other CPUs and their threads are left out
     #[arg(long, value_name = "LIST", value_parser = cpus)]
     cpus: Option<BTreeSet<usize>>,
     /// Observe for so many seconds [default: 3]
@@ -73,10 +73,10 @@ pub(crate) struct Doctor {
     /// JSON when a verdict begins or ends [default: 127.0.0.1:9152]
     #[arg(long, value_name = "ADDRESS|unix:PATH", num_args = 0..=1, default_missing_value = serve::ADDRESS)]
     serve: Option<host::MetricsAddress>,
-    /// Series of connections that --serve keeps apart; further ones are counted as `other`
+    /// Series of connections that --serve keeps apart; further series are counted as `other`
     #[arg(long, value_name = "N", default_value_t = serve::SERIES, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     series: u16,
-    /// Also write all signals to a file, which names processes and peers; an existing one is
+    /// Also write all signals to a file, which names processes and peers; an existing file is
     /// replaced
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,

@@ -59,8 +59,8 @@ pub(crate) struct Gen {
     /// the duration and 5 s]
     #[arg(long, value_name = "TIME")]
     max_time: Option<String>,
-    /// Wait so long between opening the ports and sending, for example 2s [default: 1 s with a
-    /// vhost-user port, because some switches take that long to make it ready; none otherwise]
+    /// Time between opening the ports and sending, for example 2s [default: 1s with a vhost-user
+    /// port, because some switches need this time to make the port ready; none otherwise]
     #[arg(short, long, value_name = "TIME")]
     wait: Option<String>,
     /// Run on these CPUs, for example 2-5 [default: all but those that a thread of another program

@@ -65,7 +65,7 @@ pub(crate) enum Verb {
     /// Compare runs of a lab before and after a change
     #[command(after_help = lab::compare::EXAMPLES)]
     Compare(Compare),
-    /// Check a run against bounds; exit status 1 if one does not hold
+    /// Check a run against bounds; exit status 1 if a bound does not hold
     #[command(after_help = lab::check::EXAMPLES)]
     Check(Check),
     /// Look at the real hosts of a lab before a run, or remove weir from them
@@ -110,14 +110,14 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeats: Option<u32>,
     /// Seed of the order and of all random losses, instead of the file's: a number, or `fresh` for
-    /// a new one
+    /// a new seed
     #[arg(long, value_name = "N", value_parser = seed)]
     seed: Option<u64>,
     /// Directory for the run [default: runs/LAB-FORM-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Continue an interrupted run: the one at DIR, or the latest unfinished one of this lab and
-    /// form. With --repeats it goes on to more repeats, even if it has ended
+    /// Continue an interrupted run: the run at DIR, or the latest unfinished run of this lab and
+    /// form. With --repeats the run goes on to more repeats, even if the run has ended
     #[arg(long, value_name = "DIR", num_args = 0..=1, conflicts_with = "out")]
     resume: Option<Option<PathBuf>>,
     /// With --resume: also measure the turns again that failed or were invalid, for example because
@@ -159,7 +159,7 @@ pub(crate) struct RunHere {
 pub(crate) struct Compare {
     /// The run to compare with: its directory or its results.json
     before: PathBuf,
-    /// The run after the change, likewise
+    /// The run after the change: its directory or its results.json
     after: PathBuf,
     /// One more run of the first kind; may be given several times
     #[arg(long = "before", value_name = "RUN")]
@@ -171,7 +171,7 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "SHARE", default_value = "3%")]
     threshold: String,
     /// Only these metrics, separated by commas, for example goodput_mbit_s [default: the lab's main
-    /// one]
+    /// metric]
     #[arg(long, value_delimiter = ',', value_name = "METRIC")]
     metrics: Vec<String>,
     /// Print one JSON document

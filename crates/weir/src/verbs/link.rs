@@ -17,7 +17,8 @@ pub(crate) enum Verb {
     /// Create a link between two interfaces, and carry packets until Ctrl-C
     #[command(after_help = UP_EXAMPLES)]
     Up(Box<Up>),
-    /// Run a command behind a link: in a namespace of its own, joined by the link to another one
+    /// Run a command behind a link: in a namespace of its own, joined by the link to another
+    /// namespace
     #[command(after_help = run::EXAMPLES)]
     Run(Box<run::Run>),
     /// Change a running link: KEY=VALUE for both directions, --ab and --ba for one
@@ -89,7 +90,7 @@ pub(crate) struct Up {
     /// A setting from b to a only, for example --ba rate=20mbit; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     ba: Vec<String>,
-    /// The CPU for the emulation, for example 1; leave the others to the measured programs
+    /// The CPU for the emulation, for example 1; leave the other CPUs to the measured programs
     /// [default: any]
     #[arg(long, value_name = "N", help_heading = "Emulation")]
     cpu: Option<String>,

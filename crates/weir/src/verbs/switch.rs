@@ -31,7 +31,7 @@ pub(crate) enum Verb {
     /// Add the rules of a file, all or none
     #[command(after_help = flows::EXAMPLES)]
     AddFlows(flows::FlowFile),
-    /// Put the rules of a file in place of all others, without a moment between
+    /// Replace all rules by the rules of a file, at once
     #[command(after_help = flows::EXAMPLES)]
     ReplaceFlows(flows::FlowFile),
     /// Change the actions of rules

@@ -49,7 +49,7 @@ pub(crate) enum Verb {
     /// Make the ends that run here read their files again
     #[command(after_help = reload::EXAMPLES)]
     Reload(reload::Reload),
-    /// Replace the process of the end that runs here by a new one: no session ends
+    /// Replace the process of the end that runs here by a new process: no session ends
     #[command(after_help = upgrade::EXAMPLES)]
     Upgrade(upgrade::Upgrade),
     /// Report problems that would keep a tunnel from working or slow it down

@@ -18,7 +18,7 @@ fn reno_by_default(machine: &TestMachine) {
 }
 
 #[test]
-fn a_rule_gives_an_algorithm_of_the_kernel() {
+fn connections_of_a_rule_use_the_kernel_algorithm_of_the_rule() {
     let (Some(machine), Some(name)) = (TestMachine::new(), other()) else { return };
     reno_by_default(&machine);
     let wmem = machine.run("sysctl", &["net.ipv4.tcp_wmem"]).stdout;

@@ -46,7 +46,8 @@ fn rules_choose_by_port_destination_and_control_group() {
     assert_eq!(status["rules"].as_array().unwrap().len(), 3, "{status}");
     assert_eq!(status["rules"][0]["tunables"]["loss_init_cwnd"], 2);
     assert_eq!(status["rules"][2]["cgroup"], "/sys/fs/cgroup/inner");
-    // The client's own port is not the rule's, so the rule does not match its end.
+    // The client's own port is not the port of the rule, so the rule does not match the client's
+    // end.
     let (sender, receiver) = machine.transfer(5311, &[]);
     assert!(sender != "tcpa" && receiver == "tcpa", "{sender} {receiver}");
     let (sender, receiver) = machine.transfer(5312, &["--bind", "127.0.0.9"]);

@@ -14,8 +14,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Starts both ends. Each is described by `BYTES,PAUSE`: bytes for each call, and milliseconds
-    /// between the calls.
+    /// Starts both ends. Each end is described by `BYTES,PAUSE`: bytes for each call, and
+    /// milliseconds between the calls.
     pub fn start(sandbox: &Sandbox, writer: &str, reader: &str) -> Self {
         let reader = end(sandbox, &format!("read,{reader}"));
         let writer = end(sandbox, &format!("write,{writer}"));

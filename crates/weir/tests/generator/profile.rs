@@ -6,7 +6,7 @@ use testing::Attempt;
 
 /// The report's run: its profile, its flags, two ports.
 #[test]
-fn the_profile_of_the_report_reaches_the_other_port() {
+fn packets_of_the_reports_profile_reach_the_other_port() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     cable(&sandbox, "gen0", "gen1");
     write_profile(&sandbox, "imix_64.yaml", "cap2/udp_64B.pcap", 1000.0, 255);

@@ -149,7 +149,7 @@ fn a_run_that_has_ended_continues_with_more_repeats() {
 }
 
 #[test]
-fn another_lab_file_or_form_is_refused() {
+fn a_run_is_not_resumed_with_another_lab_file_or_form() {
     let Some(sandbox) = Sandbox::new() else { return };
     // The run has more turns than the commands below need. The test kills the run after the
     // commands.

@@ -1,5 +1,5 @@
-//! Accounts with the stock iperf3 in both roles. If iperf3 is too old for its current padding,
-//! OpenSSL takes its place.
+//! Accounts with the stock iperf3 in both roles. If the machine's iperf3 is too old for iperf3's
+//! current padding, OpenSSL encrypts instead.
 //!
 //! Keys and users are made as in the help of `weir perf server`.
 

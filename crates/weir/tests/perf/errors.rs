@@ -163,8 +163,8 @@ fn contradictory_arguments_are_a_usage_error() {
     }
 }
 
-/// Runs the client, which must end with that status and without any result. Returns its single line
-/// of output.
+/// Runs the client, which must end with that status and without any result. Returns the client's
+/// single line of output.
 fn sentence(sandbox: &Sandbox, words: &[&str], status: i32) -> String {
     one_line(&sandbox.weir(&[&["perf", "client"], words].concat()), status)
 }

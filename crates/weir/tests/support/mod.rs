@@ -395,8 +395,8 @@ pub fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Returns the path of the relay of examples/relay.rs. `cargo test` builds it beside the tests,
-/// `cargo test --test` does not.
+/// Returns the path of the relay of examples/relay.rs. `cargo test` builds the relay beside the
+/// tests, `cargo test --test` does not.
 pub fn relay() -> String {
     example("relay")
 }

@@ -69,7 +69,8 @@ fn neither_application_reads_an_end_of_file_after_the_server_is_killed() {
         // Permit three keepalives of one second, and the delay of a busy machine.
         soon(Duration::from_secs(8), || {
             kill(&mut transfer.server);
-            // Data makes the client send at once, and not only its next keepalive.
+            // The client sends this data at once. Without data, the client would only send its next
+            // keepalive.
             let beside_client =
                 if is_reverse { &mut transfer.target } else { &mut transfer.application };
             beside_client.write_all(b"y").unwrap();
@@ -192,8 +193,8 @@ fn an_end_of_file_passes_the_tunnel_in_both_directions() {
     }
 }
 
-/// A browser may close a download early, and a target may refuse the rest of a request. The ends
-/// count neither as a broken tunnel.
+/// A browser may close a download early, and a target may refuse the rest of a request. The ends do
+/// not count such a tunnel as broken.
 #[test]
 fn a_reset_by_an_application_or_a_target_counts_as_no_broken_tunnel() {
     let Some(sandbox) = Sandbox::new() else { return };

@@ -176,8 +176,8 @@ fn quotas_apply_to_their_identity_and_change_by_a_reload_during_open_tunnels() {
         metrics.contains("weir_tunnel_peer_quota_bytes{role=\"server\",peer=\"home\"} 1000000")
     );
 
-    // A reload raises the quota, so an idle open tunnel goes on. At 64 kbit/s its next megabyte
-    // would take two minutes in each direction.
+    // A reload raises the quota, so an idle open tunnel goes on. At 64 kbit/s the tunnel's next
+    // megabyte would take two minutes in each direction.
     sandbox.write("server.toml", file("quota = \"1GB/month\"\nrate-limit = \"64kbit\"", ""));
     let reload = || {
         let output = sandbox.weir(&["tunnel", "reload", "--status-socket", "server.sock"]);

@@ -222,7 +222,7 @@ fn an_upgrade_names_the_server_that_the_new_process_replaces_among_several() {
     assert_eq!(unknown.status.code(), Some(1), "{unknown:?}");
     assert!(!first.has_ended() && !other.has_ended());
 
-    // The process that has taken over is upgraded like the first one.
+    // The process that has taken over is upgraded like the first process.
     let mut pid = first.pid();
     for _ in 0..2 {
         let upgraded = weir(&["tunnel", "upgrade", "--json", "--pid", &pid.to_string()]).end();

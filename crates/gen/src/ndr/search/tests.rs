@@ -251,7 +251,7 @@ fn a_search_ends_for_a_device_with_random_results() {
 /// Twenty trials of a second, each with one percent more loss. Half of the time may be bad, so the
 /// tenth trial completes the good time.
 #[test]
-fn the_trial_that_completes_the_good_time_is_typical() {
+fn the_forwarded_rate_comes_from_the_trial_that_completes_the_good_time() {
     let trials = (0..20).rev().map(|percent| Measured {
         duration: 1.0,
         offered: 1000.0,

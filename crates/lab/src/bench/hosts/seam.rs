@@ -26,7 +26,7 @@ pub(crate) trait LabHost: fmt::Debug {
     /// Sets a kernel setting and reads it back. [`Self::undo`] restores the former value.
     fn set(&self, setting: &Sysctl) -> Result<(), Failure>;
 
-    /// Runs the command of a change. [`Self::undo`] runs its counterpart.
+    /// Runs the command of a change. [`Self::undo`] runs the command that takes the change back.
     fn change(&self, change: &Change) -> Result<(), Failure>;
 
     /// Takes all settings and changes back, the last change first.

@@ -16,7 +16,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) near: &'a dyn LabHost,
     /// The host of the server.
     pub(crate) far: &'a dyn LabHost,
-    /// The addresses of the client's host and of the server's host for each other.
+    /// The addresses by which the client's host and the server's host reach each other.
     pub(crate) addresses: [IpAddr; 2],
     pub(crate) streams: u32,
     pub(crate) duration: Span,

@@ -1,4 +1,4 @@
-//! This machine: network namespaces and its own clock, one step at a time.
+//! Measures on this machine, in network namespaces and in real time, one step after another.
 
 mod algorithm;
 mod bench;

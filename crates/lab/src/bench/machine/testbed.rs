@@ -440,8 +440,8 @@ fn addresses(link: usize, side: usize) -> [Address; 2] {
     [Address { ip: IpAddr::V4(v4), prefix: 24 }, Address { ip: IpAddr::V6(v6), prefix: 64 }]
 }
 
-/// Chooses the emulator's scheduling. With a CPU of its own it may spin in real time; on a shared
-/// CPU it must leave time to other threads.
+/// Chooses the emulator's scheduling. With a separate CPU the emulator may spin in real time; on a
+/// shared CPU the emulator must leave time to other threads.
 fn scheduling(cpus: &CpuPlan) -> Scheduling {
     let own = Scheduling { cpu: cpus.emulator, real_time: cpus.real_time, ..Scheduling::default() };
     match cpus.emulator {

@@ -14,8 +14,9 @@ pub(crate) struct TunnelKeys {
 }
 
 impl TunnelKeys {
-    /// Makes keys if one of these commands or files has a placeholder for them. The folder `within`
-    /// is removed with the run. If the run is killed, the next run in that directory removes it.
+    /// Makes keys if one of these commands or files has a placeholder for keys. The folder `within`
+    /// is removed with the run. If the run is killed, the next run in that directory removes the
+    /// folder.
     pub(crate) fn for_texts<'a>(
         mut texts: impl Iterator<Item = &'a str>,
         within: &Path,

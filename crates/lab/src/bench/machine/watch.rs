@@ -217,7 +217,7 @@ impl Watch {
     }
 
     /// Returns the program beside the lab that used most of these CPUs since `earlier`. `own`: the
-    /// maximum time that the lab itself used on them.
+    /// maximum time that the lab itself used on these CPUs.
     fn foreign_user(&self, earlier: &Self, cpus: &[usize], own: Span) -> Option<CpuLimit> {
         let used = self.cpu.since(&earlier.cpu);
         let mut everyone = self.everyone.since(&earlier.everyone);
@@ -255,7 +255,7 @@ impl Shares {
     }
 }
 
-/// Reads the ksoftirqd threads. Only the first reading looks for them among all processes.
+/// Reads the ksoftirqd threads. Only the first reading searches all processes for these threads.
 fn ksoftirqd() -> Result<KsoftirqdSnapshot, ProbeError> {
     static FIRST: OnceLock<KsoftirqdSnapshot> = OnceLock::new();
     match FIRST.get() {

@@ -50,8 +50,8 @@ pub(crate) fn usual<'a>(lab: &'a Document, axis: &str) -> Option<&'a str> {
     lab.usual.get(axis).map(|value| value.get_ref().as_str())
 }
 
-/// Returns the place among `places` that has all named values. If several places have them, the
-/// place with the fewest unusual values, or else the first.
+/// Returns the place among `places` that has all named values. If several places have these values,
+/// returns the place with the fewest unusual values, or else the first place.
 pub(crate) fn nearest_to_usual<'a>(
     lab: &Document,
     named: &[(&str, &str)],

@@ -24,8 +24,8 @@ impl FigureSpec {
         known.into_iter().find(|(unit, _)| *unit == self.unit).map(|(_, second)| second)
     }
 
-    /// Reads the figure from the output `text`. `document`: the output as JSON, or why it is not
-    /// JSON.
+    /// Reads the figure from the output `text`. `document`: the output as JSON, or the reason why
+    /// the output is no JSON.
     pub(crate) fn read(&self, text: &str, document: &Result<Value, String>) -> Result<f64, String> {
         match (&self.json, &self.pattern) {
             (Some(pointer), _) => at(document.as_ref().map_err(Clone::clone)?, pointer.get_ref()),

@@ -34,7 +34,7 @@ table! {
         pub hosts: Vec<Spanned<String>> = vec![],
         /// The hosts that are real machines.
         pub host: IndexMap<Spanned<String>, Spanned<HostSpec>> = IndexMap::new(),
-        /// The axes. Every combination of their values is one cell for every system.
+        /// The axes. Every combination of axis values is one cell for every system.
         pub axes: IndexMap<String, Spanned<Vec<Spanned<String>>>> = IndexMap::new(),
         /// The text that replaces an axis value where the axis is filled in.
         pub words: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
@@ -104,7 +104,7 @@ table! {
         pub backward: DirectionSpec = DirectionSpec::default(),
         pub rate: Option<Spanned<String>>,
         pub trace: Option<Spanned<String>>,
-        /// The round trip. Each direction has half of it.
+        /// The round-trip time, of which each direction has half.
         pub rtt: Option<Spanned<String>>,
         pub delay: Option<Spanned<String>>,
         pub jitter: Option<Spanned<String>>,
@@ -177,7 +177,7 @@ pub enum Traffic {
     PerfBlocks,
     /// The stock iperf3, if it is installed.
     Iperf3,
-    /// A newer iperf3 beside the stock one, installed as `iperf3-latest`.
+    /// A newer iperf3 beside the stock iperf3, installed as `iperf3-latest`.
     Iperf3Latest,
     /// `weir perf plain-client`: a loop around a socket.
     Sockets,
@@ -242,7 +242,7 @@ table! {
         /// How to install the programs, for the note about a system that is left out.
         pub install: String = String::new(),
         /// Files that the commands read, as file name to text. Placeholders are filled in as in
-        /// commands. `{files}` is their folder.
+        /// commands. `{files}` is the folder of these files.
         pub files: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
         /// The address in the client's host to which the workload connects instead of the server's
         /// address.
@@ -257,7 +257,7 @@ table! {
         pub first_window: Option<Spanned<u32>>,
         /// In virtual time: the system's own queue at the bottleneck, which replaces the link's.
         pub queue: Option<Spanned<String>>,
-        /// CAQM's settings of the hosts: `rtt_standard=200us,ends=both`.
+        /// CAQM's settings of the hosts, for example `rtt_standard=200us,ends=both`.
         pub caqm: Option<Spanned<String>>,
         /// Kernel settings of every host while this system is measured, before the kernel settings
         /// of the file.
@@ -285,7 +285,8 @@ table! {
         pub repeats: Spanned<u32> = one(),
         pub duration: Spanned<Span>,
         pub omit: Option<Spanned<Span>>,
-        /// Only cells that match a filter of this list. Every cell if the list is empty.
+        /// The form measures only cells that match a filter of this list, or every cell if the list
+        /// is empty.
         pub cells: Vec<CellFilter> = vec![],
         /// The systems to measure. Every system if the list is empty.
         pub systems: Vec<Spanned<String>> = vec![],
@@ -308,8 +309,8 @@ table! {
         /// Metrics that state the ideal. The ratios are compared with the ideal's ratio to the
         /// baseline.
         pub ideal: Vec<Spanned<String>> = vec![],
-        /// The required share of the first ideal, where the reference numbers have no smaller
-        /// ratio.
+        /// The required share of the first ideal. A smaller ratio in the reference numbers is also
+        /// enough.
         pub of_ideal: Option<Spanned<Share>>,
     }
 }
@@ -369,7 +370,7 @@ table! {
         pub metrics: Vec<Spanned<String>>,
         pub x: Spanned<String>,
         pub y: Spanned<String>,
-        /// Only cells that match this filter.
+        /// The map shows only cells that match this filter.
         pub at: CellFilter = CellFilter::new(),
     }
 }

@@ -30,7 +30,7 @@ table! {
 pub struct TopologySettings {
     pub shape: Shape,
     pub rtts: Rtts,
-    /// Rate of the access links. `None` if the file does not set it.
+    /// Rate of the access links. `None` if the file does not set the rate.
     pub access: Option<Capacity>,
 }
 

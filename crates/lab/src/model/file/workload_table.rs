@@ -20,7 +20,7 @@ pub struct WorkloadTable {
     pub omit: Option<Spanned<Span>>,
     /// Figures that the workload `command` reads from its client's output, by name.
     pub(crate) metrics: IndexMap<Spanned<String>, Spanned<FigureSpec>>,
-    /// All other keys, in the file's order. Only the workload of this kind interprets them.
+    /// All other keys, in the file's order. Only the workload of this kind interprets these keys.
     pub(crate) settings: IndexMap<String, Setting>,
 }
 

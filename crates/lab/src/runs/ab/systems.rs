@@ -153,7 +153,7 @@ impl<'a> Prepared<'a> {
         })
     }
 
-    /// Takes the network down. Returns the reason if the measurements over it are invalid.
+    /// Takes the network down. Returns the reason if the measurements over the network are invalid.
     pub(super) fn finish(self) -> Result<Option<Flaw>, LabError> {
         let bound = self.testbed.lateness_bound();
         let seen = self.testbed.finish().map_err(|failure| not_measured(&failure))?;

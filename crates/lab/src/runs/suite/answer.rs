@@ -10,7 +10,8 @@ use serde::Serialize;
 pub struct Answer {
     /// The answer in a sentence.
     pub answer: String,
-    /// Whether a case passes before, and fails, is skipped or is missing after.
+    /// Whether a case that passes before the change fails, is skipped or is missing after the
+    /// change.
     pub regression: bool,
     /// Whether each run came to its end, and the cases have the same names in each run.
     pub complete: bool,

@@ -69,7 +69,8 @@ pub(super) fn is_doubtful(before: &[Seen], after: &[Seen]) -> bool {
     !matches!(judge(before, after), Judged::Passes | Judged::Skipped)
 }
 
-/// Whether the case was present in some complete runs of a state and missing in others.
+/// Whether the case was present in some complete runs of a state and missing in other complete
+/// runs.
 pub(super) fn comes_and_goes(seen: &[Seen]) -> bool {
     let missing = seen.iter().filter(|seen| **seen == Seen::Missing).count();
     missing > 0 && missing < seen.len()

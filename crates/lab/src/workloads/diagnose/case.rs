@@ -121,7 +121,7 @@ impl Case {
 
     /// Parses the case that the file's own keys describe.
     pub(super) fn own(document: &Document, axes: &Axes) -> Result<Self, FileError> {
-        // Scripts may contain braces. Axes do not replace them.
+        // Scripts may contain braces. Axes do not replace braces in scripts.
         let script = |key: Key| document.workload.get_ref().text(key).map(str::to_owned);
         let load = |key: Key, usual: &str| match script(key) {
             Some(text) if text == NO_LOAD => None,

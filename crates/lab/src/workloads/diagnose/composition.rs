@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_numbers_draw_equal_compositions_and_many_draw_all_cases() {
+    fn equal_numbers_draw_equal_compositions_and_many_numbers_draw_all_cases() {
         let drawn: Vec<Composition> = (0..1500).map(Composition::draw).collect();
         assert_eq!(drawn[7].text, Composition::draw(7).text);
         let count = |kinds: &[Kind]| {

@@ -1,5 +1,5 @@
 //! Simple senders and receivers with a known behaviour, each a process of its own, because a
-//! verdict names processes. `weir doctor-load` runs them.
+//! verdict names processes. `weir doctor-load` runs these processes.
 
 use super::disk::Disk;
 use nix::sys::socket::{Backlog, listen, setsockopt, sockopt};

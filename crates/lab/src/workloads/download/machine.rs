@@ -139,7 +139,7 @@ fn path_of(links: &[LinkSettings], from: &str, to: &str) -> Result<Path, Failure
         .ok_or_else(|| Failure::Workload(format!("no emulated link with a rate leads to {to}")))
 }
 
-/// Runs all clients at once. Each continues until `duration` is over.
+/// Runs all clients at once. Each client continues until `duration` is over.
 fn run(clients: &[Client<'_>], duration: Span) -> Result<Vec<Vec<Attempt>>, Failure> {
     std::thread::scope(|scope| {
         let running: Vec<_> =

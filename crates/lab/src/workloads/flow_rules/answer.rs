@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sources_growth_does_not_count_as_the_switchs() {
+    fn growth_of_the_source_does_not_count_as_growth_of_the_switch() {
         let mut run = results(&[("mac", "1", 10e6), ("mac", "65536", 8e6)]);
         for (cell, [all, receive]) in run.cells.iter_mut().zip([[200.0, 20.0], [250.0, 40.0]]) {
             for (name, median) in [("cycles", all), ("cycles.receive", receive)] {
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_leads_with_numbers_of_rules_below_the_flow_limit_of_the_peer() {
+    fn the_answer_first_has_the_numbers_of_rules_below_the_flow_limit_of_the_peer() {
         let told = sentences(&of_two());
         assert_eq!(
             told[..2],
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_names_a_no_drop_rate_below_the_peers() {
+    fn the_answer_names_a_no_drop_rate_below_the_rate_of_the_peer() {
         let told = sentences(&of_two());
         let named = told.iter().find(|one| one.contains("without loss")).unwrap();
         assert!(named.contains("behind in 1 of 2"), "{named}");

@@ -9,7 +9,8 @@ use units::{Bytes, Rate, Share, Span};
 pub(super) enum Demand {
     /// The application always has more to send.
     Bulk,
-    /// The application writes at this rate while it is on. Without an off time it is always on.
+    /// The application writes at this rate while it is on. Without an off time the application is
+    /// always on.
     OnOff { rate: Part, on: Span, off: Span, random: bool },
     /// The application writes one piece at a time.
     Pieces { size: Bytes, every: Span },

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// A flow. This process holds both its sockets.
+/// A flow. This process holds the sockets of both ends.
 #[derive(Debug)]
 struct Flow {
     sender: TcpStream,
@@ -101,7 +101,7 @@ pub(super) fn measure(
         over.store(true, Ordering::Release);
         let received = stepping.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         for flow in &flows {
-            // This wakes threads that wait for buffer space or for data.
+            // The shutdown wakes threads that wait for buffer space or for data.
             let _ = flow.sender.shutdown(Shutdown::Both);
             let _ = flow.receiver.shutdown(Shutdown::Both);
         }

@@ -181,7 +181,7 @@ fn millis(time: Duration) -> f64 {
 }
 
 /// Number of threads of the server. The last packet of a connection may be lost: some threads may
-/// wait for it while others accept.
+/// wait for this packet while other threads accept.
 const SERVANTS: u32 = 32;
 /// The divisor of the time for new connections: one third.
 const NEW_SHARE: u64 = 3;

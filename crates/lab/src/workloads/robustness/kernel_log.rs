@@ -12,7 +12,7 @@ pub(super) struct KernelLog {
 }
 
 impl KernelLog {
-    /// Opens the log. `None` if this process may not read it.
+    /// Opens the log. `None` if this process may not read the log.
     pub(super) fn open() -> Option<Self> {
         let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         let mut file = File::options().read(true).custom_flags(flags).open("/dev/kmsg").ok()?;

@@ -1,5 +1,5 @@
 //! Sends malformed and unusual frames into hosts, an emulated link, a switch, a tunnel or a program
-//! of the user. The frames must not disturb the traffic beside them.
+//! of the user. The frames must not disturb other traffic.
 
 mod kernel_log;
 mod machine;

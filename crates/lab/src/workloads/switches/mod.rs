@@ -33,7 +33,7 @@ pub(super) enum Source {
     Interfaces { input: String, output: String },
     /// TAP devices that the switch makes.
     Taps { input: String, output: String },
-    /// Virtio devices of the switch. A generator is their driver.
+    /// Virtio devices of the switch. A generator drives the devices.
     VhostUser { input: PathBuf, output: PathBuf },
 }
 
@@ -42,7 +42,7 @@ pub(super) enum Source {
 pub(super) struct Setup<'a> {
     pub(super) rules: &'a Path,
     pub(super) source: &'a Source,
-    /// The CPUs of its packet threads.
+    /// The CPUs of the switch's packet threads.
     pub(super) cpus: &'a [usize],
 }
 
@@ -77,7 +77,7 @@ impl Product {
     }
 }
 
-/// Accepts only systems that are switches or in `others`.
+/// Accepts only switches, and the systems in `others`.
 pub(super) fn check_systems(document: &Document, others: &[&str]) -> Result<(), FileError> {
     for system in document.systems() {
         let name = system.name();

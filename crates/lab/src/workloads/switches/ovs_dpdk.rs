@@ -248,7 +248,7 @@ impl Memory {
 const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const OVSDB_SERVER: &str = "/usr/sbin/ovsdb-server";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-/// Variables with Open vSwitch's folders. DPDK makes a folder of its own in the last of them.
+/// Variables with Open vSwitch's folders. DPDK makes a folder of its own in the last folder.
 const FOLDERS: [&str; 5] =
     ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR", "RUNTIME_DIRECTORY"];
 /// Log only errors, to standard error: the last line explains an early exit.

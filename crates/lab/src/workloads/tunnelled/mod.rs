@@ -98,8 +98,8 @@ const PATIENCE: Key = Key::text("patience");
 
 /// Estimated time until the programs of a pair are connected.
 const STARTING: Span = Span::from_millis(500);
-/// Estimated mean of the wait for an answer: most programs need less than a second, and others use
-/// up the whole patience.
+/// Estimated mean of the wait for an answer: most programs need less than a second, and other
+/// programs use up the whole patience.
 const AROUND_AN_EVENT: Span = Span::from_secs(3);
 
 const METHOD: &[(&str, &str)] = &[

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_port_approves_half_of_what_it_could_send_and_hold() {
+    fn an_idle_port_approves_half_of_the_bytes_that_it_could_send_and_hold() {
         let mut credit = Credit::new(law(2700), 1);
         credit.advance(at(5), Bytes::ZERO);
         assert_eq!(credit.left, (12_500 + 2700) / 2);
@@ -315,7 +315,7 @@ mod tests {
 
     /// Four requests asked for 2000 bytes, and `beta` is 512 bytes.
     #[test]
-    fn the_plan_of_a_period_follows_the_requests_of_the_last_one() {
+    fn the_plan_of_a_period_follows_the_requests_of_the_previous_period() {
         let came =
             PeriodTotals { asked: 2000, squares: 1_000_000, requests: 4, weights: 8.0, dealt: 100 };
         let last = Plan { scale: 3.0, carry: 7, ..Plan::IN_FULL };

@@ -78,7 +78,7 @@ fn a_value_missing_from_the_peers_results_is_unknown_and_not_zero() {
 }
 
 #[test]
-fn the_local_omitted_count_replaces_the_missing_one_of_an_older_iperf3() {
+fn the_local_omitted_count_replaces_the_count_that_an_older_iperf3_does_not_send() {
     let account = account(Protocol::Udp, vec![stream(1, true, 1000, Some((100, 0)))]);
     let peer: Results = serde_json::from_value(json!({
         "streams": [{"id": 1, "bytes": 900, "packets": 103, "errors": 3, "jitter": 0.001, "end_time": 2.5}],

@@ -60,7 +60,7 @@ pub(super) struct Store {
     tail: usize,
     colds: Vec<HugeVec<Option<Cold>>>,
     free: Vec<u32>,
-    /// Slots of removed megaflows. Packets of the current batch may still refer to them.
+    /// Slots of removed megaflows. Packets of the current batch may still refer to these slots.
     freed: Vec<u32>,
     len: u32,
 }
@@ -242,8 +242,8 @@ impl Store {
         Some((self.head(index).clone(), self.tail(index), cold))
     }
 
-    /// Credits a megaflow's counts and removes the megaflow; [`Store::reuse`] frees its slot.
-    /// Returns its behaviour.
+    /// Credits a megaflow's counts and removes the megaflow; [`Store::reuse`] frees the slot.
+    /// Returns the megaflow's behaviour.
     pub(super) fn remove(&mut self, index: u32, now_ms: u64) -> Behaviour {
         self.credit(index, now_ms);
         *self.cold_mut(index) = None;

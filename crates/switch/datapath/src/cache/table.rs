@@ -11,7 +11,7 @@ use port::prefetch::prefetch;
 #[derive(Debug)]
 pub(super) struct Table {
     current: Buckets,
-    /// The buckets before the last growth. Each insertion moves a few of them.
+    /// The buckets before the last growth. Each insertion moves a few of these buckets.
     former: Option<Buckets>,
 }
 

@@ -183,7 +183,7 @@ impl Tuple {
     }
 
     /// Returns the megaflows of a few buckets, each with its bucket and its position there. Starts
-    /// to load their parts that the sweep reads, and the buckets of the next group.
+    /// to load the megaflows' parts that the sweep reads, and the buckets of the next group.
     pub(super) fn prefetch_group<'a>(
         &self,
         group: std::ops::Range<usize>,

@@ -18,7 +18,7 @@ pub struct Statistics {
     pub hits: u64,
     pub created: u64,
     pub expired: u64,
-    /// Connections that were removed early because the table or their zone was full, or nearly so.
+    /// Connections that were removed early because the table or their zone was full or nearly full.
     pub reclaimed: u64,
     /// Connections that were flushed, or that a later connection replaced.
     pub removed: u64,

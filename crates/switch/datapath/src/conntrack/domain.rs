@@ -84,7 +84,7 @@ impl Domains {
         if count == self.count.load(Ordering::Relaxed) {
             return;
         }
-        // In the order in which `lock_both` locks, so that no deadlock arises.
+        // Lock the domains in the order of `lock_both`, so that no deadlock arises.
         let mut domains: Vec<_> = self.locks.iter().map(Padded::lock).collect();
         let mut shards: Vec<Shard> = Vec::with_capacity(domains.len());
         domains.iter_mut().for_each(|domain| shards.append(&mut domain.shards));

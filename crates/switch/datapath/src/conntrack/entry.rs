@@ -3,8 +3,8 @@ use super::tcp::{self, End, Segment, Update};
 use super::tuple::{ICMP, ICMPV6, Kind, Ports, TCP, Tuple, is_icmp};
 use crate::{Guess, GuessFor};
 
-/// A connection: two cache lines. A packet of a connection over IPv4 needs only the first, except
-/// for TCP, which needs both.
+/// A connection: two cache lines. A packet over IPv4 needs only the first cache line, except for
+/// TCP, which needs both lines.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct Entry {
@@ -429,7 +429,7 @@ impl Entry {
     }
 }
 
-/// Returns the word of `near` that holds a guess, and the guess's lowest bit there.
+/// Returns the word of `near` that holds a guess, and the guess's lowest bit in this word.
 #[inline(always)]
 fn guess_place(lookup: GuessFor, is_reply: bool) -> (usize, u32) {
     let word = match lookup {

@@ -109,7 +109,8 @@ fn extended_passive(message: &[u8]) -> Option<Announcement> {
     Some(Announcement { port: u16::try_from(port).ok()?, address: None })
 }
 
-/// Reads a number of at most `most` digits. Returns it with its end.
+/// Reads a number of at most `most` digits. Returns the number and the position after the last
+/// digit.
 fn decimal(message: &[u8], at: usize, most: usize) -> Option<(u32, usize)> {
     let digits = message.get(at..)?.iter().take_while(|byte| byte.is_ascii_digit()).count();
     if digits == 0 || digits > most {

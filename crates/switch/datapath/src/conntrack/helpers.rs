@@ -31,7 +31,7 @@ pub(super) struct Helpers {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// By the tuple of the expected first packet, with source port 0.
+    /// The expected connections, by the tuple of the first packet with source port 0.
     expected: HashMap<Tuple, Expectation>,
     /// The expected connections of a control connection.
     announced: HashMap<Tuple, Vec<Tuple>>,

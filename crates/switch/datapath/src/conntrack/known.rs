@@ -17,9 +17,9 @@ use crate::checksum::{Change, fixed};
 use crate::{Guess, GuessFor, Packet, TrackCall, flag};
 
 impl Conntrack {
-    /// Tracks a packet; `number` is the entry that was found for it. Returns the guess for the
-    /// lookup after tracking. Returns `None` without a change if the packet or its connection needs
-    /// [`Conntrack::track`], which handles all packets.
+    /// Tracks a packet; `number` is the entry that was found for the packet. Returns the guess for
+    /// the lookup after tracking. Returns `None` without a change if the packet or its connection
+    /// needs [`Conntrack::track`], which handles all packets.
     ///
     /// Addresses and ports stay in registers here, because building a tuple takes longer than
     /// comparing one.

@@ -168,8 +168,8 @@ impl Side {
 }
 
 impl PortRange {
-    /// Tries all ports of a small range. In a large range it tries some ports from the first on,
-    /// and then random ports. This bounds the work when nearly all ports are taken.
+    /// Tries all ports of a small range. For a large range, tries some ports from the first on and
+    /// then random ports, so that the work is bounded when nearly all ports are taken.
     fn probe(&self, random: u64, mut is_free: impl FnMut(u16) -> bool) -> bool {
         let (start, end) = (*self.ports.start(), *self.ports.end());
         if start > end {

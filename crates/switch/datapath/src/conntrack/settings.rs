@@ -4,7 +4,7 @@ use units::Span;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The seed of hashes and of the ports that `nat(…,random)` chooses. The senders of packets
-    /// should not know it.
+    /// should not know the seed.
     pub seed: u64,
     /// Maximum number of threads that track packets at the same time; see
     /// [`super::Conntrack::set_threads`].

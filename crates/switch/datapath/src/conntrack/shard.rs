@@ -141,7 +141,7 @@ impl Shard {
     }
 
     /// Stores a connection, and indexes its original tuple's tag. If the reply tuple has another
-    /// tag, the caller indexes it.
+    /// tag, the caller indexes that tag.
     pub(super) fn insert(&mut self, entry: Entry, tag: u32, now: u64) -> Option<u32> {
         if self.entries.len() == 0 {
             self.wheel.start(now);

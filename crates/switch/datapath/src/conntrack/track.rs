@@ -51,7 +51,7 @@ enum Next {
 }
 
 impl Conntrack {
-    /// Tracks the packets of a batch in order, as [`Conntrack::track`] does. If all their
+    /// Tracks the packets of a batch in order, as [`Conntrack::track`] does. If all the packets'
     /// connections are known, the packets of a domain are tracked together under one lock. A
     /// connection is in one domain, so its packets keep their order. Calls `then` under that lock
     /// with each packet that continues.
@@ -407,7 +407,7 @@ impl Conntrack {
             self.reclaim(case);
         }
         // The new connection's own shard may still count expired connections; `reclaim` has
-        // collected only some of them.
+        // collected only some expired connections.
         if count >= limit
             && is_over(of_all, limit)
             && (!self.evict(case, None, limit) || is_over(of_all, limit))
@@ -618,8 +618,8 @@ impl Conntrack {
         match shard.find(tuple, tag) {
             Found::Nowhere => true,
             Found::Elsewhere(_) => false,
-            // An expired connection is removed here if its references are all in this shard.
-            // Otherwise it uses the tuple until its shard collects it.
+            // Remove an expired connection if its references are all in this shard. Other expired
+            // connections use their tuple until their shard collects them.
             Found::Here { entry, .. } => {
                 let is_plain = shard.entries.entry(entry).translation().is_none();
                 let is_expired = shard.entries.entry(entry).has_expired(now);

@@ -61,8 +61,8 @@ impl Switch {
         self.track(frame, track).1
     }
 
-    /// Opens a control connection. `first` is the call for its first packet. `shown`: the endpoints
-    /// after translation.
+    /// Opens a control connection. `first` is the call for the connection's first packet. `shown`:
+    /// the endpoints after translation.
     fn connect(&mut self, client: End, server: End, first: &Track, shown: [End; 2]) {
         let syn = tcp(client, server, Tcp::new(SYN, 100, 0));
         self.flags(&syn, first);

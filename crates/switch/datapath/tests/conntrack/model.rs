@@ -83,7 +83,7 @@ pub(crate) struct Prediction {
     pub(crate) mark: u32,
     pub(crate) label: u128,
     pub(crate) original: Option<Tuple>,
-    /// The packet's endpoints after tracking; `None` if a new translation chooses them.
+    /// The packet's endpoints after tracking; `None` if a new translation chooses the endpoints.
     pub(crate) ends: Option<(End, End)>,
 }
 
@@ -214,8 +214,8 @@ impl Model {
         }
     }
 
-    /// Records the translation that the tracker chose for the latest connection. Fails if it is not
-    /// allowed.
+    /// Records the translation that the tracker chose for the latest connection. Fails if the
+    /// translation is not allowed.
     pub(crate) fn adopt(&mut self, track: &Track, from: End, to: End) -> Result<(), String> {
         let mut latest = self.connections.pop().ok_or("no connection")?;
         let nat = track.nat.as_ref().ok_or("no translation")?;
@@ -297,8 +297,9 @@ impl Model {
         Ok(())
     }
 
-    /// Whether the tracker may treat a tuple as used. With several shards, it also counts the tuple
-    /// as used if the reverse tuple is used, because both have the same hash.
+    /// Whether the tracker may treat a tuple as used. With several shards, the model also counts
+    /// the tuple as used if the reverse tuple is used, because a tuple and its reverse have the
+    /// same hash.
     fn may_be_used(&self, tuple: &Tuple) -> bool {
         self.is_used(tuple) || self.is_used(&tuple.reversed())
     }

@@ -86,7 +86,7 @@ fn a_flood_with_replies_leaves_space_for_others() {
 }
 
 #[test]
-fn a_flood_in_one_zone_leaves_space_in_others_and_in_its_own() {
+fn a_flood_in_one_zone_leaves_space_in_other_zones_and_in_its_own_zone() {
     let tracker = full(2, 1200);
     tracker.table.set_zone_limit(7, 300);
     opened(&tracker, 1, 7, 0..2000);

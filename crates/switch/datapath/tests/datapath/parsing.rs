@@ -59,7 +59,7 @@ fn padding_does_not_count_as_payload() {
 }
 
 #[test]
-fn the_ethernet_type_behind_a_tag_may_be_that_of_an_inner_tag() {
+fn the_ethernet_type_behind_a_tag_may_be_the_type_of_an_inner_tag() {
     let mut stacked = frame("udp,nw_src=10.0.0.1,dl_vlan=5");
     stacked.splice(12..12, [0x88, 0xa8, 0x20, 0x07]);
     let found = extract(1, &stacked);

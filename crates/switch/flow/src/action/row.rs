@@ -65,7 +65,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// Returns the size in messages.
+    /// Returns the number of bytes that the argument takes in a message.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -114,7 +114,7 @@ pub struct Limit {
 pub enum Values {
     All,
     /// Numbers in which only these bits are set. The written field has no bits below the lowest of
-    /// them.
+    /// these bits.
     Bits(u64),
     UpTo(u64),
     OneOf(&'static [u64]),

@@ -123,7 +123,7 @@ fn decode_v10(kind: u16, length: usize, body: &mut Reader<'_>) -> Result<Action,
     Ok(Action::Enqueue { port, queue: body.u32()? })
 }
 
-/// Reads an action as its row describes. `start`: the bytes before its arguments.
+/// Reads an action as its row describes. `start`: the bytes before the action's arguments.
 pub(super) fn decode_plain(
     row: &Row,
     length: usize,

@@ -81,7 +81,7 @@ impl Session {
                     _ => return Err(Refusal::NotPermitted),
                 };
             }
-            // The message asks for ages in replies; Nicira's replies always have them.
+            // The message asks for ages in replies; Nicira's replies always have ages.
             18 => {}
             19 => {
                 self.ask_for_events();

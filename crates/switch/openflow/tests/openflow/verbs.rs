@@ -456,7 +456,7 @@ fn ovs_ofctl_monitor_prints_rule_changes_and_packet_ins() {
     }
 }
 
-/// A run of `ovs-ofctl monitor`. A thread collects its output.
+/// A run of `ovs-ofctl monitor`. A thread collects the command's output.
 struct Monitor {
     child: std::process::Child,
     text: std::sync::Arc<std::sync::Mutex<String>>,

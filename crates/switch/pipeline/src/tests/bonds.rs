@@ -56,7 +56,7 @@ fn a_bond_with_lacp_carries_traffic_once_a_partner_is_there() {
 }
 
 #[test]
-fn frames_of_lacp_pass_no_table_where_a_bond_speaks_lacp() {
+fn lacp_frames_of_a_bond_with_lacp_pass_no_table() {
     let mut tables = bridge(4);
     let output = Action::Output { port: PortNumber(3), max_len: 0 };
     tables.flow_mod(add(0, 1, Match::any(), vec![output]), 0).expect("added");

@@ -22,8 +22,8 @@ impl Way<'_> {
         bond.member_of_hash(hash)
     }
 
-    /// Whether a bond accepts a packet at a member port. As in Open vSwitch, it drops the copies of
-    /// a packet that other members get, and packets that it has sent itself.
+    /// Whether a bond accepts a packet at a member port. As in Open vSwitch, a bond drops the
+    /// copies of a packet that other members get, and packets that the bond has sent itself.
     pub(super) fn is_admissible(&mut self, in_port: PortNumber, vlan: u16) -> bool {
         let tables = self.tables;
         let Some(bond) = tables.port_set().bond(in_port) else { return true };

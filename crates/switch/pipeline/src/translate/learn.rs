@@ -95,8 +95,8 @@ impl Way<'_> {
         true
     }
 
-    /// Whether the learned rule exists with the packet's values. If so, restarts its hard timeout,
-    /// now and with each packet of the megaflow.
+    /// Whether the learned rule exists with the packet's values. If so, restarts the rule's hard
+    /// timeout, now and with each packet of the megaflow.
     fn confirm(&mut self, change: &FlowMod) -> bool {
         let table = self.tables.table(change.table.unwrap_or(0));
         let Some(rule) = table.rules.find(&change.matching, change.priority) else { return false };

@@ -85,7 +85,7 @@ impl Lengths {
         }
     }
 
-    /// Records that these bits are equal again for packets of all lengths.
+    /// Records that an action set these bits to the same values for packets of all lengths.
     pub(super) fn close(&mut self, bits: &Key) {
         if let Some(open) = &mut self.open {
             open.words.iter_mut().zip(&bits.words).for_each(|(open, bits)| *open &= !bits);
@@ -121,8 +121,8 @@ impl<'w> Way<'w> {
 
 impl Way<'_> {
     /// Checks the length, and runs the actions after the check. Returns `false` if the caller has
-    /// to run them. The function is separate, because tables nest deeply and the state of the check
-    /// would take stack space at each level.
+    /// to run these actions. The function is separate, because tables nest deeply and the state of
+    /// the check would take stack space at each level.
     #[inline(never)]
     pub(super) fn check_length(
         &mut self,

@@ -18,7 +18,7 @@ impl Way<'_> {
         let source = address(self.read_field(Field::EthSrc));
         let destination = address(self.read_field(Field::EthDst));
         let in_port = self.in_port();
-        // A packet-out may have no input port. NORMAL learns nothing from it.
+        // A packet-out may have no input port. NORMAL learns nothing from such a packet-out.
         let has_port = !matches!(in_port, PortNumber::NONE | PortNumber::CONTROLLER);
         if has_port && self.tables.port_set().port(in_port).is_none() {
             self.note(">> received packet on unknown port");
@@ -51,8 +51,8 @@ impl Way<'_> {
         let is_learning = self.observer.is_none() && is_received && has_port;
         let is_taught = is_learning && !self.lengths.is_elsewhere();
         let is_new = is_taught && macs.learn(vlan, source, bundle, self.now_ms);
-        // A branch for other packet lengths does not learn this packet's address. Packets of those
-        // lengths are learned in a translation of their own.
+        // A branch for other packet lengths does not learn this packet's address. A separate
+        // translation learns the addresses of packets with other lengths.
         self.is_cacheable &=
             !is_learning || is_taught || macs.port(vlan, source, self.now_ms) == Some(bundle);
         let seen = if is_learning { macs.seen(vlan, source) } else { None };

@@ -58,7 +58,7 @@ pub(in crate::run) struct ThreadStatistics {
     pub(in crate::run) iterations: u64,
     pub(in crate::run) sleeps: u64,
     pub(in crate::run) receive: u64,
-    /// Cycles in the last minute, and those of them in iterations with a packet.
+    /// Cycles in the last minute; `recently_busy` counts only iterations with a packet.
     pub(in crate::run) recent: u64,
     pub(in crate::run) recently_busy: u64,
     pub(in crate::run) queues: Vec<QueueUsage>,

@@ -99,7 +99,8 @@ fn trace(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let request = request(switch, arguments)?;
     let now_ms = request.bridge.clock.now_ms();
     if let Some(frame) = &request.frame {
-        // A given packet takes effect: NORMAL learns its address, and learn actions change rules.
+        // A given packet takes effect: NORMAL learns the packet's address, and learn actions change
+        // rules.
         let key = &request.key;
         request.bridge.translate(|mut translator, _| translator.translate(key, frame, now_ms));
     }

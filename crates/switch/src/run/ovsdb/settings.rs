@@ -249,7 +249,7 @@ impl Wanted {
         settings.lacp_time = if lacp.is_fast { LacpTime::Fast } else { LacpTime::Slow };
         settings.lacp_fallback_ab = lacp.falls_back;
         settings.lacp_system_priority = Some(lacp.system_priority).filter(|priority| *priority > 0);
-        // As in Open vSwitch, the bond uses its bridge's address instead of an unusable one.
+        // As in Open vSwitch, the bond uses its bridge's address if the given address is unusable.
         let parsed = lacp.system_id.clone().map(HardwareAddress::try_from);
         match parsed {
             Some(Ok(address)) if address.0 != [0; 6] => settings.lacp_system_id = Some(address),

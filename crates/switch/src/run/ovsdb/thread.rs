@@ -283,8 +283,8 @@ impl OvsdbThread {
         }
         for (name, settings) in &wanted.config.bridge {
             let before = former.get(name);
-            // Only if the settings are in force; otherwise each later change would delete the rules
-            // again.
+            // Delete the rules only if the settings are in force. Otherwise each later change would
+            // delete the rules again.
             if changed.is_ok() && before.is_some_and(|before| *before != way(settings)) {
                 self.begin_again(name, settings.begins_open());
             }
@@ -369,7 +369,7 @@ impl OvsdbThread {
             link.written.operations(status.report(), |table, column| schema.has(table, column));
         link.pending.extend(operations);
         // Collecting the status of many ports takes time. The longer interval limits the share of
-        // time spent on it.
+        // time spent on the status.
         link.next_status = Instant::now() + STATUS.max(now.elapsed() * 10);
     }
 

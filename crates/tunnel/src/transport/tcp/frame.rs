@@ -1,4 +1,5 @@
-//! The frames of a tunnel over TLS. Pure. docs/reference/tunnel-wire.md describes them.
+//! The frames of a tunnel over TLS, as docs/reference/tunnel-wire.md describes the frames. Pure: no
+//! I/O.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 

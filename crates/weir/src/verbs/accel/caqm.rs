@@ -55,7 +55,7 @@ struct Values {
     #[arg(long, value_name = "N")]
     theta: Option<String>,
     /// The effect of a loss: announced leaves the window as it is if a port refused a request just
-    /// before; reference always halves it [default: announced]
+    /// before; reference always halves the window [default: announced]
     #[arg(long, value_name = "LAW")]
     loss: Option<String>,
     /// How both ends learn that they use CAQM: by a TCP option, which asks the ports; by bits of
@@ -63,14 +63,14 @@ struct Values {
     /// by both [default: option]
     #[arg(long, value_name = "option|bits|both")]
     negotiation: Option<String>,
-    /// Type of the tags; others are ignored, 0 to 7 [default: 0]
+    /// Type of the tags, 0 to 7; tags of another type are ignored [default: 0]
     #[arg(long, value_name = "N")]
     cc_type: Option<String>,
     /// TPID of a tag: 0x88a8 or 0x8100 [default: 0x88a8]
     #[arg(long, value_name = "HEX")]
     tpid: Option<String>,
-    /// The ports on all ways are known to do CAQM: do not ask them, as those of other makers do not
-    /// answer
+    /// The ports on all ways are known to do CAQM: do not ask the ports, as ports of other makers
+    /// do not answer
     #[arg(long)]
     trusts_path: bool,
 }

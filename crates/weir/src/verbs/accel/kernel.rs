@@ -14,7 +14,7 @@ struct Enable {
     #[command(flatten)]
     selector: Selector,
     /// Also connections whose program named an algorithm itself, as `weir perf client -C` does; by
-    /// default they keep it
+    /// default these connections keep their algorithm
     #[arg(long)]
     named_too: bool,
     #[command(flatten)]

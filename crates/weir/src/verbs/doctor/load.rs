@@ -41,7 +41,7 @@ pub(crate) struct Send {
     asks: bool,
     #[arg(long)]
     udp: bool,
-    /// Connections, of which only the last one carries data
+    /// Number of connections; only the last connection carries data
     #[arg(long, default_value_t = 1)]
     connections: u32,
     /// Open a new connection for each write

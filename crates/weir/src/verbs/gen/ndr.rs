@@ -37,7 +37,7 @@ pub(crate) struct Ndr {
     /// The order of addresses: lockstep or destination
     #[arg(long, value_name = "ORDER", default_value = "lockstep")]
     addressing: String,
-    /// Loss goals, each a share of the packets; the rate is searched for every one
+    /// Loss goals, each a share of the packets; the rate is searched for every goal
     #[arg(long, value_name = "SHARE", value_delimiter = ',', default_value = "0,0.5%")]
     goal: Vec<String>,
     /// Duration of the trials that decide
@@ -187,8 +187,8 @@ impl Ndr {
         Ok(Bench { goals, lowest: None, highest: None, latency, back_to_back })
     }
 
-    /// Returns the loads that the user named. Checks their order at once if the order does not
-    /// depend on the sizes of packets.
+    /// Returns the loads that the user named. Checks the order of the loads at once if the order
+    /// does not depend on the sizes of packets.
     fn range(&self) -> anyhow::Result<LoadRange> {
         let load = |text: &Option<String>| text.as_deref().map(str::parse::<Load>).transpose();
         let range = LoadRange { lowest: load(&self.min_rate)?, highest: load(&self.max_rate)? };

@@ -43,7 +43,7 @@ struct Job {
     #[arg(long)]
     quick: bool,
     /// Seed of the order and of all random losses, instead of the file's: a number, or `fresh` for
-    /// a new one
+    /// a new seed
     #[arg(long, value_name = "N", value_parser = seed)]
     seed: Option<u64>,
     /// With --kubernetes: the container image, which has weir and a shell [default: weir:VERSION]

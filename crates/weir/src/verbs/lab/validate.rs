@@ -55,7 +55,7 @@ struct Found {
     lacking: Vec<(String, String)>,
     /// Reasons why a valid file may give no answer, and marks and warnings of a run's cells.
     warnings: Vec<(String, String)>,
-    /// Directories of runs with mistakes that this machine can measure again.
+    /// Directories of runs with invalid cells that this machine can measure again.
     again: Vec<String>,
 }
 

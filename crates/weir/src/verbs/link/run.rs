@@ -31,8 +31,9 @@ pub(crate) struct Run {
     /// repeated
     #[arg(long, value_name = "KEY=VALUE")]
     ba: Vec<String>,
-    /// A command line for the shell on the far side, 10.0.0.2. It is ended with the command. Its
-    /// output is printed only if one of the two fails, after the command's own, on standard error
+    /// A command line for the shell on the far side, 10.0.0.2. The far side's program is ended with
+    /// the command. Its output is printed only if the program or the command fails, after the
+    /// command's output, on standard error
     #[arg(long, value_name = "COMMAND")]
     far: Option<String>,
     /// Write all output of --far to this file
@@ -167,7 +168,8 @@ impl Leaving {
         Self { since: Instant::now(), sent: 0 }
     }
 
-    /// Sends the signals that are due. True if processes are left and further signals may end them.
+    /// Sends the signals that are due. Returns true if processes are left and further signals may
+    /// end these processes.
     fn go_on(&mut self, side: &Side) -> bool {
         let processes = side.processes();
         while let Some((after, signal)) = SIGNALS.get(self.sent)

@@ -151,7 +151,7 @@ struct Streams {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 struct Output {
-    /// Print one JSON document, with iperf3's keys and further ones under `weir`
+    /// Print one JSON document, with iperf3's keys and further keys under `weir`
     #[arg(short = 'J', long)]
     json: bool,
     /// Print a line of JSON for each event as it happens
@@ -204,7 +204,7 @@ struct Connection {
     /// The local interface (SO_BINDTODEVICE), for example eth1
     #[arg(long, value_name = "DEV")]
     bind_dev: Option<String>,
-    /// The local port of the first stream; the others use the next ones
+    /// The local port of the first stream; the other streams use the next ports
     #[arg(long, value_name = "PORT", value_parser = port::named)]
     cport: Option<u16>,
     /// How long the server may take to answer: milliseconds, or with a unit [default: 10s]

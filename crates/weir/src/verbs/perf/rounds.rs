@@ -24,7 +24,7 @@ pub(crate) enum Verb {
     /// A TCP connection for each request and response
     #[command(after_help = CRR_EXAMPLES)]
     Crr(Box<Crr>),
-    /// Requests and responses as UDP datagrams; lost ones are counted
+    /// Requests and responses as UDP datagrams; lost datagrams are counted
     #[command(after_help = UDP_RR_EXAMPLES)]
     UdpRr(Box<UdpRr>),
     /// Streams by message size
@@ -67,7 +67,7 @@ pub(crate) struct UdpRr {
     connection: ConnectionOptions,
     #[command(flatten)]
     requests: Requests,
-    /// Time without a response after which a request counts as lost and the next one is sent
+    /// Time without a response after which a request counts as lost and the next request is sent
     #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = values::timeout)]
     loss_timeout: Duration,
     #[command(flatten)]
@@ -149,7 +149,7 @@ struct Series {
     time: Span,
     /// Repeat until the mean is known this accurately: the level and the interval's whole width in
     /// percent, as for netperf -I; 99,5 is ±2.5 % at 99 %. The output ends with a prominent warning
-    /// if it was not reached
+    /// if this accuracy was not reached
     #[arg(long, value_name = "LEVEL,WIDTH")]
     confidence: Option<Confidence>,
     /// Number of repeats: the minimum, and the maximum if the confidence is not reached earlier

@@ -69,7 +69,7 @@ pub(crate) struct Server {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 struct Output {
-    /// Print a JSON document for each test, with iperf3's keys and further ones under `weir`
+    /// Print a JSON document for each test, with iperf3's keys and further keys under `weir`
     #[arg(short = 'J', long)]
     json: bool,
     /// Print a line of JSON for each event as it happens, with the client's number

@@ -57,7 +57,7 @@ const TIMEOUTS: RangeInclusive<f64> = 0.001..=86_400.0;
 /// The answer of a command that changes something.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Answer {
-    /// Print one JSON document: that it was done, and the switch's notes
+    /// Print one JSON document: the result and the switch's notes
     #[arg(long)]
     json: bool,
 }

@@ -101,10 +101,10 @@ pub(crate) struct Reload {
 
 #[derive(Debug, Args)]
 pub(crate) struct Call {
-    /// The command; list-commands prints all. Options stand before it: what is behind it belongs to
-    /// it
+    /// The command; list-commands prints all. Options stand before the command: words behind the
+    /// command are its arguments
     command: String,
-    /// Its arguments
+    /// The command's arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
     /// Print one JSON document: the command and its text

@@ -13,15 +13,15 @@ use tunnel::identity::Pin;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Client {
-    /// The server, for example tokyo.example:7500; may be repeated: the next one is used if the one
-    /// before cannot be reached
+    /// The server, for example tokyo.example:7500; may be repeated: the client uses the next server
+    /// if a server cannot be reached
     #[arg(long, value_name = "HOST:PORT")]
     server: Vec<HostPort>,
     /// The server's TCP port, where UDP is blocked [default: the port of --server]
     #[arg(long, value_name = "PORT", requires = "server")]
     tcp_port: Option<u16>,
-    /// Its pin, as `weir tunnel keys server` prints it there; may be repeated, and any of them is
-    /// accepted
+    /// The server's pin, which `weir tunnel keys server` prints at the server; may be repeated, and
+    /// any of the pins is accepted
     #[arg(long, value_name = "PIN", requires = "server")]
     pin: Vec<Pin>,
     /// Listen here, reach the target from the server: tcp:ADDRESS:PORT, udp:ADDRESS:PORT or

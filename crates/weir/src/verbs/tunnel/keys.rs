@@ -23,11 +23,11 @@ pub(crate) struct Keys {
     /// Replace an existing key; the other side needs the new pin
     #[arg(long)]
     force: bool,
-    /// Make the next key beside the present one, which stays in use; print both pins for the other
+    /// Make the next key beside the present key, which stays in use; print both pins for the other
     /// side
     #[arg(long)]
     next: bool,
-    /// Put the next key in the place of the present one; a reload of this end uses it
+    /// Replace the present key by the next key; a reload of this end uses it
     #[arg(long, conflicts_with_all = ["next", "force", "name"])]
     use_next: bool,
     /// Make a new certificate for the present key; its pin stays the same

@@ -18,8 +18,8 @@ pub(crate) struct Server {
     /// The TCP address for clients whose network blocks UDP [default: the address of --listen-on]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     tcp_listen_on: Option<SocketAddr>,
-    /// A client that may connect, as `weir tunnel keys client` prints it there; commas separate
-    /// several pins of one client; may be repeated
+    /// A client that may connect, with the pin that `weir tunnel keys client` prints at the client;
+    /// commas separate several pins of one client; may be repeated
     #[arg(long, value_name = "NAME=PIN[,PIN…]")]
     peer: Vec<NamedPins>,
     /// Targets that the peers of --peer may reach: tcp:HOST:PORTS, udp:HOST:PORTS, unix:/PATH, or
@@ -30,8 +30,8 @@ pub(crate) struct Server {
     /// Also look up names that only a prefix of --allow could cover
     #[arg(long, requires = "peer")]
     resolve_names: bool,
-    /// Addresses where they may make this end listen, and services that they may offer, written
-    /// like --allow; may be repeated
+    /// Addresses where the peers of --peer may make this end listen, and services that the peers
+    /// may offer, written like --allow; may be repeated
     #[arg(long, value_name = "RULE", requires = "peer")]
     allow_reverse: Vec<Rule>,
     /// Write a JSON line for each tunnel that has ended to this file, which a reload opens again; -

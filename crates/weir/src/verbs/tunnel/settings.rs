@@ -19,13 +19,14 @@ pub(super) struct Settings {
     /// This end's certificate [default: /etc/weir/tunnel/{server,client}.crt]
     #[arg(long, value_name = "FILE", requires = "key_file")]
     pub(super) cert_file: Option<PathBuf>,
-    /// Its key [default: /etc/weir/tunnel/{server,client}.key]
+    /// The key of --cert-file [default: /etc/weir/tunnel/{server,client}.key]
     #[arg(long, value_name = "FILE", requires = "cert_file")]
     pub(super) key_file: Option<PathBuf>,
     /// Certificates of authorities that certify the other end, if it is not pinned
     #[arg(long, value_name = "FILE")]
     pub(super) ca_file: Option<PathBuf>,
-    /// Their revocation lists, in PEM or DER form, one for each authority; may be repeated
+    /// A revocation list of an authority of --ca-file, in PEM or DER form; may be repeated, once
+    /// for each authority
     #[arg(long, value_name = "FILE")]
     crl_file: Vec<PathBuf>,
     /// tcpa, bbr, cubic, or "fixed RATE": that rate whatever the loss, for a path that nobody else
@@ -60,13 +61,13 @@ pub(super) struct Settings {
     /// be free or hold a dead socket
     #[arg(long, value_name = "PATH", help_heading = "Monitoring")]
     status_socket: Option<PathBuf>,
-    /// Keep all rights of the user; otherwise Landlock and seccomp remove those that an end never
-    /// needs
+    /// Keep all rights of the user; otherwise Landlock and seccomp remove the rights that an end
+    /// never needs
     #[arg(long, help_heading = "Operation")]
     unconfined: bool,
     /// Take the sockets over from the end of this role that runs here, and has the same
     /// --status-socket: no session ends. The former process carries its last sessions, for at most
-    /// this time [default: 1h]. If no such end runs, this one starts as usual
+    /// this time [default: 1h]. If no such end runs, the new end starts as usual
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true,
         default_missing_value = "1h", help_heading = "Operation")]
     take_over: Option<Span>,

@@ -12,7 +12,7 @@ pub struct Transfer {
 impl Transfer {
     pub fn start(machine: &TestMachine, port: u16) -> Self {
         let (weir, port_text) = (env!("CARGO_BIN_EXE_weir"), port.to_string());
-        // The system's own algorithm, so that neither end names one.
+        // Set the system's algorithm, so that neither end names an algorithm.
         let words = ["-w", "net.ipv4.tcp_congestion_control=reno"];
         assert_eq!(machine.run("sysctl", &words).code, Some(0));
         let server = machine.start(weir, &["perf", "server", "--port", &port_text, "--one-off"]);

@@ -85,7 +85,7 @@ fn a_host_in_the_middle_emulates_the_link_and_the_plan_is_the_same_as_in_namespa
 }
 
 #[test]
-fn a_middle_that_cannot_emulate_the_link_is_refused_before_anything_is_measured() {
+fn a_machine_in_the_middle_that_cannot_emulate_the_link_is_refused_before_the_run() {
     let Some(hosts) = Hosts::with_middle() else { return };
     let middle = &hosts.hosts[2].inside;
     let ip = |words: &[&str]| {
@@ -126,7 +126,7 @@ fn a_middle_that_cannot_emulate_the_link_is_refused_before_anything_is_measured(
 }
 
 #[test]
-fn a_lost_middle_costs_one_turn_and_leaves_no_emulated_link() {
+fn a_lost_machine_in_the_middle_costs_one_turn_and_leaves_no_emulated_link() {
     let Some(hosts) = Hosts::with_middle() else { return };
     // The client sends a packet over the link: a turn without packets there fails.
     let slow = slow(&hosts).replace("sh -c '", "bash -c 'echo > /dev/udp/{server}/9; ");

@@ -17,7 +17,7 @@ use matrix::Matrix;
 use run::Program;
 
 #[test]
-fn iperf3() {
+fn weir_and_iperf3_exchange_every_test() {
     let Some(path) = found("iperf3", "WEIR_IPERF3", "apt-get install iperf3") else { return };
     let matrix = Matrix::run(&Program::iperf3(path), &cases::all());
     assert!(matrix.holds(), "see the table above");
@@ -25,7 +25,7 @@ fn iperf3() {
 
 /// Tests with riperf3, another implementation in Rust.
 #[test]
-fn riperf3() {
+fn weir_and_riperf3_exchange_every_test() {
     let how = "cargo install riperf3-cli --version ^0.8";
     let Some(path) = found("riperf3", "WEIR_RIPERF3", how) else { return };
     let matrix = Matrix::run(&Program::riperf3(path), &cases::all());

@@ -1,5 +1,5 @@
-//! The cases of compositions. Each draws its quantities so that the fault is the limit: the rate
-//! that the fault allows is far below the rate of the path.
+//! The cases of compositions. Each case draws its quantities so that the fault is the limit: the
+//! rate that the fault allows is far below the rate of the path.
 
 mod hosts;
 mod paths;

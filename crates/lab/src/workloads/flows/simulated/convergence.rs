@@ -19,8 +19,8 @@ pub(super) fn from_the_start(scene: &Scene, ended: &Ended, fair: f64) -> Option<
 }
 
 /// Returns the convergence time in round trips. The convergence time runs from the last flow's
-/// start until the flows under test first share the link fairly over a few round trips. If they
-/// never share the link fairly, returns all the remaining time.
+/// start until the flows under test first share the link fairly over a few round trips. If the
+/// flows never share the link fairly, returns all the remaining time.
 pub(super) fn to_fairness(scene: &Scene, ended: &Ended) -> Option<f64> {
     let curves: Option<Vec<&[FlowPoint]>> =
         ended.own().iter().map(|flow| Some(flow.trace.as_ref()?.points())).collect();

@@ -1,5 +1,5 @@
 //! Flows in virtual time. `scene` describes a cell, `network` the topology and its routes, and
-//! `world` the simulation made of both.
+//! `world` the simulation made of cell and topology.
 
 mod completion;
 mod convergence;

@@ -24,7 +24,7 @@ use units::{Bytes, Share, Span, Time};
 pub(super) struct Ended {
     pub(super) outcome: Outcome,
     pub(super) network: Network,
-    /// The world's flows under test. The competing flows come before them.
+    /// The world's flows under test. The competing flows come before the flows under test.
     pub(super) tested: Range<usize>,
     /// Start time of each flow. `sizes`: the amount of data of each flow.
     pub(super) begun: Vec<Time>,
@@ -343,7 +343,8 @@ fn size_of(flow: &FlowSpec) -> Option<Bytes> {
 const NOBODY_CAME: &str = "no flow arrived in the measured time: use more flows or a longer time";
 /// The simulated time between two checks for cancellation and completion.
 const LOOK_EVERY: Span = Span::from_millis(50);
-/// Number of points over a cell's time. This many show how a flow's window converges to its share.
+/// Number of points over a cell's time. This number of points shows how a flow's window converges
+/// to its share.
 const POINTS: u64 = 6000;
 const MOST_FOLLOWED: usize = 64;
 /// Duration of an opening, with a margin: slow start reaches 16,000 segments after eleven round

@@ -35,7 +35,7 @@ impl Conntrack {
     /// Removes a connection of a holder with many connections, in favour of a new connection of a
     /// holder with few. Chooses among all connections, or among the connections of one zone.
     /// `limit` is the limit of the table or of the zone. Looks only at a few connections, and
-    /// returns false if none of them may go.
+    /// returns false if no such connection may go.
     ///
     /// A connection without a reply may go if its holder has more connections than the holder of
     /// the new connection. A connection with replies may go only under two conditions. Its holder
