@@ -3,8 +3,9 @@
 use flow::Match;
 use flow::action::Action;
 use flow::port_number::PortNumber;
+use flow::request::PacketOut;
 
-use super::packets::{add, bridge, outputs, translate, udp};
+use super::packets::{add, bridge, output, outputs, translate, udp};
 use crate::{Balance, Bond, LacpState};
 
 fn bond(members: &[u32], active: u32) -> Bond {
@@ -69,6 +70,25 @@ fn frames_of_lacp_pass_no_table_where_a_bond_speaks_lacp() {
     assert!(taken.steps.is_empty() && !taken.is_cacheable);
     slow.write(flow::Field::InPort, 4);
     assert_eq!(outputs(&translate(&tables, &slow)), [3], "no member");
+}
+
+#[test]
+fn a_trace_says_that_lacp_takes_received_frames_and_no_packet_outs() {
+    let mut tables = bridge(4);
+    tables.set_bonds(vec![Bond { lacp: LacpState::Waiting, ..bond(&[1, 2], 2) }]);
+    let mut slow = udp(1, 1, 2);
+    slow.write(flow::Field::EthType, 0x8809);
+    let trace = crate::Trace::new(&tables, "br0", super::trace::Names);
+    let received = trace.run(&slow, &[0; 60], 0);
+    assert!(received.ends_with("  - Consists of LACP packets.\n"), "{received}");
+    let packet = PacketOut {
+        frame: vec![0; 60],
+        in_port: PortNumber(1),
+        metadata: flow::Key::ZERO,
+        actions: vec![output(3)],
+    };
+    let sent = trace.run_packet_out(&packet, &slow, 0);
+    assert!(sent.ends_with("Datapath actions: 3\n"), "{sent}");
 }
 
 #[test]
