@@ -176,6 +176,8 @@ pub struct Mirror {
 /// The egress rate limit in bit/s, the queueing discipline before it, and the queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Egress {
+    /// The type of the QoS, such as `linux-htb`.
+    pub kind: &'static str,
     pub bits_per_second: Option<u64>,
     pub queue: Option<&'static str>,
     pub queues: Vec<Queue>,
@@ -476,12 +478,12 @@ fn mirrors(database: &Database, bridge: &Row) -> Vec<Mirror> {
 
 /// Reads the egress settings of a QoS row, whose `max-rate` is in bit/s.
 fn egress(database: &Database, qos: &Row, port: &str, ignored: &mut Vec<String>) -> Option<Egress> {
-    let kind = qos.text("type").unwrap_or_default();
-    let queue = match kind {
-        "linux-htb" | "linux-hfsc" => None,
-        "linux-codel" => Some("codel"),
-        "linux-fq_codel" => Some("fq_codel"),
-        _ => {
+    let (kind, queue) = match qos.text("type").unwrap_or_default() {
+        "linux-htb" => ("linux-htb", None),
+        "linux-hfsc" => ("linux-hfsc", None),
+        "linux-codel" => ("linux-codel", Some("codel")),
+        "linux-fq_codel" => ("linux-fq_codel", Some("fq_codel")),
+        kind => {
             ignored.push(format!("port {}: QoS of the type {}", foreign(port), foreign(kind)));
             return None;
         }
@@ -500,7 +502,7 @@ fn egress(database: &Database, qos: &Row, port: &str, ignored: &mut Vec<String>)
         ignored.push(format!("port {}: QoS without other_config:max-rate", foreign(port)));
         return None;
     }
-    Some(Egress { bits_per_second, queue, queues })
+    Some(Egress { kind, bits_per_second, queue, queues })
 }
 
 /// Reads `max-rate`. As in Open vSwitch, 0 means no limit.
@@ -645,7 +647,7 @@ mod tests {
             "Controller": { id(7): new(json!({ "target": "tcp:10.0.0.9" })) },
             "Mirror": { id(9): new(json!({ "name": "m0", "select_src_port": reference(4),
                 "output_vlan": 9 })) },
-            "QoS": { id(8): new(json!({ "type": "linux-htb",
+            "QoS": { id(8): new(json!({ "type": "linux-hfsc",
                 "queues": ["map", [[1, reference(10)], [0, reference(11)]]],
                 "other_config": ["map", [["max-rate", "1000000"]]] })) },
             "Queue": { id(10): new(json!({ "other_config":
@@ -669,7 +671,8 @@ mod tests {
         let queue = |number, bits_per_second| Queue { number, bits_per_second };
         let queues = vec![queue(0, None), queue(1, Some(200_000))];
         let bits_per_second = Some(1_000_000);
-        assert_eq!(port.egress, Some(Egress { bits_per_second, queue: None, queues }));
+        let kind = "linux-hfsc";
+        assert_eq!(port.egress, Some(Egress { kind, bits_per_second, queue: None, queues }));
         assert_eq!(port.rxq_affinity.as_deref(), Some("0:1"));
         assert_eq!(port.vlans.tag, Some(10));
         let expected = Police { rate_kbit: 1000, burst_kpkts: u32::MAX, ..Police::default() };

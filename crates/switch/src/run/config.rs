@@ -214,6 +214,10 @@ table! {
         /// The numbers of the port in LACPDUs, as a member of a bond.
         pub lacp: LacpPort = LacpPort::default(),
     }
+    beside {
+        /// The type of the port's QoS in a database: `linux-hfsc`.
+        pub qos: Option<&'static str>,
+    }
 }
 
 /// The address of a port: `02:00:00:00:00:01`.

@@ -70,6 +70,7 @@ impl PortConfig {
             trunks: Vec::new(),
             lacp: LacpPort::default(),
             mtu: None,
+            qos: None,
             ..self.clone()
         }
     }

@@ -334,6 +334,7 @@ impl Wanted {
         }
         if let Some(egress) = &port.egress {
             let rate = |bits: u64| Leaf(link::Capacity::Fixed(Rate::from_bits_per_second(bits)));
+            config.qos = Some(egress.kind);
             config.rate = egress.bits_per_second.map(rate);
             config.queue = egress.queue.and_then(|queue| queue.parse().ok().map(Leaf));
             let mut queues = BTreeMap::new();
@@ -434,7 +435,7 @@ const LONGEST_INTERFACE: usize = 15;
 mod tests {
     use super::*;
     use ovsdb::interface::Found;
-    use ovsdb::topology::{Carrier, Controller, Vlans};
+    use ovsdb::topology::{Carrier, Controller, Egress, Vlans};
 
     fn row(number: u32) -> Uuid {
         Uuid::parse(&format!("00000000-0000-0000-0000-{number:012}")).unwrap()
@@ -490,6 +491,8 @@ mod tests {
             port("a b", Ok(Device::Null.into())),
             port("v", Ok(vhost.into())),
         ];
+        let (kind, bits_per_second) = ("linux-hfsc", Some(1_000_000));
+        br0.ports[0].egress = Some(Egress { kind, bits_per_second, queue: None, queues: vec![] });
         let target = Target::Connect(Carrier::Tls, "controller.example:6653".to_owned());
         br0.controllers = vec![Controller { row: row(9), target }];
         let topology = Topology {
@@ -501,6 +504,7 @@ mod tests {
         let config = &wanted.config.bridge["br0"];
         assert_eq!(config.port.keys().collect::<Vec<_>>(), ["p1", "p2"]);
         assert_eq!((config.port["p1"].number, config.port["p2"].number), (Some(7), None));
+        assert_eq!((config.port["p1"].qos, config.port["p2"].qos), (Some("linux-hfsc"), None));
         assert_eq!((config.mac_aging_time, config.fail_mode), (Some(1), FailMode::Standalone));
         assert_eq!(wanted.numbers["p1"], PortNumber(3));
         let failed = |part: Part| wanted.failures[&part].clone();
