@@ -158,6 +158,29 @@ fn tcp_passes_between_hosts_on_xdp_ports() {
 }
 
 #[test]
+fn an_xdp_port_whose_mtu_is_refused_says_why() {
+    let Some(sandbox) = sandbox() else { return };
+    let host = Host::cabled(&sandbox, "p1", std::net::Ipv4Addr::new(10, 9, 0, 1));
+    let file = |mtu: u32| {
+        format!("[bridge.br0]\n[bridge.br0.port]\np1 = {{ type = \"xdp\", mtu = {mtu} }}\n")
+    };
+    sandbox.write("switch.toml", file(5_000));
+    let rundir = sandbox.path("run").display().to_string();
+    let words = ["switch", "run", "--rundir", &rundir, "--config", "switch.toml"];
+    let refused = sandbox.weir(&words);
+    let reason = "port p1: p1: an MTU of 5000 is too large: use at most 3822";
+    assert!(refused.stderr.contains(reason), "{refused:?}");
+    sandbox.write("switch.toml", file(1_400));
+    let switch = TestSwitch::start(sandbox, &["--config", "switch.toml"]);
+    switch.sandbox.write("switch.toml", file(1_300));
+    let refused = switch.try_weir(&["reload"]);
+    let reason = "port p1: an open xdp port keeps its MTU, here 1400: remove the port";
+    assert!(refused.stderr.contains(reason), "{refused:?}");
+    drop(host);
+    switch.end();
+}
+
+#[test]
 fn the_generator_sends_by_xdp_and_wrong_uses_are_explained() {
     let Some(sandbox) = sandbox() else { return };
     for (near, far) in [("gen1", "p1"), ("gen2", "p2")] {
