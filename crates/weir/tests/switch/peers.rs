@@ -157,6 +157,40 @@ fn tcp_passes_between_hosts_on_xdp_ports() {
     switch.end();
 }
 
+/// A queue of an interface takes one AF_XDP socket, so the switch closes the former socket first.
+#[test]
+fn a_reload_opens_an_xdp_port_again_with_other_settings() {
+    let Some(sandbox) = sandbox() else { return };
+    if !crate::support::is_installed("ethtool") {
+        return testing::skip(testing::Need::Program("ethtool"));
+    }
+    let [a, b] = hosts(&sandbox);
+    without_offloads(&a);
+    without_offloads(&b);
+    let file = |settings: &str| {
+        format!(
+            "[bridge.br0]\nfail-mode = \"standalone\"\n[bridge.br0.port]\n\
+             p1 = {{ type = \"xdp\", {settings} }}\np2 = {{ type = \"packet\", number = 2 }}\n"
+        )
+    };
+    sandbox.write("switch.toml", file("number = 5"));
+    let switch = TestSwitch::start(sandbox, &["--config", "switch.toml"]);
+    for (settings, shown) in [
+        ("number = 7", "7(p1)"),
+        ("number = 7, copy-mode = \"copy\"", "7(p1)"),
+        ("number = 9, copy-mode = \"copy\"", "9(p1)"),
+    ] {
+        switch.sandbox.write("switch.toml", file(settings));
+        switch.weir(&["reload"]);
+        let ports = switch.ofctl(&["show", "br0"]);
+        assert!(ports.contains(shown), "{ports}");
+        assert_eq!(state(&switch, "p1"), "up");
+        assert_eq!(a.transfers_to(&b, settings.as_bytes()).unwrap(), settings.as_bytes());
+    }
+    drop((a, b));
+    switch.end();
+}
+
 #[test]
 fn an_xdp_port_whose_mtu_is_refused_says_why() {
     let Some(sandbox) = sandbox() else { return };
