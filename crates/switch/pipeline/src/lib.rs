@@ -65,7 +65,7 @@ mod trace;
 mod translate;
 mod vlans;
 
-pub use bond::{Balance, Bond, LacpState};
+pub use bond::{Balance, Bond, LacpState, slb_hash};
 pub use classifier::Classifier;
 pub use event::{RecordedEvent, RuleEvent};
 pub use expiry::{Removal, RemovalReason};

@@ -91,6 +91,41 @@ fn a_trace_says_that_lacp_takes_received_frames_and_no_packet_outs() {
     assert!(sent.ends_with("Datapath actions: 3\n"), "{sent}");
 }
 
+/// The numbers are those that `ovs-appctl bond/hash` of Open vSwitch 3.1 prints.
+#[test]
+fn the_hash_of_an_address_is_that_of_open_vswitch() {
+    for (address, vlan, basis, hash) in [
+        (0, 0, 0, 252),
+        (0x5054_0000_0001, 0, 0, 144),
+        (0x5054_0000_0001, 10, 0, 60),
+        (0x5054_0000_0001, 10, 7, 70),
+        (0xffff_ffff_ffff, 4095, u32::MAX, 93),
+    ] {
+        assert_eq!(crate::slb_hash(address, vlan, basis), hash, "{address:x} {vlan} {basis}");
+    }
+}
+
+#[test]
+fn addresses_with_the_same_hash_leave_by_the_same_member_of_balance_slb() {
+    let mut bond = bond(&[1, 2, 3], 1);
+    bond.balance = Balance::Slb;
+    let mut members = std::collections::BTreeMap::new();
+    let macs = (0..2_000_u16).map(|number| {
+        let [high, low] = number.to_be_bytes();
+        let address = [2, 0, 0, 0, high, low];
+        crate::MacEntry { port: PortNumber(4), vlan: 0, address, age_seconds: None }
+    });
+    for entry in macs {
+        let packets = bond.learning_packets(&[entry], None);
+        let [(member, _)] = &packets[..] else { panic!("{packets:?}") };
+        let number = entry.address.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let known = members.entry(crate::slb_hash(number, 0, 0)).or_insert(*member);
+        assert_eq!(known, member, "{entry:?}");
+    }
+    let used: std::collections::BTreeSet<_> = members.values().collect();
+    assert_eq!(used.len(), 3);
+}
+
 #[test]
 fn learning_packets_announce_the_addresses_behind_other_ports() {
     let mac = |port: u32, vlan: u16, last: u8| crate::MacEntry {
