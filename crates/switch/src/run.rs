@@ -36,7 +36,7 @@ mod error;
 mod flow_file;
 mod inactivity;
 mod interface_facts;
-mod lacp;
+pub mod lacp;
 mod metrics;
 mod metrics_thread;
 mod ordered;
