@@ -79,4 +79,4 @@ pub use start::{Confinement, Process, run};
 pub use switch::Switch;
 pub use table_settings::{Overflow, TableSettings};
 pub use tls::{TlsError, TlsSettings};
-pub use vlan_settings::{MirrorSettings, VlanModeSetting};
+pub use vlan_settings::{MirrorSettings, QinqEthtype, VlanModeSetting};

@@ -7,6 +7,8 @@ use units::foreign;
 use crate::database::{Database, Row};
 use crate::interface::{self, Found, Machine};
 use crate::value::{Atom, Uuid};
+pub use crate::vlans::{QinqEthtype, VlanMode, Vlans};
+use crate::vlans::{vlan, vlan_set, vlans};
 
 /// The bridges, ports and threads that a database describes. A value that the switch has to check
 /// against this machine, such as CPUs, is kept as text.
@@ -142,22 +144,6 @@ pub struct Bond {
     /// The address of the active member when the session began.
     pub last_active: Option<[u8; 6]>,
     pub lacp: Option<Lacp>,
-}
-
-/// The VLAN columns of a port.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Vlans {
-    pub mode: Option<VlanMode>,
-    pub tag: Option<u16>,
-    pub trunks: Vec<u16>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VlanMode {
-    Trunk,
-    Access,
-    NativeTagged,
-    NativeUntagged,
 }
 
 /// A mirror, which refers to ports by their names.
@@ -426,31 +412,6 @@ fn police(interface: &Row) -> Police {
     }
 }
 
-fn vlans(row: &Row, ignored: &mut Vec<String>) -> Vlans {
-    let mode = match row.text("vlan_mode") {
-        None => None,
-        Some("trunk") => Some(VlanMode::Trunk),
-        Some("access") => Some(VlanMode::Access),
-        Some("native-tagged") => Some(VlanMode::NativeTagged),
-        Some("native-untagged") => Some(VlanMode::NativeUntagged),
-        Some(mode) => {
-            let port = foreign(row.text("name").unwrap_or_default());
-            ignored.push(format!("port {port}: vlan_mode {}", foreign(mode)));
-            None
-        }
-    };
-    Vlans { mode, tag: vlan(row, "tag"), trunks: vlan_set(row, "trunks") }
-}
-
-fn vlan(row: &Row, column: &str) -> Option<u16> {
-    row.integer(column).and_then(|vlan| u16::try_from(vlan).ok()).filter(|vlan| *vlan < 4096)
-}
-
-fn vlan_set(row: &Row, column: &str) -> Vec<u16> {
-    let vlans = row.integers(column).filter_map(|vlan| u16::try_from(vlan).ok());
-    vlans.filter(|vlan| *vlan < 4096).collect()
-}
-
 fn mirrors(database: &Database, bridge: &Row) -> Vec<Mirror> {
     let mirror = |(_, row): (Uuid, &Row)| {
         let ports = |column: &str| {
@@ -605,8 +566,7 @@ const UNKNOWN_OF_BRIDGES: [(&str, &str); 7] = [
 ];
 /// The keys of HTB and HFSC by which queues share the rate of their port.
 const UNKNOWN_OF_QUEUES: [&str; 3] = ["min-rate", "burst", "priority"];
-const UNKNOWN_OF_PORTS: [(&str, &str); 2] =
-    [("cvlans", "its VLANs (cvlans)"), ("protected", "protected")];
+const UNKNOWN_OF_PORTS: [(&str, &str); 1] = [("protected", "protected")];
 
 #[cfg(test)]
 mod tests {
@@ -719,6 +679,32 @@ mod tests {
         let expected = LacpPort { port_id: 5, ..LacpPort::default() };
         assert!(bridge.ports.iter().any(|port| port.name == "p2" && port.lacp == expected));
         assert!(found.ignored.is_empty(), "{:?}", found.ignored);
+    }
+
+    #[test]
+    fn a_dot1q_tunnel_port_has_its_customers_vlans_and_the_type_of_the_service_tag() {
+        let port = |ethtype: &str| {
+            json!({ "new": { "name": ethtype, "vlan_mode": "dot1q-tunnel", "tag": 10,
+                "interfaces": ["uuid", id(5)], "cvlans": ["set", [20, 30]],
+                "other_config": ["map", [["qinq-ethtype", ethtype]]] } })
+        };
+        let found = topology(json!({
+            "Open_vSwitch": { id(1): { "new": { "bridges": ["uuid", id(2)] } } },
+            "Bridge": { id(2): { "new": { "name": "br0", "ports":
+                ["set", [["uuid", id(3)], ["uuid", id(4)]]] } } },
+            "Port": { id(3): port("802.1q"), id(4): port("x") },
+            "Interface": { id(5): { "new": { "name": "p1" } } },
+        }));
+        let vlans = |qinq_ethtype| Vlans {
+            mode: Some(VlanMode::Dot1qTunnel),
+            tag: Some(10),
+            trunks: Vec::new(),
+            cvlans: vec![20, 30],
+            qinq_ethtype,
+        };
+        let found_vlans: Vec<_> = found.bridges[0].ports.iter().map(|port| &port.vlans).collect();
+        assert_eq!(found_vlans, [&vlans(Some(QinqEthtype::Dot1q)), &vlans(None)]);
+        assert_eq!(found.ignored, ["port x: qinq-ethtype x"]);
     }
 
     #[test]

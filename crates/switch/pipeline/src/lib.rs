@@ -80,4 +80,4 @@ pub use rule::{Mask, Rule};
 pub use tables::Tables;
 pub use trace::{Print, Trace};
 pub use translate::{Failure, Observe, Translator};
-pub use vlans::{PortVlans, VlanMode};
+pub use vlans::{PortVlans, ServiceTag, VlanMode};

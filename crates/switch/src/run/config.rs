@@ -23,7 +23,7 @@ use super::policing::Policing;
 use super::remote::{Controllers, Listeners, Protocols};
 use super::table_settings::TableSettings;
 use super::tls::{TlsError, TlsSettings};
-use super::vlan_settings::{MirrorSettings, VlanModeSetting, check_vlans};
+use super::vlan_settings::{MirrorSettings, QinqEthtype, VlanModeSetting, check_vlans};
 
 /// The default folder of the control sockets.
 pub const DEFAULT_RUNDIR: &str = "/run/weir-switch";
@@ -88,6 +88,8 @@ table! {
         pub vlan_mode: Option<VlanModeSetting>,
         pub tag: Option<u16>,
         pub trunks: Vec<u16> = vec![],
+        pub cvlans: Vec<u16> = vec![],
+        pub qinq_ethtype: Option<QinqEthtype>,
         /// Addresses at which the bridge accepts controllers and ovs-ofctl, by TCP or TLS.
         pub listen: Listeners = Listeners::default(),
         /// Controllers to which the bridge connects, by TCP or TLS.
@@ -202,13 +204,17 @@ table! {
         pub policing: Policing = Policing::default(),
         /// For each queue, the CPU of the packet thread that polls it: `0:1,1:2`.
         pub rxq_affinity: Option<RxqAffinity>,
-        /// `trunk`, `access`, `native-tagged` or `native-untagged`, for NORMAL. The default is
-        /// `access` with a tag, and otherwise `trunk`.
+        /// `trunk`, `access`, `native-tagged`, `native-untagged` or `dot1q-tunnel`, for NORMAL. The
+        /// default is `access` with a tag, and otherwise `trunk`.
         pub vlan_mode: Option<VlanModeSetting>,
         /// The VLAN of frames without a tag.
         pub tag: Option<u16>,
         /// The VLANs of a trunk; all VLANs if the list is empty.
         pub trunks: Vec<u16> = vec![],
+        /// The customer's VLANs of a dot1q-tunnel port; all VLANs if the list is empty.
+        pub cvlans: Vec<u16> = vec![],
+        /// The type of the tag that frames of a dot1q-tunnel port get at other ports.
+        pub qinq_ethtype: Option<QinqEthtype>,
         /// The MTU that the switch sets at the interface of a packet, tap or xdp port.
         pub mtu: Option<u32>,
         /// The numbers of the port in LACPDUs, as a member of a bond.
@@ -421,7 +427,11 @@ impl Config {
                      0000000000000001"
                 ));
             }
-            for (what, vlans) in [("tag", bridge.tag.as_slice()), ("trunks", &bridge.trunks)] {
+            for (what, vlans) in [
+                ("tag", bridge.tag.as_slice()),
+                ("trunks", &bridge.trunks),
+                ("cvlans", &bridge.cvlans),
+            ] {
                 check_vlans(what, vlans)
                     .map_err(|problem| ConfigError::Value(format!("bridge {name}: {problem}")))?;
             }

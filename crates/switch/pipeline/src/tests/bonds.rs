@@ -147,7 +147,8 @@ fn learning_packets_announce_the_addresses_behind_other_ports() {
     );
     assert_eq!((tagged.len(), &tagged[11..18]), (46, &[2, 0x81, 0, 0, 7, 0x80, 0x35][..]));
     // Frames of an access port have no tag, and belong to its VLAN.
-    let access = crate::PortVlans { mode: crate::VlanMode::Access, tag: 7, trunks: Vec::new() };
+    let mode = crate::VlanMode::Access;
+    let access = crate::PortVlans { mode, tag: 7, ..crate::PortVlans::default() };
     let of_access = bond.learning_packets(&macs, Some(&access));
     let [(_, untagged)] = &of_access[..] else { panic!("{of_access:?}") };
     assert_eq!((untagged.len(), untagged[11]), (42, 2));

@@ -180,6 +180,8 @@ impl Wanted {
         config.vlan_mode = bridge.vlans.mode.map(Into::into);
         config.tag = bridge.vlans.tag;
         config.trunks.clone_from(&bridge.vlans.trunks);
+        config.cvlans.clone_from(&bridge.vlans.cvlans);
+        config.qinq_ethtype = bridge.vlans.qinq_ethtype.map(Into::into);
         self.add_bonds(bridge, &mut config);
         self.add_mirrors(bridge, &mut config);
         self.config.bridge.insert(bridge.name.clone(), config);
@@ -354,6 +356,8 @@ impl Wanted {
         let vlans = &port.vlans;
         config.vlan_mode = vlans.mode.map(Into::into);
         (config.tag, config.trunks) = (vlans.tag, vlans.trunks.clone());
+        config.cvlans.clone_from(&vlans.cvlans);
+        config.qinq_ethtype = vlans.qinq_ethtype.map(Into::into);
         let some = |number: u16| Some(number).filter(|number| *number > 0);
         config.lacp = LacpPort {
             port_id: some(port.lacp.port_id),
