@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `start`, `confinement` | the process of a switch, from its settings to its end; its rights |
 //! | `switch` | the running switch: bridges, ports, packet threads, and their changes |
-//! | `bridge`, `bridge_session`, `bridge_thread`, `connection`, `snapshots` | a bridge and its OpenFlow connections |
+//! | `bridge`, `bridge_session`, `bridge_thread`, `connection`, `snapshots`, `snoop` | a bridge and its OpenFlow connections |
 //! | `pmd`, `worker` | packet threads |
 //! | `bonds`, `lacp` | bonds: ports that NORMAL uses as one; the negotiation of bonds |
 //! | `ports`, `port_table`, `device`, `interface_facts`, `capture_source`, `pcap`, `shaper`, `policing` | ports |
@@ -52,6 +52,7 @@ mod progress;
 mod remote;
 mod shaper;
 mod snapshots;
+mod snoop;
 mod start;
 mod stream;
 mod switch;

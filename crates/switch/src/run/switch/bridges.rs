@@ -171,6 +171,7 @@ impl Switch {
         progress: &mut Progress<'_>,
     ) -> Result<Doors, SwitchError> {
         let (unix, file) = self.listen(&Self::socket_of(name))?;
+        let snoop = self.listen(&format!("{name}.snoop"))?;
         let mut tcp = Vec::new();
         for address in &*settings.listen {
             match listen_at(*address) {
@@ -178,7 +179,7 @@ impl Switch {
                 Err(error) => progress.check(Part::Remote(*address), Err(error))?,
             }
         }
-        Ok(Doors { unix, file, tcp, controllers: settings.controller.to_vec() })
+        Ok(Doors { unix, file, snoop, tcp, controllers: settings.controller.to_vec() })
     }
 
     /// Listens at a socket in the switch's folder, and replaces a socket that a killed switch left.
