@@ -602,11 +602,29 @@ fn this_machine_may_be_a_host_without_ssh() {
 }
 
 #[test]
+fn a_disturbance_is_refused_between_machines() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let table = "[disturbance]\nstolen = \"5ms every 100ms\"\n[workload]";
+    sandbox.write("lab.toml", lab(QUICK, 1).replace("[workload]", table));
+    let reason = "`[disturbance]` delays the emulator and takes CPU time away on this machine only";
+    let commands =
+        [(&["validate"][..], 0), (&["hosts", "check"][..], 2), (&["run", "--trust"][..], 2)];
+    for (words, status) in commands {
+        let output = sandbox.weir(&[&["lab"][..], words, &["lab.toml"]].concat());
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+        let line = output.stderr.lines().find(|line| line.contains(reason));
+        assert!(line.is_some_and(|line| line.contains("add --namespaces")), "{output:?}");
+    }
+}
+
+#[test]
 fn an_emulated_link_is_refused_between_machines() {
     let Some(sandbox) = Sandbox::new() else { return };
     let text = lab(QUICK, 1).replace("direct = true", "rate = \"10mbit\"");
     sandbox.write("lab.toml", &text);
-    assert_eq!(sandbox.weir(&["lab", "validate", "lab.toml"]).status.code(), Some(0));
+    let validated = sandbox.weir(&["lab", "validate", "lab.toml"]);
+    assert_eq!(validated.status.code(), Some(0), "{validated:?}");
+    assert!(validated.stderr.contains("`rate` emulates a link"), "{validated:?}");
     let output = sandbox.weir(&["lab", "run", "lab.toml", "--trust"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(output.stderr.contains("`rate` emulates a link"), "{output:?}");

@@ -22,7 +22,7 @@ mod turn;
 mod two_ends;
 
 pub use agent::serve;
-pub(crate) use bench::RealHosts;
+pub(crate) use bench::{RealHosts, check_between_machines};
 pub(crate) use local::LocalHost;
 pub use message::{read_answers, read_asks};
 pub use preflight::{Checked, check, clean};

@@ -1,5 +1,6 @@
 //! `weir lab hosts`: looks at the real hosts of a lab, and removes weir from them.
 
+use super::bench::check_between_machines;
 use super::inventory::{Inventory, temporary_folder};
 use crate::bench::LabFile;
 use crate::model::{Cancel, Failure, LabError};
@@ -16,9 +17,10 @@ pub struct Checked {
     pub json: Value,
 }
 
-/// Connects to every host, and measures nothing.
+/// Connects to every host, and measures nothing. Refuses a lab that runs in namespaces only.
 pub fn check(lab: &LabFile, weir: &Path, cancel: &Cancel) -> Result<Checked, LabError> {
     named(lab)?;
+    check_between_machines(lab)?;
     let inventory = Inventory::connect(lab, weir, cancel)?;
     let problems = inventory.problems(lab);
     let (table, json) = (inventory.table(), inventory.json(&problems));
