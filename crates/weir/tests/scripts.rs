@@ -161,6 +161,29 @@ fn an_rpm_package_has_the_scripts_of_the_debian_package_and_is_the_same_for_anot
     assert_eq!(arguments, expected);
 }
 
+#[test]
+fn a_program_of_another_architecture_gets_no_packages() {
+    for program in ["dpkg-deb", "objcopy", "readelf", "strip", "gzip", "tar", "node", "python3"] {
+        if !is_installed(program) {
+            return testing::skip(testing::Need::Program(program));
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("weir");
+    let mut bytes = std::fs::read("/bin/sh").unwrap();
+    // e_machine of the ELF header (elf(5)): EM_S390.
+    bytes[18..20].copy_from_slice(&22_u16.to_ne_bytes());
+    std::fs::write(&program, bytes).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut command = Command::new("scripts/package");
+    command.args(["--binary", program.to_str().unwrap(), "--out"]).arg(folder.path().join("out"));
+    let output = command.env("SOURCE_DATE_EPOCH", "1700000000").current_dir(root).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text.contains("is a program for IBM S/390: make its packages on such"), "{output:?}");
+    assert!(!folder.path().join("out").exists());
+}
+
 /// The case failed at its last check. Other lines of the case ask for tunnels and NSH, which must
 /// not excuse the failure.
 #[test]
