@@ -12,6 +12,7 @@ use crate::windows::Windows;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// One connection with its tunnels. Both ends use the same type.
@@ -146,7 +147,9 @@ impl<C: Connection> Session<C> {
     /// peer still receives packets, and would not close the connection until this end stops
     /// sending.
     pub(crate) async fn end_if_silent(self: Arc<Self>, keepalive: Duration) {
-        let mut silence = Silence::new(self.connection.silent_keepalives(), self.seen());
+        let mut reports = self.connection.reports();
+        let seen = self.seen(&mut reports);
+        let mut silence = Silence::new(self.connection.silent_keepalives(), seen);
         // QUIC itself drops the connection without notice, but only after six keepalives.
         loop {
             let rtt = self.connection.rtt();
@@ -154,9 +157,15 @@ impl<C: Connection> Session<C> {
             tokio::select! {
                 _ = self.connection.closed() => return,
                 () = tokio::time::sleep(pause) => {}
+                () = reported(&mut reports), if !silence.is_in_doubt() => {}
             }
-            let (counter, closed) = match silence.poll(self.seen(), pause, rtt) {
-                Verdict::Wait => continue,
+            let (counter, closed) = match silence.poll(self.seen(&mut reports), pause, rtt) {
+                Verdict::Wait => {
+                    if silence.is_in_doubt() {
+                        self.connection.probe();
+                    }
+                    continue;
+                }
                 Verdict::Silent => (&self.counters.connections_silent, Closed::Silent),
                 Verdict::NoProcess => (&self.counters.connections_unreachable, Closed::NoProcess),
             };
@@ -168,12 +177,12 @@ impl<C: Connection> Session<C> {
         }
     }
 
-    fn seen(&self) -> Seen {
+    fn seen(&self, reports: &mut Option<watch::Receiver<u64>>) -> Seen {
         let statistics = self.connection.statistics();
         Seen {
             received: statistics.packets_received,
             sent: statistics.packets_sent,
-            ports_closed: self.connection.ports_closed(),
+            ports_closed: reports.as_mut().map_or(0, |reports| *reports.borrow_and_update()),
         }
     }
 
@@ -222,6 +231,17 @@ impl<C: Connection> Drop for Tunnel<C> {
             session.windows.on_idle();
         }
     }
+}
+
+/// Waits for the next report that no process has the peer's port.
+async fn reported(reports: &mut Option<watch::Receiver<u64>>) {
+    // Boxed, because a server's session gets no reports and needs no place for this future.
+    if let Some(reports) = reports
+        && Box::pin(reports.changed()).await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 const UNUSED_POLL: Duration = Duration::from_millis(200);

@@ -28,6 +28,7 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
+use tokio::sync::watch;
 use units::{Bytes as Size, Span};
 
 /// Creates connections.
@@ -91,11 +92,15 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
         3
     }
 
-    /// Returns how often the network has reported that no process has the peer's port. A host on
-    /// the path can forge such a report.
-    fn ports_closed(&self) -> u64 {
-        0
+    /// Returns the count of the network's reports that no process has the peer's port; `None` if
+    /// this end gets no such reports. A host on the path can forge a report.
+    fn reports(&self) -> Option<watch::Receiver<u64>> {
+        None
     }
+
+    /// Asks the peer for an answer, even if congestion control allows no packet. A carrier without
+    /// [`Self::reports`] does nothing.
+    fn probe(&self) {}
 
     /// Returns why TCP carries the connection; `None` over UDP.
     fn over_tcp(&self) -> Option<&str> {
