@@ -6,7 +6,7 @@ use crate::frame::Opening;
 use crate::inbound::Inbound;
 use crate::memory::Budget;
 use crate::peer_key::PeerKey;
-use crate::silence::{Seen, Silence, Verdict};
+use crate::silence::{ASKS_PER_KEEPALIVE, Seen, Silence, Verdict};
 use crate::transport::{Connection, Lost, Sending, StreamError};
 use crate::windows::Windows;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -146,10 +146,14 @@ impl<C: Connection> Session<C> {
     /// the peer's port, and notifies the peer. If only the direction to this end is blocked, the
     /// peer still receives packets, and would not close the connection until this end stops
     /// sending.
+    ///
+    /// While tunnels are open, asks an idle peer for an answer more often than its keepalives do:
+    /// only a packet of this end leads to a report that no process has the peer's port.
     pub(crate) async fn end_if_silent(self: Arc<Self>, keepalive: Duration) {
         let mut reports = self.connection.reports();
         let seen = self.seen(&mut reports);
         let mut silence = Silence::new(self.connection.silent_keepalives(), seen);
+        let mut asks = false;
         // QUIC itself drops the connection without notice, but only after six keepalives.
         loop {
             let rtt = self.connection.rtt();
@@ -158,6 +162,11 @@ impl<C: Connection> Session<C> {
                 _ = self.connection.closed() => return,
                 () = tokio::time::sleep(pause) => {}
                 () = reported(&mut reports), if !silence.is_in_doubt() => {}
+            }
+            let must_ask = reports.is_some() && self.tunnels() > 0;
+            if must_ask != asks {
+                asks = must_ask;
+                self.connection.probe_after(asks.then_some(keepalive / ASKS_PER_KEEPALIVE));
             }
             let (counter, closed) = match silence.poll(self.seen(&mut reports), pause, rtt) {
                 Verdict::Wait => {

@@ -83,6 +83,10 @@ impl Silence {
     }
 }
 
+/// The interval at which an end asks an idle peer for an answer, in parts of a keepalive, while a
+/// report can shorten the wait and tunnels are open. With the polls after a report, an application
+/// learns within a keepalive that the peer's process has ended.
+pub(crate) const ASKS_PER_KEEPALIVE: u32 = 3;
 const POLLS_PER_KEEPALIVE: u32 = 4;
 /// After a report, this many polls replace a usual poll.
 const SHARES: u32 = 5;
@@ -124,6 +128,24 @@ mod tests {
         // On a path with a long round trip, the peer has three round trips.
         let rtt = Duration::from_secs(1);
         assert_eq!(polled(99, rtt, closed), (Verdict::NoProcess, Duration::from_millis(3500)));
+    }
+
+    #[test]
+    fn an_application_learns_within_a_keepalive_that_an_idle_peers_process_has_ended() {
+        let mut silence = Silence::new(3, Seen { received: 1, sent: 1, ports_closed: 0 });
+        let closed = |sent| Seen { received: 1, sent, ports_closed: 1 };
+        // The process ends after an answer. The next packet leaves late, and its report at once
+        // leads to a poll.
+        let mut time = KEEPALIVE / ASKS_PER_KEEPALIVE + RTT;
+        assert_eq!(silence.poll(closed(2), Duration::ZERO, RTT), Verdict::Wait);
+        for sent in 3..99 {
+            let pause = silence.pause(KEEPALIVE, RTT);
+            time += pause;
+            if silence.poll(closed(sent), pause, RTT) == Verdict::NoProcess {
+                break;
+            }
+        }
+        assert!(time < KEEPALIVE * 9 / 10, "{time:?}");
     }
 
     #[test]

@@ -102,6 +102,12 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
     /// [`Self::reports`] does nothing.
     fn probe(&self) {}
 
+    /// Asks the peer for an answer whenever this end has sent nothing for `silence`; `None` leaves
+    /// the keepalives alone. A carrier without [`Self::reports`] does nothing.
+    fn probe_after(&self, silence: Option<Duration>) {
+        let _ = silence;
+    }
+
     /// Returns why TCP carries the connection; `None` over UDP.
     fn over_tcp(&self) -> Option<&str> {
         None

@@ -155,6 +155,10 @@ impl Connection for Carried {
         either!(self, one => one.probe());
     }
 
+    fn probe_after(&self, silence: Option<Duration>) {
+        either!(self, one => one.probe_after(silence));
+    }
+
     fn over_tcp(&self) -> Option<&str> {
         either!(self, one => one.over_tcp())
     }

@@ -439,6 +439,10 @@ impl Connection for QuicConnection {
         let _ = self.handle.change(quic::Connection::probe);
     }
 
+    fn probe_after(&self, silence: Option<Duration>) {
+        let _ = self.handle.change(|connection| connection.probe_after(silence));
+    }
+
     fn unread(&self) -> Size {
         Size::new(self.handle.with(|connection| connection.unread()).unwrap_or(0))
     }
