@@ -7,7 +7,7 @@ use crate::inbound::Inbound;
 use crate::memory::Budget;
 use crate::peer_key::PeerKey;
 use crate::silence::{ASKS_PER_KEEPALIVE, Seen, Silence, Verdict};
-use crate::transport::{Connection, Lost, Sending, StreamError};
+use crate::transport::{Connection, Lost, PEER_IS_SILENT, Sending, StreamError};
 use crate::windows::Windows;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -181,8 +181,7 @@ impl<C: Connection> Session<C> {
             counter.increment();
             let _ = self.closed.set(closed);
             self.meter.close_as(End::Lost);
-            let why = "no packet arrived from this end for several keepalives or round trips";
-            return self.connection.close(why);
+            return self.connection.close(PEER_IS_SILENT);
         }
     }
 

@@ -204,3 +204,14 @@ fn taken(count: usize, lost: Option<&Lost>) -> Option<Result<usize, Lost>> {
 /// them may reconnect at once, because the server has not refused the client.
 pub const SERVER_SHUTS_DOWN: &str = "the server is shutting down";
 pub const SERVER_HAS_ENDED: &str = "the server has ended";
+/// The reason with which a server closes a session that its operator ends. The client may return at
+/// once.
+pub const SESSION_ENDED: &str = "the operator of the server has ended this session";
+/// Reasons with which a server closes a connection beyond a limit. The server may accept a later
+/// connection of the client.
+pub const CONNECTION_LIMIT: &str = "this identity has reached its limit of connections";
+pub const TUNNEL_LIMIT: &str = "this identity has reached its limit of tunnels";
+pub const MEMORY_LIMIT: &str = "this connection holds more memory than its share";
+/// The reason with which an end closes a connection whose peer was silent.
+pub const PEER_IS_SILENT: &str =
+    "no packet arrived from this end for several keepalives or round trips";

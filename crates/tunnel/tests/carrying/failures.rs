@@ -124,6 +124,46 @@ async fn an_unknown_client_is_refused() {
 }
 
 #[tokio::test]
+async fn a_limit_or_a_kick_soon_after_the_handshake_is_no_refusal_of_the_clients_key() {
+    let keys = Keys::new();
+    let mut parts = keys.server_parts(keys.guard(&[], &[]));
+    parts.limits.connections_each = 1;
+    let server = Server::start(parts).unwrap();
+    let start = async |connections| {
+        let mut parts = keys.client_parts(&[server.local_addr().unwrap()], Vec::new());
+        parts.connections = connections;
+        Client::start(parts).await.unwrap()
+    };
+    let client = start(2).await;
+    let limited = async {
+        loop {
+            let state = client.servers().remove(0);
+            if let Some(why) = state.failure {
+                return (why, state.is_refusing);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let limit = Duration::from_secs(60);
+    let (why, is_refusing) = tokio::time::timeout(limit, limited).await.expect("a refusal");
+    assert!(why.contains("limit of connections") && !is_refusing, "{why}");
+    drop(client);
+    while server.sessions_left() > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+
+    let client = start(1).await;
+    // A kick during the handshake ends no connection of the client.
+    while client.counted().connections_lost == 0 {
+        server.kick("client");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let state = client.servers().remove(0);
+    assert!(!state.is_refusing, "{state:?}");
+    drop((client, server));
+}
+
+#[tokio::test]
 async fn a_client_uses_the_second_server_if_the_first_has_ended() {
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));
