@@ -177,7 +177,9 @@ fn admit(shared: &Arc<Shared>, connection: Carried, peer: PeerName) -> Option<Ad
     let account = shared.accounts.of(&peer);
     let counted = account.admit_session(shared.limits.connections_each).inspect_err(|limit| {
         if let Some(line) = shared.line(remote, Kind::Denial) {
-            let (reason, omitted) = ("too many connections of one identity", line.omitted);
+            let reason =
+                "this identity has reached its limit of connections (`sessions` of the peer)";
+            let omitted = line.omitted;
             tracing::warn!(%peer, %address, port, reason, limit, omitted, "connection refused");
         }
         connection.close(CONNECTION_LIMIT);
