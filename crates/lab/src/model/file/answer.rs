@@ -185,6 +185,17 @@ impl Document {
     }
 }
 
+#[cfg(test)]
+impl Document {
+    /// Returns the metrics of the answer's fields, without those of means over all cells.
+    pub(crate) fn metrics_of_answer(&self) -> Vec<String> {
+        let Some(text) = &self.answer else { return Vec::new() };
+        let answer = Answer::parse(text.get_ref()).unwrap();
+        let of_cells = answer.figures().filter(|figure| !figure.over_all_cells);
+        of_cells.filter_map(|figure| figure.metric(self).map(str::to_owned)).collect()
+    }
+}
+
 const WRITTEN_FOR: [Form; 2] = [Form::Full, Form::Quick];
 const MOST_FIGURES: usize = 3;
 const MOST_WORDS: usize = 30;
