@@ -11,6 +11,7 @@ use results::{Cell, Form, Results, Samples};
 use serde_json::Value;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use units::{foreign, visible};
 
 /// The reason why a run cannot be published.
@@ -42,6 +43,8 @@ pub struct Record<'a> {
     pub lab_file: Option<&'a str>,
     /// The run's archive; `None` for a run without an archive.
     pub archive: Option<Archived<'a>>,
+    /// The planned time of the run's turns; `None` if the plan is not known.
+    pub planned: Option<Duration>,
     /// Cells that the lab disturbs on purpose, and that a page may show although they are invalid.
     pub is_disturbed: &'a dyn Fn(&Cell) -> bool,
 }
@@ -110,7 +113,7 @@ impl Record<'_> {
             line(&mut out, &format!("![Chart of the main metric]({chart})\n"));
         }
         line(&mut out, "## Conditions\n");
-        for (name, text) in conditions(results, disturbed) {
+        for (name, text) in conditions(results, disturbed, self.planned) {
             line(&mut out, &format!("- **{name}:** {}", escape(&clip(&text, 45))));
         }
         for (name, text) in peers(self.written).into_iter().take(MOST_PEERS) {
@@ -248,12 +251,20 @@ fn others(cell: &Cell) -> Option<String> {
     Some(format!("{user} in {}", crate::doubtful::place(cell)))
 }
 
-fn conditions(results: &Results, disturbed: usize) -> [(&'static str, String); 5] {
+fn conditions(
+    results: &Results,
+    disturbed: usize,
+    planned: Option<Duration>,
+) -> [(&'static str, String); 5] {
     let of = |name: &str| text(results, name).unwrap_or("unknown").to_owned();
     let started = results.started.as_deref().unwrap_or("an unknown time");
     let took = results.duration_s.map(crate::number::duration);
-    let took =
-        took.map_or_else(|| "no time was recorded".to_owned(), |t| format!("the run took {t}"));
+    let planned = planned.map(|planned| crate::number::duration(planned.as_secs_f64()));
+    let planned = planned.map_or_else(String::new, |planned| format!(", planned {planned}"));
+    let took = took.map_or_else(
+        || "no time was recorded".to_owned(),
+        |took| format!("the run took {took}{planned}"),
+    );
     [
         ("Date", format!("{started}; {took}")),
         ("Form", form(results)),
@@ -378,8 +389,8 @@ mod tests {
     use serde_json::json;
 
     fn record(results: &Results) -> Record<'_> {
-        let (chart, lab_file, archive) = (None, None, None);
-        Record { written: results, chart, lab_file, archive, is_disturbed: &|_| false }
+        let (chart, lab_file, archive, planned) = (None, None, None, None);
+        Record { written: results, chart, lab_file, archive, planned, is_disturbed: &|_| false }
     }
 
     fn page(results: &Results) -> Result<String, Unfit> {
@@ -411,13 +422,16 @@ mod tests {
         let mut run = run();
         run.method.insert("repeats".to_owned(), "6, in randomised blocks".to_owned());
         run.notes.push("absent is left out: it is not installed".to_owned());
+        run.duration_s = Some(300.0);
         let archive = Some(Archived { name: "q.tar.gz", sha256: "00ff" });
-        let record =
-            Record { chart: Some("q.svg"), lab_file: Some("q.toml"), archive, ..record(&run) };
+        let (chart, lab_file) = (Some("q.svg"), Some("q.toml"));
+        let planned = Some(Duration::from_millis(162_750));
+        let record = Record { chart, lab_file, archive, planned, ..record(&run) };
         let page = record.page().unwrap();
         for text in [
             "**Commit:** 0123abcd (a clean tree)",
             "the quick form of the lab quic-tun; on this machine; repeats: 6; left out: absent",
+            "; the run took 5 min, planned 2 min 43 s",
             "| 505",
             "- **Peer peer:** server peer --listen; files a.yaml",
             "![Chart of the main metric](q.svg)",
