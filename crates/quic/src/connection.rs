@@ -2,6 +2,7 @@
 //! each other.
 
 mod driving;
+mod probes;
 mod records;
 mod tail;
 
@@ -16,6 +17,7 @@ use crate::reading::{Reading, Readings};
 use crate::reassembly::Reassembly;
 use crate::stream::{Readable, Stream, StreamError};
 use bytes::Bytes;
+use probes::Probes;
 use quinn_proto::{
     ConnectionHandle, ConnectionStats, Dir, FinishError, SendDatagramError, StreamId, VarInt,
     WriteError,
@@ -141,6 +143,7 @@ pub struct Connection {
     /// The time at which the pacer releases the next packets.
     paced_until: Option<Instant>,
     tail: TailProbe,
+    probes: Probes,
     /// Scratch buffers of [`Self::pump`], kept to reuse their memory.
     readable: Vec<StreamId>,
     arrived: Vec<(u64, Bytes)>,
@@ -193,6 +196,7 @@ impl Connection {
             acknowledge_at: None,
             paced_until: None,
             tail: TailProbe::default(),
+            probes: Probes::default(),
             readable: Vec::new(),
             arrived: Vec::new(),
             since_pumped: 0,
@@ -256,6 +260,21 @@ impl Connection {
         self.inner.close(now, CLOSED, reason);
         self.is_eager = true;
         self.lose(Lost::Here);
+    }
+
+    /// Asks the peer for an answer: sends a PING, even if the congestion control allows no packet.
+    pub fn probe(&mut self) {
+        if self.is_connected() {
+            self.is_eager = true;
+            self.probes.is_forced = true;
+            self.inner.ping();
+        }
+    }
+
+    /// Asks the peer for an answer whenever this end has sent nothing for `silence`; `None` leaves
+    /// the keepalives of [`Settings::keepalive`] alone.
+    pub fn probe_after(&mut self, silence: Option<Duration>) {
+        self.probes.set(silence);
     }
 
     /// Opens a stream. Returns `None` if the peer allows no more for now; [`Event::MayOpen`]

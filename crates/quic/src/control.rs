@@ -426,8 +426,9 @@ impl Control {
     }
 
     /// Returns how many full packets may leave now, and opens or closes the gate for the engine's
-    /// next packets. `owes`: data has arrived since this end last sent a packet.
-    pub(crate) fn open_gate(&mut self, now: Instant, owes: bool) -> usize {
+    /// next packets. `owes`: data has arrived since this end last sent a packet. `is_forced`: one
+    /// packet may leave in any case.
+    pub(crate) fn open_gate(&mut self, now: Instant, owes: bool, is_forced: bool) -> usize {
         self.at(now, now);
         self.report_pending();
         let packet = u64::from(self.path.mtu);
@@ -450,7 +451,7 @@ impl Control {
         // windows would wait for each other.
         let little = room > 0 && self.path.flight.inflight() < LITTLE * packet;
         let patience = (self.path.srtt.unwrap_or(UNKNOWN_RTT) / 4).min(LONGEST_DUE);
-        if packets == 0 && owes && (little || silent >= Some(patience)) {
+        if packets == 0 && (is_forced || owes && (little || silent >= Some(patience))) {
             packets = 1;
         }
         let due = self.path.last_sent.filter(|_| owes).map(|last| last + patience);
@@ -747,15 +748,16 @@ mod tests {
         control.path.mtu = 1200;
         control.path.pacer.set_rate(Some(2000));
         control.path.pacer.on_sent(now, 100_000);
-        assert_eq!(control.open_gate(now, false), 0);
+        assert_eq!(control.open_gate(now, false, false), 0);
         for number in 0..4 {
-            assert_eq!(control.open_gate(now, true), 1, "packet {number}");
+            assert_eq!(control.open_gate(now, true, false), 1, "packet {number}");
             control.on_sent(number, 600, true, false);
             assert_eq!(control.close_gate(now, true), Blocked::No);
         }
-        assert_eq!(control.open_gate(now, true), 0);
-        assert_eq!(control.open_gate(now + LONGEST_DUE, true), 1);
-        assert_eq!(control.open_gate(now + LONGEST_DUE, false), 0);
+        assert_eq!(control.open_gate(now, true, false), 0);
+        assert_eq!(control.open_gate(now + LONGEST_DUE, true, false), 1);
+        assert_eq!(control.open_gate(now + LONGEST_DUE, false, true), 1);
+        assert_eq!(control.open_gate(now + LONGEST_DUE, false, false), 0);
         assert!(control.engine_window() == 1);
         assert!(matches!(control.close_gate(now, false), Blocked::Until(_)));
     }

@@ -235,3 +235,25 @@ fn a_stream_that_only_the_peer_keeps_is_counted_until_the_peer_ends_it() {
     assert_eq!((pair.at(CLIENT).held(), pair.at(SERVER).held()), (0, 0));
     assert_eq!((pair.at(CLIENT).known_streams(), pair.at(SERVER).known_streams()), (0, 0));
 }
+
+#[test]
+fn an_idle_connection_asks_its_peer_after_each_silence_of_the_time_that_was_set() {
+    let mut pair = Pair::new();
+    let during = |pair: &mut Pair, silence, span| {
+        pair.at(CLIENT).probe_after(silence);
+        let before = pair.at(CLIENT).statistics();
+        pair.run(span);
+        let after = pair.at(CLIENT).statistics();
+        let sent = after.packets_sent - before.packets_sent;
+        (sent, after.packets_received - before.packets_received)
+    };
+    during(&mut pair, None, Duration::from_secs(1));
+    // The keepalive is five seconds.
+    assert_eq!(during(&mut pair, None, Duration::from_secs(2)), (0, 0));
+    let (sent, received) =
+        during(&mut pair, Some(Duration::from_millis(500)), Duration::from_secs(2));
+    // The first PING is due at once. The peer acknowledges each one.
+    assert!((4..=5).contains(&sent) && received == sent, "{sent} sent, {received} received");
+    pair.at(CLIENT).probe();
+    assert_eq!(during(&mut pair, None, Duration::from_millis(100)), (1, 1));
+}

@@ -99,7 +99,7 @@ pub fn server(config: &ServerConfig) -> Result<Vec<Finding>, RunError> {
         let rights = config.access.rights(&peer.name);
         let count = rights.map_or(0, |rights| rights.dial.len() + rights.listen.len());
         findings.push(match count {
-            0 => Finding::slow(format!("peer {} may connect but not do anything", peer.name)),
+            0 => Finding::slow(format!("peer {} has no rights: add rules by --allow", peer.name)),
             1 => Finding::good(format!("peer {} has 1 rule", peer.name)),
             rules => Finding::good(format!("peer {} has {rules} rules", peer.name)),
         });
@@ -153,7 +153,7 @@ async fn greet(
         Ok(quic) => quic,
         Err(error) => return bad(&error),
     };
-    let mut findings = bad(&"it has no address");
+    let mut findings = bad(&"the name has no address");
     for remote in found.addresses() {
         let mut began = Instant::now();
         let name = server.trust.server_name();
@@ -205,7 +205,7 @@ async fn greet(
             }
             Err(Lost::Silent) => {
                 let text = format!(
-                    "{remote} does not answer: it is not running, or UDP is blocked on the path"
+                    "{remote} does not answer: no server runs there, or the path blocks UDP"
                 );
                 findings = bad(&text);
             }

@@ -35,7 +35,7 @@ use crate::transport::{Carried, Carrier, Connection, Shards, Statistics, Tuning}
 use failures::Failures;
 use link::{Link, Links};
 use listeners::{Listeners, Reverses};
-use refusals::Refusals;
+use refusals::{Cause, Refusals};
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -454,8 +454,8 @@ impl Client {
             ServerState {
                 address: remote.address.clone(),
                 connections: used(&remote.address),
-                is_refusing: refusal.is_some(),
-                failure: refusal.map(|(_, why)| why).or_else(|| remote.failures.reason()),
+                is_refusing: refusal.as_ref().is_some_and(|refusal| refusal.cause == Cause::Key),
+                failure: refusal.map(|one| one.why).or_else(|| remote.failures.reason()),
             }
         };
         self.shared.servers.iter().map(of_remote).collect()

@@ -62,7 +62,7 @@ pub enum RunError {
         "a task that this end depends on has failed: restart it, and report the panic in its log"
     )]
     Failed,
-    #[error("the process cannot be prepared: {0}")]
+    #[error("the process cannot start: {0}")]
     Process(#[source] io::Error),
     #[error("{} ends run here: name one by --status-socket: {}", .0.len(), .0.join(", "))]
     SeveralEnds(Vec<String>),
@@ -400,7 +400,7 @@ pub fn reload(
     let mut after = Vec::new();
     for Answer { status: one, process } in answers(socket, key)? {
         if let Err(error) = process.hang_up() {
-            after.push((one, Some(format!("cannot send it the signal: {error}"))));
+            after.push((one, Some(format!("the process gets no signal: {error}"))));
             continue;
         }
         let deadline = Instant::now() + RELOAD_WITHIN;
@@ -409,8 +409,12 @@ pub fn reload(
             match now {
                 Some(now) if now.reloads > one.reloads => break Some(now.reload_refused),
                 Some(_) if Instant::now() < deadline => std::thread::sleep(LOOK_AGAIN),
-                Some(_) => break Some(format!("nothing happened within {RELOAD_WITHIN:?}")),
-                None => break Some("it has ended".to_owned()),
+                Some(_) => {
+                    break Some(format!(
+                        "the process has not reloaded within {RELOAD_WITHIN:?}: read its log"
+                    ));
+                }
+                None => break Some("the process has ended".to_owned()),
             }
         };
         after.push((one, outcome.filter(|why| !why.is_empty())));

@@ -6,12 +6,13 @@ use crate::frame::Opening;
 use crate::inbound::Inbound;
 use crate::memory::Budget;
 use crate::peer_key::PeerKey;
-use crate::silence::{Seen, Silence, Verdict};
-use crate::transport::{Connection, Lost, Sending, StreamError};
+use crate::silence::{ASKS_PER_KEEPALIVE, Seen, Silence, Verdict};
+use crate::transport::{Connection, Lost, PEER_IS_SILENT, Sending, StreamError};
 use crate::windows::Windows;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// One connection with its tunnels. Both ends use the same type.
@@ -145,8 +146,14 @@ impl<C: Connection> Session<C> {
     /// the peer's port, and notifies the peer. If only the direction to this end is blocked, the
     /// peer still receives packets, and would not close the connection until this end stops
     /// sending.
+    ///
+    /// While tunnels are open, asks an idle peer for an answer more often than its keepalives do:
+    /// only a packet of this end leads to a report that no process has the peer's port.
     pub(crate) async fn end_if_silent(self: Arc<Self>, keepalive: Duration) {
-        let mut silence = Silence::new(self.connection.silent_keepalives(), self.seen());
+        let mut reports = self.connection.reports();
+        let seen = self.seen(&mut reports);
+        let mut silence = Silence::new(self.connection.silent_keepalives(), seen);
+        let mut asks = false;
         // QUIC itself drops the connection without notice, but only after six keepalives.
         loop {
             let rtt = self.connection.rtt();
@@ -154,26 +161,36 @@ impl<C: Connection> Session<C> {
             tokio::select! {
                 _ = self.connection.closed() => return,
                 () = tokio::time::sleep(pause) => {}
+                () = reported(&mut reports), if !silence.is_in_doubt() => {}
             }
-            let (counter, closed) = match silence.poll(self.seen(), pause, rtt) {
-                Verdict::Wait => continue,
+            let must_ask = reports.is_some() && self.tunnels() > 0;
+            if must_ask != asks {
+                asks = must_ask;
+                self.connection.probe_after(asks.then_some(keepalive / ASKS_PER_KEEPALIVE));
+            }
+            let (counter, closed) = match silence.poll(self.seen(&mut reports), pause, rtt) {
+                Verdict::Wait => {
+                    if silence.is_in_doubt() {
+                        self.connection.probe();
+                    }
+                    continue;
+                }
                 Verdict::Silent => (&self.counters.connections_silent, Closed::Silent),
                 Verdict::NoProcess => (&self.counters.connections_unreachable, Closed::NoProcess),
             };
             counter.increment();
             let _ = self.closed.set(closed);
             self.meter.close_as(End::Lost);
-            let why = "no packet arrived from this end for several keepalives or round trips";
-            return self.connection.close(why);
+            return self.connection.close(PEER_IS_SILENT);
         }
     }
 
-    fn seen(&self) -> Seen {
+    fn seen(&self, reports: &mut Option<watch::Receiver<u64>>) -> Seen {
         let statistics = self.connection.statistics();
         Seen {
             received: statistics.packets_received,
             sent: statistics.packets_sent,
-            ports_closed: self.connection.ports_closed(),
+            ports_closed: reports.as_mut().map_or(0, |reports| *reports.borrow_and_update()),
         }
     }
 
@@ -222,6 +239,17 @@ impl<C: Connection> Drop for Tunnel<C> {
             session.windows.on_idle();
         }
     }
+}
+
+/// Waits for the next report that no process has the peer's port.
+async fn reported(reports: &mut Option<watch::Receiver<u64>>) {
+    // Boxed, because a server's session gets no reports and needs no place for this future.
+    if let Some(reports) = reports
+        && Box::pin(reports.changed()).await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 const UNUSED_POLL: Duration = Duration::from_millis(200);

@@ -29,17 +29,10 @@ pub(crate) struct Silence {
     /// Silent polls, in shares of a usual poll.
     shares: u32,
     most: u32,
-    hint: Option<Hint>,
-}
-
-/// A report that no process has the peer's port. Anybody on the path can forge such a report, so
-/// the packets that this end sends afterwards must stay unanswered, too.
-#[derive(Debug)]
-struct Hint {
-    /// The packets that this end had sent by then.
-    sent: u64,
-    /// The pauses since this end has sent enough further packets; `None` before.
-    waited: Option<Duration>,
+    /// How long this end has sent packets without an answer since a report that no process has the
+    /// peer's port; `None` without a report. Anybody on the path can forge a report, and a router
+    /// that restarts may send one.
+    unanswered: Option<Duration>,
 }
 
 impl Silence {
@@ -47,52 +40,59 @@ impl Silence {
     pub(crate) fn new(keepalives: u32, seen: Seen) -> Self {
         // Subtract two polls, because the last packet may have arrived between two polls.
         let most = (keepalives * POLLS_PER_KEEPALIVE - 2) * SHARES;
-        Self { last: seen, shares: 0, most, hint: None }
+        Self { last: seen, shares: 0, most, unanswered: None }
     }
 
-    /// Returns the time until the next poll.
+    /// Whether a report says that no process has the peer's port, and no packet has arrived since.
+    /// This end must then ask for an answer after each poll.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.unanswered.is_some()
+    }
+
+    /// Returns the time until the next poll. A report calls for a poll at once.
     pub(crate) fn pause(&self, keepalive: Duration, rtt: Duration) -> Duration {
         // On a path with a long RTT, the transport retransmits a lost probe later, so wait longer.
         let usual = (keepalive / POLLS_PER_KEEPALIVE).max(rtt / 2);
-        if self.hint.is_some() { usual / SHARES } else { usual }
+        if self.is_in_doubt() { usual / SHARES } else { usual }
     }
 
     /// Takes what the connection has seen after a pause of this length.
     pub(crate) fn poll(&mut self, seen: Seen, pause: Duration, rtt: Duration) -> Verdict {
         let last = std::mem::replace(&mut self.last, seen);
-        let is_new_hint = seen.ports_closed > last.ports_closed;
-        let new_hint = || is_new_hint.then_some(Hint { sent: seen.sent, waited: None });
+        let is_reported = seen.ports_closed > last.ports_closed;
         if seen.received != last.received {
-            (self.shares, self.hint) = (0, new_hint());
+            self.shares = 0;
+            self.unanswered = is_reported.then_some(Duration::ZERO);
             return Verdict::Wait;
         }
-        match &mut self.hint {
-            None => {
-                self.shares += SHARES;
-                self.hint = new_hint();
-            }
-            Some(hint) => {
+        match &mut self.unanswered {
+            Some(unanswered) => {
                 self.shares += 1;
-                // The time for an answer begins with the packets: this end may have been idle since
-                // the report.
-                let are_sent = seen.sent.saturating_sub(hint.sent) >= UNANSWERED;
-                let waited = hint.waited.map(|waited| waited + pause);
-                hint.waited = waited.or(are_sent.then_some(Duration::ZERO));
-                if hint.waited.is_some_and(|waited| waited >= (rtt * 3).max(pause * 4)) {
+                // Omit the polls before which nothing was sent: the peer had nothing to answer.
+                if seen.sent != last.sent {
+                    *unanswered += pause;
+                }
+                if *unanswered >= (pause * UNANSWERED).max(rtt * 3) {
                     return Verdict::NoProcess;
                 }
             }
+            None if is_reported => self.unanswered = Some(Duration::ZERO),
+            None => self.shares += SHARES,
         }
         if self.shares >= self.most { Verdict::Silent } else { Verdict::Wait }
     }
 }
 
+/// The interval at which an end asks an idle peer for an answer, in parts of a keepalive, while a
+/// report can shorten the wait and tunnels are open. With the polls after a report, an application
+/// learns within a keepalive that the peer's process has ended.
+pub(crate) const ASKS_PER_KEEPALIVE: u32 = 3;
 const POLLS_PER_KEEPALIVE: u32 = 4;
-/// After a hint, this many polls replace a usual poll.
+/// After a report, this many polls replace a usual poll.
 const SHARES: u32 = 5;
-/// Minimum number of packets that stay unanswered after a hint. All of them ask for an answer: a
-/// peer that receives nothing acknowledges nothing.
-const UNANSWERED: u64 = 2;
+/// Minimum number of polls with unanswered packets after a report: half a keepalive. A router that
+/// sends reports for a shorter time ends no connection.
+const UNANSWERED: u32 = 10;
 
 #[cfg(test)]
 mod tests {
@@ -122,15 +122,48 @@ mod tests {
     fn a_peer_is_gone_after_its_keepalives_or_sooner_if_its_port_is_closed() {
         let silent = Duration::from_millis(2500);
         assert_eq!(polled(99, RTT, |seen| seen.sent += 1), (Verdict::Silent, silent));
+        // The report arrives in the first pause.
         let closed = |seen: &mut Seen| (seen.sent, seen.ports_closed) = (seen.sent + 1, 1);
-        assert_eq!(polled(99, RTT, closed), (Verdict::NoProcess, Duration::from_millis(550)));
-        // A hint of a path with a long round trip needs three of them.
+        assert_eq!(polled(99, RTT, closed), (Verdict::NoProcess, Duration::from_millis(750)));
+        // On a path with a long round trip, the peer has three round trips.
         let rtt = Duration::from_secs(1);
-        assert_eq!(polled(99, rtt, closed), (Verdict::NoProcess, Duration::from_millis(3700)));
+        assert_eq!(polled(99, rtt, closed), (Verdict::NoProcess, Duration::from_millis(3500)));
     }
 
     #[test]
-    fn forged_hints_end_no_connection_whose_peer_answers() {
+    fn an_application_learns_within_a_keepalive_that_an_idle_peers_process_has_ended() {
+        let mut silence = Silence::new(3, Seen { received: 1, sent: 1, ports_closed: 0 });
+        let closed = |sent| Seen { received: 1, sent, ports_closed: 1 };
+        // The process ends after an answer. The next packet leaves late, and its report at once
+        // leads to a poll.
+        let mut time = KEEPALIVE / ASKS_PER_KEEPALIVE + RTT;
+        assert_eq!(silence.poll(closed(2), Duration::ZERO, RTT), Verdict::Wait);
+        for sent in 3..99 {
+            let pause = silence.pause(KEEPALIVE, RTT);
+            time += pause;
+            if silence.poll(closed(sent), pause, RTT) == Verdict::NoProcess {
+                break;
+            }
+        }
+        assert!(time < KEEPALIVE * 9 / 10, "{time:?}");
+    }
+
+    #[test]
+    fn reports_during_a_short_interruption_end_no_connection() {
+        let mut count = 0;
+        let interrupted = |seen: &mut Seen| {
+            // Each report quotes a packet that this end has sent after the last poll.
+            let is_interrupted = count % 12 < 9;
+            seen.sent += 1;
+            seen.ports_closed += u64::from(is_interrupted);
+            seen.received += u64::from(!is_interrupted);
+            count += 1;
+        };
+        assert_eq!(polled(10_000, RTT, interrupted).0, Verdict::Wait);
+    }
+
+    #[test]
+    fn forged_reports_end_no_connection_whose_peer_answers() {
         let forged = |seen: &mut Seen| {
             (seen.received, seen.sent) = (seen.received + 1, seen.sent + 1);
             seen.ports_closed += 100;
@@ -147,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_has_time_to_answer_packets_that_follow_long_after_a_hint() {
+    fn a_peer_has_time_to_answer_packets_that_follow_long_after_a_report() {
         let mut count = 0;
         // Packets leave before every tenth poll, and their answers arrive two polls later.
         let bursts = |seen: &mut Seen| {
@@ -160,8 +193,9 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_without_an_unanswered_packet_shortens_no_wait() {
-        let silent = Duration::from_millis(2500);
+    fn a_report_without_an_unanswered_packet_shortens_no_wait() {
+        // The pause in which the report arrives does not count.
+        let silent = Duration::from_millis(2750);
         assert_eq!(polled(99, RTT, |seen| seen.ports_closed = 9), (Verdict::Silent, silent));
     }
 }

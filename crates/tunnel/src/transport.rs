@@ -28,6 +28,7 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
+use tokio::sync::watch;
 use units::{Bytes as Size, Span};
 
 /// Creates connections.
@@ -91,10 +92,20 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
         3
     }
 
-    /// Returns how often the network has reported that no process has the peer's port. A host on
-    /// the path can forge such a report.
-    fn ports_closed(&self) -> u64 {
-        0
+    /// Returns the count of the network's reports that no process has the peer's port; `None` if
+    /// this end gets no such reports. A host on the path can forge a report.
+    fn reports(&self) -> Option<watch::Receiver<u64>> {
+        None
+    }
+
+    /// Asks the peer for an answer, even if congestion control allows no packet. A carrier without
+    /// [`Self::reports`] does nothing.
+    fn probe(&self) {}
+
+    /// Asks the peer for an answer whenever this end has sent nothing for `silence`; `None` leaves
+    /// the keepalives alone. A carrier without [`Self::reports`] does nothing.
+    fn probe_after(&self, silence: Option<Duration>) {
+        let _ = silence;
     }
 
     /// Returns why TCP carries the connection; `None` over UDP.
@@ -193,3 +204,14 @@ fn taken(count: usize, lost: Option<&Lost>) -> Option<Result<usize, Lost>> {
 /// them may reconnect at once, because the server has not refused the client.
 pub const SERVER_SHUTS_DOWN: &str = "the server is shutting down";
 pub const SERVER_HAS_ENDED: &str = "the server has ended";
+/// The reason with which a server closes a session that its operator ends. The client may return at
+/// once.
+pub const SESSION_ENDED: &str = "the operator of the server has ended this session";
+/// Reasons with which a server closes a connection beyond a limit. The server may accept a later
+/// connection of the client.
+pub const CONNECTION_LIMIT: &str = "this identity has reached its limit of connections";
+pub const TUNNEL_LIMIT: &str = "this identity has reached its limit of tunnels";
+pub const MEMORY_LIMIT: &str = "this connection holds more memory than its share";
+/// The reason with which an end closes a connection whose peer was silent.
+pub const PEER_IS_SILENT: &str =
+    "no packet arrived from this end for several keepalives or round trips";

@@ -1,6 +1,6 @@
 use crate::memory::{Budget, Holder, Share};
 use crate::reset_order::{Place, Reason, ResetOrder};
-use crate::transport::{Connection, Lost, carried_over};
+use crate::transport::{Connection, Lost, MEMORY_LIMIT, carried_over};
 use quic::{Charge, FIRST_CREDIT, PathWindow, Reading};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -299,7 +299,7 @@ impl<C: Connection> Holder for Windows<C> {
     fn close(&self) {
         let held = Bytes::new(Holder::held(self));
         tracing::warn!(peer = %self.owner, %held, "connection closed: it holds more than its share of the memory");
-        self.connection.close("this connection holds more memory than its share");
+        self.connection.close(MEMORY_LIMIT);
     }
 }
 

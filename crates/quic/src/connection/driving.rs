@@ -35,6 +35,10 @@ impl Connection {
             self.is_eager = true;
             self.inner.ping();
         }
+        if self.is_connected() && self.probes.fire(now) {
+            self.is_eager = true;
+            self.inner.ping();
+        }
     }
 
     pub(crate) fn endpoint_event(&mut self) -> Option<EndpointEvent> {
@@ -55,7 +59,8 @@ impl Connection {
     }
 
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
-        let waiting = [self.paced_until, self.acknowledge_at, self.tail.due()];
+        let probe = self.probes.due().filter(|_| self.is_connected());
+        let waiting = [self.paced_until, self.acknowledge_at, self.tail.due(), probe];
         let all = waiting.into_iter().chain([self.inner.poll_timeout()]);
         all.flatten().min()
     }
@@ -145,13 +150,14 @@ impl Connection {
         // Ask the controller of the engine's present path for its window: the engine may have
         // returned to a former path, and the call switches to that path.
         let _ = self.inner.congestion_state().window();
-        let allowed = self.control.lock().open_gate(now, self.owes);
+        let allowed = self.control.lock().open_gate(now, self.owes, self.probes.is_forced);
         let most = if self.one_by_one > 0 || self.is_unproved && !self.connected {
             1
         } else {
             allowed.clamp(1, most)
         };
         let transmit = self.inner.poll_transmit(now, most, out);
+        self.probes.on_transmit(now, transmit.is_some());
         match &transmit {
             Some(_) => {
                 self.owes = false;

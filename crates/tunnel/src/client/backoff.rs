@@ -1,4 +1,8 @@
-use crate::transport::{Lost, SERVER_HAS_ENDED, SERVER_SHUTS_DOWN};
+use super::refusals::Cause;
+use crate::transport::{
+    CONNECTION_LIMIT, Lost, MEMORY_LIMIT, PEER_IS_SILENT, SERVER_HAS_ENDED, SERVER_SHUTS_DOWN,
+    SESSION_ENDED, TUNNEL_LIMIT,
+};
 use std::time::Duration;
 
 /// Computes the pause before the next attempt to connect. The pause doubles while servers refuse
@@ -15,13 +19,14 @@ impl Backoff {
 
     /// Returns the pause after the loss of a connection that lasted for `lifetime`. In TLS 1.3 a
     /// client learns only after its handshake that the server refuses its key, so an early end may
-    /// be a refusal. The end is no refusal if the server restarted or went silent.
+    /// be a refusal. The end is no refusal if the server restarted or went silent, or if its
+    /// operator ended the session.
     pub(super) fn after_connection(&mut self, lifetime: Duration, why: &Lost) -> Duration {
         if lifetime >= SETTLED {
             self.next = FIRST_PAUSE;
             return Duration::ZERO;
         }
-        if !is_refusal(why) {
+        if cause(why).is_none() {
             self.next = FIRST_PAUSE;
         }
         self.pause(LONGEST_PAUSE)
@@ -42,13 +47,18 @@ impl Backoff {
     }
 }
 
-/// Whether an early end for this reason may be a refusal of this client.
-pub(super) fn is_refusal(why: &Lost) -> bool {
+/// Returns the cause of the refusal that an early end for this reason may be; `None` if the server
+/// may accept this client at once.
+pub(super) fn cause(why: &Lost) -> Option<Cause> {
     match why {
-        Lost::Restarted | Lost::Silent => false,
-        Lost::ByPeer(reason) => reason != SERVER_SHUTS_DOWN && reason != SERVER_HAS_ENDED,
-        Lost::Here | Lost::Violation(_) => true,
-        Lost::Untrusted(_) | Lost::Refused(_) | Lost::Failed(_) => true,
+        Lost::Restarted | Lost::Silent => None,
+        Lost::ByPeer(reason) => match reason.as_str() {
+            SERVER_SHUTS_DOWN | SERVER_HAS_ENDED | SESSION_ENDED | PEER_IS_SILENT => None,
+            CONNECTION_LIMIT | TUNNEL_LIMIT | MEMORY_LIMIT => Some(Cause::Limit),
+            _ => Some(Cause::Key),
+        },
+        Lost::Here | Lost::Violation(_) => Some(Cause::Key),
+        Lost::Untrusted(_) | Lost::Refused(_) | Lost::Failed(_) => Some(Cause::Key),
     }
 }
 
@@ -63,12 +73,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn restarts_in_quick_succession_do_not_lengthen_the_pause() {
+    fn ends_that_are_no_refusals_do_not_lengthen_the_pause() {
         let ends = [
             Lost::Restarted,
             Lost::Silent,
             Lost::ByPeer(SERVER_SHUTS_DOWN.to_owned()),
             Lost::ByPeer(SERVER_HAS_ENDED.to_owned()),
+            Lost::ByPeer(SESSION_ENDED.to_owned()),
         ];
         for why in ends {
             let mut backoff = Backoff::new();
@@ -82,11 +93,13 @@ mod tests {
     #[test]
     fn refusals_after_the_handshake_lengthen_the_pause() {
         let ends = [
-            Lost::ByPeer("this identity is not let in".to_owned()),
-            Lost::Refused("the server knows no such client".to_owned()),
-            Lost::Failed("the cryptographic handshake failed: error 116".to_owned()),
+            (Lost::ByPeer("this identity is not let in".to_owned()), Cause::Key),
+            (Lost::Refused("the server knows no such client".to_owned()), Cause::Key),
+            (Lost::Failed("the cryptographic handshake failed: error 116".to_owned()), Cause::Key),
+            (Lost::ByPeer(CONNECTION_LIMIT.to_owned()), Cause::Limit),
         ];
-        for why in ends {
+        for (why, expected) in ends {
+            assert_eq!(cause(&why), Some(expected), "{why}");
             let mut backoff = Backoff::new();
             let pauses: Vec<_> = (0..20)
                 .map(|_| backoff.after_connection(Duration::from_millis(30), &why))

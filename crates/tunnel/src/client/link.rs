@@ -2,7 +2,7 @@
 //! answer.
 
 use super::backoff::{self, Backoff};
-use super::refusals::{self, Choice};
+use super::refusals::{self, Cause, Choice, Refusal};
 use super::{Remote, Shared, failover, reverse};
 use crate::account::SessionMeter;
 use crate::revocation;
@@ -222,8 +222,8 @@ impl Link {
                     let why = session.reason(why);
                     if why == Lost::Here && shared.draining.is_cancelled() {
                         tracing::info!(server = %address, "connection closed");
-                    } else if backoff::is_refusal(&why) && since.elapsed() < KEPT {
-                        shared.on_refusal(index, key, &why, TRYING_AGAIN);
+                    } else if let Some(cause) = backoff::cause(&why) && since.elapsed() < KEPT {
+                        shared.on_refusal(index, key, cause, &why, TRYING_AGAIN);
                     } else {
                         let why = session.words(&why);
                         tracing::warn!(server = %address, why, "connection lost");
@@ -256,9 +256,9 @@ impl Link {
                 return Some(made);
             };
             shared.counters.lost(&why);
-            if backoff::is_refusal(&why) {
-                // Another server may know this end's key.
-                if shared.on_refusal(*index, *key, &why, STAYS) {
+            if let Some(cause) = backoff::cause(&why) {
+                // Another server may accept this end.
+                if shared.on_refusal(*index, *key, cause, &why, STAYS) {
                     continue;
                 }
             } else if let Some(omitted) = failures.line(Instant::now(), &why.to_string()) {
@@ -278,7 +278,7 @@ impl Link {
         silent: Option<usize>,
     ) -> Result<Made, Lost> {
         let (slot, now) = (self.slot, Instant::now());
-        let refused = shared.servers.iter().map(|remote| Some(remote.refusals.last(now)?.0));
+        let refused = shared.servers.iter().map(|remote| Some(remote.refusals.last(now)?.at));
         let order = refusals::order(&refused.collect::<Vec<_>>(), choice);
         let attempt = |place: usize| {
             let (shared, server) = (Arc::clone(shared), order[place]);
@@ -306,18 +306,25 @@ impl Link {
 impl Shared {
     /// Logs that a server has refused this client after the handshake, and remembers the refusal of
     /// the key with this number. Returns whether the client now prefers another server.
-    fn on_refusal(&self, server: usize, key: u64, why: &Lost, then: &str) -> bool {
+    fn on_refusal(&self, server: usize, key: u64, cause: Cause, why: &Lost, then: &str) -> bool {
         let Remote { address: server, failures, refusals, .. } = &*self.servers[server];
-        let (now, error) = (Instant::now(), why.to_string());
+        let (at, error) = (Instant::now(), why.to_string());
+        let refusal = Refusal { at, cause, why: error.clone() };
         // This end closes a connection that its own rules no longer allow.
         let is_by_server = *why != Lost::Here;
         let prefers_others =
-            is_by_server && refusals.record(key, now, &error) && self.servers.len() > 1;
-        if let Some(omitted) = failures.refusal(now, &error) {
+            is_by_server && refusals.record(key, refusal) && self.servers.len() > 1;
+        if let Some(omitted) = failures.refusal(at, &error) {
             tracing::warn!(%server, %error, omitted, "{then}");
         }
         if prefers_others {
-            tracing::warn!(%server, "this server refuses this client; other servers come first");
+            let why = match cause {
+                Cause::Key => "this server refuses this client; other servers come first",
+                Cause::Limit => {
+                    "this client has reached a limit of this server; other servers come first"
+                }
+            };
+            tracing::warn!(%server, "{why}");
         }
         prefers_others
     }

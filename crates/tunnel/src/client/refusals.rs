@@ -1,9 +1,9 @@
-//! Remembers which servers refuse this client's key, so that the client prefers the others.
+//! Remembers which servers refuse this client, so that the client prefers the others.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Whether one server refuses the present key of this end.
+/// Whether one server refuses this client with its present key.
 #[derive(Debug, Default)]
 pub(super) struct Refusals(Mutex<State>);
 
@@ -11,7 +11,22 @@ pub(super) struct Refusals(Mutex<State>);
 struct State {
     /// Numbers this end's keys: the handshake of a former key may fail after a change of the key.
     key: u64,
-    last: Option<(Instant, String)>,
+    last: Option<Refusal>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) at: Instant,
+    pub(super) cause: Cause,
+    pub(super) why: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The server may not know this client's key.
+    Key,
+    /// The client has reached a limit of the server.
+    Limit,
 }
 
 impl Refusals {
@@ -22,13 +37,13 @@ impl Refusals {
 
     /// Records a refusal of the key with this number. Returns whether the client has preferred this
     /// server until now.
-    pub(super) fn record(&self, key: u64, now: Instant, why: &str) -> bool {
+    pub(super) fn record(&self, key: u64, refusal: Refusal) -> bool {
         self.with(|state| {
             if key != state.key {
                 return false;
             }
-            let was_refusing = state.is_refusing(now);
-            state.last = Some((now, why.to_owned()));
+            let was_refusing = state.is_refusing(refusal.at);
+            state.last = Some(refusal);
             !was_refusing
         })
     }
@@ -43,8 +58,8 @@ impl Refusals {
         self.with(|state| *state = State { key: state.key + 1, last: None });
     }
 
-    /// Returns the time and the reason of a refusal that still counts.
-    pub(super) fn last(&self, now: Instant) -> Option<(Instant, String)> {
+    /// Returns the last refusal if it still counts.
+    pub(super) fn last(&self, now: Instant) -> Option<Refusal> {
         self.with(|state| state.last.clone().filter(|_| state.is_refusing(now)))
     }
 
@@ -55,7 +70,7 @@ impl Refusals {
 
 impl State {
     fn is_refusing(&self, now: Instant) -> bool {
-        let age = |(at, _): &(Instant, String)| now.saturating_duration_since(*at);
+        let age = |last: &Refusal| now.saturating_duration_since(last.at);
         self.last.as_ref().is_some_and(|last| age(last) < REMEMBERED)
     }
 }
@@ -101,16 +116,18 @@ mod tests {
     fn a_refusal_counts_for_a_minute_and_for_the_key_that_was_refused() {
         let (refusals, begin) = (Refusals::default(), Instant::now());
         let at = |seconds| begin + Duration::from_secs(seconds);
+        let refusal =
+            |seconds| Refusal { at: at(seconds), cause: Cause::Key, why: "unknown key".to_owned() };
         let key = refusals.key();
-        assert!(refusals.record(key, at(0), "unknown key"));
-        assert!(!refusals.record(key, at(10), "unknown key"));
-        assert_eq!(refusals.last(at(69)), Some((at(10), "unknown key".to_owned())));
+        assert!(refusals.record(key, refusal(0)));
+        assert!(!refusals.record(key, refusal(10)));
+        assert_eq!(refusals.last(at(69)), Some(refusal(10)));
         assert_eq!(refusals.last(at(70)), None);
-        assert!(refusals.record(key, at(70), "unknown key"));
+        assert!(refusals.record(key, refusal(70)));
         refusals.on_new_key();
         assert_eq!(refusals.last(at(71)), None);
         // The handshake of the former key ends late.
-        assert!(!refusals.record(key, at(71), "unknown key"));
+        assert!(!refusals.record(key, refusal(71)));
         assert_eq!(refusals.last(at(71)), None);
     }
 

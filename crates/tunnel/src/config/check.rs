@@ -480,7 +480,7 @@ fn pins(value: &Option<Located<OneOrMore<Pin>>>) -> Option<Vec<Pin>> {
 
 /// Resolves a path: one from a file is relative to the file's directory, one from a flag to the
 /// working directory.
-fn path(file: &File, value: &Located<PathBuf>) -> PathBuf {
+pub(super) fn path(file: &File, value: &Located<PathBuf>) -> PathBuf {
     under(file, value.origin, &value.value)
 }
 

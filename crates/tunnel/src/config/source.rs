@@ -12,7 +12,10 @@ pub enum ConfigError {
     Flag { flag: &'static str, message: String },
     #[error("cannot read {file}: {reason}; check the path and the permissions")]
     Unreadable { file: String, reason: std::io::Error },
-    #[error("{0} is outside the directories that this process kept when it started: restart it")]
+    #[error(
+        "{0} is in none of the directories that this process could open at its start: restart weir \
+         tunnel"
+    )]
     OutOfReach(PathBuf),
     #[error("{0}")]
     Incomplete(String),

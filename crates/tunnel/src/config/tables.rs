@@ -163,6 +163,14 @@ impl File {
         [own_file(self, &certificate, role, "crt"), own_file(self, &key, role, "key")]
     }
 
+    /// Returns the status socket that this file names for a server (or a client).
+    pub fn status_socket(&self, is_server: bool) -> Option<PathBuf> {
+        let server = self.server.as_ref().and_then(|table| table.status_socket.as_ref());
+        let client = self.client.as_ref().and_then(|table| table.status_socket.as_ref());
+        let value = if is_server { server } else { client };
+        value.map(|value| check::path(self, value))
+    }
+
     pub fn memory(&self, is_server: bool) -> Bytes {
         let server = self.server.as_ref().and_then(|table| table.memory.as_ref());
         let client = self.client.as_ref().and_then(|table| table.memory.as_ref());

@@ -21,19 +21,19 @@ pub enum IdentityError {
     NoNext { path: PathBuf },
     #[error("{path} holds no {what} in PEM form: {reason}; name another file")]
     Pem { path: PathBuf, what: &'static str, reason: String },
-    #[error("{path} holds no revocation list in PEM or DER form: {reason}")]
+    #[error("{path} holds no revocation list in PEM or DER form: {reason}; name another file")]
     RevocationList { path: PathBuf, reason: String },
     #[error("anyone on this machine may read the key in {path}: chmod 600 {path}")]
     OpenKey { path: PathBuf },
     #[error(
-        "the key in {key} is not that of the certificate in {certificate}: name a pair, or give a \
-         service its new key with `weir tunnel reload --key-file`"
+        "the key in {key} does not belong to the certificate in {certificate}: name a pair, or give \
+         a service its new key with `weir tunnel reload --key-file`"
     )]
     Mismatch { certificate: PathBuf, key: PathBuf },
-    #[error("the certificate is valid only from {} on: is a clock wrong?", date(*.from))]
+    #[error("the certificate is valid only from {} on: check the clocks of both ends", date(*.from))]
     NotYetValid { from: Duration },
     #[error(
-        "the certificate expired on {}: its owner needs a new one (weir tunnel keys --renew)",
+        "the certificate expired on {}: renew the certificate at its end (weir tunnel keys --renew)",
         date(*.until)
     )]
     Expired { until: Duration },
@@ -46,15 +46,19 @@ pub enum IdentityError {
     UnknownServer(super::Pin),
     #[error("the server knows no client with the key {0}: add the client there by --peer NAME={0}")]
     UnknownClient(super::Pin),
-    #[error("not signed by an authority trusted here: {}", foreign(.0))]
+    #[error("no authority that this end trusts has signed the certificate: {}", foreign(.0))]
     Untrusted(String),
-    #[error("its authority has revoked the certificate: its owner needs a new one")]
+    #[error("the authority has revoked the certificate: ask the authority for a new certificate")]
     Revoked,
-    #[error("an authority signed it, but none of its names ({}) is a configured peer's", foreign(.0))]
+    #[error(
+        "no peer has a `certificate-name` among the names of the certificate ({}): add a peer with one \
+         of the names",
+        foreign(.0)
+    )]
     UnknownName(String),
-    #[error("it is now configured as peer {0}")]
+    #[error("the file now lists the certificate or key under the name of peer {0}")]
     Renamed(super::PeerName),
-    #[error("it presented no certificate")]
+    #[error("the peer presented no certificate")]
     Nothing,
     #[error("`{0}` is not a pin: it is written sha256/ and 43 letters of base64, or 64 of hex")]
     Pin(String),

@@ -358,7 +358,7 @@ mod tests {
         let reported = |certificate: &str, key: &str| {
             Identity::load(&path(certificate), &path(key)).unwrap_err().to_string()
         };
-        assert!(reported("a.crt", "b.key").contains("is not that of the certificate"));
+        assert!(reported("a.crt", "b.key").contains("does not belong to the certificate"));
         assert!(reported("a.key", "a.key").contains("no certificate"));
         assert!(reported("a.crt", "a.crt").contains("no private key"));
         assert!(reported("a.crt", "c.key").contains("cannot read"));
@@ -366,7 +366,7 @@ mod tests {
         handed::keep(&fs::read(path("a.key")).unwrap()).unwrap();
         let loaded = Identity::load(&path("a.crt"), &path("b.key")).unwrap();
         assert_eq!(loaded.pin(), Identity::load(&path("a.crt"), &path("a.key")).unwrap().pin());
-        assert!(reported("b.crt", "a.key").contains("is not that of the certificate"));
+        assert!(reported("b.crt", "a.key").contains("does not belong to the certificate"));
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         fs::set_permissions(path("a.key"), open).unwrap();
         assert!(reported("a.crt", "a.key").contains("chmod 600"));

@@ -10,7 +10,7 @@ use crate::journal::Kind;
 use crate::revocation;
 use crate::session::{SERVERS, Session};
 use crate::transport::quic::IncomingConnection;
-use crate::transport::{Carried, Connection, Lost};
+use crate::transport::{CONNECTION_LIMIT, Carried, Connection, Lost, TUNNEL_LIMIT};
 use rustls::pki_types::UnixTime;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -177,10 +177,12 @@ fn admit(shared: &Arc<Shared>, connection: Carried, peer: PeerName) -> Option<Ad
     let account = shared.accounts.of(&peer);
     let counted = account.admit_session(shared.limits.connections_each).inspect_err(|limit| {
         if let Some(line) = shared.line(remote, Kind::Denial) {
-            let (reason, omitted) = ("too many connections of one identity", line.omitted);
+            let reason =
+                "this identity has reached its limit of connections (`sessions` of the peer)";
+            let omitted = line.omitted;
             tracing::warn!(%peer, %address, port, reason, limit, omitted, "connection refused");
         }
-        connection.close("this identity has reached its limit of connections");
+        connection.close(CONNECTION_LIMIT);
     });
     let counted = counted.ok()?;
     // Over TCP a connection occupies a descriptor, as a tunnel does.
@@ -190,7 +192,7 @@ fn admit(shared: &Arc<Shared>, connection: Carried, peer: PeerName) -> Option<Ad
         if let Some(line) = shared.line(remote, Kind::Denial) {
             tracing::warn!(%peer, %address, port, reason, omitted = line.omitted, "connection refused");
         }
-        connection.close("this identity has reached its limit of tunnels");
+        connection.close(TUNNEL_LIMIT);
     });
     let place = place.ok()?;
     let owner = Arc::from(peer.as_str());

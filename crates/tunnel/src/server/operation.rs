@@ -5,7 +5,7 @@ use crate::access_log::{AccessLogAt, End};
 use crate::hand_over::{Handed, TCP};
 use crate::identity::PeerName;
 use crate::transport::quic::QuicServer;
-use crate::transport::{Connection, SERVER_SHUTS_DOWN};
+use crate::transport::{Connection, SERVER_SHUTS_DOWN, SESSION_ENDED};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, Weak};
@@ -39,7 +39,7 @@ impl Server {
                 let (remote, tunnels) = (session.connection.remote(), session.tunnels());
                 tracing::info!(%peer, session = own, tunnels, "session ended by request");
                 session.meter.close_as(End::Kicked);
-                session.close("the operator of the server has ended this session");
+                session.close(SESSION_ENDED);
                 ended.push(Kicked { peer, session: own, remote, tunnels });
             }
         }

@@ -24,7 +24,7 @@ pub enum StatusError {
     Taken(PathBuf),
     #[error(transparent)]
     Directory(#[from] HostError),
-    #[error("not querying {path}: {source}")]
+    #[error("{path} gets no request: {source}")]
     Process { path: PathBuf, source: HostError },
     #[error(
         "{path} gave no answer of a tunnel of this version: {reason}; use the weir that runs it"

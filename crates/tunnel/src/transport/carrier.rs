@@ -11,6 +11,7 @@ use std::fmt::{Display, Formatter};
 use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
+use tokio::sync::watch;
 use units::Bytes as Size;
 
 /// The carriers that an end uses.
@@ -146,8 +147,16 @@ impl Connection for Carried {
         either!(self, one => one.silent_keepalives())
     }
 
-    fn ports_closed(&self) -> u64 {
-        either!(self, one => one.ports_closed())
+    fn reports(&self) -> Option<watch::Receiver<u64>> {
+        either!(self, one => one.reports())
+    }
+
+    fn probe(&self) {
+        either!(self, one => one.probe());
+    }
+
+    fn probe_after(&self, silence: Option<Duration>) {
+        either!(self, one => one.probe_after(silence));
     }
 
     fn over_tcp(&self) -> Option<&str> {

@@ -7,7 +7,7 @@
 //! same thread, and wakes the driver.
 
 use super::formers::{self, Formers};
-use super::icmp::{self, SentIds};
+use super::icmp::{self, Reports, SentIds};
 use super::shards::{Essential, carried};
 use super::timer::Timer;
 use bytes::BytesMut;
@@ -45,8 +45,6 @@ struct State {
     closing: bool,
     /// Whether the only connection was given up before its handshake was complete.
     is_abandoned: bool,
-    /// How often an ICMP message has said that no process has the port of a packet's destination.
-    ports_closed: u64,
     /// A new source of packets that the driver has not switched to yet.
     source: Option<Source>,
 }
@@ -89,8 +87,12 @@ pub(super) struct Handle {
 
 impl Driven {
     /// Starts the driver of a client's socket, which has a single connection.
-    pub(super) fn of_client(socket: std::net::UdpSocket, endpoint: Endpoint) -> io::Result<Self> {
-        Self::start(socket, endpoint, Vec::new(), true)
+    pub(super) fn of_client(
+        socket: std::net::UdpSocket,
+        endpoint: Endpoint,
+        reports: Reports,
+    ) -> io::Result<Self> {
+        Self::start(socket, endpoint, Vec::new(), Some(reports))
     }
 
     /// Starts the driver of a server's socket.
@@ -99,7 +101,7 @@ impl Driven {
         endpoint: Endpoint,
         formers: Vec<(u8, StdDatagram)>,
     ) -> io::Result<Self> {
-        Self::start(socket, endpoint, formers, false)
+        Self::start(socket, endpoint, formers, None)
     }
 
     /// Starts a driver on the current runtime. The driver runs until [`Self::close`] has been
@@ -108,7 +110,7 @@ impl Driven {
         socket: std::net::UdpSocket,
         endpoint: Endpoint,
         formers: Vec<(u8, StdDatagram)>,
-        is_client: bool,
+        reports: Option<Reports>,
     ) -> io::Result<Self> {
         let udp = UdpSocketState::new((&socket).into())?;
         let state = State {
@@ -117,14 +119,13 @@ impl Driven {
             driver: None,
             listener: None,
             until_idle: Vec::new(),
-            is_client,
+            is_client: reports.is_some(),
             closing: false,
             is_abandoned: false,
-            ports_closed: 0,
             source: None,
         };
         // ICMP messages reach only the sockets that ask for them.
-        let asks = is_client && udp.enable_transport_errors((&socket).into()).is_ok();
+        let reports = reports.filter(|_| udp.enable_transport_errors((&socket).into()).is_ok());
         let driven = Self(Arc::new(Mutex::new(state)));
         let driver = Driver {
             driven: driven.clone(),
@@ -136,7 +137,7 @@ impl Driven {
             joined: 1,
             out: Vec::new(),
             unsent: None,
-            sent: asks.then(SentIds::default),
+            asks: reports.map(|reports| (SentIds::default(), reports)),
             is_registered_again: false,
             _essential: Essential,
         };
@@ -304,10 +305,6 @@ impl Handle {
         found.map_or(Poll::Pending, |found| Poll::Ready(Ok(found)))
     }
 
-    pub(super) fn ports_closed(&self) -> u64 {
-        self.driven.lock().ports_closed
-    }
-
     /// Returns the reason the connection ended, if it has ended.
     pub(super) fn lost(&self) -> Option<Lost> {
         match self.with(|connection| connection.lost().cloned()) {
@@ -434,8 +431,9 @@ struct Driver {
     out: Vec<u8>,
     /// A send call that the socket's full buffer refused; its bytes are in `out`.
     unsent: Option<quic::Transmit>,
-    /// The IDs of the packets sent lately, if this socket reports ICMP messages.
-    sent: Option<SentIds>,
+    /// If this socket asks for ICMP messages: the IDs of the packets sent lately, and the count of
+    /// the messages.
+    asks: Option<(SentIds, Reports)>,
     /// Whether the socket has a new registration, which no task waits for yet.
     is_registered_again: bool,
     _essential: Essential,
@@ -552,8 +550,7 @@ impl Driver {
                 // This is usually an ICMP error for an earlier packet.
                 Err(error) => {
                     tracing::debug!(%error, "nothing received");
-                    let driven = self.driven.clone();
-                    self.take_errors(&mut driven.lock());
+                    self.take_errors();
                     taken += 1;
                 }
             }
@@ -607,10 +604,12 @@ impl Driver {
     }
 
     /// Takes the ICMP messages that the socket has reported. Returns whether there were any.
-    fn take_errors(&mut self, state: &mut State) -> bool {
-        let Some(sent) = &self.sent else { return false };
+    fn take_errors(&mut self) -> bool {
+        let Some((sent, reports)) = &self.asks else { return false };
         let reported = icmp::take(&self.socket, sent);
-        state.ports_closed += u64::from(reported.is_port_closed);
+        if reported.is_port_closed {
+            reports.send_modify(|count| *count += 1);
+        }
         if reported.is_any {
             // The runtime takes EPOLLERR for the end of the writing half, and would report a full
             // socket as writable from now on.
@@ -640,7 +639,7 @@ impl Driver {
                 }
             };
             carried(transmit.size);
-            if let Some(sent) = &mut self.sent {
+            if let Some((sent, _)) = &mut self.asks {
                 sent.note(&self.out);
             }
             let whole = quinn_udp::Transmit {
@@ -661,7 +660,7 @@ impl Driver {
                     }
                 }
                 // The error belongs to an earlier packet, and this packet was not sent.
-                Err(_) if self.take_errors(state) => self.unsent = Some(transmit),
+                Err(_) if self.take_errors() => self.unsent = Some(transmit),
                 // The engine retransmits lost data. Probes of the packet size may fail here, too.
                 Err(error) => {
                     tracing::debug!(%error, to = %transmit.destination, "packets were not sent");

@@ -10,6 +10,12 @@ use nix::libc::{SO_EE_ORIGIN_ICMP, SO_EE_ORIGIN_ICMP6};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use std::io::IoSliceMut;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// Counts how often the network has reported that no process has a server's port. All connections
+/// of a client to the server share the count: the server's kernel limits the rate of its reports.
+pub(super) type Reports = Arc<watch::Sender<u64>>;
 
 /// The beginnings of the connection IDs to which a socket has sent packets lately.
 #[derive(Debug, Default)]

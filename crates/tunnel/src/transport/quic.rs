@@ -2,6 +2,7 @@
 
 use super::driver::{Driven, Handle, Source, Until};
 use super::formers;
+use super::icmp::Reports;
 use super::server_tls::ServerTls;
 use super::steering::{MarkedIds, drawn, steer};
 use super::{
@@ -22,6 +23,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 use units::{Bytes as Size, Span};
 
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +47,8 @@ fn advice(error: &io::Error) -> &'static str {
 pub struct QuicConnection {
     handle: Arc<Handle>,
     readings: Readings,
+    /// At a client, the count of the network's reports about the server's port.
+    reports: Option<Reports>,
 }
 
 /// Creates each connection on its own socket, so that the server's sockets share the connections.
@@ -52,6 +56,7 @@ pub struct QuicClient {
     crypto: Arc<QuicClientConfig>,
     tuning: Tuning,
     meter: Arc<Meter>,
+    reports: Reports,
 }
 
 /// A server that accepts connections at one address, on one socket per shard.
@@ -103,7 +108,7 @@ impl QuicClient {
         meter: &Arc<Meter>,
     ) -> Result<Self, QuicError> {
         let crypto = Arc::new(QuicClientConfig::try_from(tls)?);
-        Ok(Self { crypto, tuning, meter: Arc::clone(meter) })
+        Ok(Self { crypto, tuning, meter: Arc::clone(meter), reports: Arc::default() })
     }
 }
 
@@ -126,13 +131,14 @@ impl Transport for QuicClient {
         let config = EndpointConfig::new(Arc::new(reset_key(&Secret::random())));
         let endpoint =
             quic::Endpoint::new(config, None, settings(&self.tuning, &self.meter), true, None);
-        let driven = Driven::of_client(socket, endpoint).map_err(failed)?;
+        let reports = Arc::clone(&self.reports);
+        let driven = Driven::of_client(socket, endpoint, Arc::clone(&reports)).map_err(failed)?;
         let crypto = Arc::clone(&self.crypto) as _;
         let begun =
             driven.begin(|endpoint, now| endpoint.connect(now, crypto, drawn(place), server, name));
         driven.close(None);
         let handle = begun.map_err(|error| Lost::Failed(error.to_string()))?;
-        connected(handle, self.tuning.handshake).await
+        connected(handle, self.tuning.handshake, Some(reports)).await
     }
 }
 
@@ -305,7 +311,7 @@ impl IncomingConnection {
             quic::RefusedError::Accept(lost) => lost,
             other => Lost::Failed(other.to_string()),
         })?;
-        connected(handle, patience).await
+        connected(handle, patience, None).await
     }
 }
 
@@ -318,13 +324,17 @@ impl Drop for IncomingConnection {
 }
 
 /// Waits until both ends have proved their identity.
-async fn connected(handle: Handle, patience: Duration) -> Result<QuicConnection, Lost> {
+async fn connected(
+    handle: Handle,
+    patience: Duration,
+    reports: Option<Reports>,
+) -> Result<QuicConnection, Lost> {
     let ready = handle.wait(Until::Changed, |connection| match connection.lost() {
         Some(lost) => Some(Err(lost.clone())),
         None => connection.is_connected().then(|| Ok(connection.readings().clone())),
     });
     let readings = tokio::time::timeout(patience, ready).await.map_err(|_| Lost::Silent)???;
-    Ok(QuicConnection { handle: Arc::new(handle.established()), readings })
+    Ok(QuicConnection { handle: Arc::new(handle.established()), readings, reports })
 }
 
 impl QuicConnection {
@@ -421,8 +431,16 @@ impl Connection for QuicConnection {
         self.handle.with(|connection| connection.rtt()).unwrap_or_default()
     }
 
-    fn ports_closed(&self) -> u64 {
-        self.handle.ports_closed()
+    fn reports(&self) -> Option<watch::Receiver<u64>> {
+        self.reports.as_ref().map(|reports| reports.subscribe())
+    }
+
+    fn probe(&self) {
+        let _ = self.handle.change(quic::Connection::probe);
+    }
+
+    fn probe_after(&self, silence: Option<Duration>) {
+        let _ = self.handle.change(|connection| connection.probe_after(silence));
     }
 
     fn unread(&self) -> Size {

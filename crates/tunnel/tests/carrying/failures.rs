@@ -3,11 +3,13 @@
 
 use crate::ends::{Keys, pair, pair_over_wire, refusal, soon, target, tcp_of, through, to_tcp};
 use std::io::{self, ErrorKind};
-use std::net::IpAddr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::task::JoinHandle;
 use tunnel::access::{BoxFuture, Resolve};
 use tunnel::client::{Client, ListenAt, Listener, Reverse};
 use tunnel::server::Server;
@@ -122,6 +124,46 @@ async fn an_unknown_client_is_refused() {
 }
 
 #[tokio::test]
+async fn a_limit_or_a_kick_soon_after_the_handshake_is_no_refusal_of_the_clients_key() {
+    let keys = Keys::new();
+    let mut parts = keys.server_parts(keys.guard(&[], &[]));
+    parts.limits.connections_each = 1;
+    let server = Server::start(parts).unwrap();
+    let start = async |connections| {
+        let mut parts = keys.client_parts(&[server.local_addr().unwrap()], Vec::new());
+        parts.connections = connections;
+        Client::start(parts).await.unwrap()
+    };
+    let client = start(2).await;
+    let limited = async {
+        loop {
+            let state = client.servers().remove(0);
+            if let Some(why) = state.failure {
+                return (why, state.is_refusing);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let limit = Duration::from_secs(60);
+    let (why, is_refusing) = tokio::time::timeout(limit, limited).await.expect("a refusal");
+    assert!(why.contains("limit of connections") && !is_refusing, "{why}");
+    drop(client);
+    while server.sessions_left() > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+
+    let client = start(1).await;
+    // A kick during the handshake ends no connection of the client.
+    while client.counted().connections_lost == 0 {
+        server.kick("client");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let state = client.servers().remove(0);
+    assert!(!state.is_refusing, "{state:?}");
+    drop((client, server));
+}
+
+#[tokio::test]
 async fn a_client_uses_the_second_server_if_the_first_has_ended() {
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));
@@ -165,42 +207,104 @@ async fn a_session_ends_before_its_keepalives_if_no_process_has_the_servers_port
     let keys = Keys::new();
     let guard = keys.guard(&["tcp:127.0.0.0/8:*"], &[]);
     let server = Server::start(keys.server_parts(guard)).unwrap();
-    let front = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    let back = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    back.connect(server.local_addr().unwrap()).await.unwrap();
-    let mut parts = keys.client_parts(&[front.local_addr().unwrap()], vec![to_tcp(address)]);
+    let front = Front::before(server.local_addr().unwrap()).await;
+    let mut parts = keys.client_parts(&[front.address], vec![to_tcp(address)]);
     parts.connections = 1;
-    let relay = tokio::spawn(async move {
-        let (mut there, mut here) = (vec![0; 65_536], vec![0; 65_536]);
-        let mut client = None;
-        loop {
-            tokio::select! {
-                Ok((count, from)) = front.recv_from(&mut there) => {
-                    client = Some(from);
-                    let _ = back.send(&there[..count]).await;
-                }
-                Ok(count) = back.recv(&mut here) => {
-                    if let Some(client) = client {
-                        let _ = front.send_to(&here[..count], client).await;
-                    }
-                }
-            }
-        }
-    });
     let client = Client::start(parts).await.unwrap();
     let mut stream = through(tcp_of(&client.bound()[0])).await;
     stream.write_all(b"x").await.unwrap();
     stream.read_exact(&mut [0; 1]).await.unwrap();
-    relay.abort();
-    assert!(relay.await.unwrap_err().is_cancelled());
-    // Data makes the client send at once, and not only its next keepalive.
-    stream.write_all(b"y").await.unwrap();
+    front.close().await;
     let end = soon(stream.read(&mut [0; 1])).await;
     assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
     let counted = client.counted();
     assert_eq!((counted.connections_unreachable, counted.connections_silent), (1, 0));
     drop((client, server));
     echo.abort();
+}
+
+#[tokio::test]
+async fn an_idle_client_asks_its_server_more_often_only_while_a_tunnel_is_open() {
+    let (listener, address) = target().await;
+    let echo = tokio::spawn(echo(listener));
+    let keys = Keys::new();
+    let keepalive = Duration::from_secs(2);
+    let mut parts = keys.server_parts(keys.guard(&["tcp:127.0.0.0/8:*"], &[]));
+    parts.tuning.keepalive = keepalive;
+    let server = Server::start(parts).unwrap();
+    let front = Front::before(server.local_addr().unwrap()).await;
+    let mut parts = keys.client_parts(&[front.address], vec![to_tcp(address)]);
+    parts.tuning.keepalive = keepalive;
+    parts.connections = 1;
+    let client = Client::start(parts).await.unwrap();
+    client.connected().await;
+    let pause_of_client = async |pauses: Range<Duration>| {
+        let seen = async {
+            loop {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                let sent = front.sent.lock().unwrap();
+                if sent.windows(2).any(|two| pauses.contains(&(two[1] - two[0]))) {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), seen).await.expect("such a pause");
+        front.sent.lock().unwrap().clear();
+    };
+    // The client asks three times in a keepalive, or once.
+    let (shortest, limit) = (keepalive / 6, keepalive * 2 / 3);
+    pause_of_client(limit..Duration::MAX).await;
+    let mut stream = through(tcp_of(&client.bound()[0])).await;
+    stream.write_all(b"x").await.unwrap();
+    stream.read_exact(&mut [0; 1]).await.unwrap();
+    pause_of_client(shortest..limit).await;
+    drop(stream);
+    pause_of_client(limit..Duration::MAX).await;
+    drop((client, server));
+    echo.abort();
+}
+
+/// A UDP socket that relays the packets between one client and a server.
+struct Front {
+    address: SocketAddr,
+    /// When the client has sent packets.
+    sent: Arc<Mutex<Vec<Instant>>>,
+    relay: JoinHandle<()>,
+}
+
+impl Front {
+    async fn before(server: SocketAddr) -> Self {
+        let front = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let back = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        back.connect(server).await.unwrap();
+        let (address, sent) = (front.local_addr().unwrap(), Arc::<Mutex<Vec<_>>>::default());
+        let times = Arc::clone(&sent);
+        let relay = tokio::spawn(async move {
+            let (mut there, mut here) = (vec![0; 65_536], vec![0; 65_536]);
+            let mut client = None;
+            loop {
+                tokio::select! {
+                    Ok((count, from)) = front.recv_from(&mut there) => {
+                        times.lock().unwrap().push(Instant::now());
+                        client = Some(from);
+                        let _ = back.send(&there[..count]).await;
+                    }
+                    Ok(count) = back.recv(&mut here) => {
+                        if let Some(client) = client {
+                            let _ = front.send_to(&here[..count], client).await;
+                        }
+                    }
+                }
+            }
+        });
+        Self { address, sent, relay }
+    }
+
+    /// Closes the sockets.
+    async fn close(self) {
+        self.relay.abort();
+        assert!(self.relay.await.unwrap_err().is_cancelled());
+    }
 }
 
 #[tokio::test]

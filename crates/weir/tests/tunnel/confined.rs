@@ -64,8 +64,8 @@ fn a_reload_that_needs_a_directory_unknown_at_the_start_asks_for_a_restart() {
     let confined = start(&[]);
     let output = reload();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(output.stdout.contains("elsewhere is outside the directories"), "{output:?}");
-    assert!(output.stdout.contains("restart it"), "{output:?}");
+    assert!(output.stdout.contains("elsewhere is in none of the directories"), "{output:?}");
+    assert!(output.stdout.contains("restart weir tunnel"), "{output:?}");
     // A reload may change a file within a directory of the start.
     sandbox
         .write("conf/server.toml", format!("[server]\nmemory = \"64MiB\"\n{}", ends.peer_table()));

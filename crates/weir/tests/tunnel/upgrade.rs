@@ -241,5 +241,42 @@ fn an_upgrade_names_the_server_that_the_new_process_replaces_among_several() {
     });
 }
 
+#[test]
+fn an_upgrade_by_process_finds_the_status_socket_that_the_process_names() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ends = Ends::new(&sandbox);
+    // The flags of the server name its socket, and the file of the client names the other socket.
+    let server = ends.server(&["tcp:127.0.0.1:9"]);
+    std::fs::create_dir(sandbox.path("files")).unwrap();
+    let file = format!(
+        "[client]\nstatus-socket = \"own.sock\"\n\
+         [[client.server]]\nendpoint = \"127.0.0.1:7500\"\npin = \"{}\"\n\
+         [[client.forward]]\nlisten-on = \"tcp:127.0.0.1:6000\"\ntarget = \"tcp:127.0.0.1:9\"\n",
+        ends.pin
+    );
+    sandbox.write("files/client.toml", file);
+    let own = ends.own("client");
+    let mut words = vec!["tunnel", "client", "--config", "files/client.toml"];
+    words.extend(own.iter().map(String::as_str));
+    let client = ends.started(&words, "connected to");
+    // The command runs in another folder than the ends.
+    let upgrade = |pid: u32| {
+        let mut command = Command::new("sh");
+        command.args(["-c", "cd / && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_weir")]);
+        command.args(["tunnel", "upgrade", "--json", "--pid", &pid.to_string()]);
+        sandbox.start_command(command).end()
+    };
+    for (end, socket) in [(server, "server.sock"), (client, "files/own.sock")] {
+        let upgraded = upgrade(end.pid());
+        assert_eq!(upgraded.status.code(), Some(0), "{upgraded:?}");
+        let upgraded: Value = serde_json::from_str(&upgraded.stdout).unwrap();
+        let now = await_some("the status of the new process", || status(&sandbox, socket));
+        assert_eq!((&now["pid"], &upgraded["pid"]), (&upgraded["successor"], &end.pid().into()));
+    }
+    let unknown = upgrade(std::process::id());
+    assert_eq!(unknown.status.code(), Some(1), "{unknown:?}");
+    assert!(unknown.stderr.contains("--status-socket PATH"), "{unknown:?}");
+}
+
 /// How long the test waits for a datagram before it sends the datagram again.
 const AGAIN: Duration = Duration::from_millis(200);

@@ -3,7 +3,7 @@ use crate::exit::Ending;
 use crate::log::LogFormat;
 use crate::output::note;
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tunnel::HostPort;
 use tunnel::config::{
     ClientConfig, ClientTable, ConfigError, FarServerTable, Forward, ForwardTable, ListenOn,
@@ -53,6 +53,12 @@ pub(crate) fn run(arguments: Client) -> anyhow::Result<Ending> {
 impl Client {
     pub(super) fn log_format(&self) -> Option<LogFormat> {
         self.settings.log_format
+    }
+
+    /// Returns the status socket of an end with these flags that runs in `folder`, if the socket is
+    /// not the default socket.
+    pub(super) fn status_socket(&self, folder: &Path) -> Option<PathBuf> {
+        self.settings.status_socket(false, !self.server.is_empty(), folder)
     }
 
     pub(super) fn config(self) -> Result<ClientConfig, ConfigError> {

@@ -4,7 +4,7 @@ use crate::log::LogFormat;
 use crate::output::note;
 use clap::Args;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tunnel::access::Rule;
 use tunnel::config::{ConfigError, Located, OneOrMore, PeerTable, ServerConfig, ServerTable};
@@ -57,6 +57,12 @@ fn address(text: &str) -> Result<SocketAddr, &'static str> {
 impl Server {
     pub(super) fn log_format(&self) -> Option<LogFormat> {
         self.settings.log_format
+    }
+
+    /// Returns the status socket of an end with these flags that runs in `folder`, if the socket is
+    /// not the default socket.
+    pub(super) fn status_socket(&self, folder: &Path) -> Option<PathBuf> {
+        self.settings.status_socket(true, !self.peer.is_empty(), folder)
     }
 
     pub(super) fn config(self) -> Result<ServerConfig, ConfigError> {

@@ -1,7 +1,7 @@
 use crate::config_file;
 use crate::log::LogFormat;
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tunnel::config::{ConfigError, File, Leaf, Located, MetricsAddress, OneOrMore};
 use tunnel::congestion::Congestion;
 use tunnel::run::TakeOver;
@@ -90,6 +90,21 @@ impl Settings {
         }
         let within = self.take_over?.as_duration();
         Some(TakeOver { within, from: self.take_over_from })
+    }
+
+    /// Returns the status socket that an end with these flags has, if it runs in `folder` and the
+    /// socket is not the default socket.
+    pub(super) fn status_socket(
+        &self,
+        is_server: bool,
+        by_flags: bool,
+        folder: &Path,
+    ) -> Option<PathBuf> {
+        if let Some(socket) = &self.status_socket {
+            return Some(folder.join(socket));
+        }
+        let config = self.config.as_ref().map(|file| folder.join(file));
+        Self { config, ..self.clone() }.file(by_flags).ok()?.status_socket(is_server)
     }
 
     /// Reads the settings. `by_flags`: the flags suffice, so no default file is searched for.

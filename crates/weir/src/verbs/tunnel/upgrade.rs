@@ -1,7 +1,8 @@
+use super::Verb;
 use crate::exit::Ending;
 use crate::output::{note, print};
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, Parser};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -34,8 +35,12 @@ pub(crate) struct Upgrade {
 }
 
 pub(crate) fn run(arguments: &Upgrade) -> anyhow::Result<Ending> {
-    let socket = arguments.status_socket.as_deref();
-    let mut ends = tunnel::run::statuses(socket)?;
+    let of_process = |pid| Former::of(pid).ok()?.status_socket();
+    let named = arguments.pid.and_then(of_process);
+    let socket = arguments.status_socket.as_deref().or(named.as_deref());
+    let found = tunnel::run::statuses(socket);
+    // The socket that a process names may have gone.
+    let mut ends = if named.is_some() { found.unwrap_or_default() } else { found? };
     ends.retain(|end| !end.is_draining);
     if let Some(pid) = arguments.pid {
         ends.retain(|end| end.pid == pid);
@@ -45,7 +50,8 @@ pub(crate) fn run(arguments: &Upgrade) -> anyhow::Result<Ending> {
             match arguments.pid {
                 Some(pid) => note(format_args!(
                     "process {pid} is no end of this user that serves here: `weir tunnel status` \
-                     lists the ends"
+                     lists such ends; for an end with a status socket of its own, name the socket \
+                     (--status-socket PATH)"
                 )),
                 None => note(super::status::NONE),
             }
@@ -82,6 +88,13 @@ fn document(end: &Status, successor: Option<u32>) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
+/// The words of a command line from `tunnel` on.
+#[derive(Debug, Parser)]
+struct Flags {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
 /// A running end, with the kernel's data about its process.
 struct Former {
     pid: u32,
@@ -109,6 +122,18 @@ impl Former {
         let environment = environment.collect();
         let user = effective_user(&String::from_utf8_lossy(&read("status")?));
         Ok(Self { pid, words, environment, user, directory })
+    }
+
+    /// Returns the status socket that the process's flags or file name; `None` for the default
+    /// socket.
+    fn status_socket(&self) -> Option<PathBuf> {
+        let flags = Flags::try_parse_from(self.words.iter().skip(1)).ok()?;
+        let folder = self.directory.join("cwd").read_link().ok()?;
+        match flags.verb {
+            Verb::Server(server) => server.status_socket(&folder),
+            Verb::Client(client) => client.status_socket(&folder),
+            _ => None,
+        }
     }
 
     /// Whether the process runs this program, rather than an earlier file at the same path.
