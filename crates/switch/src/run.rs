@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `start`, `confinement` | the process of a switch, from its settings to its end; its rights |
 //! | `switch` | the running switch: bridges, ports, packet threads, and their changes |
-//! | `bridge`, `bridge_session`, `bridge_thread`, `connection`, `snapshots` | a bridge and its OpenFlow connections |
+//! | `bridge`, `bridge_session`, `bridge_thread`, `connection`, `snapshots`, `snoop` | a bridge and its OpenFlow connections |
 //! | `pmd`, `worker` | packet threads |
 //! | `bonds`, `lacp` | bonds: ports that NORMAL uses as one; the negotiation of bonds |
 //! | `ports`, `port_table`, `device`, `interface_facts`, `capture_source`, `pcap`, `shaper`, `policing` | ports |
@@ -36,7 +36,7 @@ mod error;
 mod flow_file;
 mod inactivity;
 mod interface_facts;
-mod lacp;
+pub mod lacp;
 mod metrics;
 mod metrics_thread;
 mod ordered;
@@ -52,6 +52,7 @@ mod progress;
 mod remote;
 mod shaper;
 mod snapshots;
+mod snoop;
 mod start;
 mod stream;
 mod switch;
@@ -79,4 +80,4 @@ pub use start::{Confinement, Process, run};
 pub use switch::Switch;
 pub use table_settings::{Overflow, TableSettings};
 pub use tls::{TlsError, TlsSettings};
-pub use vlan_settings::{MirrorSettings, VlanModeSetting};
+pub use vlan_settings::{MirrorSettings, QinqEthtype, VlanModeSetting};

@@ -102,9 +102,10 @@ impl Packet {
         bytes[14..16].copy_from_slice(&(tci & !PRESENT).to_be_bytes());
         self.move_headers(4);
         self.layout.flags |= flag::TAGGED;
+        let inner = self.key.words[word::ETH_DST] & 0xffff;
         self.key.words[word::ETH_DST] =
             self.key.words[word::ETH_DST] & !0xffff | u64::from(tci | PRESENT);
-        self.key.words[word::VLAN_TPID] = tpid.into();
+        self.key.words[word::VLAN_TPID] = u64::from(tpid) | inner << 16;
     }
 
     /// Removes the outermost VLAN tag.

@@ -1,4 +1,5 @@
-//! The fields of a frame, as Open vSwitch extracts them with its default limit of one VLAN tag.
+//! The fields of a frame, as Open vSwitch extracts them with its default limit of one VLAN tag. The
+//! key also has the second tag, which only dot1q-tunnel ports read.
 //!
 //! Parsing ends at a header that is truncated, or whose lengths contradict the frame: the fields
 //! from there on are 0. No frame causes a panic.
@@ -99,6 +100,9 @@ fn parse_any(frame: &[u8], key: &mut Key) -> Layout {
     if is_vlan(outer) && frame.len() >= 18 {
         key.words[word::ETH_DST] |= u64::from(u16_at(frame, 14)) | 0x1000;
         key.words[word::VLAN_TPID] = outer.into();
+        if is_vlan(u16_at(frame, 16)) && frame.len() >= 22 {
+            key.words[word::VLAN_TPID] |= (u64::from(u16_at(frame, 18)) | 0x1000) << 16;
+        }
         layout.flags |= flag::TAGGED;
         at = 16;
     }

@@ -56,6 +56,13 @@ impl Key {
     /// packet arrives with queue 0.
     pub const PRIORITY: Place = Place { word: word::VLAN_TPID as u8, shift: 32, width: 32 };
 
+    /// The type of the outer VLAN tag; 0 without a tag.
+    pub const TAG_TYPE: Place = Place { word: word::VLAN_TPID as u8, shift: 0, width: 16 };
+
+    /// The VLAN tag under the outer tag, in the form of `vlan_tci`; 0 without such a tag. Rules
+    /// cannot match this tag.
+    pub const INNER_TCI: Place = Place { word: word::VLAN_TPID as u8, shift: 16, width: 16 };
+
     #[inline]
     #[must_use]
     pub fn read(&self, field: Field) -> u128 {

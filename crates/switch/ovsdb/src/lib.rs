@@ -27,3 +27,4 @@ pub mod schema;
 pub mod session;
 pub mod topology;
 pub mod value;
+mod vlans;

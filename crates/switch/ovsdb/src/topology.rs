@@ -7,6 +7,8 @@ use units::foreign;
 use crate::database::{Database, Row};
 use crate::interface::{self, Found, Machine};
 use crate::value::{Atom, Uuid};
+pub use crate::vlans::{QinqEthtype, VlanMode, Vlans};
+use crate::vlans::{vlan, vlan_set, vlans};
 
 /// The bridges, ports and threads that a database describes. A value that the switch has to check
 /// against this machine, such as CPUs, is kept as text.
@@ -144,22 +146,6 @@ pub struct Bond {
     pub lacp: Option<Lacp>,
 }
 
-/// The VLAN columns of a port.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Vlans {
-    pub mode: Option<VlanMode>,
-    pub tag: Option<u16>,
-    pub trunks: Vec<u16>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VlanMode {
-    Trunk,
-    Access,
-    NativeTagged,
-    NativeUntagged,
-}
-
 /// A mirror, which refers to ports by their names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mirror {
@@ -176,6 +162,8 @@ pub struct Mirror {
 /// The egress rate limit in bit/s, the queueing discipline before it, and the queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Egress {
+    /// The type of the QoS, such as `linux-htb`.
+    pub kind: &'static str,
     pub bits_per_second: Option<u64>,
     pub queue: Option<&'static str>,
     pub queues: Vec<Queue>,
@@ -424,31 +412,6 @@ fn police(interface: &Row) -> Police {
     }
 }
 
-fn vlans(row: &Row, ignored: &mut Vec<String>) -> Vlans {
-    let mode = match row.text("vlan_mode") {
-        None => None,
-        Some("trunk") => Some(VlanMode::Trunk),
-        Some("access") => Some(VlanMode::Access),
-        Some("native-tagged") => Some(VlanMode::NativeTagged),
-        Some("native-untagged") => Some(VlanMode::NativeUntagged),
-        Some(mode) => {
-            let port = foreign(row.text("name").unwrap_or_default());
-            ignored.push(format!("port {port}: vlan_mode {}", foreign(mode)));
-            None
-        }
-    };
-    Vlans { mode, tag: vlan(row, "tag"), trunks: vlan_set(row, "trunks") }
-}
-
-fn vlan(row: &Row, column: &str) -> Option<u16> {
-    row.integer(column).and_then(|vlan| u16::try_from(vlan).ok()).filter(|vlan| *vlan < 4096)
-}
-
-fn vlan_set(row: &Row, column: &str) -> Vec<u16> {
-    let vlans = row.integers(column).filter_map(|vlan| u16::try_from(vlan).ok());
-    vlans.filter(|vlan| *vlan < 4096).collect()
-}
-
 fn mirrors(database: &Database, bridge: &Row) -> Vec<Mirror> {
     let mirror = |(_, row): (Uuid, &Row)| {
         let ports = |column: &str| {
@@ -476,12 +439,12 @@ fn mirrors(database: &Database, bridge: &Row) -> Vec<Mirror> {
 
 /// Reads the egress settings of a QoS row, whose `max-rate` is in bit/s.
 fn egress(database: &Database, qos: &Row, port: &str, ignored: &mut Vec<String>) -> Option<Egress> {
-    let kind = qos.text("type").unwrap_or_default();
-    let queue = match kind {
-        "linux-htb" | "linux-hfsc" => None,
-        "linux-codel" => Some("codel"),
-        "linux-fq_codel" => Some("fq_codel"),
-        _ => {
+    let (kind, queue) = match qos.text("type").unwrap_or_default() {
+        "linux-htb" => ("linux-htb", None),
+        "linux-hfsc" => ("linux-hfsc", None),
+        "linux-codel" => ("linux-codel", Some("codel")),
+        "linux-fq_codel" => ("linux-fq_codel", Some("fq_codel")),
+        kind => {
             ignored.push(format!("port {}: QoS of the type {}", foreign(port), foreign(kind)));
             return None;
         }
@@ -500,7 +463,7 @@ fn egress(database: &Database, qos: &Row, port: &str, ignored: &mut Vec<String>)
         ignored.push(format!("port {}: QoS without other_config:max-rate", foreign(port)));
         return None;
     }
-    Some(Egress { bits_per_second, queue, queues })
+    Some(Egress { kind, bits_per_second, queue, queues })
 }
 
 /// Reads `max-rate`. As in Open vSwitch, 0 means no limit.
@@ -603,8 +566,7 @@ const UNKNOWN_OF_BRIDGES: [(&str, &str); 7] = [
 ];
 /// The keys of HTB and HFSC by which queues share the rate of their port.
 const UNKNOWN_OF_QUEUES: [&str; 3] = ["min-rate", "burst", "priority"];
-const UNKNOWN_OF_PORTS: [(&str, &str); 2] =
-    [("cvlans", "its VLANs (cvlans)"), ("protected", "protected")];
+const UNKNOWN_OF_PORTS: [(&str, &str); 1] = [("protected", "protected")];
 
 #[cfg(test)]
 mod tests {
@@ -645,7 +607,7 @@ mod tests {
             "Controller": { id(7): new(json!({ "target": "tcp:10.0.0.9" })) },
             "Mirror": { id(9): new(json!({ "name": "m0", "select_src_port": reference(4),
                 "output_vlan": 9 })) },
-            "QoS": { id(8): new(json!({ "type": "linux-htb",
+            "QoS": { id(8): new(json!({ "type": "linux-hfsc",
                 "queues": ["map", [[1, reference(10)], [0, reference(11)]]],
                 "other_config": ["map", [["max-rate", "1000000"]]] })) },
             "Queue": { id(10): new(json!({ "other_config":
@@ -669,7 +631,8 @@ mod tests {
         let queue = |number, bits_per_second| Queue { number, bits_per_second };
         let queues = vec![queue(0, None), queue(1, Some(200_000))];
         let bits_per_second = Some(1_000_000);
-        assert_eq!(port.egress, Some(Egress { bits_per_second, queue: None, queues }));
+        let kind = "linux-hfsc";
+        assert_eq!(port.egress, Some(Egress { kind, bits_per_second, queue: None, queues }));
         assert_eq!(port.rxq_affinity.as_deref(), Some("0:1"));
         assert_eq!(port.vlans.tag, Some(10));
         let expected = Police { rate_kbit: 1000, burst_kpkts: u32::MAX, ..Police::default() };
@@ -716,6 +679,32 @@ mod tests {
         let expected = LacpPort { port_id: 5, ..LacpPort::default() };
         assert!(bridge.ports.iter().any(|port| port.name == "p2" && port.lacp == expected));
         assert!(found.ignored.is_empty(), "{:?}", found.ignored);
+    }
+
+    #[test]
+    fn a_dot1q_tunnel_port_has_its_customers_vlans_and_the_type_of_the_service_tag() {
+        let port = |ethtype: &str| {
+            json!({ "new": { "name": ethtype, "vlan_mode": "dot1q-tunnel", "tag": 10,
+                "interfaces": ["uuid", id(5)], "cvlans": ["set", [20, 30]],
+                "other_config": ["map", [["qinq-ethtype", ethtype]]] } })
+        };
+        let found = topology(json!({
+            "Open_vSwitch": { id(1): { "new": { "bridges": ["uuid", id(2)] } } },
+            "Bridge": { id(2): { "new": { "name": "br0", "ports":
+                ["set", [["uuid", id(3)], ["uuid", id(4)]]] } } },
+            "Port": { id(3): port("802.1q"), id(4): port("x") },
+            "Interface": { id(5): { "new": { "name": "p1" } } },
+        }));
+        let vlans = |qinq_ethtype| Vlans {
+            mode: Some(VlanMode::Dot1qTunnel),
+            tag: Some(10),
+            trunks: Vec::new(),
+            cvlans: vec![20, 30],
+            qinq_ethtype,
+        };
+        let found_vlans: Vec<_> = found.bridges[0].ports.iter().map(|port| &port.vlans).collect();
+        assert_eq!(found_vlans, [&vlans(Some(QinqEthtype::Dot1q)), &vlans(None)]);
+        assert_eq!(found.ignored, ["port x: qinq-ethtype x"]);
     }
 
     #[test]

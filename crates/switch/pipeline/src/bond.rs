@@ -1,6 +1,6 @@
 //! Bonds: several ports that NORMAL and mirrors use as one port.
 
-use flow::mix::{SEED, mix};
+use flow::mix::mix;
 use flow::port_number::PortNumber;
 
 use crate::mac::MacEntry;
@@ -70,7 +70,7 @@ impl Bond {
 
     /// Returns the hash of balance-slb: of a source address and a VLAN.
     pub(crate) fn slb_hash(&self, address: u64, vlan: u16) -> u64 {
-        mix(mix(mix(SEED, self.basis.into()), address), vlan.into())
+        slb_hash(address, vlan, self.basis).into()
     }
 
     /// Returns a learning packet for each address that is behind another port, with the member that
@@ -102,6 +102,23 @@ impl Bond {
         elsewhere.filter_map(packet).collect()
     }
 }
+
+/// Returns the hash of a source address, as a number of six bytes, in a VLAN. The hash is Open
+/// vSwitch's: the last byte of MurmurHash3.
+#[must_use]
+pub fn slb_hash(address: u64, vlan: u16, basis: u32) -> u8 {
+    let words = u64::from(vlan) << 48 | address;
+    let mut hash = [words as u32, (words >> 32) as u32].into_iter().fold(basis, |hash, word| {
+        let word = word.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
+        (hash ^ word).rotate_left(13).wrapping_mul(5).wrapping_add(0xe654_6b64)
+    });
+    hash ^= BYTES_HASHED;
+    hash = (hash ^ hash >> 16).wrapping_mul(0x85eb_ca6b);
+    hash = (hash ^ hash >> 13).wrapping_mul(0xc2b2_ae35);
+    (hash ^ hash >> 16) as u8
+}
+
+const BYTES_HASHED: u32 = 8;
 
 /// Builds a reverse ARP request of a host (RFC 903) for its own address, as Open vSwitch does.
 fn reverse_arp(address: [u8; 6], tag: Option<u16>) -> Vec<u8> {

@@ -65,7 +65,7 @@ mod trace;
 mod translate;
 mod vlans;
 
-pub use bond::{Balance, Bond, LacpState};
+pub use bond::{Balance, Bond, LacpState, slb_hash};
 pub use classifier::Classifier;
 pub use event::{RecordedEvent, RuleEvent};
 pub use expiry::{Removal, RemovalReason};
@@ -80,4 +80,4 @@ pub use rule::{Mask, Rule};
 pub use tables::Tables;
 pub use trace::{Print, Trace};
 pub use translate::{Failure, Observe, Translator};
-pub use vlans::{PortVlans, VlanMode};
+pub use vlans::{PortVlans, ServiceTag, VlanMode};

@@ -72,7 +72,7 @@ impl<'a, P: Print> Trace<'a, P> {
         let mut text = String::new();
         let mut lines = Lines::new(&self.printer);
         let end = self.translator().observe_packet_out(packet, key, now_ms, &mut lines);
-        let waiting = self.write(key, &lines, end, &mut text);
+        let waiting = self.write(key, &lines, end, false, &mut text);
         self.run_waiting(waiting, &packet.frame, now_ms, text)
     }
 
@@ -114,14 +114,16 @@ impl<'a, P: Print> Trace<'a, P> {
     fn run_one(&self, key: &Key, frame: &[u8], now_ms: u64, text: &mut String) -> Vec<(u32, Key)> {
         let mut lines = Lines::new(&self.printer);
         let end = self.translator().observe(key, frame, now_ms, &mut lines);
-        self.write(key, &lines, end, text)
+        self.write(key, &lines, end, self.is_for_lacp(key), text)
     }
 
+    /// `is_consumed`: whether the switch itself takes the packet, for LACP.
     fn write(
         &self,
         key: &Key,
         lines: &Lines<'_, P>,
         (translation, mut end, failure): (Translation, Key, Option<Failure>),
+        is_consumed: bool,
         text: &mut String,
     ) -> Vec<(u32, Key)> {
         end.write(Field::RecircId, key.read(Field::RecircId));
@@ -140,7 +142,7 @@ impl<'a, P: Print> Trace<'a, P> {
         } else if lines.is_slow || is_oversized(&translation.steps) {
             text.push_str(SLOW);
             text.push_str("  - Uses action(s) not supported by datapath.\n");
-        } else if self.is_for_lacp(key) {
+        } else if is_consumed {
             text.push_str(SLOW);
             text.push_str("  - Consists of LACP packets.\n");
         }

@@ -1,13 +1,18 @@
-//! The VLANs of a port, by which NORMAL and mirrors forward (802.1Q).
+//! The VLANs of a port, by which NORMAL and mirrors forward (802.1Q and 802.1ad).
 
 /// The VLANs whose frames a port receives and sends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PortVlans {
     pub mode: VlanMode,
-    /// The VLAN of frames without a tag; a trunk ignores the value.
+    /// The VLAN of frames without a tag, and of all frames of a dot1q-tunnel port; a trunk ignores
+    /// the value.
     pub tag: u16,
     /// The VLANs of a trunk, sorted; an empty list means all VLANs.
     pub trunks: Vec<u16>,
+    /// The customer's VLANs of a dot1q-tunnel port, sorted; an empty list means all VLANs.
+    pub cvlans: Vec<u16>,
+    /// The tag that other ports give to frames from a dot1q-tunnel port.
+    pub service: ServiceTag,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,6 +26,35 @@ pub enum VlanMode {
     NativeTagged,
     /// A trunk whose frames without a tag belong to `tag`; frames of `tag` leave without a tag.
     NativeUntagged,
+    /// Frames belong to the service VLAN `tag`, for which they have no tag. Their tags are the
+    /// customer's.
+    Dot1qTunnel,
+}
+
+/// The type of a service VLAN's tag.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ServiceTag {
+    #[default]
+    Dot1ad,
+    Dot1q,
+}
+
+impl ServiceTag {
+    pub(crate) fn ether_type(self) -> u16 {
+        match self {
+            Self::Dot1ad => 0x88a8,
+            Self::Dot1q => 0x8100,
+        }
+    }
+}
+
+/// The VLAN to which a packet belongs in the bridge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PacketVlan {
+    pub(crate) id: u16,
+    /// For a packet of a dot1q-tunnel port, the tag that the packet lacks: all its tags are the
+    /// customer's.
+    pub(crate) service: Option<ServiceTag>,
 }
 
 impl PortVlans {
@@ -37,6 +71,7 @@ impl PortVlans {
         let tag = tag.unwrap_or(0);
         let vlan = match (self.mode, tag) {
             (VlanMode::Trunk, tag) => tag,
+            (VlanMode::Dot1qTunnel, tag) => return self.admits_customer(tag).then_some(self.tag),
             (VlanMode::Access, 0) => self.tag,
             (VlanMode::Access, _) => return None,
             (_, 0) => self.tag,
@@ -50,7 +85,7 @@ impl PortVlans {
     pub fn carries(&self, vlan: u16) -> bool {
         let is_trunk = || self.trunks.is_empty() || self.trunks.binary_search(&vlan).is_ok();
         match self.mode {
-            VlanMode::Access => vlan == self.tag,
+            VlanMode::Access | VlanMode::Dot1qTunnel => vlan == self.tag,
             VlanMode::Trunk => is_trunk(),
             // As in Open vSwitch, untagged frames belong only to the native VLAN.
             VlanMode::NativeTagged | VlanMode::NativeUntagged => {
@@ -59,11 +94,22 @@ impl PortVlans {
         }
     }
 
+    /// Whether a dot1q-tunnel port receives and sends frames of the customer's VLAN; 0 for frames
+    /// without a tag of the customer.
+    pub(crate) fn admits_customer(&self, vlan: u16) -> bool {
+        self.cvlans.is_empty() || self.cvlans.binary_search(&vlan).is_ok()
+    }
+
+    /// Returns the tag that received frames lack, because the port is a dot1q-tunnel port.
+    pub(crate) fn missing_tag(&self) -> Option<ServiceTag> {
+        (self.mode == VlanMode::Dot1qTunnel).then_some(self.service)
+    }
+
     /// Returns the tag with which a frame of the VLAN leaves; `None` for no tag.
     #[must_use]
     pub fn tag_of_sent(&self, vlan: u16) -> Option<u16> {
         let is_untagged = match self.mode {
-            VlanMode::Access => true,
+            VlanMode::Access | VlanMode::Dot1qTunnel => true,
             VlanMode::NativeUntagged => vlan == self.tag,
             VlanMode::Trunk | VlanMode::NativeTagged => false,
         };
@@ -76,7 +122,7 @@ mod tests {
     use super::*;
 
     fn port(mode: VlanMode, trunks: &[u16]) -> PortVlans {
-        PortVlans { mode, tag: 10, trunks: trunks.to_vec() }
+        PortVlans { mode, tag: 10, trunks: trunks.to_vec(), ..PortVlans::default() }
     }
 
     #[test]
@@ -97,6 +143,11 @@ mod tests {
         ] {
             assert_eq!(port(mode, trunks).of_received(tag), vlan, "{mode:?} {trunks:?} {tag:?}");
         }
+        let tunnel = PortVlans { cvlans: vec![0, 20], ..port(VlanMode::Dot1qTunnel, &[]) };
+        for (tag, vlan) in [(None, Some(10)), (Some(20), Some(10)), (Some(10), None)] {
+            assert_eq!(tunnel.of_received(tag), vlan, "{tag:?}");
+        }
+        assert!(tunnel.carries(10) && !tunnel.carries(20) && tunnel.tag_of_sent(10).is_none());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::bridge::{BridgeEvent, BridgeState, ControllerState};
 use super::bridge_session::BridgeSession;
 use super::connection::{Closed, Connection, is_transient};
 use super::remote::Remote;
+use super::snoop::SnoopSocket;
 use super::stream::{Origin, Stream};
 use super::switch::Switch;
 
@@ -28,6 +29,7 @@ pub(super) struct BridgeThread {
     _file: BoundFile,
     /// Listeners, each with its address as written in the settings.
     tcp: Vec<(Remote, TcpListener)>,
+    snoop: SnoopSocket,
     connections: Vec<Connection>,
     /// The number of the newest connection.
     last_number: u64,
@@ -62,6 +64,8 @@ struct Controller {
 pub(super) struct Doors {
     pub(super) unix: UnixListener,
     pub(super) file: BoundFile,
+    /// The socket for peers that snoop on controllers.
+    pub(super) snoop: (UnixListener, BoundFile),
     pub(super) tcp: Vec<(Remote, TcpListener)>,
     pub(super) controllers: Vec<Remote>,
 }
@@ -82,6 +86,7 @@ impl BridgeThread {
             unix: doors.unix,
             _file: doors.file,
             tcp: doors.tcp,
+            snoop: SnoopSocket::new(doors.snoop),
             connections: Vec::new(),
             last_number: 0,
             memory: Default::default(),
@@ -111,6 +116,7 @@ impl BridgeThread {
         self.bridge.waker.clear();
         self.bridge.run_lacp();
         self.accept();
+        self.accept_snoopers();
         // Expire rules first, so that no request sees a rule after its timeout.
         self.expire_rules();
         if ready.iter().any(|ready| ready.contains(PollFlags::IN)) {
@@ -121,6 +127,7 @@ impl BridgeThread {
         self.dispatch();
         self.expire_bundles();
         self.check();
+        self.copy_to_snoopers();
     }
 
     /// Applies new controllers and listening addresses. A connection to a controller that stays in
@@ -130,6 +137,7 @@ impl BridgeThread {
         let open = std::mem::take(&mut self.tcp).into_iter();
         self.tcp = open.filter_map(|(at, door)| Some((remotes.kept(at)?, door))).collect();
         self.tcp.extend(remotes.added);
+        self.snoop.keep(&remotes.controllers);
         let former = std::mem::take(&mut self.controllers);
         let remote = |connection: &Connection| Some(former[connection.controller?].remote);
         let places: Vec<_> = self.connections.iter().map(remote).collect();
@@ -221,13 +229,15 @@ impl BridgeThread {
             fds.push(PollFd::from_borrowed_fd(fd, connection.interest() & wanted));
             has_work |= !is_full && connection.has_work();
         }
+        let snoop = self.snoop.interests();
+        fds.extend(snoop.map(|(fd, wanted)| PollFd::from_borrowed_fd(fd, wanted)));
         let pause = if has_work { Duration::ZERO } else { PAUSE };
         let pause = Timespec { tv_sec: 0, tv_nsec: pause.as_nanos() as i64 };
         if has_work || !self.has_event_soon(&mut fds) {
             // A signal may interrupt the wait; an early iteration does no harm.
             let _ = poll(&mut fds, Some(&pause));
         }
-        fds[first..].iter().map(PollFd::revents).collect()
+        fds[first..].iter().take(self.connections.len()).map(PollFd::revents).collect()
     }
 
     /// Polls for a short time if a peer has just sent something. A peer that waits for each reply
@@ -263,6 +273,52 @@ impl BridgeThread {
                 }
             }
         }
+    }
+
+    /// Accepts peers that snoop on a controller, and begins to copy the messages of the controllers
+    /// with such peers.
+    fn accept_snoopers(&mut self) {
+        let name = &self.bridge.name;
+        loop {
+            match self.snoop.accept() {
+                Ok(Some(stream)) => match self.snooped() {
+                    Some(controller) => self.snoop.add(stream, controller),
+                    None => tracing::info!("bridge {name}: no controller to snoop on"),
+                },
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!("bridge {name}: cannot accept: {error}");
+                    std::thread::sleep(Duration::from_millis(10));
+                    break;
+                }
+            }
+        }
+        for connection in &mut self.connections {
+            let controller = connection.controller.map(|index| self.controllers[index].remote);
+            let is_snooped = controller.is_some_and(|remote| self.snoop.is_watching(remote));
+            connection.set_snooped(is_snooped);
+        }
+    }
+
+    /// Returns the controller whose messages a new peer of the snoop socket gets. As in Open
+    /// vSwitch, a master goes before others, and a slave comes last.
+    fn snooped(&self) -> Option<Remote> {
+        let preference = |(index, _): &(usize, &Controller)| {
+            let mut own = self.connections.iter().filter(|c| c.controller == Some(*index));
+            own.next().map_or(0, Connection::preference)
+        };
+        // The first controller of the settings comes first among equals.
+        let best = self.controllers.iter().enumerate().rev().max_by_key(preference);
+        best.map(|(_, controller)| controller.remote)
+    }
+
+    fn copy_to_snoopers(&mut self) {
+        for connection in &mut self.connections {
+            if let Some(index) = connection.controller {
+                self.snoop.copy(self.controllers[index].remote, &connection.take_copies());
+            }
+        }
+        self.snoop.run(&mut self.scratch);
     }
 
     /// Returns an accepted connection as a stream; `None` for TLS without usable files.
@@ -527,12 +583,13 @@ impl BridgeThread {
     fn close(&mut self, mut closed: Vec<(usize, Closed)>) {
         closed.sort_by_key(|(index, _)| std::cmp::Reverse(*index));
         for (index, reason) in closed {
-            let connection = self.connections.swap_remove(index);
+            let mut connection = self.connections.swap_remove(index);
             let name = &self.bridge.name;
             match connection.controller {
                 Some(number) => {
                     let controller = &mut self.controllers[number];
                     let remote = controller.remote;
+                    self.snoop.copy(remote, &connection.take_copies());
                     let reason = foreign(reason.to_string());
                     tracing::warn!("bridge {name}: controller {remote}: closed: {reason}");
                     controller.last_error = Some(reason.to_string());

@@ -10,6 +10,7 @@ use text::{PortNames, parse_flow};
 use units::Time;
 
 use super::*;
+use crate::run::bridge::Remotes;
 use crate::run::ports::SwitchPort;
 use crate::run::{Config, Confinement, Process};
 
@@ -49,7 +50,8 @@ impl Rig {
         let bridge = BridgeState::new("br0", 0, None, clock, Arc::default()).unwrap();
         let bridge = Arc::new(bridge);
         let (unix, file) = switch.listen(SOCKET).unwrap();
-        let doors = Doors { unix, file, tcp: Vec::new(), controllers: Vec::new() };
+        let snoop = switch.listen(SNOOP_SOCKET).unwrap();
+        let doors = Doors { unix, file, snoop, tcp: Vec::new(), controllers: Vec::new() };
         let rig = Self { thread: BridgeThread::new(switch, bridge, doors, stop), folder };
         (0..count).for_each(|number| rig.change(number, FlowCommand::Add));
         rig
@@ -422,7 +424,47 @@ fn a_standalone_bridge_learns_and_forwards_while_it_has_no_controller_for_15_s()
     assert_eq!(state(&rig), (false, 0));
 }
 
+#[test]
+fn a_snooper_gets_the_messages_that_the_bridge_exchanges_with_its_controller() {
+    let mut rig = Rig::with_rules(0);
+    let folder = rig.folder.path().to_owned();
+    let snoop = || {
+        let peer = UnixStream::connect(folder.join(SNOOP_SOCKET)).unwrap();
+        peer.set_nonblocking(true).unwrap();
+        peer
+    };
+    let mut early = snoop();
+    rig.thread.turn();
+    assert_eq!(early.read(&mut [0; 8]).unwrap(), 0, "the bridge has no controller");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    rig.thread.controllers = vec![Controller::new(Remote { carrier: Carrier::Tcp, address })];
+    rig.thread.turn();
+    let (mut controller, _) = listener.accept().unwrap();
+    let mut snooper = snoop();
+    let mut bytes = Vec::new();
+    let mut exchange = |rig: &mut Rig, request: &[u8], count: usize| {
+        controller.write_all(request).unwrap();
+        while messages(&bytes).len() < count {
+            rig.thread.turn();
+            read(&mut snooper, usize::MAX, &mut bytes);
+        }
+        messages(&bytes).concat()
+    };
+    let told = exchange(&mut rig, &[HELLO, BARRIER].concat(), 2);
+    assert_eq!(told, [BARRIER, BARRIER_REPLY].concat());
+    // A connection that ends in the same turn is copied to its end.
+    let short = [4, 20, 0, 7, 0, 0, 0, 3];
+    let told = exchange(&mut rig, &[BARRIER, short].concat(), 4);
+    assert_eq!(told[16..], [BARRIER, BARRIER_REPLY].concat());
+    let none = Remotes { listen: Vec::new(), added: Vec::new(), controllers: Vec::new() };
+    rig.thread.bridge.change_remotes(none);
+    rig.thread.turn();
+    assert_eq!(snooper.read(&mut [0; 8]).unwrap(), 0, "the controller is gone");
+}
+
 const SOCKET: &str = "br0.mgmt";
+const SNOOP_SOCKET: &str = "br0.snoop";
 /// Slightly more than the bytes of the rules that one iteration writes.
 const PIECE: usize = 64 << 10;
 

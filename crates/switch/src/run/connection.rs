@@ -38,6 +38,8 @@ pub(super) struct Connection {
     list_begun: Option<Instant>,
     /// Packet-ins that were dropped because the peer reads too slowly.
     dropped: u64,
+    /// Copies of the messages of both directions; `None` while nobody snoops on the connection.
+    copies: Option<Vec<u8>>,
 }
 
 /// Why a connection was closed, for the log.
@@ -113,6 +115,7 @@ impl Connection {
             is_abandoned: false,
             list_begun: None,
             dropped: 0,
+            copies: None,
         }
     }
 
@@ -201,6 +204,7 @@ impl Connection {
                 break;
             }
             at += length;
+            self.copy_received(message);
             if let Err(error) = self.session.begin(message, bridge, self.out.buffer()) {
                 result = Err(error.into());
                 break;
@@ -211,6 +215,7 @@ impl Connection {
         self.input.drain(..at);
         self.time_list();
         if result.is_err() {
+            self.copy_sent();
             let _ = self.out.write(&mut self.stream);
         }
         result
@@ -230,6 +235,7 @@ impl Connection {
             self.is_open = true;
             self.inactivity.heard(now_ms);
         }
+        self.copy_sent();
         self.out.write(&mut self.stream)?;
         self.stream.flush()?;
         Ok(())
@@ -248,6 +254,45 @@ impl Connection {
         let is_sent = self.out.waiting() == 0 && !self.stream.is_sending();
         let is_over = self.has_ended && !self.has_work() && is_sent;
         if is_over { Err(Closed::End) } else { Ok(()) }
+    }
+
+    /// See [`Session::preference`].
+    pub(super) fn preference(&self) -> u8 {
+        self.session.preference()
+    }
+
+    /// Begins or ends the copying of messages.
+    pub(super) fn set_snooped(&mut self, is_snooped: bool) {
+        if is_snooped != self.copies.is_some() {
+            // Messages of the time before are not copied.
+            self.out.fresh();
+            self.copies = is_snooped.then(Vec::new);
+        }
+    }
+
+    /// Returns the copies since the last call.
+    pub(super) fn take_copies(&mut self) -> Vec<u8> {
+        self.copy_sent();
+        self.copies.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Copies a message of the peer. As in Open vSwitch, the hello is left out.
+    fn copy_received(&mut self, message: &[u8]) {
+        let is_valid = message[2..4] == (message.len() as u16).to_be_bytes();
+        if self.session.version().is_none() || !is_valid {
+            return;
+        }
+        self.copy_sent();
+        if let Some(copies) = &mut self.copies {
+            copies.extend_from_slice(message);
+        }
+    }
+
+    /// Copies the messages for the peer.
+    fn copy_sent(&mut self) {
+        if let Some(copies) = &mut self.copies {
+            copies.extend_from_slice(self.out.fresh());
+        }
     }
 
     /// Returns the number of bytes that the peer has not read, and the time since it last read any.
@@ -336,6 +381,7 @@ impl Connection {
             self.session.flows_changed(&updates, own, self.out.buffer());
         }
         if self.out.waiting() > MOST_WAITING_UPDATES && self.is_open {
+            self.copy_sent();
             // The next read or write reports an error again.
             let _ = self.out.write(&mut self.stream);
         }
@@ -387,7 +433,7 @@ impl AsFd for Connection {
 
 /// Returns the length of the first message if all of it has arrived. The session refuses an
 /// impossible length.
-fn message_length(bytes: &[u8]) -> Option<usize> {
+pub(super) fn message_length(bytes: &[u8]) -> Option<usize> {
     let header = bytes.first_chunk::<8>()?;
     let length = usize::from(u16::from_be_bytes([header[2], header[3]])).max(header.len());
     (bytes.len() >= length).then_some(length)

@@ -6,38 +6,38 @@
 use std::fmt::{self, Write as _};
 
 /// The length of an LACPDU behind the Ethernet header, in bytes.
-pub(super) const LENGTH: usize = 110;
+pub const LENGTH: usize = 110;
 /// The Ethernet type of LACP, and the group address to which LACPDUs go.
-pub(super) const ETHER_TYPE: u16 = 0x8809;
-pub(super) const GROUP: [u8; 6] = [0x01, 0x80, 0xc2, 0, 0, 2];
+pub const ETHER_TYPE: u16 = 0x8809;
+pub const GROUP: [u8; 6] = [0x01, 0x80, 0xc2, 0, 0, 2];
 
 /// The settings of a bond.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct LacpSettings {
+pub struct LacpSettings {
     /// Whether the bond sends LACPDUs before a partner does.
-    pub(super) is_active: bool,
+    pub is_active: bool,
     /// Whether the partner shall send each second instead of each 30 s.
-    pub(super) is_fast: bool,
-    pub(super) system: [u8; 6],
-    pub(super) system_priority: u16,
+    pub is_fast: bool,
+    pub system: [u8; 6],
+    pub system_priority: u16,
     /// Whether a member without a partner may carry traffic.
-    pub(super) falls_back: bool,
+    pub falls_back: bool,
 }
 
 /// The settings of a member, and the state of its link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct MemberSettings {
-    pub(super) name: String,
-    pub(super) port: u16,
-    pub(super) priority: u16,
+pub struct MemberSettings {
+    pub name: String,
+    pub port: u16,
+    pub priority: u16,
     /// The key of the aggregate; 0 means the member's port number.
-    pub(super) key: u16,
-    pub(super) has_carrier: bool,
+    pub key: u16,
+    pub has_carrier: bool,
 }
 
 /// The result of the negotiation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Status {
+pub enum Status {
     /// The bond has no LACP.
     #[default]
     Off,
@@ -48,7 +48,7 @@ pub(super) enum Status {
 
 /// A line for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Event {
+pub enum Event {
     Negotiated,
     /// No member has a partner any more.
     PartnerLost,
@@ -60,7 +60,7 @@ pub(super) enum Event {
 
 /// The state of LACP on a bond.
 #[derive(Debug, Default)]
-pub(super) struct Lacp {
+pub struct Lacp {
     settings: LacpSettings,
     /// The members, sorted by name.
     members: Vec<Member>,
@@ -133,12 +133,7 @@ enum Pdu {
 impl Lacp {
     /// Sets the settings of the bond and its members, `members` sorted by name. Keeps the state of
     /// members that stay.
-    pub(super) fn configure(
-        &mut self,
-        settings: LacpSettings,
-        members: Vec<MemberSettings>,
-        now_ms: u64,
-    ) {
+    pub fn configure(&mut self, settings: LacpSettings, members: Vec<MemberSettings>, now_ms: u64) {
         let is_same = |member: &Member| members.iter().any(|m| m.name == member.settings.name);
         let former = self.members.len();
         self.members.retain(is_same);
@@ -176,7 +171,7 @@ impl Lacp {
     }
 
     /// Takes the bytes behind the Ethernet header of a frame with [`ETHER_TYPE`].
-    pub(super) fn receive(&mut self, member: &str, payload: &[u8], now_ms: u64) {
+    pub fn receive(&mut self, member: &str, payload: &[u8], now_ms: u64) {
         let timeout = TIMEOUT * if self.settings.is_fast { FAST_MS } else { SLOW_MS };
         let Some(member) = self.members.iter_mut().find(|m| m.settings.name == member) else {
             return;
@@ -209,7 +204,7 @@ impl Lacp {
     }
 
     /// Does what is due by `now_ms`. Returns the LACPDUs to send, each with its member's name.
-    pub(super) fn run(&mut self, now_ms: u64) -> Vec<(String, [u8; LENGTH])> {
+    pub fn run(&mut self, now_ms: u64) -> Vec<(String, [u8; LENGTH])> {
         for member in self.members.iter_mut().filter(|member| member.expires_ms <= now_ms) {
             match member.freshness {
                 Freshness::Current => {
@@ -330,18 +325,18 @@ impl Lacp {
     }
 
     /// Returns the events since the last call.
-    pub(super) fn take_events(&mut self) -> Vec<Event> {
+    pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
 
     #[must_use]
-    pub(super) fn status(&self) -> Status {
+    pub fn status(&self) -> Status {
         if self.is_negotiated { Status::Negotiated } else { Status::Configured }
     }
 
     /// Whether a member may carry traffic.
     #[must_use]
-    pub(super) fn may_enable(&self, member: &str) -> bool {
+    pub fn may_enable(&self, member: &str) -> bool {
         self.member(member).is_some_and(|member| self.enables(member))
     }
 
@@ -352,7 +347,7 @@ impl Lacp {
 
     /// Whether a member has a partner.
     #[must_use]
-    pub(super) fn is_current(&self, member: &str) -> bool {
+    pub fn is_current(&self, member: &str) -> bool {
         self.member(member).is_some_and(|member| member.freshness != Freshness::Defaulted)
     }
 
@@ -362,7 +357,7 @@ impl Lacp {
 
     /// Returns the bond's part of the reply to `lacp/show`.
     #[must_use]
-    pub(super) fn show(&self, name: &str) -> String {
+    pub fn show(&self, name: &str) -> String {
         let settings = &self.settings;
         let mode = if settings.is_active { "active" } else { "passive" };
         let negotiated = if self.is_negotiated { " negotiated" } else { "" };
@@ -407,7 +402,7 @@ impl Lacp {
 
     /// Returns the bond's part of the reply to `lacp/show-stats`.
     #[must_use]
-    pub(super) fn show_statistics(&self, name: &str) -> String {
+    pub fn show_statistics(&self, name: &str) -> String {
         let mut text = format!("---- {name} statistics ----\n");
         for member in &self.members {
             let counts = &member.counts;

@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 pub(super) struct Outgoing {
     bytes: Vec<u8>,
     sent: usize,
+    /// The number of bytes that [`Outgoing::fresh`] has returned.
+    seen: usize,
     /// When the peer last read output.
     since: Instant,
 }
 
 impl Outgoing {
     pub(super) fn new() -> Self {
-        Self { bytes: Vec::new(), sent: 0, since: Instant::now() }
+        Self { bytes: Vec::new(), sent: 0, seen: 0, since: Instant::now() }
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -25,6 +27,13 @@ impl Outgoing {
             self.since = Instant::now();
         }
         &mut self.bytes
+    }
+
+    /// Returns the bytes that were appended since the last call. The caller must call this function
+    /// before [`Outgoing::write`], which forgets bytes.
+    pub(super) fn fresh(&mut self) -> &[u8] {
+        let seen = std::mem::replace(&mut self.seen, self.bytes.len());
+        &self.bytes[seen..]
     }
 
     /// Writes the bytes that the stream accepts.
@@ -44,7 +53,7 @@ impl Outgoing {
                 Err(error) => return Err(error),
             }
         }
-        self.sent = 0;
+        (self.sent, self.seen) = (0, 0);
         self.bytes.clear();
         // Frees the memory of a large reply.
         self.bytes.shrink_to(KEPT);
@@ -64,6 +73,7 @@ impl Outgoing {
     fn compact(&mut self) {
         if self.sent > self.bytes.len() / 2 {
             self.bytes.drain(..self.sent);
+            self.seen = self.seen.saturating_sub(self.sent);
             self.sent = 0;
         }
     }
@@ -103,6 +113,7 @@ mod tests {
         for round in 0..100_u8 {
             outgoing.buffer().extend([round; 3]);
             expected.extend([round; 3]);
+            assert_eq!(outgoing.fresh(), [round; 3]);
             outgoing.write(&mut slow).unwrap();
         }
         while outgoing.waiting() > 0 {

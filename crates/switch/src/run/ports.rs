@@ -33,6 +33,8 @@ pub enum OpenError {
     Port { port: String, error: PortError },
     #[error("port {port}: {error}")]
     Shaper { port: String, error: LinkError },
+    #[error("port {port}: {reason}")]
+    Mtu { port: String, reason: String },
 }
 
 /// A port of a bridge.
@@ -50,6 +52,8 @@ pub struct SwitchPort {
     first_address: [u8; 6],
     /// The MTU that the settings request; 0 without a request.
     requested_mtu: AtomicU32,
+    /// The MTU that was refused when the device was opened, with the reason.
+    refused_mtu: Mutex<Option<(u32, String)>, { rank::LAST }>,
     /// The port's configuration: OFPPC_* flags.
     config: AtomicU32,
     pub counts: Counts,
@@ -106,10 +110,11 @@ impl SwitchPort {
         settings: &PortConfig,
         now: Time,
     ) -> Result<(Self, Option<OpenError>), OpenError> {
-        if let Some(mtu) = settings.mtu {
-            // A refusal is reported once the port is open, by `SwitchPort::set_mtu`.
-            let _ = request_mtu(name, settings, mtu);
-        }
+        // `SwitchPort::set_mtu` reports a refusal once the port is open.
+        let refused_mtu = settings.mtu.and_then(|mtu| {
+            let refusal = request_mtu(name, settings, mtu).err()?;
+            Some((mtu, refusal.to_string()))
+        });
         let (device, missing) = match Device::open(name, settings) {
             Ok(device) => (device, None),
             Err(error) if error.is_absence() => (Device::missing(settings), Some(error)),
@@ -131,6 +136,7 @@ impl SwitchPort {
             address: AtomicU64::new(number_of(address)),
             first_address: address,
             requested_mtu: AtomicU32::new(settings.mtu.unwrap_or(0)),
+            refused_mtu: Mutex::new(refused_mtu),
             config: AtomicU32::new(0),
             counts: Counts::default(),
             settings: settings.clone(),
@@ -163,6 +169,7 @@ impl SwitchPort {
             address: AtomicU64::new(number_of(address)),
             first_address: address,
             requested_mtu: AtomicU32::new(0),
+            refused_mtu: Mutex::default(),
             config: AtomicU32::new(0),
             counts: Counts::default(),
             settings: PortConfig::of_kind("internal"),
@@ -429,8 +436,8 @@ impl SwitchPort {
         // The device sizes its buffers by the MTU.
         let requested = if self.device.is_there() { Ok(false) } else { self.request_mtu() };
         let change = self.device.look_after(&self.name, &self.settings);
-        if let (Some(Change::Back), Err(error)) = (change, requested) {
-            tracing::warn!("port {}: {error}", self.name);
+        if change == Some(Change::Back) {
+            self.set_refused_mtu(requested.err());
         }
         if !may_link_differ && change.is_none() {
             return None;

@@ -1,6 +1,6 @@
 //! The settings of VLANs and mirrors.
 
-use pipeline::{PortVlans, VlanMode};
+use pipeline::{PortVlans, ServiceTag, VlanMode};
 use serde::Deserialize;
 use settings::{leaves, table};
 
@@ -17,9 +17,20 @@ pub enum VlanModeSetting {
     Access,
     NativeTagged,
     NativeUntagged,
+    Dot1qTunnel,
 }
 
-leaves! { VlanModeSetting }
+/// The type of the service VLAN's tag.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub enum QinqEthtype {
+    #[default]
+    #[serde(rename = "802.1ad")]
+    Dot1ad,
+    #[serde(rename = "802.1q")]
+    Dot1q,
+}
+
+leaves! { QinqEthtype, VlanModeSetting }
 
 impl From<ovsdb::topology::VlanMode> for VlanModeSetting {
     fn from(mode: ovsdb::topology::VlanMode) -> Self {
@@ -28,6 +39,16 @@ impl From<ovsdb::topology::VlanMode> for VlanModeSetting {
             ovsdb::topology::VlanMode::Access => Self::Access,
             ovsdb::topology::VlanMode::NativeTagged => Self::NativeTagged,
             ovsdb::topology::VlanMode::NativeUntagged => Self::NativeUntagged,
+            ovsdb::topology::VlanMode::Dot1qTunnel => Self::Dot1qTunnel,
+        }
+    }
+}
+
+impl From<ovsdb::topology::QinqEthtype> for QinqEthtype {
+    fn from(ethtype: ovsdb::topology::QinqEthtype) -> Self {
+        match ethtype {
+            ovsdb::topology::QinqEthtype::Dot1ad => Self::Dot1ad,
+            ovsdb::topology::QinqEthtype::Dot1q => Self::Dot1q,
         }
     }
 }
@@ -56,7 +77,7 @@ impl PortConfig {
     /// Returns the VLANs of the port. As in Open vSwitch, a tag without a mode makes an access
     /// port.
     pub(super) fn vlans(&self) -> PortVlans {
-        vlans_of(self.vlan_mode, self.tag, &self.trunks)
+        vlans_of(self.vlan_mode, self.tag, &self.trunks, &self.cvlans, self.qinq_ethtype)
     }
 
     /// Returns the settings that cannot change while the port is open.
@@ -68,15 +89,19 @@ impl PortConfig {
             vlan_mode: None,
             tag: None,
             trunks: Vec::new(),
+            cvlans: Vec::new(),
+            qinq_ethtype: None,
             lacp: LacpPort::default(),
             mtu: None,
+            qos: None,
             ..self.clone()
         }
     }
 
     pub(super) fn check_vlans(&self) -> Result<(), String> {
         check_vlans("tag", self.tag.as_slice())?;
-        check_vlans("trunks", &self.trunks)
+        check_vlans("trunks", &self.trunks)?;
+        check_vlans("cvlans", &self.cvlans)
     }
 }
 
@@ -108,16 +133,27 @@ pub(super) fn vlans_of(
     mode: Option<VlanModeSetting>,
     tag: Option<u16>,
     trunks: &[u16],
+    cvlans: &[u16],
+    qinq_ethtype: Option<QinqEthtype>,
 ) -> PortVlans {
     let mode = match (mode, tag) {
         (Some(VlanModeSetting::Access), _) | (None, Some(_)) => VlanMode::Access,
         (Some(VlanModeSetting::Trunk), _) | (None, None) => VlanMode::Trunk,
         (Some(VlanModeSetting::NativeTagged), _) => VlanMode::NativeTagged,
         (Some(VlanModeSetting::NativeUntagged), _) => VlanMode::NativeUntagged,
+        (Some(VlanModeSetting::Dot1qTunnel), _) => VlanMode::Dot1qTunnel,
     };
-    let mut trunks = trunks.to_vec();
-    trunks.sort_unstable();
-    PortVlans { mode, tag: tag.unwrap_or(0), trunks }
+    let sorted = |vlans: &[u16]| {
+        let mut vlans = vlans.to_vec();
+        vlans.sort_unstable();
+        vlans
+    };
+    let service = match qinq_ethtype.unwrap_or_default() {
+        QinqEthtype::Dot1ad => ServiceTag::Dot1ad,
+        QinqEthtype::Dot1q => ServiceTag::Dot1q,
+    };
+    let (trunks, cvlans) = (sorted(trunks), sorted(cvlans));
+    PortVlans { mode, tag: tag.unwrap_or(0), trunks, cvlans, service }
 }
 
 pub(super) fn check_vlans(what: &str, vlans: &[u16]) -> Result<(), String> {
@@ -143,6 +179,17 @@ mod tests {
         port.trunks = vec![7, 3];
         assert_eq!(port.vlans().trunks, [3, 7]);
         assert_eq!(port.fixed(), PortConfig::of_kind("null"));
+        let keys = "type = \"null\"\nvlan-mode = \"dot1q-tunnel\"\ntag = 7\ncvlans = [30, 20]\n\
+                    qinq-ethtype = \"802.1q\"";
+        let tunnel: PortConfig = settings::parse(keys).unwrap();
+        let expected = PortVlans {
+            mode: VlanMode::Dot1qTunnel,
+            tag: 7,
+            cvlans: vec![20, 30],
+            service: ServiceTag::Dot1q,
+            ..PortVlans::default()
+        };
+        assert_eq!((tunnel.vlans(), tunnel.fixed()), (expected, PortConfig::of_kind("null")));
         port.trunks = vec![4096];
         assert!(port.check_vlans().unwrap_err().contains("4096 is no VLAN"));
     }

@@ -26,6 +26,10 @@ pub fn compose(key: &Key) -> Vec<u8> {
         0x86dd => ipv6(&mut frame, key),
         0x0806 | 0x8035 => arp(&mut frame, key),
         0x8847 | 0x8848 => put(&mut frame, key.words[word::MPLS] as u128 >> 32, 4),
+        0x8100 | 0x88a8 if key.read_at(Key::INNER_TCI) != 0 => {
+            put(&mut frame, key.read_at(Key::INNER_TCI) & !VLAN_PRESENT, 2);
+            put(&mut frame, 0, 2);
+        }
         _ => {}
     }
     frame

@@ -225,24 +225,33 @@ impl Printer<'_> {
             let tpid = self.key.words[flow::word::VLAN_TPID] as u16;
             let tpid = if tpid == 0 { 0x8100 } else { tpid };
             let (tci, mask) = self.part(Field::VlanTci);
-            let _ = write!(self.out, "eth_type(0x{tpid:04x}),vlan(");
-            for (name, shift, ones) in [("vid", 0, 0xfff), ("pcp", 13, 7)] {
-                let (value, bits) = (tci >> shift & ones, mask >> shift & ones);
-                if value | bits != 0 {
-                    let _ = write!(self.out, "{name}={value}");
-                    if bits != ones {
-                        let _ = write!(self.out, "/0x{bits:x}");
-                    }
-                    self.out.push(',');
-                }
-            }
-            self.close();
+            let _ = write!(self.out, "eth_type(0x{tpid:04x}),");
+            self.tag(tci, mask);
             self.open("encap");
         }
         let (kind, mask) = self.part(Field::EthType);
         if mask != 0 {
             let _ = write!(self.out, "eth_type(0x{kind:04x}),");
         }
+        let (inner, mask) = (self.key.read_at(Key::INNER_TCI), self.mask.read_at(Key::INNER_TCI));
+        if inner != 0 && mask != 0 {
+            self.tag(inner, mask);
+        }
+    }
+
+    fn tag(&mut self, tci: u128, mask: u128) {
+        self.open("vlan");
+        for (name, shift, ones) in [("vid", 0, 0xfff), ("pcp", 13, 7)] {
+            let (value, bits) = (tci >> shift & ones, mask >> shift & ones);
+            if value | bits != 0 {
+                let _ = write!(self.out, "{name}={value}");
+                if bits != ones {
+                    let _ = write!(self.out, "/0x{bits:x}");
+                }
+                self.out.push(',');
+            }
+        }
+        self.close();
     }
 
     fn ipv4(&mut self) {

@@ -107,11 +107,19 @@ fn parse_groups(key: &mut Key, text: &str, names: &PortNames, depth: u8) -> Resu
             "skb_priority" => key.write_at(Key::PRIORITY, number(value)?),
             "ct_state" => key.write(Field::CtState, CT_STATE.parse(value)?.0),
             "tcp_flags" => key.write(Field::TcpFlags, TCP_FLAGS.parse(value)?.0),
+            // As in Open vSwitch by default, what is under a second tag is payload.
+            "encap" if depth > 0 => parse_groups(&mut key.clone(), value, names, depth + 1)?,
             "encap" => parse_groups(key, value, names, depth + 1)?,
+            "vlan" if depth > 0 => {
+                let mut inner = Key::ZERO;
+                parse_group(&mut inner, name, value)?;
+                key.write_at(Key::INNER_TCI, inner.read(Field::VlanTci));
+            }
             "eth_type" => {
                 let kind = number(value)?;
                 // This type is the type of a VLAN tag. The packet's own type follows in `encap(…)`.
-                if matches!(kind, 0x8100 | 0x88a8) && text.contains("encap(") {
+                let is_outer = depth == 0 && text.contains("encap(");
+                if matches!(kind, 0x8100 | 0x88a8) && is_outer {
                     let word = &mut key.words[flow::word::VLAN_TPID];
                     *word = *word >> 32 << 32 | kind as u64;
                 } else {

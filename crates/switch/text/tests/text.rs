@@ -359,6 +359,34 @@ fn a_megaflow_prints_as_open_vswitch_prints_it() {
 }
 
 #[test]
+fn a_megaflow_that_depends_on_the_second_vlan_tag_prints_both_tags() {
+    let text = "in_port(1),eth_type(0x88a8),vlan(vid=10,pcp=0),encap(eth_type(0x8100),\
+                vlan(vid=20,pcp=3),encap(eth_type(0x0800),ipv4(ttl=1)))";
+    let key = parse_datapath_key(text).expect("a packet");
+    assert_eq!(key.words[word::VLAN_TPID], 0x7014_88a8);
+    assert_eq!((key.read(Field::DlVlan), key.read(Field::EthType)), (10, 0x8100));
+    assert_eq!(key.read(Field::NwTtl), 0);
+    assert_eq!(compose(&key)[12..22], [0x88, 0xa8, 0, 10, 0x81, 0, 0x60, 20, 0, 0]);
+    let mut mask = Key::ZERO;
+    for field in [Field::InPort, Field::EthType, Field::VlanTci] {
+        mask.write(field, u128::MAX);
+    }
+    mask.write_at(Key::INNER_TCI, u128::MAX);
+    assert_eq!(
+        print_datapath_key(&key, &mask),
+        "recirc_id(0),in_port(1),packet_type(ns=0,id=0),eth_type(0x88a8),vlan(vid=10,pcp=0),\
+         encap(eth_type(0x8100),vlan(vid=20,pcp=3))"
+    );
+    mask.write(Field::RecircId, u128::MAX);
+    let matching = Match { value: key.masked(&mask), mask };
+    assert_eq!(
+        print_megaflow_match(&matching, &PortNames::none()),
+        "recirc_id=0,eth,in_port=1,dl_vlan=10,dl_vlan_pcp=0,dl_vlan1=20,dl_vlan_pcp1=3,\
+         dl_type=0x8100"
+    );
+}
+
+#[test]
 fn steps_print_as_open_vswitch_prints_them() {
     let rewrite = |fields: &[(Field, u128)]| {
         let (mut value, mut mask) = (Key::ZERO, Key::ZERO);

@@ -39,6 +39,16 @@ fn two_bonds_negotiate_by_lacp_and_carry_packets_by_the_members_that_are_up() {
     let text = switch.appctl(&["lacp/show-stats"]);
     assert_eq!(text.matches("  RX Bad PDUs: 0\n").count(), 4, "{text}");
     assert!(!switch.try_appctl(&["lacp/show", "p9"]).status.success());
+    let hash = |words: &[&str]| switch.try_appctl(&[&["bond/hash"], words].concat());
+    assert_eq!(hash(&["50:54:00:00:00:01", "10", "7"]).stdout.trim(), "70");
+    for (words, error) in [
+        (&["x"][..], "invalid mac"),
+        (&["50:54:00:00:00:01", "x"], "invalid vlan"),
+        (&["50:54:00:00:00:01", "1", "x"], "invalid basis"),
+    ] {
+        let refused = hash(words);
+        assert!(refused.stderr.contains(error), "{refused:?}");
+    }
 
     // Frames from h0 reach h1 by either ring.
     let received = || {

@@ -1,7 +1,9 @@
-//! os-ken, a controller from PyPI, to which the switch connects.
+//! Controllers to which the switch connects: os-ken from PyPI, and the test itself.
 
 use super::test_switch::{TestSwitch, sandbox};
 use crate::support::{Running, Sandbox, await_some};
+use std::io::Write;
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 /// Finds a Python with os-ken: `python3`, or the program in OSKEN_PYTHON.
@@ -25,6 +27,32 @@ fn controller(sandbox: &Sandbox, python: &str) -> Running {
     let mut command = Command::new(python);
     command.args(["-B", "learning.py"]);
     sandbox.start_command(command)
+}
+
+/// The test is the controller, and sends echo requests until ovs-ofctl has printed a request and a
+/// reply.
+#[test]
+fn snoop_prints_the_messages_of_a_controller_in_both_directions() {
+    let Some(sandbox) = sandbox() else { return };
+    let listener = sandbox.inside(|| TcpListener::bind("127.0.0.1:0").unwrap());
+    let address = listener.local_addr().unwrap();
+    sandbox.write("switch.toml", format!("[bridge.br0]\ncontroller = [\"{address}\"]\n"));
+    let switch = TestSwitch::start(sandbox, &["--config", "switch.toml"]);
+    let (mut controller, _) = listener.accept().unwrap();
+    controller.write_all(&[4, 0, 0, 8, 0, 0, 0, 1]).unwrap();
+    let mut command = Command::new("ovs-ofctl");
+    command.args(["snoop", "br0"]).env("OVS_RUNDIR", switch.sandbox.path("run"));
+    let snoop = switch.sandbox.start_command(command);
+    await_some("the copies", || {
+        controller.write_all(&[4, 2, 0, 8, 0, 0, 0, 9]).unwrap();
+        let (output, errors) = snoop.output_so_far();
+        let said = output + &errors;
+        let has = |kind: &str| said.contains(&format!("{kind} (OF1.3) (xid=0x9)"));
+        (has("OFPT_ECHO_REQUEST") && has("OFPT_ECHO_REPLY")).then_some(())
+    });
+    snoop.signal("TERM");
+    snoop.end();
+    switch.end();
 }
 
 fn packet(source: u8, destination: u8) -> String {

@@ -157,6 +157,63 @@ fn tcp_passes_between_hosts_on_xdp_ports() {
     switch.end();
 }
 
+/// A queue of an interface takes one AF_XDP socket, so the switch closes the former socket first.
+#[test]
+fn a_reload_opens_an_xdp_port_again_with_other_settings() {
+    let Some(sandbox) = sandbox() else { return };
+    if !crate::support::is_installed("ethtool") {
+        return testing::skip(testing::Need::Program("ethtool"));
+    }
+    let [a, b] = hosts(&sandbox);
+    without_offloads(&a);
+    without_offloads(&b);
+    let file = |settings: &str| {
+        format!(
+            "[bridge.br0]\nfail-mode = \"standalone\"\n[bridge.br0.port]\n\
+             p1 = {{ type = \"xdp\", {settings} }}\np2 = {{ type = \"packet\", number = 2 }}\n"
+        )
+    };
+    sandbox.write("switch.toml", file("number = 5"));
+    let switch = TestSwitch::start(sandbox, &["--config", "switch.toml"]);
+    for (settings, shown) in [
+        ("number = 7", "7(p1)"),
+        ("number = 7, copy-mode = \"copy\"", "7(p1)"),
+        ("number = 9, copy-mode = \"copy\"", "9(p1)"),
+    ] {
+        switch.sandbox.write("switch.toml", file(settings));
+        switch.weir(&["reload"]);
+        let ports = switch.ofctl(&["show", "br0"]);
+        assert!(ports.contains(shown), "{ports}");
+        assert_eq!(state(&switch, "p1"), "up");
+        assert_eq!(a.transfers_to(&b, settings.as_bytes()).unwrap(), settings.as_bytes());
+    }
+    drop((a, b));
+    switch.end();
+}
+
+#[test]
+fn an_xdp_port_whose_mtu_is_refused_says_why() {
+    let Some(sandbox) = sandbox() else { return };
+    let host = Host::cabled(&sandbox, "p1", std::net::Ipv4Addr::new(10, 9, 0, 1));
+    let file = |mtu: u32| {
+        format!("[bridge.br0]\n[bridge.br0.port]\np1 = {{ type = \"xdp\", mtu = {mtu} }}\n")
+    };
+    sandbox.write("switch.toml", file(5_000));
+    let rundir = sandbox.path("run").display().to_string();
+    let words = ["switch", "run", "--rundir", &rundir, "--config", "switch.toml"];
+    let refused = sandbox.weir(&words);
+    let reason = "port p1: p1: an MTU of 5000 is too large: use at most 3822";
+    assert!(refused.stderr.contains(reason), "{refused:?}");
+    sandbox.write("switch.toml", file(1_400));
+    let switch = TestSwitch::start(sandbox, &["--config", "switch.toml"]);
+    switch.sandbox.write("switch.toml", file(1_300));
+    let refused = switch.try_weir(&["reload"]);
+    let reason = "port p1: an open xdp port keeps its MTU, here 1400: remove the port";
+    assert!(refused.stderr.contains(reason), "{refused:?}");
+    drop(host);
+    switch.end();
+}
+
 #[test]
 fn the_generator_sends_by_xdp_and_wrong_uses_are_explained() {
     let Some(sandbox) = sandbox() else { return };

@@ -64,7 +64,7 @@ fn the_ethernet_type_behind_a_tag_may_be_that_of_an_inner_tag() {
     stacked.splice(12..12, [0x88, 0xa8, 0x20, 0x07]);
     let found = extract(1, &stacked);
     assert_eq!(found.read(Field::DlVlan), 7);
-    assert_eq!(found.words[word::VLAN_TPID], 0x88a8);
+    assert_eq!(found.words[word::VLAN_TPID], 0x1005_88a8);
     assert_eq!(found.read(Field::EthType), 0x8100);
     assert_eq!(found.read(Field::IpSrc), 0);
     // The type of a VLAN tag at the end of the frame is the frame's type.

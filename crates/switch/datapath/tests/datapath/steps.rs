@@ -3,9 +3,11 @@
 use datapath::{
     Callees, Datapath, Meters, NoTracker, Packet, Settings, TrackCall, Tracked, Tracker,
 };
+use flow::port_number::PortNumber;
 use flow::request::{Band, BandKind, MeterCommand, MeterEntry, MeterMod, PacketIn, PacketInReason};
 use flow::step::{PortIndex, Step, Track, Translate, Translation};
 use flow::{Field, Key};
+use pipeline::{PortVlans, VlanMode};
 use port::Frame;
 use units::{Span, Time};
 
@@ -23,6 +25,46 @@ fn vlan_tags_are_pushed_and_popped_in_order() {
     assert_eq!(both[12..22], [0x81, 0, 0, 9, 0x88, 0xa8, 0, 7, 8, 0]);
     assert_eq!(one[12..18], [0x88, 0xa8, 0, 7, 8, 0]);
     assert_eq!(one[16..], plain[12..]);
+}
+
+#[test]
+fn the_second_vlan_tag_chooses_among_the_tunnel_ports_of_customers() {
+    let mut bridge = Bridge::new(&["actions=NORMAL"]);
+    for (port, cvlan) in [(2, 20), (3, 30)] {
+        let vlans = PortVlans {
+            mode: VlanMode::Dot1qTunnel,
+            tag: 10,
+            cvlans: vec![cvlan],
+            ..PortVlans::default()
+        };
+        bridge.tables.set_port_vlans(PortNumber(port), vlans);
+    }
+    let customer = |vlan: u16| {
+        frame(&format!(
+            "udp,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,nw_dst=10.0.0.1,dl_vlan={vlan}"
+        ))
+    };
+    let double = |vlan| {
+        let mut bytes = customer(vlan);
+        bytes.splice(12..12, [0x88, 0xa8, 0, 10]);
+        bytes
+    };
+    let to = |sent: &[(u16, Vec<u8>)], port: u16| {
+        let frames = sent.iter().filter(|(to, _)| *to == port).map(|(_, bytes)| bytes.clone());
+        let mut frames: Vec<_> = frames.collect();
+        frames.sort();
+        frames
+    };
+    // The second round finds the megaflows of the first round.
+    for _ in 0..2 {
+        let sent = bridge.process(1, &[double(20), double(30), double(20)]).sent;
+        assert_eq!(to(&sent, 2), [customer(20), customer(20)]);
+        assert_eq!(to(&sent, 3), [customer(30)]);
+        assert_eq!(to(&sent, 4), [double(20), double(20), double(30)]);
+    }
+    let sent = bridge.process(2, &[customer(20), customer(30)]).sent;
+    assert_eq!((to(&sent, 1), to(&sent, 4)), (vec![double(20)], vec![double(20)]));
+    assert!(to(&sent, 3).is_empty(), "{sent:?}");
 }
 
 #[test]

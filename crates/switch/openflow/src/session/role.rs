@@ -44,6 +44,17 @@ impl Session {
         end_message(start, out);
     }
 
+    /// Returns the rank of the peer for somebody who snoops on a controller: the highest for a
+    /// master, the lowest for a slave.
+    #[must_use]
+    pub fn preference(&self) -> u8 {
+        match self.role {
+            Role::Master => 3,
+            Role::Equal => 2,
+            Role::Slave => 1,
+        }
+    }
+
     pub(super) fn change_role(
         &mut self,
         message: &Message<'_>,

@@ -3,8 +3,9 @@
 use flow::Match;
 use flow::action::Action;
 use flow::port_number::PortNumber;
+use flow::request::PacketOut;
 
-use super::packets::{add, bridge, outputs, translate, udp};
+use super::packets::{add, bridge, output, outputs, translate, udp};
 use crate::{Balance, Bond, LacpState};
 
 fn bond(members: &[u32], active: u32) -> Bond {
@@ -72,6 +73,60 @@ fn frames_of_lacp_pass_no_table_where_a_bond_speaks_lacp() {
 }
 
 #[test]
+fn a_trace_says_that_lacp_takes_received_frames_and_no_packet_outs() {
+    let mut tables = bridge(4);
+    tables.set_bonds(vec![Bond { lacp: LacpState::Waiting, ..bond(&[1, 2], 2) }]);
+    let mut slow = udp(1, 1, 2);
+    slow.write(flow::Field::EthType, 0x8809);
+    let trace = crate::Trace::new(&tables, "br0", super::trace::Names);
+    let received = trace.run(&slow, &[0; 60], 0);
+    assert!(received.ends_with("  - Consists of LACP packets.\n"), "{received}");
+    let packet = PacketOut {
+        frame: vec![0; 60],
+        in_port: PortNumber(1),
+        metadata: flow::Key::ZERO,
+        actions: vec![output(3)],
+    };
+    let sent = trace.run_packet_out(&packet, &slow, 0);
+    assert!(sent.ends_with("Datapath actions: 3\n"), "{sent}");
+}
+
+/// The numbers are those that `ovs-appctl bond/hash` of Open vSwitch 3.1 prints.
+#[test]
+fn the_hash_of_an_address_is_that_of_open_vswitch() {
+    for (address, vlan, basis, hash) in [
+        (0, 0, 0, 252),
+        (0x5054_0000_0001, 0, 0, 144),
+        (0x5054_0000_0001, 10, 0, 60),
+        (0x5054_0000_0001, 10, 7, 70),
+        (0xffff_ffff_ffff, 4095, u32::MAX, 93),
+    ] {
+        assert_eq!(crate::slb_hash(address, vlan, basis), hash, "{address:x} {vlan} {basis}");
+    }
+}
+
+#[test]
+fn addresses_with_the_same_hash_leave_by_the_same_member_of_balance_slb() {
+    let mut bond = bond(&[1, 2, 3], 1);
+    bond.balance = Balance::Slb;
+    let mut members = std::collections::BTreeMap::new();
+    let macs = (0..2_000_u16).map(|number| {
+        let [high, low] = number.to_be_bytes();
+        let address = [2, 0, 0, 0, high, low];
+        crate::MacEntry { port: PortNumber(4), vlan: 0, address, age_seconds: None }
+    });
+    for entry in macs {
+        let packets = bond.learning_packets(&[entry], None);
+        let [(member, _)] = &packets[..] else { panic!("{packets:?}") };
+        let number = entry.address.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let known = members.entry(crate::slb_hash(number, 0, 0)).or_insert(*member);
+        assert_eq!(known, member, "{entry:?}");
+    }
+    let used: std::collections::BTreeSet<_> = members.values().collect();
+    assert_eq!(used.len(), 3);
+}
+
+#[test]
 fn learning_packets_announce_the_addresses_behind_other_ports() {
     let mac = |port: u32, vlan: u16, last: u8| crate::MacEntry {
         port: PortNumber(port),
@@ -92,7 +147,8 @@ fn learning_packets_announce_the_addresses_behind_other_ports() {
     );
     assert_eq!((tagged.len(), &tagged[11..18]), (46, &[2, 0x81, 0, 0, 7, 0x80, 0x35][..]));
     // Frames of an access port have no tag, and belong to its VLAN.
-    let access = crate::PortVlans { mode: crate::VlanMode::Access, tag: 7, trunks: Vec::new() };
+    let mode = crate::VlanMode::Access;
+    let access = crate::PortVlans { mode, tag: 7, ..crate::PortVlans::default() };
     let of_access = bond.learning_packets(&macs, Some(&access));
     let [(_, untagged)] = &of_access[..] else { panic!("{of_access:?}") };
     assert_eq!((untagged.len(), untagged[11]), (42, 2));

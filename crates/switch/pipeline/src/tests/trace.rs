@@ -14,7 +14,7 @@ use super::packets::{add, bridge, matching, output, udp};
 use crate::{Print, Tables, Trace};
 
 /// A printer that prints less than ovs-ofctl: only the fields and the types of actions.
-struct Names;
+pub(super) struct Names;
 
 impl Print for Names {
     fn matching(&self, matching: &Match) -> String {

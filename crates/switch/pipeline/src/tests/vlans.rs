@@ -1,17 +1,17 @@
 //! NORMAL in VLANs, and mirrors.
 
 use flow::port_number::PortNumber;
-use flow::step::Step;
-use flow::{Field, Match};
+use flow::step::{PortIndex, Step};
+use flow::{Field, Key, Match};
 
 use super::packets::{add, bridge, output, outputs, translate, udp};
-use crate::{Mirror, MirrorOutput, MirroredPorts, PortVlans, Tables, VlanMode};
+use crate::{Mirror, MirrorOutput, MirroredPorts, PortVlans, ServiceTag, Tables, VlanMode};
 
 /// Builds a bridge: ports 1 and 2 belong to VLAN 10, port 3 to VLAN 20, and port 4 is a trunk.
 fn lan() -> Tables {
     let mut tables = bridge(4);
     for (port, tag) in [(1, 10), (2, 10), (3, 20)] {
-        let vlans = PortVlans { mode: VlanMode::Access, tag, trunks: Vec::new() };
+        let vlans = PortVlans { mode: VlanMode::Access, tag, ..PortVlans::default() };
         tables.set_port_vlans(PortNumber(port), vlans);
     }
     let normal = flow::action::Action::Output { port: PortNumber::NORMAL, max_len: 0 };
@@ -59,9 +59,110 @@ fn an_access_port_drops_frames_with_a_tag() {
     assert!(outputs(&translate(&lan(), &packet)).is_empty());
 }
 
+/// Builds a bridge: ports 1, 2 and 3 are dot1q-tunnel ports of VLAN 10, of which port 2 admits the
+/// customer's VLANs 0 and 20, and port 3 the VLAN 30; port 4 is a trunk, and port 5 an access port.
+fn tunnels() -> Tables {
+    let mut tables = bridge(5);
+    let of = |mode| PortVlans { mode, tag: 10, ..PortVlans::default() };
+    let tunnel = |cvlans: &[u16], service| {
+        let cvlans = cvlans.to_vec();
+        PortVlans { cvlans, service, ..of(VlanMode::Dot1qTunnel) }
+    };
+    for (port, vlans) in [
+        (1, tunnel(&[], ServiceTag::Dot1ad)),
+        (2, tunnel(&[0, 20], ServiceTag::Dot1ad)),
+        (3, tunnel(&[30], ServiceTag::Dot1q)),
+        (5, of(VlanMode::Access)),
+    ] {
+        tables.set_port_vlans(PortNumber(port), vlans);
+    }
+    let normal = flow::action::Action::Output { port: PortNumber::NORMAL, max_len: 0 };
+    tables.flow_mod(add(0, 0, Match::any(), vec![normal]), 0).expect("added");
+    tables
+}
+
+/// The steps are those of Open vSwitch 3.1 for the same packets, there without the bridge's own
+/// port.
+#[test]
+fn frames_of_a_tunnel_port_get_the_service_tag_on_top_of_the_tags_of_the_customer() {
+    let out = |port| Step::Output(PortIndex(port));
+    let push = |tpid| Step::PushVlan { tpid, tci: 0x1000 | 10 };
+    for (in_port, tci, steps) in [
+        (1, 0, vec![out(2), push(0x88a8), out(4), Step::PopVlan, out(5)]),
+        (1, 0x7000 | 20, vec![out(2), push(0x88a8), out(4)]),
+        (2, 0x1000 | 30, vec![]),
+        (3, 0x1000 | 30, vec![out(1), push(0x8100), out(4)]),
+        (5, 0, vec![out(1), out(2), push(0x8100), out(4)]),
+    ] {
+        let mut packet = udp(in_port, 9, 9);
+        packet.write(Field::VlanTci, tci);
+        let found = translate(&tunnels(), &packet).steps;
+        assert_eq!(found.to_vec(), steps, "{in_port} {tci:x}");
+    }
+}
+
+#[test]
+fn a_tunnel_port_sends_only_its_customers_vlans_and_without_the_service_tag() {
+    for (inner, ports) in [(0x1000 | 20, [1, 2, 5]), (0x7000 | 30, [1, 3, 5]), (0, [1, 2, 5])] {
+        let mut packet = udp(4, 9, 9);
+        packet.write(Field::VlanTci, 0xb000 | 10);
+        packet.write_at(Key::TAG_TYPE, 0x88a8);
+        packet.write_at(Key::INNER_TCI, inner);
+        let translation = translate(&tunnels(), &packet);
+        assert_eq!(outputs(&translation), ports, "{inner:x}");
+        assert_eq!(translation.steps[0], Step::PopVlan);
+        assert_eq!(translation.mask.read_at(Key::INNER_TCI), 0xffff);
+    }
+}
+
+#[test]
+fn a_tag_that_one_port_removes_comes_back_with_its_type_for_the_next_port() {
+    let mut tables = lan();
+    tables.set_port_vlans(PortNumber(3), PortVlans::default());
+    let mut packet = udp(3, 9, 9);
+    packet.write(Field::VlanTci, 0xb000 | 10);
+    packet.write_at(Key::TAG_TYPE, 0x88a8);
+    let translation = translate(&tables, &packet);
+    assert_eq!(outputs(&translation), [1, 2, 4]);
+    let restored = Step::PushVlan { tpid: 0x88a8, tci: 0xb000 | 10 };
+    assert!(translation.steps.contains(&restored), "{:?}", translation.steps);
+    assert_eq!(translation.mask.read_at(Key::TAG_TYPE), 0xffff);
+}
+
+#[test]
+fn a_rule_that_pushes_the_service_tag_leaves_the_tag_of_the_customer_under_it() {
+    let mut tables = tunnels();
+    let normal = flow::action::Action::Output { port: PortNumber::NORMAL, max_len: 0 };
+    let actions =
+        vec![flow::action::Action::PushVlan(0x88a8), flow::action::Action::SetVlanVid(10), normal];
+    tables.flow_mod(add(0, 9, Match::any(), actions), 0).expect("added");
+    let mut packet = udp(4, 9, 9);
+    packet.write(Field::VlanTci, 0x1000 | 30);
+    let translation = translate(&tables, &packet);
+    assert_eq!(outputs(&translation), [1, 3, 5]);
+    assert_eq!(translation.mask.read(Field::DlVlan), 0xfff);
+}
+
 fn mirror(output: MirrorOutput) -> Mirror {
     let one = |port| MirroredPorts::Some(vec![PortNumber(port)]);
     Mirror { sources: one(1), destinations: one(1), vlans: vec![], output, snap_length: None }
+}
+
+#[test]
+fn a_mirror_of_a_tunnel_port_gives_copies_the_service_tag() {
+    let mut tables = tunnels();
+    tables.set_port_vlans(PortNumber(5), PortVlans::default());
+    let mut mirror = mirror(MirrorOutput::Port(PortNumber(5)));
+    mirror.sources = MirroredPorts::Some(Vec::new());
+    mirror.destinations = MirroredPorts::Some(vec![PortNumber(3)]);
+    tables.set_mirrors(vec![mirror]);
+    let mut packet = udp(4, 9, 9);
+    packet.write(Field::VlanTci, 0x1000 | 10);
+    packet.write_at(Key::INNER_TCI, 0x1000 | 30);
+    let translation = translate(&tables, &packet);
+    assert_eq!(outputs(&translation), [1, 3, 5]);
+    let push = Step::PushVlan { tpid: 0x8100, tci: 0x1000 | 10 };
+    assert!(translation.steps.contains(&push), "{:?}", translation.steps);
 }
 
 #[test]

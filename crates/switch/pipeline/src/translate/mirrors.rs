@@ -8,12 +8,13 @@ use super::Way;
 use super::fields::PRESENT;
 use crate::mirror::{Mirror, MirrorOutput, MirroredPorts};
 use crate::ports::BridgePort;
+use crate::vlans::{PacketVlan, PortVlans, ServiceTag, VlanMode};
 
 impl Way<'_> {
     /// Sends copies of a received packet. A packet without an input port has no mirrors.
     pub(super) fn mirror_received(&mut self, port: PortNumber) {
         if self.tables.port_set().port(port).is_some() {
-            self.mirror(port, |mirror| &mirror.sources);
+            self.mirror(port, false, |mirror| &mirror.sources);
         }
     }
 
@@ -48,8 +49,13 @@ impl Way<'_> {
         usize::from(field.place().word) >= word::ETH_SRC && self.has(field.prerequisite())
     }
 
+    /// Sends copies of a packet that the port has sent.
+    pub(super) fn mirror_sent(&mut self, port: PortNumber) {
+        self.mirror(port, true, |mirror| &mirror.destinations);
+    }
+
     /// Sends copies to the mirrors that select `port` and have not copied the packet yet.
-    pub(super) fn mirror(&mut self, port: PortNumber, of: impl Fn(&Mirror) -> &MirroredPorts) {
+    fn mirror(&mut self, port: PortNumber, is_sent: bool, of: impl Fn(&Mirror) -> &MirroredPorts) {
         let tables = self.tables;
         let mirrors = &tables.port_set().mirrors;
         for (number, mirror) in mirrors.iter().enumerate() {
@@ -59,8 +65,9 @@ impl Way<'_> {
             let in_port = self.in_port();
             // A sent packet already has the tag for its output port, so the VLAN is read as if it
             // came from that port.
-            let Some(vlan) = self.vlan_from(port) else { continue };
-            if !mirror.takes_vlan(vlan) || tables.port_set().is_output_of(mirror, in_port) {
+            let vlan = if is_sent { self.vlan_sent_by(port) } else { self.vlan_from(port) };
+            let Some(vlan) = vlan else { continue };
+            if !mirror.takes_vlan(vlan.id) || tables.port_set().is_output_of(mirror, in_port) {
                 continue;
             }
             // As in Open vSwitch, an output gets only one copy, even if several mirrors name the
@@ -74,10 +81,13 @@ impl Way<'_> {
                 MirrorOutput::Port(output) => self.emit_in(vlan, &[output], mirror.snap_length),
                 // Reserved frames are not copied, because a trunk could carry the copies to another
                 // switch.
-                MirrorOutput::Vlan(output) if output != vlan && !self.is_destination_reserved() => {
+                MirrorOutput::Vlan(output)
+                    if output != vlan.id && !self.is_destination_reserved() =>
+                {
                     // As in Open vSwitch, the port from which the packet came also gets a copy.
-                    let ports = self.ports_of(output, |_| true);
-                    self.emit_in(output, &ports, mirror.snap_length);
+                    let vlan = PacketVlan { id: output, ..vlan };
+                    let ports = self.ports_of(vlan, |_| true);
+                    self.emit_in(vlan, &ports, mirror.snap_length);
                 }
                 MirrorOutput::Vlan(_) => {}
             }
@@ -85,11 +95,47 @@ impl Way<'_> {
     }
 
     /// Returns the VLAN of the packet in its present form, as if it came from the port.
-    pub(super) fn vlan_from(&mut self, port: PortNumber) -> Option<u16> {
+    pub(super) fn vlan_from(&mut self, port: PortNumber) -> Option<PacketVlan> {
         let tag = self.is_tagged().then(|| self.read_field(Field::DlVlan) as u16);
-        match self.tables.port_set().vlans(port) {
-            Some(vlans) => vlans.of_received(tag),
-            None => Some(tag.unwrap_or(0)),
+        let vlans = self.tables.port_set().vlans(port);
+        let id = match vlans {
+            Some(vlans) => vlans.of_received(tag)?,
+            None => tag.unwrap_or(0),
+        };
+        Some(PacketVlan { id, service: vlans.and_then(PortVlans::missing_tag) })
+    }
+
+    /// Returns the VLAN of a packet that the port has sent.
+    fn vlan_sent_by(&mut self, port: PortNumber) -> Option<PacketVlan> {
+        let vlans = self.tables.port_set().vlans(port);
+        match vlans.and_then(|vlans| Some((vlans.tag, vlans.missing_tag()?))) {
+            // The translation does not know the tag of the customer under a removed tag.
+            Some((id, service)) => Some(PacketVlan { id, service: Some(service) }),
+            None => self.vlan_from(port),
+        }
+    }
+
+    /// Whether the port carries the packet of this VLAN.
+    pub(super) fn is_carried(&mut self, vlan: PacketVlan, port: PortNumber) -> bool {
+        let tables = self.tables;
+        let Some(vlans) = tables.port_set().vlans(port) else { return true };
+        vlans.carries(vlan.id)
+            && match vlans.mode {
+                VlanMode::Dot1qTunnel if !vlans.cvlans.is_empty() => {
+                    vlans.admits_customer(self.customer_vlan(vlan))
+                }
+                // As in Open vSwitch, an access port has no tags of customers.
+                VlanMode::Access if vlan.service.is_some() => self.customer_vlan(vlan) == 0,
+                _ => true,
+            }
+    }
+
+    /// Returns the VLAN of the customer's outer tag; 0 without such a tag.
+    fn customer_vlan(&mut self, vlan: PacketVlan) -> u16 {
+        match vlan.service {
+            _ if !self.is_tagged() => 0,
+            Some(_) => self.read_field(Field::DlVlan) as u16,
+            None => self.inner_tci() & VLAN,
         }
     }
 
@@ -97,16 +143,17 @@ impl Way<'_> {
     /// represented by one port.
     pub(super) fn ports_of(
         &mut self,
-        vlan: u16,
+        vlan: PacketVlan,
         is_wanted: impl Fn(&BridgePort) -> bool,
     ) -> Vec<PortNumber> {
-        let set = self.tables.port_set();
+        let tables = self.tables;
+        let set = tables.port_set();
         let mut ports: Vec<_> = set
             .iter()
             .filter(|port| is_wanted(port))
             .map(|port| port.description.number)
             .filter(|number| set.bundle(*number) == *number && !set.is_mirror_output(*number))
-            .filter(|number| set.vlans(*number).is_none_or(|vlans| vlans.carries(vlan)))
+            .filter(|number| self.is_carried(vlan, *number))
             .collect();
         ports.sort_by_key(|number| *number != PortNumber::LOCAL);
         ports
@@ -114,7 +161,16 @@ impl Way<'_> {
 
     /// Outputs to ports, each with the tag that its VLAN settings require. Afterwards the packet is
     /// unchanged.
-    pub(super) fn emit_in(&mut self, vlan: u16, ports: &[PortNumber], truncate: Option<u32>) {
+    pub(super) fn emit_in(
+        &mut self,
+        vlan: PacketVlan,
+        ports: &[PortNumber],
+        truncate: Option<u32>,
+    ) {
+        if let Some(service) = vlan.service {
+            return self.emit_from_tunnel(vlan.id, service, ports, truncate);
+        }
+        let vlan = vlan.id;
         let former = self.is_tagged().then(|| self.read_field(Field::DlVlan) as u16);
         let mut whole = None;
         let mut current = former;
@@ -127,11 +183,11 @@ impl Way<'_> {
             };
             if wanted != current {
                 if former.is_some() && wanted.is_none() && whole.is_none() {
-                    whole = Some(self.read_field(Field::VlanTci) as u16);
+                    whole = Some((self.tag_type(), self.read_field(Field::VlanTci) as u16));
                 }
                 match (wanted, whole) {
-                    // The restored tag keeps its former priority.
-                    (Some(vlan), Some(tci)) => self.write_tci(tci & !VLAN | vlan, u16::MAX),
+                    // The restored tag keeps its former type and priority.
+                    (Some(vlan), Some((tpid, tci))) => self.put_tag(tpid, tci & !VLAN | vlan),
                     _ => self.set_tag(wanted),
                 }
                 current = wanted;
@@ -142,9 +198,42 @@ impl Way<'_> {
         }
         if current != former {
             match whole {
-                Some(tci) => self.write_tci(tci, u16::MAX),
+                Some((tpid, tci)) => self.put_tag(tpid, tci),
                 None => self.set_tag(former),
             }
+        }
+    }
+
+    /// As [`Way::emit_in`], for a packet of a dot1q-tunnel port. The service tag goes on top of the
+    /// customer's tags.
+    fn emit_from_tunnel(
+        &mut self,
+        vlan: u16,
+        service: ServiceTag,
+        ports: &[PortNumber],
+        truncate: Option<u32>,
+    ) {
+        let mut has_tag = false;
+        for port in ports {
+            let wanted = match self.tables.port_set().vlans(*port) {
+                Some(vlans) => vlans.tag_of_sent(vlan),
+                None => (vlan != 0).then_some(vlan),
+            };
+            match (has_tag, wanted) {
+                (false, Some(vlan)) => {
+                    self.push_vlan(service.ether_type());
+                    self.store(Field::VlanTci, vlan.into(), VLAN.into());
+                }
+                (true, None) => self.pop_vlan(),
+                _ => {}
+            }
+            has_tag = wanted.is_some();
+            if let Some(sender) = self.sender(*port, vlan) {
+                self.emit(sender, truncate);
+            }
+        }
+        if has_tag {
+            self.pop_vlan();
         }
     }
 

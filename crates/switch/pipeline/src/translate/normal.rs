@@ -7,6 +7,7 @@ use super::Way;
 use super::fields::PRESENT;
 use crate::ports::config;
 use crate::tables::lock;
+use crate::vlans::PacketVlan;
 
 impl Way<'_> {
     /// Whether the destination is an address that bridges do not forward to (802.1Q and others).
@@ -32,12 +33,13 @@ impl Way<'_> {
             self.note(">> dropping packet of a VLAN that the input port does not carry");
             return;
         };
-        debug_assert!(vlan < PRESENT);
+        debug_assert!(vlan.id < PRESENT);
         if is_reserved(destination) {
             self.note("-> packet has reserved destination MAC, dropping");
             return;
         }
-        if !self.is_admissible(in_port, vlan) {
+        let id = vlan.id;
+        if !self.is_admissible(in_port, id) {
             return;
         }
         // All members of a bond count as one port.
@@ -50,14 +52,14 @@ impl Way<'_> {
         let is_received = !self.is_packet_out || self.floor > 0;
         let is_learning = self.observer.is_none() && is_received && has_port;
         let is_taught = is_learning && !self.lengths.is_elsewhere();
-        let is_new = is_taught && macs.learn(vlan, source, bundle, self.now_ms);
+        let is_new = is_taught && macs.learn(id, source, bundle, self.now_ms);
         // A branch for other packet lengths does not learn this packet's address. Packets of those
         // lengths are learned in a translation of their own.
         self.is_cacheable &=
-            !is_learning || is_taught || macs.port(vlan, source, self.now_ms) == Some(bundle);
-        let seen = if is_learning { macs.seen(vlan, source) } else { None };
+            !is_learning || is_taught || macs.port(id, source, self.now_ms) == Some(bundle);
+        let seen = if is_learning { macs.seen(id, source) } else { None };
         let is_multicast = destination[0] & 1 != 0;
-        let port = if is_multicast { None } else { macs.port(vlan, destination, self.now_ms) };
+        let port = if is_multicast { None } else { macs.port(id, destination, self.now_ms) };
         drop(macs);
         // An address that a command added stays at the member that the command named.
         let port = port.map(bundle_of);
@@ -71,8 +73,7 @@ impl Way<'_> {
             }
             Some(port) => {
                 self.note("-> forwarding to learned port");
-                let vlans = self.tables.port_set().vlans(port);
-                if vlans.is_none_or(|vlans| vlans.carries(vlan)) {
+                if self.is_carried(vlan, port) {
                     self.emit_in(vlan, &[port], None);
                 }
             }
@@ -83,7 +84,7 @@ impl Way<'_> {
         }
     }
 
-    fn flood_in(&mut self, vlan: u16) {
+    fn flood_in(&mut self, vlan: PacketVlan) {
         let in_port = self.in_port();
         let tables = self.tables;
         let bundle = tables.port_set().bundle(in_port);

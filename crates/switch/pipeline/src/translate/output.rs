@@ -76,7 +76,7 @@ impl Way<'_> {
             self.outputs += 1;
         }
         if !self.tables.port_set().mirrors.is_empty() {
-            self.mirror(number, |mirror| &mirror.destinations);
+            self.mirror_sent(number);
         }
     }
 

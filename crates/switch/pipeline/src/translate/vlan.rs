@@ -1,7 +1,7 @@
 //! VLAN tags. Pushes and pops are collected, like changes of fields.
 
 use flow::step::Step;
-use flow::{Field, word};
+use flow::{Field, Key, word};
 
 use super::Way;
 use super::fields::PRESENT;
@@ -22,6 +22,9 @@ struct Hidden {
     tci: u64,
     written: u64,
     pending: u64,
+    /// The type of the tag and the tag under this tag, with their written bits.
+    types: u64,
+    types_written: u64,
 }
 
 impl Way<'_> {
@@ -41,10 +44,13 @@ impl Way<'_> {
                 tci: self.flow.words[word::ETH_DST] & TCI,
                 written: self.written.words[word::ETH_DST] & TCI,
                 pending: self.pending.words[word::ETH_DST] & TCI,
+                types: self.flow.words[word::VLAN_TPID] & TYPES,
+                types_written: self.written.words[word::VLAN_TPID] & TYPES,
             });
         }
         self.tags.pushes.push(tpid);
         self.assume(Field::VlanTci, PRESENT.into());
+        self.set_types(tpid.into(), TYPES);
     }
 
     pub(super) fn pop_vlan(&mut self) {
@@ -55,12 +61,50 @@ impl Way<'_> {
             self.tags.pops += 1;
         }
         self.assume(Field::VlanTci, 0);
+        self.set_types(0, TYPES);
         if let Some(hidden) = self.tags.hidden.pop() {
             let index = word::ETH_DST;
             self.flow.words[index] = self.flow.words[index] & !TCI | hidden.tci;
             self.written.words[index] = self.written.words[index] & !TCI | hidden.written;
             self.pending.words[index] = self.pending.words[index] & !TCI | hidden.pending;
+            self.set_types(hidden.types, hidden.types_written);
         }
+    }
+
+    fn set_types(&mut self, types: u64, written: u64) {
+        let index = word::VLAN_TPID;
+        self.flow.words[index] = self.flow.words[index] & !TYPES | types;
+        self.written.words[index] = self.written.words[index] & !TYPES | written;
+    }
+
+    /// Returns the type of the outer tag. A packet that a user describes for a trace may have a tag
+    /// without a type, which counts as 802.1Q.
+    pub(super) fn tag_type(&mut self) -> u16 {
+        self.depend(word::VLAN_TPID, TYPES & 0xffff);
+        match self.flow.read_at(Key::TAG_TYPE) as u16 {
+            0 => DOT1Q,
+            tpid => tpid,
+        }
+    }
+
+    /// Returns the tag under the outer tag; 0 without such a tag.
+    pub(super) fn inner_tci(&mut self) -> u16 {
+        if let Some(hidden) = self.tags.hidden.last() {
+            let (tci, bits) = (hidden.tci as u16, TCI & !hidden.written);
+            self.mask.words[word::ETH_DST] |= bits;
+            self.lengths.depend(word::ETH_DST, bits);
+            return tci;
+        }
+        self.depend(word::VLAN_TPID, TYPES & !0xffff);
+        self.flow.read_at(Key::INNER_TCI) as u16
+    }
+
+    /// Gives the packet this tag, in place of its outer tag if it has a tag.
+    pub(super) fn put_tag(&mut self, tpid: u16, tci: u16) {
+        if !self.is_tagged() {
+            self.push_vlan(tpid);
+        }
+        self.store(Field::VlanTci, tci.into(), (!PRESENT).into());
     }
 
     /// Sets bits of the outer tag. Adds or removes the tag if its presence bit changes.
@@ -72,7 +116,7 @@ impl Way<'_> {
             (true, false) => self.pop_vlan(),
             (had, true) => {
                 if !had {
-                    self.push_vlan(0x8100);
+                    self.push_vlan(DOT1Q);
                 }
                 self.store(Field::VlanTci, value.into(), (mask & !PRESENT).into());
             }
@@ -104,3 +148,6 @@ impl Way<'_> {
 }
 
 pub(super) const TCI: u64 = 0xffff;
+/// The bits of the outer tag's type and of the inner tag, in their word.
+const TYPES: u64 = 0xffff_ffff;
+const DOT1Q: u16 = 0x8100;

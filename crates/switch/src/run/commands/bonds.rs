@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::bridge::parse_address;
 use super::{Command, Outcome};
 use crate::run::bonds::{Bond, MemberPort};
 use crate::run::bridge::BridgeState;
@@ -9,6 +10,7 @@ use crate::run::lacp::Lacp;
 use crate::run::switch::Switch;
 
 pub(super) const COMMANDS: &[Command] = &[
+    Command { name: "bond/hash", usage: "mac [vlan] [basis]", fewest: 1, most: 3, run: hash },
     Command { name: "bond/list", usage: "", fewest: 0, most: 0, run: list },
     Command { name: "bond/show", usage: "[port]", fewest: 0, most: 1, run: show },
     Command {
@@ -47,6 +49,15 @@ pub(super) const COMMANDS: &[Command] = &[
         run: |switch, arguments| set_enabled(switch, arguments, false),
     },
 ];
+
+/// Returns the hash by which balance-slb chooses a member for an address.
+fn hash(_: &Arc<Switch>, arguments: &[String]) -> Outcome {
+    let vlan = arguments.get(1).map_or(Ok(0), |text| text.parse().map_err(|_| "invalid vlan"))?;
+    let basis = arguments.get(2).map_or(Ok(0), |text| text.parse().map_err(|_| "invalid basis"))?;
+    let address = parse_address(&arguments[0]).map_err(|_| "invalid mac")?;
+    let address = address.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    Ok(pipeline::slb_hash(address, vlan, basis).to_string())
+}
 
 fn list(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     let mut text = "bond\ttype\trecircID\tmembers\n".to_owned();

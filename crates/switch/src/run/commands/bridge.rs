@@ -67,7 +67,7 @@ fn parse_vlan(text: &str) -> Result<u16, String> {
     vlan.ok_or_else(|| format!("{text}: a VLAN is a number from 0 to 4095"))
 }
 
-fn parse_address(text: &str) -> Result<[u8; 6], String> {
+pub(super) fn parse_address(text: &str) -> Result<[u8; 6], String> {
     let mut address = [0; 6];
     let mut parts = text.split(':');
     for byte in &mut address {

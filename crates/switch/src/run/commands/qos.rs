@@ -16,19 +16,26 @@ pub(super) const COMMANDS: &[Command] = &[
     Command { name: "qos/show-types", usage: "interface", fewest: 1, most: 1, run: show_types },
 ];
 
-fn port(switch: &Switch, name: &str) -> Result<Arc<SwitchPort>, String> {
+/// Returns a port, and the name of its bridge.
+fn port(switch: &Switch, name: &str) -> Result<(String, Arc<SwitchPort>), String> {
     let mut bridges = switch.bridges().into_iter();
-    let found = bridges.find_map(|bridge| bridge.port_named(name));
+    let found = bridges.find_map(|bridge| Some((bridge.name.clone(), bridge.port_named(name)?)));
     found.ok_or_else(|| "no such interface".to_owned())
 }
 
 fn show(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
-    let port = port(switch, &arguments[0])?;
+    let (bridge, port) = port(switch, &arguments[0])?;
+    let of_database = {
+        let settings = switch.settings();
+        let bridge = settings.bridge.get(&bridge);
+        bridge.and_then(|bridge| bridge.port.get(&port.name)).and_then(|port| port.qos)
+    };
     let now = Time::from_nanos(switch.clock.now_ns());
-    Ok(text_of(&port, now))
+    Ok(text_of(&port, of_database, now))
 }
 
-fn text_of(port: &SwitchPort, now: Time) -> String {
+/// `of_database`: the type of the port's QoS in a database.
+fn text_of(port: &SwitchPort, of_database: Option<&str>, now: Time) -> String {
     let name = &port.name;
     let settings = &port.settings;
     let queues = port.egress_queues();
@@ -37,11 +44,13 @@ fn text_of(port: &SwitchPort, now: Time) -> String {
     }
     // The types with a queueing discipline of their own have no queues.
     let discipline = settings.queue.as_ref().map(|queue| queue.to_string());
-    let kind = match discipline.as_deref().and_then(|text| text.split(':').next()) {
-        Some("codel") => "linux-codel",
-        Some("fq_codel") => "linux-fq_codel",
-        _ => "linux-htb",
-    };
+    let kind = of_database.unwrap_or_else(|| {
+        match discipline.as_deref().and_then(|text| text.split(':').next()) {
+            Some("codel") => "linux-codel",
+            Some("fq_codel") => "linux-fq_codel",
+            _ => "linux-htb",
+        }
+    });
     let mut text = format!("QoS: {name} {kind}\n");
     write_rate(&mut text, "", settings.rate.as_deref());
     write_queues(&mut text, port, &queues, now);
@@ -71,7 +80,7 @@ fn write_rate(text: &mut String, indent: &str, rate: Option<&Capacity>) {
 }
 
 fn show_types(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
-    let port = port(switch, &arguments[0])?;
+    let (_, port) = port(switch, &arguments[0])?;
     if matches!(port.settings.kind.as_str(), "internal" | "patch") {
         return Ok(format!("No QoS types supported for interface: {}\n", port.name));
     }
@@ -92,11 +101,12 @@ mod tests {
     #[test]
     fn qos_show_prints_the_rate_of_the_port_and_of_each_queue() {
         let mut settings = PortConfig::of_kind("null");
-        let text = |settings: &PortConfig| {
+        let text_with = |settings: &PortConfig, of_database: Option<&str>| {
             let (number, index) = (PortNumber(1), PortIndex(1));
             let opened = SwitchPort::open("p1", 0, number, index, settings, Time::ZERO);
-            text_of(&opened.unwrap().0, Time::ZERO)
+            text_of(&opened.unwrap().0, of_database, Time::ZERO)
         };
+        let text = |settings: &PortConfig| text_with(settings, None);
         assert_eq!(text(&settings), "QoS not configured on p1\n");
         settings.rate = Some(Leaf("1mbit".parse().unwrap()));
         settings.egress_queue = settings::parse("0 = {}\n7 = { rate = \"500kbit\" }").unwrap();
@@ -109,5 +119,8 @@ mod tests {
         settings.queue = Some(Leaf("fq_codel".parse().unwrap()));
         settings.egress_queue = EgressQueues::default();
         assert_eq!(text(&settings), "QoS: p1 linux-fq_codel\nmax-rate: 1000000\n");
+        settings.queue = None;
+        let of_database = text_with(&settings, Some("linux-hfsc"));
+        assert_eq!(of_database, "QoS: p1 linux-hfsc\nmax-rate: 1000000\n");
     }
 }

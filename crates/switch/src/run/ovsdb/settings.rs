@@ -180,6 +180,8 @@ impl Wanted {
         config.vlan_mode = bridge.vlans.mode.map(Into::into);
         config.tag = bridge.vlans.tag;
         config.trunks.clone_from(&bridge.vlans.trunks);
+        config.cvlans.clone_from(&bridge.vlans.cvlans);
+        config.qinq_ethtype = bridge.vlans.qinq_ethtype.map(Into::into);
         self.add_bonds(bridge, &mut config);
         self.add_mirrors(bridge, &mut config);
         self.config.bridge.insert(bridge.name.clone(), config);
@@ -334,6 +336,7 @@ impl Wanted {
         }
         if let Some(egress) = &port.egress {
             let rate = |bits: u64| Leaf(link::Capacity::Fixed(Rate::from_bits_per_second(bits)));
+            config.qos = Some(egress.kind);
             config.rate = egress.bits_per_second.map(rate);
             config.queue = egress.queue.and_then(|queue| queue.parse().ok().map(Leaf));
             let mut queues = BTreeMap::new();
@@ -353,6 +356,8 @@ impl Wanted {
         let vlans = &port.vlans;
         config.vlan_mode = vlans.mode.map(Into::into);
         (config.tag, config.trunks) = (vlans.tag, vlans.trunks.clone());
+        config.cvlans.clone_from(&vlans.cvlans);
+        config.qinq_ethtype = vlans.qinq_ethtype.map(Into::into);
         let some = |number: u16| Some(number).filter(|number| *number > 0);
         config.lacp = LacpPort {
             port_id: some(port.lacp.port_id),
@@ -434,7 +439,7 @@ const LONGEST_INTERFACE: usize = 15;
 mod tests {
     use super::*;
     use ovsdb::interface::Found;
-    use ovsdb::topology::{Carrier, Controller, Vlans};
+    use ovsdb::topology::{Carrier, Controller, Egress, Vlans};
 
     fn row(number: u32) -> Uuid {
         Uuid::parse(&format!("00000000-0000-0000-0000-{number:012}")).unwrap()
@@ -490,6 +495,8 @@ mod tests {
             port("a b", Ok(Device::Null.into())),
             port("v", Ok(vhost.into())),
         ];
+        let (kind, bits_per_second) = ("linux-hfsc", Some(1_000_000));
+        br0.ports[0].egress = Some(Egress { kind, bits_per_second, queue: None, queues: vec![] });
         let target = Target::Connect(Carrier::Tls, "controller.example:6653".to_owned());
         br0.controllers = vec![Controller { row: row(9), target }];
         let topology = Topology {
@@ -501,6 +508,7 @@ mod tests {
         let config = &wanted.config.bridge["br0"];
         assert_eq!(config.port.keys().collect::<Vec<_>>(), ["p1", "p2"]);
         assert_eq!((config.port["p1"].number, config.port["p2"].number), (Some(7), None));
+        assert_eq!((config.port["p1"].qos, config.port["p2"].qos), (Some("linux-hfsc"), None));
         assert_eq!((config.mac_aging_time, config.fail_mode), (Some(1), FailMode::Standalone));
         assert_eq!(wanted.numbers["p1"], PortNumber(3));
         let failed = |part: Part| wanted.failures[&part].clone();

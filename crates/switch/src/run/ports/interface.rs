@@ -57,7 +57,7 @@ impl SwitchPort {
     pub(in crate::run) fn set_mtu(&self, wanted: Option<u32>) -> Result<(), OpenError> {
         self.requested_mtu.store(wanted.unwrap_or(0), Ordering::Relaxed);
         if self.settings.kind == "xdp" && self.device.is_there() {
-            return self.check_mtu(wanted).map_err(|error| self.failed(error));
+            return self.check_mtu(wanted);
         }
         let has_changed = self.request_mtu().map_err(|error| self.failed(error))?;
         if has_changed && self.device.is_there() {
@@ -75,19 +75,30 @@ impl SwitchPort {
         }
     }
 
-    fn check_mtu(&self, wanted: Option<u32>) -> Result<(), PortError> {
+    /// Stores the refusal of the requested MTU when the device was opened again.
+    pub(super) fn set_refused_mtu(&self, refusal: Option<PortError>) {
+        let mtu = self.requested_mtu.load(Ordering::Relaxed);
+        *self.refused_mtu.lock() = refusal.map(|error| {
+            tracing::warn!("port {}: {error}", self.name);
+            (mtu, error.to_string())
+        });
+    }
+
+    fn check_mtu(&self, wanted: Option<u32>) -> Result<(), OpenError> {
         let mtu = self.facts().mtu;
-        if wanted.is_none_or(|wanted| u64::from(wanted) == mtu) {
+        let Some(wanted) = wanted.filter(|wanted| u64::from(*wanted) != mtu) else {
             return Ok(());
-        }
-        let most = XdpPort::MOST_MTU;
-        Err(PortError::Refused {
-            place: self.name.clone(),
-            problem: format!(
+        };
+        let refusal = self.refused_mtu.lock();
+        let reason = match &*refusal {
+            Some((refused, reason)) if *refused == wanted => reason.clone(),
+            _ => format!(
                 "an open xdp port keeps its MTU, here {mtu}: remove the port, and add the port \
-                 with an MTU of at most {most}"
+                 with an MTU of at most {}",
+                XdpPort::MOST_MTU
             ),
-        })
+        };
+        Err(OpenError::Mtu { port: self.name.clone(), reason })
     }
 
     fn failed(&self, error: PortError) -> OpenError {

@@ -130,7 +130,13 @@ pub(super) fn set_vlans(bridge: &BridgeState, settings: &BridgeConfig) {
     };
     let mirrors = settings.mirror.values().filter_map(mirror).collect();
     let mut tables = bridge.tables_mut();
-    let own = vlans_of(settings.vlan_mode, settings.tag, &settings.trunks);
+    let own = vlans_of(
+        settings.vlan_mode,
+        settings.tag,
+        &settings.trunks,
+        &settings.cvlans,
+        settings.qinq_ethtype,
+    );
     tables.set_port_vlans(PortNumber::LOCAL, own);
     for (name, port) in &settings.port {
         if let Some(number) = ports.get(name) {
