@@ -1,5 +1,6 @@
 //! Compiles the BPF programs, and the native side of the parity test.
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
@@ -25,6 +26,14 @@ fn main() {
 fn compile(source: &Path, object: &Path) {
     let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
     let headers = env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys names its headers");
+    // BTF names the source of each line. Without these maps the name has the build directory.
+    let here = env::current_dir().expect("cargo runs this in the crate's folder");
+    let map = |from: &OsStr, to: &str| {
+        let mut flag = OsString::from("-ffile-prefix-map=");
+        flag.push(from);
+        flag.push(to);
+        flag
+    };
     let status = Command::new(&clang)
         .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-std=gnu11", "-c"])
         .args([
@@ -34,6 +43,7 @@ fn compile(source: &Path, object: &Path) {
             "-Wno-missing-field-initializers",
             "-Werror",
         ])
+        .args([map(here.as_os_str(), "=."), map(&headers, "=libbpf")])
         .args(["-D__TARGET_ARCH_x86", "-I", "bpf", "-I", CORE])
         .arg("-isystem")
         .arg(headers)

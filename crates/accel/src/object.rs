@@ -151,3 +151,27 @@ pub(crate) fn with_libbpf_log<T>(
 
 const NAME_ROOM: usize = 16;
 static LOG: Mutex<String> = Mutex::new(String::new());
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    /// The program contains the objects, and must be the same for every build directory.
+    #[test]
+    fn no_compiled_object_names_the_build_directory() {
+        let headers = Path::new(env!("OUT_DIR")).ancestors().nth(2).unwrap();
+        let folders = [env!("CARGO_MANIFEST_DIR"), headers.to_str().unwrap()];
+        let entries = fs::read_dir(env!("OUT_DIR")).unwrap().map(|entry| entry.unwrap().path());
+        let objects: Vec<_> =
+            entries.filter(|path| path.to_string_lossy().ends_with(".bpf.o")).collect();
+        assert!(!objects.is_empty());
+        for path in objects {
+            let object = fs::read(&path).unwrap();
+            for folder in folders {
+                let named = object.windows(folder.len()).any(|bytes| bytes == folder.as_bytes());
+                assert!(!named, "{} names {folder}", path.display());
+            }
+        }
+    }
+}

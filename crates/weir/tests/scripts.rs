@@ -110,6 +110,80 @@ print(at.partition(":")[2])' "$@"; }
     assert!(refused || text.contains("inside yes"), "{output:?}");
 }
 
+/// The folder has another program in the place of weir.
+#[test]
+fn an_rpm_package_has_the_scripts_of_the_debian_package_and_is_the_same_for_another_user() {
+    for program in ["rpmbuild", "rpm2archive"] {
+        if !is_installed(program) {
+            return testing::skip(testing::Need::Program(program));
+        }
+    }
+    let script = r#"
+        work=$(mktemp -d)
+        trap 'rm -rf "$work"' EXIT
+        # rpm keeps a database in HOME.
+        export SOURCE_DATE_EPOCH=1700000000 HOME=$work
+        mkdir -p "$work/root/usr/bin" "$work/root/usr/share/weir/profiles"
+        cp "$(command -v env)" "$work/root/usr/bin/weir"
+        ln -s ../../bin/weir "$work/root/usr/share/weir/link"
+        touch "$work/root/usr/share/weir/profiles/two words"
+        chmod -R u=rwX,go=rX "$work/root"
+        find "$work/root" -exec touch --no-dereference --date=@1700000000 {} +
+        cp -a "$work/root" "$work/copy"
+        scripts/rpm "$work/root" --version 1.0-rc1 --out "$work/a"
+        other=(unshare --map-user=4711 --map-group=4711)
+        "${other[@]}" true 2>/dev/null || other=()
+        (umask 077 && TZ=Asia/Tokyo "${other[@]}" scripts/rpm "$work/copy" --version 1.0-rc1 --out "$work/b")
+        cmp "$work"/[ab]/*.rpm
+        rpm=$(echo "$work"/a/weir-1.0~rc1-1.*.rpm)
+        files=$(rpm2archive -n - <"$rpm" | tar -t | grep -v '/$' | sort | tr '\n' ,)
+        [ "$files" = "./usr/bin/weir,./usr/share/weir/link,./usr/share/weir/profiles/two words," ]
+        rpm -qp --requires "$rpm" | grep '^libc\.so\.6'
+        for script in POSTIN:postinst PREUN:prerm POSTUN:postrm; do
+          rpm -qp --qf "%{${script%:*}}\n" "$rpm" >"$work/script"
+          diff <(tail -n +2 "$work/script") <(tail -n +2 "packaging/${script#*:}")
+          for versions in 0 1; do sh -euc "$(head -1 "$work/script"); echo $script \$1" sh $versions; done
+        done
+    "#;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output = Command::new("bash").args(["-euc", script]).current_dir(root).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let arguments: Vec<&str> = text.lines().filter(|line| line.contains(':')).collect();
+    let expected = [
+        "POSTIN:postinst configure",
+        "POSTIN:postinst configure",
+        "PREUN:prerm remove",
+        "PREUN:prerm upgrade",
+        "POSTUN:postrm remove",
+        "POSTUN:postrm upgrade",
+    ];
+    assert_eq!(arguments, expected);
+}
+
+#[test]
+fn a_program_of_another_architecture_gets_no_packages() {
+    for program in ["dpkg-deb", "objcopy", "readelf", "strip", "gzip", "tar", "node", "python3"] {
+        if !is_installed(program) {
+            return testing::skip(testing::Need::Program(program));
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("weir");
+    let mut bytes = std::fs::read("/bin/sh").unwrap();
+    // e_machine of the ELF header (elf(5)): EM_S390.
+    bytes[18..20].copy_from_slice(&22_u16.to_ne_bytes());
+    std::fs::write(&program, bytes).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut command = Command::new("scripts/package");
+    command.args(["--binary", program.to_str().unwrap(), "--out"]).arg(folder.path().join("out"));
+    let output = command.env("SOURCE_DATE_EPOCH", "1700000000").current_dir(root).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text.contains("is a program for IBM S/390: make its packages on such"), "{output:?}");
+    assert!(!folder.path().join("out").exists());
+}
+
 /// The case failed at its last check. Other lines of the case ask for tunnels and NSH, which must
 /// not excuse the failure.
 #[test]

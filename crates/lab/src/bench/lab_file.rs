@@ -1,6 +1,7 @@
 //! A lab file that is bound to its workload and ready for a bench.
 
 use super::Executor;
+use super::hosts::check_between_machines;
 use super::machine::{missing_right, problem_of};
 use super::workload::{Workload, programs};
 use crate::model::file::{Document, FileError, SystemSpec, axes};
@@ -109,6 +110,12 @@ impl LabFile {
         );
         let is_too_few = (repeats as usize) < needed;
         is_too_few.then(|| self.document.source.error(written.span(), message))
+    }
+
+    /// Returns the reason why the lab does not run between the real machines that the file names.
+    pub fn refused_between_machines(&self) -> Option<FileError> {
+        let refused = check_between_machines(self).err();
+        refused.filter(|_| self.document.has_real_hosts())
     }
 
     /// Returns a warning for each queue whose settings do not suit the path of a cell. The warning

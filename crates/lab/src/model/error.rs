@@ -29,6 +29,11 @@ pub enum LabError {
     /// Not every host is fit for the lab. Nothing was measured.
     #[error("nothing was measured, because not every host is fit for the lab\n{}", .problems.join("\n"))]
     HostsUnfit { problems: Vec<String> },
+    #[error("weir was not removed from every host: mend the reason, and run the command again\n{}", .hosts.join("\n"))]
+    NotRemoved {
+        /// A line for each host: the outcome, or the reason.
+        hosts: Vec<String>,
+    },
     /// A host could not be reached, or its connection was lost for good.
     #[error("{host}: {reason}{}", kept(.directory.as_deref()))]
     HostLost { host: String, reason: String, directory: Option<PathBuf> },
@@ -81,6 +86,7 @@ impl LabError {
                 | Self::Usage(_)
                 | Self::CannotMeasure { .. }
                 | Self::HostsUnfit { .. }
+                | Self::NotRemoved { .. }
                 | Self::RunDirectory { .. }
                 | Self::ResumesAnother { .. }
         )

@@ -351,6 +351,44 @@ fn weir_is_copied_once_and_removed_by_clean() {
 }
 
 #[test]
+fn clean_removes_weir_from_machines_that_the_command_line_names() {
+    let Some(mut hosts) = Hosts::new() else { return };
+    hosts.sandbox.write("hosts.ini", "[grid]\nclient\nserver\n");
+    let clean = |hosts: &Hosts, words: &[&str]| {
+        // Both hosts have one folder for copies.
+        hosts.place(|weir, at| std::os::unix::fs::symlink(weir, at).unwrap());
+        let words = [&["lab", "hosts", "clean", "--ssh-config", "config"][..], words].concat();
+        let output = hosts.sandbox.weir(&words);
+        assert!(!hosts.agents().exists(), "{output:?}");
+        output
+    };
+    for words in [&["client", "server"][..], &["--inventory", "hosts.ini", "grid"]] {
+        let output = clean(&hosts, words);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert_eq!(output.stdout, "client: removed\nserver: nothing to remove\n", "{output:?}");
+        hosts.assert_nothing_is_left();
+    }
+    hosts.stop(1);
+    let output = clean(&hosts, &["client", "server"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    for part in ["not removed from every host", "client: removed", "server: it cannot be reached"] {
+        assert!(output.stderr.contains(part), "{part}: {output:?}");
+    }
+    let refused = [
+        (&["lab.toml", "client"][..], "lab.toml is a lab file: name one lab file, or machines"),
+        (&["lab.toml"][..], "lab.toml is a lab file: --ssh-config is for machines"),
+        (&["--inventory", "hosts.ini", "gird"][..], "did you mean `grid`?"),
+        (&["--", "-oProxyCommand=x"][..], "is no destination of ssh"),
+    ];
+    for (words, reason) in refused {
+        let words = [&["lab", "hosts", "clean", "--ssh-config", "config"][..], words].concat();
+        let output = hosts.sandbox.weir(&words);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(output.stderr.contains(reason), "{output:?}");
+    }
+}
+
+#[test]
 fn a_bulk_transfer_runs_between_two_machines() {
     let Some(hosts) = Hosts::new() else { return };
     let text = lab("", 1).replace("kind = \"command\"", "kind = \"bulk\"");
@@ -602,11 +640,29 @@ fn this_machine_may_be_a_host_without_ssh() {
 }
 
 #[test]
+fn a_disturbance_is_refused_between_machines() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let table = "[disturbance]\nstolen = \"5ms every 100ms\"\n[workload]";
+    sandbox.write("lab.toml", lab(QUICK, 1).replace("[workload]", table));
+    let reason = "`[disturbance]` delays the emulator and takes CPU time away on this machine only";
+    let commands =
+        [(&["validate"][..], 0), (&["hosts", "check"][..], 2), (&["run", "--trust"][..], 2)];
+    for (words, status) in commands {
+        let output = sandbox.weir(&[&["lab"][..], words, &["lab.toml"]].concat());
+        assert_eq!(output.status.code(), Some(status), "{output:?}");
+        let line = output.stderr.lines().find(|line| line.contains(reason));
+        assert!(line.is_some_and(|line| line.contains("add --namespaces")), "{output:?}");
+    }
+}
+
+#[test]
 fn an_emulated_link_is_refused_between_machines() {
     let Some(sandbox) = Sandbox::new() else { return };
     let text = lab(QUICK, 1).replace("direct = true", "rate = \"10mbit\"");
     sandbox.write("lab.toml", &text);
-    assert_eq!(sandbox.weir(&["lab", "validate", "lab.toml"]).status.code(), Some(0));
+    let validated = sandbox.weir(&["lab", "validate", "lab.toml"]);
+    assert_eq!(validated.status.code(), Some(0), "{validated:?}");
+    assert!(validated.stderr.contains("`rate` emulates a link"), "{validated:?}");
     let output = sandbox.weir(&["lab", "run", "lab.toml", "--trust"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(output.stderr.contains("`rate` emulates a link"), "{output:?}");

@@ -6,7 +6,7 @@ use super::seam::{Change, LabHost};
 use super::turn::Turn;
 use crate::bench::machine::{CONGESTION, validity};
 use crate::bench::{Bench, Job, LabFile, environment};
-use crate::model::file::{FileError, OneWay, SystemSpec};
+use crate::model::file::{FileError, OneWay, SystemKind, SystemSpec};
 use crate::model::plan::{Plan, Step, seed_of};
 use crate::model::{Cancel, Failure, Flaw, LabError, Measurement, TurnClock, Verdict};
 use host::Sysctl;
@@ -24,27 +24,7 @@ pub(crate) struct RealHosts<'a> {
 
 impl<'a> RealHosts<'a> {
     pub(crate) fn new(lab: &'a LabFile, weir: &Path, cancel: &Cancel) -> Result<Self, LabError> {
-        lab.check_real_links()?;
-        if let Some(state) = &lab.state {
-            let message =
-                "`[state]` changes this machine only: write two systems with `sysctl` or `changes`";
-            return Err(LabError::File(lab.source.error(state.span(), message)));
-        }
-        let external =
-            lab.systems().find(|system| system.kind != crate::model::file::SystemKind::Tcp);
-        if let Some(system) = external {
-            let message = "between real machines a system is `kind = \"tcp\"`: run other programs by the workload `command`";
-            return Err(LabError::File(lab.source.error(system.name.span(), message)));
-        }
-        let own = [accel::algorithm::NAME, accel::caqm::NAME];
-        let loaded = lab.systems().filter_map(|system| system.congestion.as_ref());
-        if let Some(name) = loaded.into_iter().find(|name| own.contains(&name.get_ref().as_str())) {
-            let message = format!(
-                "`{0}` is loaded into this machine's kernel only: start weir accel on the hosts and name no algorithm here",
-                name.get_ref()
-            );
-            return Err(LabError::File(lab.source.error(name.span(), message)));
-        }
+        check_between_machines(lab)?;
         let inventory = Inventory::connect(lab, weir, cancel)?;
         let problems = inventory.problems(lab);
         if !problems.is_empty() {
@@ -246,6 +226,37 @@ impl Bench for RealHosts<'_> {
             }
         }
     }
+}
+
+/// Refuses settings of the file that exist only in namespaces of this machine.
+pub(crate) fn check_between_machines(lab: &LabFile) -> Result<(), FileError> {
+    lab.check_real_links()?;
+    let refuse = |place, message: String| Err(lab.source.error(place, message));
+    if let Some(disturbance) = &lab.disturbance {
+        let message = "`[disturbance]` delays the emulator and takes CPU time away on this machine only, and real machines \
+                       stay as they are: remove the table, or add --namespaces to run the lab in namespaces of this \
+                       machine";
+        return refuse(disturbance.span(), message.to_owned());
+    }
+    if let Some(state) = &lab.state {
+        let message =
+            "`[state]` changes this machine only: write two systems with `sysctl` or `changes`";
+        return refuse(state.span(), message.to_owned());
+    }
+    if let Some(system) = lab.systems().find(|system| system.kind != SystemKind::Tcp) {
+        let message = "between real machines a system is `kind = \"tcp\"`: run other programs by the workload `command`";
+        return refuse(system.name.span(), message.to_owned());
+    }
+    let own = [accel::algorithm::NAME, accel::caqm::NAME];
+    let mut loaded = lab.systems().filter_map(|system| system.congestion.as_ref());
+    if let Some(name) = loaded.find(|name| own.contains(&name.get_ref().as_str())) {
+        let message = format!(
+            "`{0}` is loaded into this machine's kernel only: start weir accel on the hosts and name no algorithm here",
+            name.get_ref()
+        );
+        return refuse(name.span(), message);
+    }
+    Ok(())
 }
 
 /// Corrects the delays between two hosts that the client printed. The correction is the offset

@@ -22,10 +22,10 @@ mod turn;
 mod two_ends;
 
 pub use agent::serve;
-pub(crate) use bench::RealHosts;
+pub(crate) use bench::{RealHosts, check_between_machines};
 pub(crate) use local::LocalHost;
 pub use message::{read_answers, read_asks};
-pub use preflight::{Checked, check, clean};
+pub use preflight::{Checked, check, clean, clean_machines};
 pub(crate) use seam::{Captured, Change, End, LabHost, Order, Stream, Task, last_words};
 pub use session::{guard, tidy};
 pub use sweep::{Machine, Sweep, SweepProgress, machines, sweep};

@@ -1,6 +1,9 @@
 //! `weir lab hosts`: looks at the real hosts of a lab, and removes weir from them.
 
+use super::bench::check_between_machines;
 use super::inventory::{Inventory, temporary_folder};
+use super::ssh::Ssh;
+use super::sweep::Machine;
 use crate::bench::LabFile;
 use crate::model::{Cancel, Failure, LabError};
 use serde_json::Value;
@@ -16,21 +19,37 @@ pub struct Checked {
     pub json: Value,
 }
 
-/// Connects to every host, and measures nothing.
+/// Connects to every host, and measures nothing. Refuses a lab that runs in namespaces only.
 pub fn check(lab: &LabFile, weir: &Path, cancel: &Cancel) -> Result<Checked, LabError> {
     named(lab)?;
+    check_between_machines(lab)?;
     let inventory = Inventory::connect(lab, weir, cancel)?;
     let problems = inventory.problems(lab);
     let (table, json) = (inventory.table(), inventory.json(&problems));
     Ok(Checked { table, problems, json })
 }
 
-/// Removes every agent's program from the hosts. Returns a line for each host.
+/// Removes every agent's program from the hosts of a lab. Returns a line for each host.
 pub fn clean(lab: &LabFile, cancel: &Cancel) -> Result<Vec<String>, LabError> {
     named(lab)?;
     let folder = temporary_folder()?;
+    cleaned(Inventory::ssh_of(lab, folder.path(), cancel))
+}
+
+/// Removes every agent's program from the machines. Returns a line for each machine.
+pub fn clean_machines(machines: &[Machine], cancel: &Cancel) -> Result<Vec<String>, LabError> {
+    let folder = temporary_folder()?;
+    let reached = machines.iter().enumerate().map(|(number, machine)| {
+        let name = machine.name();
+        (name.to_owned(), Ssh::of(name, &machine.spec(), number, folder.path(), cancel))
+    });
+    cleaned(reached.collect())
+}
+
+/// A host without ssh is this machine.
+fn cleaned(hosts: Vec<(String, Option<Ssh>)>) -> Result<Vec<String>, LabError> {
     let (mut lines, mut problems) = (Vec::new(), Vec::new());
-    for (name, ssh) in Inventory::ssh_of(lab, folder.path(), cancel) {
+    for (name, ssh) in hosts {
         let Some(ssh) = ssh else {
             lines.push(format!("{name}: this machine, nothing was copied"));
             continue;
@@ -50,7 +69,7 @@ pub fn clean(lab: &LabFile, cancel: &Cancel) -> Result<Vec<String>, LabError> {
     }
     match problems.is_empty() {
         true => Ok(lines),
-        false => Err(LabError::HostsUnfit { problems: [lines, problems].concat() }),
+        false => Err(LabError::NotRemoved { hosts: [lines, problems].concat() }),
     }
 }
 

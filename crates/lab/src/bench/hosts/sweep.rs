@@ -106,7 +106,9 @@ pub fn machines(
         }
     }
     match all.is_empty() {
-        true => Err(LabError::Usage("--hosts names no host: --hosts root@10.0.0.5".to_owned())),
+        true => {
+            Err(LabError::Usage("no machine is named: name one, as in root@10.0.0.5".to_owned()))
+        }
         false => Ok(all),
     }
 }

@@ -4,7 +4,7 @@ use crate::signals::cancel_on_signals;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use lab::{LabError, LabFile, builtin};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use units::visible;
 
 #[derive(Debug, Subcommand)]
@@ -20,13 +20,18 @@ pub(crate) enum Hosts {
         #[arg(long)]
         json: bool,
     },
-    /// Remove weir from every real host of a lab
+    /// Remove weir from every real host of a lab, or from machines
     #[command(after_help = CLEAN_EXAMPLES)]
     Clean {
-        /// The path of a lab file
-        file: String,
+        /// The path of a lab file, or machines: destinations of ssh, or with --inventory its hosts
+        /// and groups
+        #[arg(required = true, value_name = "FILE|HOST")]
+        names: Vec<String>,
         #[command(flatten)]
         inventory: Inventory,
+        /// For machines: the file that ssh reads instead of your configuration (its option -F)
+        #[arg(long, value_name = "FILE")]
+        ssh_config: Option<PathBuf>,
         /// Print one JSON document
         #[arg(long)]
         json: bool,
@@ -53,9 +58,8 @@ impl Inventory {
 pub(crate) fn run(verb: Hosts) -> anyhow::Result<Ending> {
     match verb {
         Hosts::Check { file, inventory, json } => check(&inventory.open(&file)?, json),
-        Hosts::Clean { file, inventory, json } => {
-            let lab = inventory.open(&file)?;
-            let lines = lab::hosts::clean(&lab, &cancel_on_signals()?)?;
+        Hosts::Clean { names, inventory, ssh_config, json } => {
+            let lines = clean(&names, &inventory, ssh_config.as_deref())?;
             if json {
                 let document = serde_json::json!({ "hosts": lines });
                 output::print(format_args!("{document:#}\n"))?;
@@ -67,6 +71,35 @@ pub(crate) fn run(verb: Hosts) -> anyhow::Result<Ending> {
             Ok(Ending::Fine)
         }
     }
+}
+
+fn clean(
+    names: &[String],
+    inventory: &Inventory,
+    config: Option<&Path>,
+) -> anyhow::Result<Vec<String>> {
+    let Some(file) = names.iter().find(|name| is_lab(name)) else {
+        let machines = lab::hosts::machines(names, inventory.inventory.as_deref(), config)?;
+        return Ok(lab::hosts::clean_machines(&machines, &cancel_on_signals()?)?);
+    };
+    let refused = match (names, config) {
+        ([_], None) => None,
+        ([_], Some(_)) => {
+            Some("--ssh-config is for machines, and the file has `config` for each host")
+        }
+        _ => Some("name one lab file, or machines"),
+    };
+    if let Some(reason) = refused {
+        return Err(LabError::Usage(format!("{file} is a lab file: {reason}")).into());
+    }
+    Ok(lab::hosts::clean(&inventory.open(file)?, &cancel_on_signals()?)?)
+}
+
+/// Whether the name is a lab's. A destination of ssh may be a URL, which has slashes.
+fn is_lab(name: &str) -> bool {
+    let is_path = name.contains('/') && !name.starts_with("ssh://");
+    let is_builtin = builtin::BUILTIN.iter().any(|builtin| builtin.name == name);
+    is_path || name.ends_with(".toml") || is_builtin
 }
 
 fn check(lab: &LabFile, json: bool) -> anyhow::Result<Ending> {
@@ -91,4 +124,9 @@ The first check of a host copies weir into a private directory there (~/.cache/w
 asks no questions: a host that needs a password, or whose host key is unknown, is reported.";
 const CLEAN_EXAMPLES: &str = "\
 Examples:
-  weir lab hosts clean ./my-path.toml";
+  weir lab hosts clean ./my-path.toml
+  weir lab hosts clean root@10.0.0.5 root@10.0.0.6
+  weir lab hosts clean --inventory hosts.ini servers
+
+A name with a slash or the ending .toml is a lab file. ssh asks no questions: a machine that needs a
+password, or whose host key is unknown, keeps its copy and is reported.";

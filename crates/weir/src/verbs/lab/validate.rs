@@ -94,6 +94,7 @@ impl Found {
                 self.lacking.extend(texts(&opened.lacking()));
                 self.warnings.extend(texts(opened.too_few_repeats(None).as_slice()));
                 self.warnings.extend(texts(&opened.unsuited_queues()));
+                self.warnings.extend(texts(opened.refused_between_machines().as_slice()));
             }
             Err(LabError::File(error)) if !error.is_unreadable() => {
                 self.mistakes.extend(texts(error.each()))
