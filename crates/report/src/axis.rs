@@ -74,9 +74,23 @@ pub(crate) fn describe(axes: &Axes) -> String {
     parts.join(" · ")
 }
 
+/// Returns the usual values if more than three axes vary.
+pub(crate) fn usual_of_many(results: &Results) -> Option<Axes> {
+    let varies = |name: &&String| values(results, name).len() > 1;
+    (names(results).iter().filter(varies).count() > MOST_AXES).then(|| usual(results))
+}
+
+/// Formats a point as [`describe`] does, without the values in `usual`.
+pub(crate) fn describe_unusual(axes: &Axes, usual: Option<&Axes>) -> String {
+    let Some(usual) = usual else { return describe(axes) };
+    let unusual = axes.iter().filter(|(name, value)| usual.get(*name) != Some(*value));
+    describe(&unusual.map(|(name, value)| (name.clone(), value.clone())).collect())
+}
+
 /// The value of an axis at a point to which the axis does not apply: a size of messages where the
 /// test has no messages.
 const DOES_NOT_APPLY: &str = "-";
+const MOST_AXES: usize = 3;
 
 #[cfg(test)]
 mod tests {
@@ -97,6 +111,23 @@ mod tests {
         let axes = [("test", "TCP_RR"), ("size", "-"), ("pinned", "no")];
         let axes = axes.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(describe(&Axes::from(axes)), "test TCP_RR · pinned no");
+    }
+
+    #[test]
+    fn a_point_of_many_axes_is_described_by_its_unusual_values() {
+        let mut results = Results::new("x", Form::Full);
+        for number in 0..5 {
+            let value = |axis: usize| if axis == number { "odd" } else { "usual" };
+            let axes = (0..4).map(|axis| (format!("axis{axis}"), value(axis).to_owned()));
+            results.cells.push(Cell::new("s", axes.collect()));
+        }
+        let usual = usual_of_many(&results);
+        let text = describe_unusual(&results.cells[0].axes, usual.as_ref());
+        assert_eq!(text, "axis0 odd");
+        results.cells.truncate(2);
+        assert_eq!(usual_of_many(&results), None);
+        let text = describe_unusual(&results.cells[0].axes, None);
+        assert_eq!(text, "axis0 odd · axis1 usual · axis2 usual · axis3 usual");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 use serde_json::Value;
 
-use crate::{doubtful, queue_and_fairness};
+use crate::{axis, doubtful, queue_and_fairness};
 use results::{Cell, Form, Results};
 
 pub(crate) fn statistics(results: &Results) -> &'static [&'static str] {
@@ -132,8 +132,9 @@ pub(crate) fn warnings(results: &Results) -> Vec<String> {
 /// one warning, with the first cell as the example.
 pub(crate) fn warnings_by_cause(results: &Results) -> Vec<String> {
     let mut causes: IndexMap<String, Vec<(String, &str)>> = IndexMap::new();
-    for cell in &results.cells {
-        let place = crate::axis::describe(&cell.axes);
+    let usual = axis::usual_of_many(results);
+    for cell in results.cells.iter().filter(|cell| !cell.warnings.is_empty()) {
+        let place = axis::describe_unusual(&cell.axes, usual.as_ref());
         let at = if place.is_empty() { String::new() } else { format!(" at {place}") };
         for warning in &cell.warnings {
             let cause = warning.split(|c: char| c.is_ascii_digit() || ".,".contains(c));

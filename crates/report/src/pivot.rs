@@ -165,6 +165,20 @@ pub(crate) fn headline(results: &Results) -> Option<&str> {
     }
 }
 
+/// Returns the run with only the cells that the lab's view names. `None` if the view names no
+/// cells, or if the run measured none of these.
+pub(crate) fn chosen(results: &Results) -> Option<Results> {
+    let view = results.view.as_ref().filter(|view| !view.at.is_empty())?;
+    let at = |cell: &&Cell| {
+        let agrees = |(axis, values): (&String, &Vec<String>)| {
+            cell.axes.get(axis).is_none_or(|value| values.contains(value))
+        };
+        view.at.iter().all(agrees)
+    };
+    let cells: Vec<Cell> = results.cells.iter().filter(at).cloned().collect();
+    (!cells.is_empty()).then(|| Results { cells, ..results.clone() })
+}
+
 /// Returns every metric of the run, in the order of the cells, then the metrics that no cell has.
 pub(crate) fn metric_names(results: &Results) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();

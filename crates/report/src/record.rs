@@ -11,6 +11,7 @@ use results::{Cell, Form, Results, Samples};
 use serde_json::Value;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use units::{foreign, visible};
 
 /// The reason why a run cannot be published.
@@ -42,6 +43,8 @@ pub struct Record<'a> {
     pub lab_file: Option<&'a str>,
     /// The run's archive; `None` for a run without an archive.
     pub archive: Option<Archived<'a>>,
+    /// The planned time of the run's turns; `None` if the plan is not known.
+    pub planned: Option<Duration>,
     /// Cells that the lab disturbs on purpose, and that a page may show although they are invalid.
     pub is_disturbed: &'a dyn Fn(&Cell) -> bool,
 }
@@ -110,11 +113,11 @@ impl Record<'_> {
             line(&mut out, &format!("![Chart of the main metric]({chart})\n"));
         }
         line(&mut out, "## Conditions\n");
-        for (name, text) in conditions(results, disturbed) {
+        for (name, text) in conditions(results, disturbed, self.planned) {
             line(&mut out, &format!("- **{name}:** {}", escape(&clip(&text, 45))));
         }
-        for (name, text) in peers(self.written).into_iter().take(MOST_PEERS) {
-            line(&mut out, &format!("- **Peer {}:** {}", escape(&name), escape(&text)));
+        if let Some(peers) = peers(self.written) {
+            line(&mut out, &format!("- **Peers:** {}", escape(&clip(&peers, 80))));
         }
         line(&mut out, "\n## How to repeat it\n");
         let commit = text(results, "commit").unwrap_or_default();
@@ -248,12 +251,20 @@ fn others(cell: &Cell) -> Option<String> {
     Some(format!("{user} in {}", crate::doubtful::place(cell)))
 }
 
-fn conditions(results: &Results, disturbed: usize) -> [(&'static str, String); 5] {
+fn conditions(
+    results: &Results,
+    disturbed: usize,
+    planned: Option<Duration>,
+) -> [(&'static str, String); 5] {
     let of = |name: &str| text(results, name).unwrap_or("unknown").to_owned();
     let started = results.started.as_deref().unwrap_or("an unknown time");
     let took = results.duration_s.map(crate::number::duration);
-    let took =
-        took.map_or_else(|| "no time was recorded".to_owned(), |t| format!("the run took {t}"));
+    let planned = planned.map(|planned| crate::number::duration(planned.as_secs_f64()));
+    let planned = planned.map_or_else(String::new, |planned| format!(", planned {planned}"));
+    let took = took.map_or_else(
+        || "no time was recorded".to_owned(),
+        |took| format!("the run took {took}{planned}"),
+    );
     [
         ("Date", format!("{started}; {took}")),
         ("Form", form(results)),
@@ -264,11 +275,14 @@ fn conditions(results: &Results, disturbed: usize) -> [(&'static str, String); 5
 }
 
 fn form(results: &Results) -> String {
-    let time = match results.environment.contains_key(queue_and_fairness::OF_VIRTUAL_TIME) {
-        true => "in virtual time",
-        false => "on this machine",
+    let place = match text(results, "world") {
+        _ if results.environment.contains_key(queue_and_fairness::OF_VIRTUAL_TIME) => {
+            "in virtual time"
+        }
+        Some("real machines") => "between real machines",
+        _ => "on one machine",
     };
-    let mut text = format!("the {} form of the lab {}; {time}", results.form.word(), results.lab);
+    let mut text = format!("the {} form of the lab {}; {place}", results.form.word(), results.lab);
     // The text after the comma describes the order of the turns.
     if let Some(repeats) = results.method.get("repeats").and_then(|text| text.split(',').next()) {
         text += &format!("; repeats: {repeats}");
@@ -295,34 +309,36 @@ fn disturbance(results: &Results, disturbed: usize) -> String {
     let warnings = method::warnings_by_cause(results);
     match warnings.first() {
         Some(first) => {
-            let causes = answer::counted(warnings.len(), "kind");
-            parts.push(format!("{causes} of warnings, the first: {first}"));
+            let text = match warnings.len() {
+                1 => format!("a warning: {first}"),
+                kinds => format!("{kinds} kinds of warnings, the first: {first}"),
+            };
+            parts.push(text);
         }
         None => parts.push("no warnings".to_owned()),
     }
     parts.join("; ")
 }
 
-/// Builds a line with the settings of each external system. Uses the file's own texts, because
-/// shown texts are shortened.
-fn peers(written: &Results) -> Vec<(String, String)> {
-    let Some(Value::Object(systems)) = written.environment.get("systems") else {
-        return Vec::new();
+/// Names the external systems with the versions of their programs. The lab file has their commands
+/// and files.
+fn peers(written: &Results) -> Option<String> {
+    let of = |name: &str| written.environment.get(name)?.as_object();
+    let version = |command: &str| {
+        let program = Path::new(command.split_whitespace().next()?).file_name()?;
+        of("programs")?.get(program.to_str()?)?.get("version")?.as_str()
     };
-    let measured = systems.iter().filter(|(name, _)| measured(written, name));
-    let line = |(name, settings): (&String, &Value)| {
-        let Value::Object(settings) = settings else { return (name.clone(), String::new()) };
-        let mut parts: Vec<String> = settings
-            .iter()
-            .filter_map(|(key, value)| Some(format!("{key} {}", clip(value.as_str()?, 12))))
-            .collect();
-        if let Some(Value::Object(files)) = settings.get("files") {
-            let names: Vec<&str> = files.keys().map(String::as_str).collect();
-            parts.push(format!("files {}", clip(&names.join(", "), 8)));
+    let measured = of("systems")?.iter().filter(|(name, _)| measured(written, name));
+    let name = |(name, settings): (&String, &Value)| {
+        let text = |key: &str| settings.get(key).and_then(Value::as_str);
+        let version = ["client", "server"].into_iter().filter_map(text).find_map(version);
+        match text("settings").or(version) {
+            Some(known) => format!("{} ({})", clip(name, 3), clip(known, 12)),
+            None => clip(name, 3),
         }
-        (clip(name, 3), clip(&parts.join("; "), 30))
     };
-    measured.map(line).collect()
+    let names: Vec<String> = measured.map(name).take(MOST_PEERS).collect();
+    (!names.is_empty()).then(|| format!("{}; the lab file has the settings", names.join(", ")))
 }
 
 fn measured(results: &Results, system: &str) -> bool {
@@ -378,8 +394,8 @@ mod tests {
     use serde_json::json;
 
     fn record(results: &Results) -> Record<'_> {
-        let (chart, lab_file, archive) = (None, None, None);
-        Record { written: results, chart, lab_file, archive, is_disturbed: &|_| false }
+        let (chart, lab_file, archive, planned) = (None, None, None, None);
+        Record { written: results, chart, lab_file, archive, planned, is_disturbed: &|_| false }
     }
 
     fn page(results: &Results) -> Result<String, Unfit> {
@@ -398,7 +414,7 @@ mod tests {
                 "absent": {"server": "absent --listen"},
             }),
         );
-        let programs = json!({"peer": {"file": "/opt/some where/peer", "sha256": "12ab"}});
+        let programs = json!({"peer": {"file": "/opt/some where/peer", "version": "v2.6.0"}});
         results.environment.insert("programs".to_owned(), programs);
         let mut cell = Cell::new("peer", Axes::new());
         cell.metrics.insert("goodput_mbit_s".to_owned(), Metric::single(505.0, "Mbit/s"));
@@ -411,15 +427,18 @@ mod tests {
         let mut run = run();
         run.method.insert("repeats".to_owned(), "6, in randomised blocks".to_owned());
         run.notes.push("absent is left out: it is not installed".to_owned());
+        run.duration_s = Some(300.0);
         let archive = Some(Archived { name: "q.tar.gz", sha256: "00ff" });
-        let record =
-            Record { chart: Some("q.svg"), lab_file: Some("q.toml"), archive, ..record(&run) };
+        let (chart, lab_file) = (Some("q.svg"), Some("q.toml"));
+        let planned = Some(Duration::from_millis(162_750));
+        let record = Record { chart, lab_file, archive, planned, ..record(&run) };
         let page = record.page().unwrap();
         for text in [
             "**Commit:** 0123abcd (a clean tree)",
-            "the quick form of the lab quic-tun; on this machine; repeats: 6; left out: absent",
+            "the quick form of the lab quic-tun; on one machine; repeats: 6; left out: absent",
+            "; the run took 5 min, planned 2 min 43 s",
             "| 505",
-            "- **Peer peer:** server peer --listen; files a.yaml",
+            "- **Peers:** peer (v2.6.0); the lab file has the settings\n",
             "![Chart of the main metric](q.svg)",
             "[q.toml](q.toml)",
             "archive `q.tar.gz`, SHA-256 00ff",
@@ -427,7 +446,7 @@ mod tests {
         ] {
             assert!(page.contains(text), "{text}\n{page}");
         }
-        assert!(!page.contains("Peer absent") && !page.contains("/opt"), "{page}");
+        assert!(!page.contains(", absent") && !page.contains("/opt"), "{page}");
     }
 
     #[test]
@@ -454,6 +473,15 @@ mod tests {
         assert!(page.contains(" of 300 rows are shown") && page.contains("| 0% |"), "{page}");
         assert!(page.contains("weir lab run a\\nrm -r b"), "{page}");
         assert!(page.contains("long \\| &lt;b&gt;"), "{page}");
+    }
+
+    #[test]
+    fn a_page_names_where_the_lab_ran() {
+        let mut run = run();
+        run.environment.insert("world".to_owned(), json!("real machines"));
+        assert!(page(&run).unwrap().contains("; between real machines\n"));
+        run.environment.insert("result_hash".to_owned(), json!("0"));
+        assert!(page(&run).unwrap().contains("; in virtual time\n"));
     }
 
     #[test]

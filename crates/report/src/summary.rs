@@ -111,7 +111,8 @@ pub(crate) fn comparison<'a>(
     results.comparisons.iter().find(is_it)
 }
 
-/// Builds a row for each cell, with the columns of the report that the lab repeats.
+/// Builds a row for each cell, with the columns that the lab names: those of the report that the
+/// lab repeats, or the metrics of its answer.
 fn by_cell<'a>(results: &'a Results, pivot: &Pivot<'a>, columns: &[&'a str]) -> Summary<'a> {
     let places = Places::of(results);
     let main = pivot.metric;
@@ -153,8 +154,12 @@ fn by_cell<'a>(results: &'a Results, pivot: &Pivot<'a>, columns: &[&'a str]) -> 
             begins = false;
         }
     }
+    let title = match results.reference.is_empty() {
+        true => "By system",
+        false => "In the columns of the reference report",
+    };
     Summary {
-        title: "In the columns of the reference report".to_owned() + &places.fixed(),
+        title: title.to_owned() + &places.fixed(),
         names: [SYSTEM.to_owned()].into_iter().chain(places.heads()).collect(),
         heads,
         rows,

@@ -19,19 +19,8 @@ use stats::Verdict;
 pub fn render(results: &Results, width: usize, colour: bool) -> String {
     let mut parts = vec![heading(results, width, colour)];
     let whole = results;
-    let shown = results.view.as_ref().filter(|view| !view.at.is_empty()).map(|view| {
-        let at = |cell: &&Cell| {
-            let agrees = |(axis, values): (&String, &Vec<String>)| {
-                cell.axes.get(axis).is_none_or(|value| values.contains(value))
-            };
-            view.at.iter().all(agrees)
-        };
-        let cells: Vec<Cell> = results.cells.iter().filter(at).cloned().collect();
-        // If the run measured none of the chosen cells, show all cells.
-        let cells = if cells.is_empty() { results.cells.clone() } else { cells };
-        Results { cells, ..results.clone() }
-    });
-    let results = shown.as_ref().unwrap_or(results);
+    let chosen = pivot::chosen(results);
+    let results = chosen.as_ref().unwrap_or(results);
     // Thousands of lines are unreadable on a terminal. The report contains these lines.
     if results.states.is_some() {
         parts.push(before_and_after(results, width, colour));

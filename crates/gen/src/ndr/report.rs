@@ -8,7 +8,7 @@ use super::tester::Invalid;
 use crate::Frequency;
 
 pub fn text(results: &[(String, SizeResult)]) -> String {
-    let mut out = String::new();
+    let mut out = answer(results);
     for (name, result) in results {
         let _ = writeln!(out, "frames of {name}:");
         for goal in &result.goals {
@@ -22,6 +22,26 @@ pub fn text(results: &[(String, SizeResult)]) -> String {
         }
     }
     out
+}
+
+/// Builds the first line: the rate of the first goal for each size.
+fn answer(results: &[(String, SizeResult)]) -> String {
+    let Some(goal) = results.iter().find_map(|(_, result)| result.goals.first()) else {
+        return "no rate was found: the lines below have the reason\n".to_owned();
+    };
+    let rate = |(name, result): &(String, SizeResult)| {
+        let found = match result.goals.first().map(|goal| &goal.verdict) {
+            Some(Verdict::Found { lower, .. }) => lower.to_string(),
+            Some(Verdict::AtMaximum { load } | Verdict::GeneratorLimited { load }) => {
+                format!("≥ {load}")
+            }
+            Some(Verdict::BelowMinimum { load }) => format!("below {load}"),
+            None => "not decided".to_owned(),
+        };
+        format!("{found} with frames of {name}")
+    };
+    let rates: Vec<String> = results.iter().map(rate).collect();
+    format!("highest rate with {}: {}\n", goal.goal.name(), rates.join(", "))
 }
 
 /// Returns the report of RFC 2544 section 26 and RFC 9004 in Markdown.

@@ -273,6 +273,13 @@ impl Checked {
     pub fn render(&self) -> String {
         use std::fmt::Write;
         let mut text = String::new();
+        let (all, missed) =
+            (self.bounds.len(), self.bounds.iter().filter(|one| !one.holds).count());
+        match missed {
+            _ if all < 2 => {}
+            0 => text += &format!("{}  all {all} bounds hold\n", word(true)),
+            _ => text += &format!("{}  missed {missed} of {all} bounds\n", word(false)),
+        }
         for bound in &self.bounds {
             let _ = writeln!(text, "{}  {}", word(bound.holds), bound.bound);
             for cell in &bound.cells {
@@ -467,6 +474,13 @@ mod tests {
         let missed = text(&idle, "goodput_mbit_s[tcp-cubic, loss=1%] >= 51");
         assert!(missed.starts_with("FAIL  goodput_mbit_s["), "{missed}");
         assert!(missed.contains("   FAIL  tcp-cubic [loss=1%]: 50.0\n"), "{missed}");
+        let bounds = ["goodput_mbit_s[tcp-cubic] >= 0", "goodput_mbit_s[tcp-cubic] >= 51"];
+        let bounds = bounds.map(Bound::parse);
+        let bounds = bounds.map(Result::unwrap);
+        let both = |bounds: &[Bound]| check(&idle, bounds, true).unwrap().render();
+        assert!(both(&bounds).starts_with("FAIL  missed 1 of 2 bounds\n"), "{}", both(&bounds));
+        let held = [bounds[0].clone(), bounds[0].clone()];
+        assert!(both(&held).starts_with("ok    all 2 bounds hold\n"), "{}", both(&held));
         // The CPU may limit either of the two figures.
         for busy in [1, 2] {
             let mut results = results();

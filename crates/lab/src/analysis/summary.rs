@@ -73,7 +73,6 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     let bounds = lab.bounds.iter().filter_map(|text| Bound::read(text.get_ref()).ok());
     results.bounds = bounds.filter_map(|bound| bound.over(&results)).collect();
     results.confusion = confusion::confusion(outcomes);
-    results.headline = lab.answer_of(&results);
     results.answer = confusion::answer(&results, outcomes).into_iter().collect();
     results.answer.extend(lab.kind().answer(&results));
     results.answer.extend(states::answer(&results));
@@ -95,6 +94,7 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
             results.groups = overall::groups(&results, &usual, &over);
         }
     }
+    results.headline = lab.answer_of(&results);
     results
 }
 

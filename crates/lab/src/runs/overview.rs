@@ -4,7 +4,7 @@ use crate::bench::{Executor, LabFile};
 use crate::model::plan;
 use crate::model::plan::{Plan, Step};
 use host::Privilege;
-use results::Form;
+use results::{Form, Results};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -26,37 +26,63 @@ impl Overview {
     /// Estimates the lab's times. `threads`: the number of cells that the simulator measures at
     /// once.
     pub fn of(lab: &LabFile, threads: usize) -> Self {
-        let machine =
-            Executor::Machine { privilege: Privilege::Root, weir: PathBuf::new(), profile: false };
-        let simulator = Executor::Simulator { threads };
-        let planned = |form, repeats, left_out: &[&str], simulator: &Executor| {
-            let bench = machine.bench(lab).or_else(|_| simulator.bench(lab)).ok()?;
-            let names = lab.systems().map(|system| system.name().to_owned());
-            let names = names.filter(|name| !left_out.contains(&name.as_str()));
-            let measured = plan::form_of(lab, form);
-            let systems: Vec<String> = names.filter(|name| measured.measures(name)).collect();
-            let plan = Plan::new(lab, form, &systems, repeats);
-            let steps: Vec<&Step> = plan.steps.iter().collect();
-            Some(bench.estimate(&plan, &steps))
-        };
-        // The quick and the full form have the same turns. A run of either form in docs/results
-        // shows by how much these turns exceed the planned time.
-        let recorded = RECORDED.iter().find(|one| lab.is_builtin() && one.lab == lab.name());
-        let slower = recorded.and_then(|one| {
-            let two = Executor::Simulator { threads: CPUS_OF_RECORDS };
-            let planned = planned(one.form, Some(one.repeats), one.left_out, &two)?;
-            Some(one.took.as_secs_f64() / planned.as_secs_f64())
-        });
-        let slower = slower.filter(|factor| factor.is_finite()).unwrap_or(1.0);
+        let machine = machine();
         let left_out = if machine.bench(lab).is_ok() { lab.left_out() } else { Vec::new() };
-        let time = |form| Some(planned(form, None, &left_out, &simulator)?.mul_f64(slower));
+        // A run of docs/results shows by how much turns exceed their planned time. The planned time
+        // is that of the recorded turns: the forms of the lab may have changed since.
+        let recorded = RECORDED.iter().find(|one| lab.is_builtin() && one.lab == lab.name());
+        let slower =
+            recorded.and_then(|one| Some(one.took.as_secs_f64() / one.planned(lab)?.as_secs_f64()));
+        let slower = slower.filter(|factor| factor.is_finite()).unwrap_or(1.0);
+        let time = |form| {
+            let measured = plan::form_of(lab, form);
+            let takes_part = |name: &&str| measured.measures(name) && !left_out.contains(name);
+            let systems: Vec<String> = lab
+                .systems()
+                .map(|system| system.name())
+                .filter(takes_part)
+                .map(str::to_owned)
+                .collect();
+            Some(planned(lab, form, &systems, None, threads)?.mul_f64(slower))
+        };
         Self {
             on_machine: machine.bench(lab).is_ok(),
-            in_simulator: simulator.bench(lab).is_ok(),
+            in_simulator: Executor::Simulator { threads }.bench(lab).is_ok(),
             quick: time(Form::Quick).unwrap_or_default(),
             full: time(Form::Full).unwrap_or_default(),
         }
     }
+}
+
+/// Returns the planned time of a run's turns, as an estimate of the lab has it before the recorded
+/// run scales it.
+pub(super) fn planned_of_run(lab: &LabFile, results: &Results) -> Option<Duration> {
+    let was_measured = |name: &str| results.cells.iter().any(|cell| cell.system == name);
+    let systems = lab.systems().map(|system| system.name()).filter(|name| was_measured(name));
+    let systems: Vec<String> = systems.map(str::to_owned).collect();
+    let repeats = results.cells.iter().map(|cell| cell.repeats).max().unwrap_or(0);
+    let repeats = u32::try_from(repeats).ok().filter(|repeats| *repeats > 0)?;
+    planned(lab, results.form, &systems, Some(repeats), CPUS_OF_RECORDS)
+}
+
+/// Estimates the time of a form's turns: on the machine if the lab can run on it, otherwise in the
+/// simulator.
+fn planned(
+    lab: &LabFile,
+    form: Form,
+    systems: &[String],
+    repeats: Option<u32>,
+    threads: usize,
+) -> Option<Duration> {
+    let (machine, simulator) = (machine(), Executor::Simulator { threads });
+    let bench = machine.bench(lab).or_else(|_| simulator.bench(lab)).ok()?;
+    let plan = Plan::new(lab, form, systems, repeats);
+    let steps: Vec<&Step> = plan.steps.iter().collect();
+    Some(bench.estimate(&plan, &steps))
+}
+
+fn machine() -> Executor {
+    Executor::Machine { privilege: Privilege::Root, weir: PathBuf::new(), profile: false }
 }
 
 /// A run of docs/results.
@@ -67,47 +93,68 @@ struct Recorded {
     /// Systems that the machine lacked.
     left_out: &'static [&'static str],
     took: Duration,
+    /// The planned time of its turns ([`planned_of_run`]); zero for a page of an older weir.
+    planned: Duration,
 }
 
+impl Recorded {
+    /// Returns the planned time. The turns of a page without a planned time count as those of the
+    /// present form.
+    fn planned(&self, lab: &LabFile) -> Option<Duration> {
+        if !self.planned.is_zero() {
+            return Some(self.planned);
+        }
+        let measured = plan::form_of(lab, self.form);
+        let names = lab.systems().map(|system| system.name().to_owned());
+        let takes_part =
+            |name: &String| measured.measures(name) && !self.left_out.contains(&name.as_str());
+        let systems: Vec<String> = names.filter(takes_part).collect();
+        planned(lab, self.form, &systems, Some(self.repeats), CPUS_OF_RECORDS)
+    }
+}
+
+/// Times in milliseconds.
 const fn recorded(
     lab: &'static str,
     form: Form,
     repeats: u32,
     left_out: &'static [&'static str],
-    milliseconds: u64,
+    took: u64,
+    planned: u64,
 ) -> Recorded {
-    Recorded { lab, form, repeats, left_out, took: Duration::from_millis(milliseconds) }
+    let (took, planned) = (Duration::from_millis(took), Duration::from_millis(planned));
+    Recorded { lab, form, repeats, left_out, took, planned }
 }
 
 /// Number of CPUs of the machine of every page.
 const CPUS_OF_RECORDS: usize = 2;
-/// The durations of runs, as the pages of docs/results state them. `conntrack` is missing, because
-/// its machine could not run a third of the cells.
+/// The durations of runs, as the pages of docs/results state them; `scripts/recorded-runs` writes
+/// the rows. `conntrack` is missing, because its machine could not run a third of the cells.
 const RECORDED: &[Recorded] = &[
-    recorded("accel-cost", Form::Quick, 6, &[], 126_000),
-    recorded("caqm", Form::Quick, 6, &[], 266_000),
-    recorded("caqm-fabric", Form::Full, 7, &[], 27_600),
-    recorded("cc-grid", Form::Quick, 4, &[], 29_700),
-    recorded("cc-kernel", Form::Quick, 6, &[], 119_000),
-    recorded("faults", Form::Full, 20, &[], 6_960_000),
-    recorded("flow-rules", Form::Full, 7, &["ovs-dpdk-tuned"], 2_555_000),
-    recorded("incast", Form::Quick, 6, &[], 2_520),
-    recorded("kernel-cells", Form::Full, 9, &[], 2_354_000),
-    recorded("lateness", Form::Quick, 6, &[], 189_000),
-    recorded("lateness-bound", Form::Full, 20, &[], 266_000),
-    recorded("link-accuracy", Form::Quick, 6, &[], 104_000),
-    recorded("live-flows", Form::Full, 6, &[], 389_000),
-    recorded("perf-overhead", Form::Quick, 18, &[], 148_000),
-    recorded("quic-tun", Form::Full, 7, &[], 1_756_000),
-    recorded("rough-paths", Form::Quick, 6, &[], 206_000),
-    recorded("slow-nic", Form::Full, 6, &[], 564_000),
-    recorded("tcpa", Form::Quick, 6, &[], 300_000),
-    recorded("tcpa-hard", Form::Full, 6, &[], 6_950),
-    recorded("tcpa-paths", Form::Quick, 6, &[], 208_000),
-    recorded("tunnel-latency", Form::Quick, 6, &["quic-tun", "hysteria"], 82_800),
-    recorded("tunnel-paths", Form::Full, 6, &[], 141_000),
-    recorded("tunnel-scale", Form::Quick, 6, &["quic-tun", "hysteria"], 63_100),
-    recorded("validate", Form::Full, 12, &[], 73_900),
+    recorded("accel-cost", Form::Quick, 6, &[], 126_000, 0),
+    recorded("caqm", Form::Quick, 6, &[], 266_000, 241_200),
+    recorded("caqm-fabric", Form::Full, 7, &[], 27_600, 0),
+    recorded("cc-grid", Form::Quick, 4, &[], 29_700, 0),
+    recorded("cc-kernel", Form::Quick, 6, &[], 119_000, 120_600),
+    recorded("faults", Form::Full, 20, &[], 6_960_000, 0),
+    recorded("flow-rules", Form::Full, 7, &["ovs-dpdk-tuned"], 2_555_000, 0),
+    recorded("incast", Form::Quick, 6, &[], 2_520, 0),
+    recorded("kernel-cells", Form::Full, 9, &[], 2_354_000, 0),
+    recorded("lateness", Form::Quick, 6, &[], 189_000, 0),
+    recorded("lateness-bound", Form::Full, 20, &[], 266_000, 0),
+    recorded("link-accuracy", Form::Quick, 6, &[], 104_000, 0),
+    recorded("live-flows", Form::Full, 6, &[], 389_000, 0),
+    recorded("perf-overhead", Form::Quick, 18, &[], 148_000, 0),
+    recorded("quic-tun", Form::Full, 7, &[], 1_756_000, 0),
+    recorded("rough-paths", Form::Quick, 6, &[], 206_000, 205_200),
+    recorded("slow-nic", Form::Full, 6, &[], 564_000, 0),
+    recorded("tcpa", Form::Quick, 6, &[], 300_000, 162_747),
+    recorded("tcpa-hard", Form::Full, 6, &[], 6_950, 0),
+    recorded("tcpa-paths", Form::Quick, 6, &[], 208_000, 0),
+    recorded("tunnel-latency", Form::Quick, 6, &["quic-tun", "hysteria"], 82_800, 88_800),
+    recorded("tunnel-paths", Form::Full, 6, &[], 141_000, 0),
+    recorded("tunnel-scale", Form::Quick, 6, &["quic-tun", "hysteria"], 63_100, 0),
+    recorded("validate", Form::Full, 12, &[], 73_900, 0),
 ];
 
 #[cfg(test)]
@@ -160,9 +207,12 @@ mod tests {
             let recorded = RECORDED.iter().find(|one| one.lab == name);
             assert_eq!(recorded.is_none(), name == "conntrack", "{name}");
             let Some(recorded) = recorded else { continue };
+            let took = between(&page, "; the run took ", "\n");
+            let (took, planned) = took.split_once(", planned ").unwrap_or((took, ""));
+            let is_it = |time: Duration, text| (time.as_secs_f64() - seconds(text)).abs() < 0.01;
+            assert!(is_it(recorded.took, took), "{name}: {took}");
+            assert!(planned.is_empty() || is_it(recorded.planned, planned), "{name}: {planned}");
             assert_eq!(recorded.form.word(), between(&page, "**Form:** the ", " form"), "{name}");
-            let took = seconds(between(&page, "; the run took ", "\n"));
-            assert!((recorded.took.as_secs_f64() - took).abs() < 0.01, "{name}: {took} s");
             let form = between(&page, "**Form:** ", "\n");
             let repeats = between(form, "; repeats: ", ";");
             assert_eq!(recorded.repeats.to_string(), repeats, "{name}");
@@ -178,5 +228,33 @@ mod tests {
         assert_eq!(known.full.as_secs(), 564);
         // The lab's setup tunes the board before each turn, and the plan does not know that time.
         assert!(known.quick > mine.quick * 2, "{known:?} {mine:?}");
+    }
+
+    #[test]
+    fn the_estimate_of_a_recorded_lab_changes_with_its_plan() {
+        let mut lab = builtin::open("tcpa").unwrap();
+        let before = Overview::of(&lab, 2);
+        let (_, quick) =
+            lab.document.form.iter_mut().find(|(name, _)| name.get_ref() == "quick").unwrap();
+        *quick.repeats.get_mut() *= 2;
+        let after = Overview::of(&lab, 2);
+        let factor = after.quick.as_secs_f64() / before.quick.as_secs_f64();
+        assert!((factor - 2.0).abs() < 1e-6, "{factor}");
+        assert_eq!(after.full, before.full);
+    }
+
+    #[test]
+    fn the_planned_time_of_a_run_counts_its_systems_and_repeats() {
+        let lab = builtin::open("caqm").unwrap();
+        let mut results = Results::new("caqm", Form::Quick);
+        assert_eq!(planned_of_run(&lab, &results), None);
+        for system in ["caqm", "bbr"] {
+            let mut cell = results::Cell::new(system, results::Axes::new());
+            cell.repeats = 3;
+            results.cells.push(cell);
+        }
+        let systems = ["caqm", "bbr", "cubic"].map(str::to_owned);
+        let whole = planned(&lab, Form::Quick, &systems, Some(6), 2).unwrap();
+        assert_eq!(planned_of_run(&lab, &results).unwrap(), whole / 3);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::directory::RunDirectory;
 use super::inputs::{Inputs, cut};
-use super::on_disk;
+use super::{on_disk, overview};
 use crate::bench::LabFile;
 use crate::model::LabError;
 use crate::model::checksum::sha256;
@@ -61,6 +61,7 @@ pub fn record(run: &Path, folder: &Path, archive: Option<&Path>) -> Result<Recor
     is_of_one_build(run, &results).map_err(&refuse)?;
     // An older weir may have accepted a file that this weir refuses.
     let lab = LabFile::parse(LAB, &lab_file).ok();
+    let seeded = lab.clone().and_then(|lab| with_seed(lab, &results));
     let is_disturbed = |cell: &Cell| {
         let disturbance = lab.as_ref().and_then(|lab| lab.disturbance_at(&cell.axes).ok());
         disturbance.is_some_and(|found| found != Disturbance::default())
@@ -85,6 +86,7 @@ pub fn record(run: &Path, folder: &Path, archive: Option<&Path>) -> Result<Recor
         chart: None,
         lab_file: None,
         archive: None,
+        planned: seeded.as_ref().and_then(|lab| overview::planned_of_run(lab, &results)),
         is_disturbed: &is_disturbed,
     };
     fit.page().map_err(|unfit| refuse(unfit.to_string()))?;
@@ -118,6 +120,15 @@ pub fn record(run: &Path, folder: &Path, archive: Option<&Path>) -> Result<Recor
     let file = beside("md");
     record::write(&file, page.as_bytes())?;
     Ok(Recorded { page: file, chart: drawing.map(|(file, _)| file), lab_file: copied, archive })
+}
+
+/// Returns the lab with the seed of the run, which draws the run's paths.
+fn with_seed(mut lab: LabFile, results: &Results) -> Option<LabFile> {
+    let seed = results.environment.get("seed").and_then(serde_json::Value::as_u64);
+    match seed {
+        Some(seed) => lab.set_seed(seed).ok().map(|()| lab),
+        None => Some(lab),
+    }
 }
 
 /// Packs the run's files into one archive.

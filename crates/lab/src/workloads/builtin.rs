@@ -51,6 +51,25 @@ mod tests {
         assert_eq!(without, all);
     }
 
+    /// Labs of `weir doctor` have verdicts in that table.
+    #[test]
+    fn the_first_table_of_every_built_in_lab_has_the_metrics_of_its_answer() {
+        for builtin in BUILTIN {
+            let lab = open(builtin.name).unwrap();
+            if lab.kind().kind() == "diagnose" {
+                continue;
+            }
+            let mut shown: Vec<&str> = Vec::new();
+            if let Some(view) = &lab.view {
+                shown.push(view.metric.get_ref());
+                shown.extend(view.columns.iter().map(|metric| metric.get_ref().as_str()));
+            }
+            for metric in lab.metrics_of_answer() {
+                assert!(shown.contains(&metric.as_str()), "{}: {metric}", builtin.name);
+            }
+        }
+    }
+
     /// With fewer repeats a figure has no interval, or a primary comparison stays undecided. Labs
     /// of drawn faults are exempt: each fault is a case of its own, and the intervals are over the
     /// faults.

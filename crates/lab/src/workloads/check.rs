@@ -105,7 +105,7 @@ pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), 
     let is_whole = !document.source.has_losses();
     if is_whole {
         document.go_on(document.check_primary())?;
-        document.go_on(document.check_answer())?;
+        document.go_on(document.check_answer(workload.has_means()))?;
     }
     document.go_on(check_cells(document, workload))?;
     match document.source.has_mistakes() || !is_whole {

@@ -1,7 +1,7 @@
 use super::columns::Columns;
 use super::{ConfidenceOutcome, Cpu, RoundsOptions, RoundsOutcome};
 use crate::output::TextFormat;
-use units::Span;
+use units::{Span, shown};
 
 /// Formats the measurements: a row for each size, and prominent warnings about unreliable results.
 pub fn table(options: &RoundsOptions, outcomes: &[RoundsOutcome], format: &TextFormat) -> String {
@@ -32,7 +32,33 @@ pub fn table(options: &RoundsOptions, outcomes: &[RoundsOutcome], format: &TextF
             columns.remark(warning(outcome, &confidence, format.unicode));
         }
     }
-    format!("{}\n{}", heading(options, format.unicode), columns.render(format))
+    let answer = answer(outcomes, format.unicode);
+    format!("{answer}{}\n{}", heading(options, format.unicode), columns.render(format))
+}
+
+/// Builds the first line: the rate, and the latency of transactions, for the first and the last
+/// size.
+fn answer(outcomes: &[RoundsOutcome], unicode: bool) -> String {
+    let of_one = |outcome: &RoundsOutcome| {
+        let size = outcome.size;
+        if !outcome.kind.has_latency() {
+            return format!("{} in messages of {size} B", shown::rate(outcome.rate.mean));
+        }
+        let rate = format!("{} transactions/s of {size} B", figure(outcome.rate.mean));
+        let at = |span: Span| {
+            let text = shown::seconds(span.secs_f64());
+            if unicode { text } else { text.replace('µ', "u") }
+        };
+        match &outcome.latency {
+            Some(all) => format!("{rate}, latency p50 {}, p99 {}", at(all.p50), at(all.p99)),
+            None => rate,
+        }
+    };
+    match outcomes {
+        [] => String::new(),
+        [one] => format!("summary     {}\n", of_one(one)),
+        [first, .., last] => format!("summary     {}; {}\n", of_one(first), of_one(last)),
+    }
 }
 
 /// Describes the missed confidence in one sentence, with netperf's three exclamation marks.
@@ -165,6 +191,8 @@ mod tests {
         let format = TextFormat { colour: true, ..TextFormat::plain() };
         let sure = outcome(&[10_000.0, 10_010.0, 9_990.0]);
         let text = table(&options, std::slice::from_ref(&sure), &format);
+        let first = "summary     10000 transactions/s of 1/128 B, latency p50 50.0 us, p99 99.0 us";
+        assert_eq!(text.lines().next(), Some(first), "{text}");
         assert!(!text.contains("!!!") && text.contains("1/128"), "{text}");
         assert!(text.contains("+-2.5 % at 99 %") && !text.contains('±'), "{text}");
         let unsure = outcome(&[10_000.0, 20_000.0, 15_000.0]);

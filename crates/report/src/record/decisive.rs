@@ -1,5 +1,6 @@
 //! The table of a published run's page: the measurements that decide the answer.
 
+use crate::interval::Around;
 use crate::{Column, Entry, Pivot};
 use crate::{axis, confusion, interval, method, missing, number, overall, pivot};
 use results::{Axes, Cell, Reference, Results, metrics};
@@ -25,19 +26,23 @@ pub(crate) enum Rank {
 }
 
 impl Decisive {
-    /// Builds the first table of this list that the run has: verdicts by case, columns of the
-    /// reference report, the means of a run with more points than a page has rows, the main metric.
+    /// Builds the first table of this list that the run has: verdicts by case, the columns that the
+    /// lab names, the means of a run with more points than a page has rows, the main metric. If the
+    /// lab's view names cells, the table has only these.
     pub(crate) fn of(results: &Results) -> Option<Self> {
         if let Some(told) = &results.confusion {
             let (heads, rows) = confusion::lines(told);
             let rows = rows.into_iter().map(|row| (Rank::Other, row)).collect();
             return Some(Self { heads, rows, notes: Vec::new() });
         }
-        if let Some(columns) = Self::of_the_reference(results) {
+        let chosen = pivot::chosen(results);
+        let whole = results;
+        let results = chosen.as_ref().unwrap_or(results);
+        if let Some(columns) = Self::of_the_columns(results) {
             return Some(columns);
         }
         let main = Self::of_the_main_metric(results)?;
-        match overall::table(results) {
+        match overall::table(whole) {
             Some(means) if main.rows.len() > super::MOST_ROWS => {
                 let texts = |row: Vec<overall::Figure>| {
                     (Rank::Other, row.iter().map(|figure| figure.line(false)).collect())
@@ -59,16 +64,20 @@ impl Decisive {
         order.into_iter().map(|place| self.rows[place].1.clone()).collect()
     }
 
-    /// Builds a row for each cell, with the reference report's value beside the measured value.
-    fn of_the_reference(results: &Results) -> Option<Self> {
+    /// Builds a row for each cell, with the main metric and the columns that the lab names, and the
+    /// reference report's value beside the measured value.
+    fn of_the_columns(results: &Results) -> Option<Self> {
         let view = results.view.as_ref()?;
         let is_measured =
             |name: &&String| results.cells.iter().any(|cell| figure(cell, name).is_some());
-        let columns: Vec<&String> =
-            view.columns.iter().filter(is_measured).take(MOST_COLUMNS).collect();
+        let mut columns: Vec<&String> = view.columns.iter().filter(is_measured).collect();
         if columns.is_empty() {
             return None;
         }
+        if !columns.contains(&&view.metric) && is_measured(&&view.metric) {
+            columns.insert(0, &view.metric);
+        }
+        columns.truncate(MOST_COLUMNS);
         let places = Places::of(results);
         let mut heads = vec!["system".to_owned()];
         heads.extend(places.heads());
@@ -79,7 +88,12 @@ impl Decisive {
             row.extend(places.texts(&cell.axes));
             row.extend(columns.iter().map(|name| {
                 let none = || cell.why_missing(name).map_or("–", missing::in_place).to_owned();
-                let mut text = figure(cell, name).map_or_else(none, number::format);
+                // The main metric has the interval, as room is short.
+                let shown = |metric: &results::Metric| match **name == view.metric {
+                    true => number::with_interval(metric),
+                    false => number::format(metric.value()),
+                };
+                let mut text = figure(cell, name).map_or_else(none, shown);
                 if let Some(value) = reference.and_then(|row| row.metrics.get(name.as_str())) {
                     let _ = write!(text, " (ref {})", number::format(*value));
                 }
@@ -93,11 +107,9 @@ impl Decisive {
             let cells = results.cells.iter().filter(|cell| cell.system == system);
             rows.extend(cells.map(row));
         }
-        let rounds = results.cells.iter().any(|cell| !cell.rounds.is_empty());
-        let mut notes = vec![match rounds {
-            true => "Means of the rounds.".to_owned(),
-            false => "Medians of the repeats.".to_owned(),
-        }];
+        let main = |cell: &Cell| Around::metric(figure(cell, &view.metric)?);
+        let intervals = results.cells.iter().filter_map(main);
+        let mut notes = vec![interval::note(intervals, "in brackets")];
         notes.extend(places.note());
         if !results.reference.is_empty() {
             notes.push(format!("“ref” is the reference's figure: {}.", method::sources(results)));
@@ -133,7 +145,7 @@ impl Decisive {
                 let cell = row.entries.first().and_then(|entry| entry.cell);
                 texts.extend(also.iter().map(|name| {
                     let figure = cell.and_then(|cell| figure(cell, name));
-                    figure.map_or_else(|| "–".to_owned(), number::format)
+                    figure.map_or_else(|| "–".to_owned(), |metric| number::format(metric.value()))
                 }));
                 rows.push((rank(results, &point, None), texts));
             }
@@ -211,18 +223,10 @@ fn rank(results: &Results, at: &Axes, system: Option<&String>) -> Rank {
     here.map(of).min().unwrap_or(Rank::Other)
 }
 
-/// Returns the value of the metric `name` in a cell: the mean over the rounds, as in a reference
-/// report, or, in a cell without rounds, the median over the repeats.
-fn figure(cell: &Cell, name: &str) -> Option<f64> {
-    if !cell.is_measured() {
-        return None;
-    }
-    if cell.rounds.is_empty() {
-        return cell.metrics.get(name).map(results::Metric::value);
-    }
-    let rounds: Option<Vec<f64>> =
-        cell.rounds.iter().map(|round| round.get(name).copied()).collect();
-    rounds.map(|rounds| rounds.iter().sum::<f64>() / rounds.len() as f64)
+/// Returns the metric `name` of a measured cell, as the answer has it: the median over the repeats,
+/// or the share.
+fn figure<'a>(cell: &'a Cell, name: &str) -> Option<&'a results::Metric> {
+    cell.metrics.get(name).filter(|_| cell.is_measured())
 }
 
 fn reference_of<'a>(results: &'a Results, cell: &Cell) -> Option<&'a Reference> {
@@ -298,6 +302,28 @@ mod tests {
         assert_eq!(table.first(1), [["tcp", "5%", "13.0 (ref 12.8)"]]);
         assert_eq!(table.first(9)[0], ["tcp", "0%", "13.0"]);
         assert!(table.notes.concat().contains("a report"), "{table:?}");
+    }
+
+    #[test]
+    fn the_table_has_the_medians_of_the_answer_and_only_the_cells_of_the_view() {
+        let mut run = run();
+        run.cells[1].metrics.insert("jain".to_owned(), Metric::single(0.9, ""));
+        run.cells[1].rounds = vec![IndexMap::from([("goodput_mbit_s".to_owned(), 99.0)])];
+        run.view = Some(View {
+            metric: "goodput_mbit_s".to_owned(),
+            columns: vec!["jain".to_owned()],
+            at: IndexMap::from([("loss".to_owned(), vec!["5%".to_owned()])]),
+            ..View::default()
+        });
+        let table = Decisive::of(&run).unwrap();
+        assert_eq!(table.heads, ["system", "Goodput, Mbit/s", "Jain fairness"]);
+        assert_eq!(table.first(9), [["tcp", "13.0 (ref 12.8)", "0.900"]]);
+        assert_eq!(table.notes[0], "Median of the repeats.");
+        let main = run.cells[1].metrics.get_mut("goodput_mbit_s").unwrap();
+        (main.ci95, main.coverage) = (Some([12.0, 14.0]), Some(0.96875));
+        let table = Decisive::of(&run).unwrap();
+        assert_eq!(table.first(9), [["tcp", "13.0 [12.0, 14.0] (ref 12.8)", "0.900"]]);
+        assert_eq!(table.notes[0], "Median of the repeats, its 96.9 % interval in brackets.");
     }
 
     #[test]

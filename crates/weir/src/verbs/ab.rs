@@ -249,7 +249,7 @@ fn rendered(answer: &Answer, medians: &str, shown: impl Fn(f64) -> String) -> St
     };
     let (base, change) = (answer.decision.base_median, answer.decision.change_median);
     format!(
-        "{} against {}\n{}\n{medians}: {} without, {} with the change\n{again}",
+        "{} against {}: {}\n{medians}: {} without, {} with the change\n{again}",
         answer.change,
         answer.base,
         answer.decision,
@@ -291,6 +291,24 @@ that print a number.";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stats::ab::{Decider, State};
+
+    #[test]
+    fn the_first_line_has_both_sides_and_the_answer() {
+        let mut decider = Decider::new(Plan::new(Direction::HigherIsBetter, 1)).unwrap();
+        while let Some(state) = decider.next_state() {
+            decider.observe(state, if state == State::Base { 10.0 } else { 12.0 }).unwrap();
+        }
+        let answer = Answer {
+            base: "old".to_owned(),
+            change: "new".to_owned(),
+            decision: decider.decision().unwrap(),
+            repeated: Repeated::default(),
+            observations: Vec::new(),
+        };
+        let text = rendered(&answer, "medians", report::number::format);
+        assert!(text.starts_with("new against old: ▲ better: +20.00 %"), "{text}");
+    }
 
     #[test]
     fn the_medians_of_a_lab_name_their_metric() {

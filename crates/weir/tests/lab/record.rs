@@ -71,7 +71,7 @@ fn only_a_valid_run_of_a_clean_commit_is_put_on_record() {
         "weir lab run small.toml",
         "[small.toml](small.toml)",
         "Is `cubic` fast?",
-        "**Peer cubic:** files peer.yaml",
+        "**Peers:** cubic; the lab file has the settings",
         "archive `small.tar.gz`",
     ] {
         assert!(page.contains(text), "{text}: {page}");

@@ -55,6 +55,8 @@ fn a_full_receiving_port_limits_the_search() {
     assert_eq!(result.invalid_kinds, [("full receiving port", result.invalid_trials)].into());
     let text = super::super::text(&[("64".to_owned(), result)]);
     assert!(text.contains("invalid and repeated (full receiving port: "), "{text}");
+    let first = format!("highest rate with no loss: ≥ {load} with frames of 64\n");
+    assert!(text.starts_with(&first), "{text}");
 
     let result = bench.run(&mut Machine { takes: 5e5, loses: false }, || false, |_| {}).unwrap();
     assert!(

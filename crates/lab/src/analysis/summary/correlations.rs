@@ -44,16 +44,23 @@ pub(super) fn warnings(all: &[Correlation]) -> Vec<String> {
         let ratios = if one.ratios { " (ratios)" } else { "" };
         format!("{}{ratios}", metrics::meaning(&one.metric).label)
     };
-    let named: Vec<String> = shown.iter().take(NAMED).map(label).collect();
-    let more = match shown.len() - named.len() {
+    // Metrics of one quantity in several units have one label.
+    let mut labels: Vec<String> = Vec::new();
+    for label in shown.iter().map(label) {
+        if !labels.contains(&label) {
+            labels.push(label);
+        }
+    }
+    let more = match labels.len().saturating_sub(NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
+    labels.truncate(NAMED);
     vec![format!(
-        "successive repeats are correlated, in {}{more} (up to {:.2}, p {:.3}): their intervals hold \
-         for independent repeats and promise too much here; look for load that lasts longer than a \
-         repeat, or compare several runs (weir lab compare)",
-        named.join(", "),
+        "successive repeats are correlated, in {}{more} (up to {:.2}, p {:.3}), so that their \
+         intervals are too narrow: look for load that lasts longer than a repeat, or compare several \
+         runs (weir lab compare)",
+        labels.join(", "),
         shown.iter().map(|one| one.estimate).fold(first.estimate, f64::max),
         first.p,
     )]
@@ -110,6 +117,8 @@ mod tests {
             let told = warnings(&all[..count]);
             assert!(!told[0].contains("more (up"), "{told:?}");
         }
+        let twice = [shown("queue_kbyte.p95", 0.01), shown("queue_bdp.p95", 0.02)];
+        assert!(warnings(&twice)[0].contains("in Queue p95 (up to"));
         let ratios = Correlation { ratios: true, ..shown("jain", 0.01) };
         assert!(warnings(&[ratios])[0].contains("in Jain fairness (ratios) (up to"));
         let chance = Correlation { shown: false, ..shown("jain", 0.5) };

@@ -1,18 +1,17 @@
 //! `answer`: the sentence that answers the lab's question. The sentence contains figures of named
 //! cells.
 
+mod figure;
+
 use super::axes;
-use super::check::baselines;
 use super::locate::FileError;
 use super::schema::{Document, FormSpec, SystemSpec};
-use indexmap::IndexMap;
-use results::{Axes, Cell, Form, Results, metrics};
+use figure::{Figure, Subject};
+use results::{Axes, Form, Results};
 
 /// A text whose fields stand in braces: `BBR carries {tcp-bbr} of 600 Mbit/s`. A field names a
-/// system or two, a metric and a cell: `{tcpa / tcp-bbr: goodput_mbit_s at loss=5%, rtt=20ms}`.
-/// `{tcpa / cubic|bbr}` is the ratio to the better of the two.
-/// `{tcpa below 0.9 of cubic|bbr at loss=5%}` names the cells in which tcpa has less than 0.9 of
-/// the better of the two.
+/// system, and may name a metric and a cell: `{tcpa: goodput_mbit_s at loss=5%, rtt=20ms}`.
+/// docs/reference/lab-file.md lists the kinds of fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answer {
     parts: Vec<Part>,
@@ -22,19 +21,6 @@ pub(crate) struct Answer {
 enum Part {
     Text(String),
     Figure(Figure),
-}
-
-/// The median of a metric, or the ratio of two systems' medians.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Figure {
-    system: String,
-    baseline: Option<String>,
-    /// The metric. By default the metric of the first `[[primary]]`, or else of the view.
-    metric: Option<String>,
-    /// The bound in thousandths. The field names the cells in which the ratio is below this bound.
-    below: Option<u32>,
-    /// The cell of the first `[[primary]]` by default.
-    at: Option<IndexMap<String, String>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +33,10 @@ pub(crate) enum AnswerError {
     NoCell(String),
     #[error("`{0}` is no bound: write `{{SYSTEM below 0.9 of SYSTEM|SYSTEM}}`")]
     NoBound(String),
+    #[error("`{{{0}}}` compares no two cells of one system: write `{{SYSTEM against AXIS=VALUE}}`")]
+    Against(String),
+    #[error("`{{{0}}}` has no mean over all cells: write `{{SYSTEM: METRIC over all cells}}`")]
+    OverAllCells(String),
     #[error(
         "the answer has {0} figures: a reader keeps three, so name the three that answer the question"
     )]
@@ -74,7 +64,8 @@ impl Answer {
             1..=MOST_FIGURES => {}
             count => return Err(AnswerError::TooManyFigures(count)),
         }
-        match answer.with(|_| "0".to_owned()).split_whitespace().count() {
+        let in_words = |figure: &Figure| vec!["0"; figure.words()].join(" ");
+        match answer.with(in_words).split_whitespace().count() {
             0..=MOST_WORDS => Ok(answer),
             count => Err(AnswerError::TooManyWords(count)),
         }
@@ -96,180 +87,25 @@ impl Answer {
     }
 }
 
-impl Figure {
-    fn parse(field: &str) -> Result<Self, AnswerError> {
-        let (head, at) = match field.split_once(" at ") {
-            Some((head, at)) => (head, Some(at)),
-            None => (field, None),
-        };
-        let (systems, metric) = match head.split_once(':') {
-            Some((systems, metric)) => (systems, Some(metric.trim().to_owned())),
-            None => (head, None),
-        };
-        let (systems, below) = match systems.split_once(" below ") {
-            Some((system, rest)) => {
-                let no_bound = || AnswerError::NoBound(systems.trim().to_owned());
-                let (bound, baseline) = rest.split_once(" of ").ok_or_else(no_bound)?;
-                let bound: f64 = bound.trim().parse().map_err(|_| no_bound())?;
-                if !(0.001..=1000.0).contains(&bound) {
-                    return Err(no_bound());
-                }
-                (format!("{system} / {baseline}"), Some((bound * 1000.0).round() as u32))
-            }
-            None => (systems.to_owned(), None),
-        };
-        let (system, baseline) = match systems.split_once(" / ") {
-            Some((system, baseline)) => (system, Some(baseline.trim().to_owned())),
-            None => (systems.as_str(), None),
-        };
-        let system = system.trim().to_owned();
-        if system.is_empty() || baseline.as_ref().is_some_and(String::is_empty) {
-            return Err(AnswerError::NoSystem);
-        }
-        let at = at.map(|at| {
-            let pair = |text: &str| match text.split_once('=') {
-                Some((axis, value)) => Ok((axis.trim().to_owned(), value.trim().to_owned())),
-                None => Err(AnswerError::NoCell(at.to_owned())),
-            };
-            at.split(", ").map(pair).collect()
-        });
-        Ok(Self { system, baseline, metric, below, at: at.transpose()? })
-    }
-
-    fn systems(&self) -> impl Iterator<Item = &str> {
-        let baselines = self.baseline.as_deref().into_iter().flat_map(baselines);
-        std::iter::once(self.system.as_str()).chain(baselines)
-    }
-
-    /// Returns the number of cells below the bound, and the lowest cells with their ratios.
-    fn cells_below(&self, lab: &Document, results: &Results, bound: f64) -> Option<String> {
-        let metric = self.metric(lab)?;
-        let agrees = |cell: &&Cell| {
-            let mut named = self.at.iter().flatten();
-            named.all(|(axis, value)| cell.axes.get(axis) == Some(value))
-        };
-        let value = |system: &str, axes: &Axes| {
-            let mut cells = results.cells.iter().filter(|cell| cell.valid);
-            let cell = cells.find(|cell| cell.system == system && cell.axes == *axes)?;
-            Some(cell.metrics.get(metric)?.value())
-        };
-        let mut ratios: Vec<(f64, &Axes)> = Vec::new();
-        for cell in results.cells.iter().filter(|cell| cell.system == self.system).filter(agrees) {
-            let against = self.systems().skip(1).map(|system| value(system, &cell.axes));
-            let Some(against) = against.collect::<Option<Vec<f64>>>() else { continue };
-            let best = best_of(against, metric)?;
-            // A failed cell of the system has the ratio 0.
-            let own = value(&self.system, &cell.axes);
-            let ratio = match own {
-                Some(own) if is_less(metric) => best / own,
-                Some(own) => own / best,
-                None => 0.0,
-            };
-            if ratio.is_finite() {
-                ratios.push((ratio, &cell.axes));
-            }
-        }
-        let all = ratios.len();
-        if all == 0 {
-            return None;
-        }
-        ratios.retain(|(ratio, _)| *ratio < bound);
-        ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let count = format!("{} of {all}", ratios.len());
-        let named: Vec<String> = ratios
-            .iter()
-            .take(MOST_NAMED)
-            .map(|(ratio, axes)| {
-                let unusual = axes.iter().filter(|(axis, value)| {
-                    axes::usual(lab, axis) != Some(value.as_str())
-                        && self.at.as_ref().is_none_or(|at| !at.contains_key(*axis))
-                });
-                let values: Vec<&str> = unusual.map(|(_, value)| value.as_str()).collect();
-                format!("{ratio:.2} at {}", values.join(", "))
-            })
-            .collect();
-        Some(match (ratios.len(), ratios.len() - named.len()) {
-            (0, _) => count,
-            (_, 0) => format!("{count} ({})", named.join("; ")),
-            (_, more) => format!("{count} ({}; and {more} more)", named.join("; ")),
-        })
-    }
-
-    fn metric<'a>(&'a self, lab: &'a Document) -> Option<&'a str> {
-        let primary = lab.primary.first().map(|one| &one.get_ref().metric);
-        let of_lab = primary.or(lab.view.as_ref().map(|view| &view.metric));
-        self.metric.as_deref().or(of_lab.map(|metric| metric.get_ref().as_str()))
-    }
-
-    fn place<'a>(
-        &self,
-        lab: &Document,
-        places: impl Iterator<Item = &'a Axes>,
-    ) -> Option<&'a Axes> {
-        match (&self.at, lab.primary.first()) {
-            (None, Some(primary)) => primary.get_ref().cell(lab, places),
-            (at, _) => {
-                let named =
-                    at.iter().flatten().map(|(axis, value)| (axis.as_str(), value.as_str()));
-                axes::nearest_to_usual(lab, &named.collect::<Vec<_>>(), places)
-            }
-        }
-    }
-
-    /// Returns the figure of a run, or the word for a cell without a number.
-    /// `written_for`: the cells of each form for which the answer is written.
-    fn of_run(
-        &self,
-        lab: &Document,
-        results: &Results,
-        written_for: &[Vec<Axes>],
-    ) -> Option<String> {
-        if let Some(bound) = self.below {
-            return self.cells_below(lab, results, f64::from(bound) / 1000.0);
-        }
-        let metric = self.metric(lab)?;
-        // The sentence may name values that its fields omit, so a cell of another form does not fit
-        // the sentence.
-        let is_written_for = |axes: &&Axes| {
-            written_for.iter().any(|places| self.place(lab, places.iter()) == Some(*axes))
-        };
-        let measured = results.cells.iter().map(|cell| &cell.axes);
-        let axes = self.place(lab, measured).filter(is_written_for)?;
-        let (mut medians, mut is_valid) = (Vec::new(), true);
-        for system in self.systems() {
-            let is_here = |cell: &&Cell| cell.system == system && cell.axes == *axes;
-            let cell = results.cells.iter().find(is_here)?;
-            is_valid &= cell.valid;
-            match cell.metrics.get(metric) {
-                Some(found) => medians.push(found.value()),
-                None if cell.not_run.is_some() => return Some("(not run)".to_owned()),
-                None => return Some("(failed)".to_owned()),
-            }
-        }
-        let (own, others) = medians.split_first()?;
-        let figure = match best_of(others.iter().copied(), metric) {
-            Some(best) => format!("{}×", units::shown::significant(own / best)),
-            None if *own >= 1e6 => format!("{} million", units::shown::significant(own / 1e6)),
-            None => units::shown::significant(*own),
-        };
-        Some(if is_valid { figure } else { format!("{figure} (not valid)") })
-    }
-}
-
 impl Document {
-    /// Returns the answer of a run. `None` if the lab has no answer or the form does not measure
-    /// its cells.
+    /// Returns the answer of a run. `None` if the lab has no answer, if the form does not measure
+    /// its cells, or if the run has none of its figures.
     pub(crate) fn answer_of(&self, results: &Results) -> Option<String> {
         let answer = Answer::parse(self.answer.as_ref()?.get_ref()).ok()?;
         let forms = WRITTEN_FOR.into_iter().filter_map(|form| self.form_of(form));
         let written_for: Vec<Vec<Axes>> = forms.map(|form| axes::places(self, form)).collect();
         let of_run = |figure: &Figure| figure.of_run(self, results, &written_for);
         let figures: Option<Vec<String>> = answer.figures().map(of_run).collect();
-        let mut figures = figures?.into_iter();
+        let figures = figures?;
+        if figures.iter().all(|text| figure::is_word(text)) {
+            return None;
+        }
+        let mut figures = figures.into_iter();
         Some(answer.with(|_| figures.next().unwrap_or_default()))
     }
 
-    pub(crate) fn check_answer(&self) -> Result<(), FileError> {
+    /// Checks the answer. `has_means`: the results of the lab have means over all cells.
+    pub(crate) fn check_answer(&self, has_means: bool) -> Result<(), FileError> {
         let Some(text) = &self.answer else { return Ok(()) };
         let answer = match Answer::parse(text.get_ref()) {
             Ok(answer) => answer,
@@ -284,19 +120,29 @@ impl Document {
         };
         let forms: Vec<_> = WRITTEN_FOR.into_iter().filter_map(spec_of).collect();
         for figure in answer.figures() {
-            for system in figure.systems() {
+            for system in figure.systems().chain(figure.left_out().iter().map(String::as_str)) {
                 self.known_at("system", system, text.span(), &systems)?;
             }
             match figure.metric(self) {
-                Some(metric) => self.known_at("metric", metric, text.span(), &known)?,
+                Some(metric) => {
+                    self.known_at("metric", metric, text.span(), &known)?;
+                    if let Some(problem) = figure.problem_of(metric) {
+                        self.refuse(text.span(), problem)?;
+                    }
+                }
                 None => {
-                    let message = format!(
-                        "`{{{}}}` names no metric, and the lab has neither `[[primary]]` nor \
-                         `[view]`: write `{{{0}: METRIC}}`",
-                        figure.system
-                    );
+                    let message = "a field of the answer names no metric, and the lab has neither \
+                                   `[[primary]]` nor `[view]`: write `{SYSTEM: METRIC}`";
                     self.refuse(text.span(), message)?;
                 }
+            }
+            if figure.over_all_cells {
+                if !has_means || systems.len() < 2 {
+                    let message = "the results of this lab have no means over all cells: only a lab \
+                                   of `flows` with several systems has them";
+                    self.refuse(text.span(), message)?;
+                }
+                continue;
             }
             for (form, spec, places) in &forms {
                 self.check_figure(text.span(), figure, *form, (spec, places))?;
@@ -323,10 +169,15 @@ impl Document {
             return self.refuse(span, message);
         }
         if figure.place(self, places.iter()).is_none() {
+            let subject = match &figure.subject {
+                Subject::System { name, .. } | Subject::Below { name, .. } => name.as_str(),
+                Subject::Best { .. } => "best",
+                Subject::Worst => "worst",
+                Subject::Count => "count",
+            };
             let message = format!(
-                "the {form} form measures no cell of the answer's `{{{}}}`: name values that the \
-                 form measures",
-                figure.system
+                "the {form} form measures no cell of the answer's `{{{subject}}}`: name values that \
+                 the form measures"
             );
             return self.refuse(span, message);
         }
@@ -334,19 +185,18 @@ impl Document {
     }
 }
 
-/// Returns the best value of a metric.
-fn best_of(values: impl IntoIterator<Item = f64>, metric: &str) -> Option<f64> {
-    values.into_iter().reduce(if is_less(metric) { f64::min } else { f64::max })
-}
-
-/// Whether a lower value of the metric is better.
-fn is_less(metric: &str) -> bool {
-    metrics::direction(metric) == Some(stats::Direction::LowerIsBetter)
+#[cfg(test)]
+impl Document {
+    /// Returns the metrics of the answer's fields, without those of means over all cells.
+    pub(crate) fn metrics_of_answer(&self) -> Vec<String> {
+        let Some(text) = &self.answer else { return Vec::new() };
+        let answer = Answer::parse(text.get_ref()).unwrap();
+        let of_cells = answer.figures().filter(|figure| !figure.over_all_cells);
+        of_cells.filter_map(|figure| figure.metric(self).map(str::to_owned)).collect()
+    }
 }
 
 const WRITTEN_FOR: [Form; 2] = [Form::Full, Form::Quick];
-/// Maximum number of cells that a sentence names. The tables of the report name all cells.
-const MOST_NAMED: usize = 6;
 const MOST_FIGURES: usize = 3;
 const MOST_WORDS: usize = 30;
 
@@ -354,6 +204,7 @@ const MOST_WORDS: usize = 30;
 mod tests {
     use super::*;
     use crate::bench::LabFile;
+    use results::{Cell, Metric, Overall, Proportion};
 
     fn with(answer: &str) -> String {
         format!(
@@ -397,63 +248,148 @@ at = {{ loss = "1%" }}
         assert_eq!(figure.systems().collect::<Vec<_>>(), ["tcpa", "tcp-bbr"]);
         assert_eq!(figure.metric.as_deref(), Some("queue_ms.p95"));
         assert_eq!(figure.at.unwrap()["rtt"], "20ms");
-        assert_eq!(Figure::parse(" tcpa ").unwrap().system, "tcpa");
+        assert_eq!(Figure::parse(" tcpa ").unwrap().systems().collect::<Vec<_>>(), ["tcpa"]);
         let error = Figure::parse("tcpa at loss").unwrap_err();
         assert_eq!(error, AnswerError::NoCell("loss".to_owned()));
     }
 
-    #[test]
-    fn the_answer_has_the_figures_of_the_cells_that_its_fields_name() {
-        let lab = LabFile::parse(
-            "lab.toml",
-            &with("A {reno} B {reno / cubic} C {cubic: goodput_mbit_s at loss=0%}"),
-        )
-        .unwrap();
+    fn lab(answer: &str) -> LabFile {
+        LabFile::parse("lab.toml", &with(answer)).unwrap()
+    }
+
+    /// Builds a run with the goodput of each system and loss.
+    fn run(figures: &[(&str, &str, f64)]) -> Results {
         let mut results = Results::new("lab", Form::Full);
-        for (system, loss, goodput) in
-            [("cubic", "1%", 2.0), ("reno", "1%", 5.0), ("cubic", "0%", 90.0)]
-        {
-            let mut cell =
-                Cell::new(system, [("loss".to_owned(), loss.to_owned())].into_iter().collect());
-            cell.metrics
-                .insert("goodput_mbit_s".to_owned(), results::Metric::single(goodput, "Mbit/s"));
+        for (system, loss, goodput) in figures {
+            let axes = [("loss".to_owned(), (*loss).to_owned())].into_iter().collect();
+            let mut cell = Cell::new(*system, axes);
+            cell.metrics.insert("goodput_mbit_s".to_owned(), Metric::single(*goodput, "Mbit/s"));
             results.cells.push(cell);
         }
-        assert_eq!(lab.answer_of(&results).unwrap(), "A 5.00 B 2.50× C 90.0");
-        let best = LabFile::parse("lab.toml", &with("D {cubic / cubic|reno}")).unwrap();
-        assert_eq!(best.answer_of(&results).unwrap(), "D 0.400×", "reno is better than cubic");
-        results.cells[0].valid = false;
-        let marked = "A 5.00 B 2.50× (not valid) C 90.0";
-        assert_eq!(lab.answer_of(&results).unwrap(), marked);
-        results.cells[1].metrics.clear();
-        results.cells[1].failed = Some("the connection was reset".to_owned());
-        assert_eq!(lab.answer_of(&results).unwrap(), "A (failed) B (failed) C 90.0");
-        results.cells.truncate(1);
-        assert_eq!(lab.answer_of(&results), None);
+        results
     }
 
     #[test]
-    fn a_below_field_names_the_cells_below_the_better_system() {
+    fn the_answer_has_the_figures_of_the_cells_that_its_fields_name() {
+        let answer = lab("A {reno} B {reno / cubic} C {cubic: goodput_mbit_s at loss=0%}");
+        let mut results = run(&[("cubic", "1%", 2.0), ("reno", "1%", 5.0), ("cubic", "0%", 90.0)]);
+        assert_eq!(answer.answer_of(&results).unwrap(), "A 5.00 B 2.50× C 90.0");
+        let best = lab("D {cubic / cubic|reno}");
+        assert_eq!(best.answer_of(&results).unwrap(), "D 0.400×", "reno is better than cubic");
+        results.cells[0].valid = false;
+        let marked = "A 5.00 B 2.50× (not valid) C 90.0";
+        assert_eq!(answer.answer_of(&results).unwrap(), marked);
+        results.cells[1].metrics.clear();
+        results.cells[1].failed = Some("the connection was reset".to_owned());
+        assert_eq!(answer.answer_of(&results).unwrap(), "A (failed) B (failed) C 90.0");
+        results.cells.truncate(1);
+        assert_eq!(answer.answer_of(&results), None);
+    }
+
+    #[test]
+    fn a_system_that_the_run_left_out_does_not_take_the_answer_away() {
+        let answer = lab("A {reno} B {cubic / reno|cubic} C {cubic / reno}");
+        assert!(answer.answer_of(&run(&[])).is_none());
+        let results = run(&[("cubic", "1%", 2.0), ("cubic", "0%", 90.0)]);
+        let told = "A (not measured) B 1.00× C (not measured)";
+        assert_eq!(answer.answer_of(&results).unwrap(), told);
+        assert_eq!(lab("{reno}").answer_of(&results), None, "no figure is left");
+        // The metric may not exist in virtual time.
+        assert_eq!(lab("{cubic: cpu_percent.client}").answer_of(&results), None);
+    }
+
+    #[test]
+    fn an_against_field_is_the_share_of_the_systems_figure_in_another_cell() {
+        let answer = lab("{cubic at loss=1% against loss=0%} and {reno against loss=0%}");
+        let mut results = run(&[
+            ("cubic", "0%", 8.0),
+            ("reno", "0%", 4.0),
+            ("cubic", "1%", 2.0),
+            ("reno", "1%", 3.0),
+        ]);
+        assert_eq!(answer.answer_of(&results).unwrap(), "0.250 and 0.750");
+        results.cells[1].valid = false;
+        assert_eq!(answer.answer_of(&results).unwrap(), "0.250 and 0.750 (not valid)");
+        results.cells.remove(0);
+        assert_eq!(answer.answer_of(&results), None);
+        let error = LabFile::parse("lab.toml", &with("{cubic against loss=3%}")).unwrap_err();
+        assert!(error.to_string().contains("measures no cell"), "{error}");
+        let error = Figure::parse("cubic / reno against loss=0%").unwrap_err();
+        assert_eq!(error, AnswerError::Against("cubic / reno against loss=0%".to_owned()));
+    }
+
+    #[test]
+    fn best_and_worst_fields_name_the_best_system_and_the_worst_value() {
+        let results = run(&[("cubic", "1%", 2.0), ("reno", "1%", 5.0), ("reno", "0%", 9.0)]);
+        let answer = lab("{best} {best without reno at loss=1%} {worst}");
+        let told = "reno (5.00 Mbit/s) cubic (2.00 Mbit/s) 2.00";
+        assert_eq!(answer.answer_of(&results).unwrap(), told);
+        assert_eq!(lab("{worst at loss=0%}").answer_of(&results).unwrap(), "9.00");
+        for (field, told) in [
+            ("{best without ren}", "system `ren`"),
+            ("{worst: rate_mbit_s}", "`rate_mbit_s` has no better and no worse"),
+            ("{count: goodput_mbit_s}", "`goodput_mbit_s` are not 0 or 1"),
+            ("{best: jain over all cells}", "no means over all cells"),
+        ] {
+            let error = LabFile::parse("lab.toml", &with(field)).unwrap_err().to_string();
+            assert!(error.contains(told), "{field}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_count_field_adds_up_the_repeats_of_all_cells() {
+        let mut results = run(&[("cubic", "0%", 1.0), ("reno", "0%", 1.0), ("reno", "1%", 1.0)]);
+        let share = Proportion { count: 5, total: 6, ci95: [0.3, 1.0] };
+        let six = Metric { share: Some(share), ..Metric::single(1.0, "") };
+        results.cells[0].metrics.insert("within".to_owned(), six);
+        results.cells[1].metrics.insert("within".to_owned(), Metric::single(1.0, ""));
+        results.cells[2].metrics.insert("within".to_owned(), Metric::single(0.5, ""));
+        assert_eq!(lab("{count: within}").answer_of(&results).unwrap(), "6 of 8");
+        assert_eq!(lab("{count: within at loss=1%}").answer_of(&results).unwrap(), "0 of 1");
+        // One cell of a smoke form is no answer.
+        results.form = Form::Smoke;
+        assert_eq!(lab("{count: within}").answer_of(&results), None);
+    }
+
+    #[test]
+    fn an_over_all_cells_field_is_the_mean_of_the_results() {
+        let text = with("{best: jain over all cells}, {reno: jain over all cells}")
+            .replace("kind = \"bulk\"", "kind = \"flows\"");
+        let lab = LabFile::parse("lab.toml", &text).unwrap();
+        let mut results = run(&[("cubic", "0%", 1.0)]);
+        results.cells[0].metrics.insert("jain".to_owned(), Metric::single(0.5, ""));
+        assert_eq!(lab.answer_of(&results), None);
+        results.overall.push(Overall {
+            metric: "jain".to_owned(),
+            systems: [("cubic".to_owned(), 0.5), ("reno".to_owned(), 0.75)].into_iter().collect(),
+            ..Overall::default()
+        });
+        assert_eq!(lab.answer_of(&results).unwrap(), "reno (0.750), 0.750");
+        let error = Figure::parse("worst over all cells").unwrap_err();
+        assert_eq!(error, AnswerError::OverAllCells("worst over all cells".to_owned()));
+    }
+
+    #[test]
+    fn a_below_field_counts_the_cells_below_the_better_system() {
         let figure = Figure::parse("tcpa below 0.9 of cubic|bbr at loss=1%").unwrap();
         assert_eq!(figure.systems().collect::<Vec<_>>(), ["tcpa", "cubic", "bbr"]);
         assert!(matches!(Figure::parse("tcpa below x of bbr"), Err(AnswerError::NoBound(_))));
         assert!(matches!(Figure::parse("tcpa below 0.9"), Err(AnswerError::NoBound(_))));
-        let text = with("Below: {reno below 0.9 of cubic}.");
-        let lab = LabFile::parse("lab.toml", &text).unwrap();
-        let mut results = Results::new("lab", Form::Full);
-        let figures = [("0%", 8.0, 10.0), ("1%", 10.0, 10.0)];
-        for (loss, reno, cubic) in figures {
-            for (system, goodput) in [("reno", reno), ("cubic", cubic)] {
-                let axes = [("loss".to_owned(), loss.to_owned())].into_iter().collect();
-                let mut cell = Cell::new(system, axes);
-                let metric = results::Metric::single(goodput, "Mbit/s");
-                cell.metrics.insert("goodput_mbit_s".to_owned(), metric);
-                results.cells.push(cell);
-            }
-        }
-        assert_eq!(lab.answer_of(&results).unwrap(), "Below: 1 of 2 (0.80 at 0%).");
+        let lab = lab("Below: {reno below 0.9 of cubic}.");
+        let mut results = run(&[
+            ("reno", "0%", 8.0),
+            ("cubic", "0%", 10.0),
+            ("reno", "1%", 10.0),
+            ("cubic", "1%", 10.0),
+        ]);
+        assert_eq!(lab.answer_of(&results).unwrap(), "Below: 1 of 2.");
         results.cells[0].metrics.clear();
-        assert_eq!(lab.answer_of(&results).unwrap(), "Below: 1 of 2 (0.00 at 0%).");
+        assert_eq!(lab.answer_of(&results).unwrap(), "Below: 1 of 2.");
+        // Paths that a turn measured at once replace the mean of these paths.
+        for (loss, reno) in [("path1", 1.0), ("path2", 2.0), ("path3", 10.0)] {
+            results.cells.extend(run(&[("reno", loss, reno), ("cubic", loss, 10.0)]).cells);
+        }
+        assert_eq!(lab.answer_of(&results).unwrap(), "Below: 2 of 3.");
     }
 
     #[test]
@@ -491,6 +427,9 @@ at = {{ loss = "1%" }}
         assert_eq!(Answer::parse("{a} {b} {c} {d}"), Err(AnswerError::TooManyFigures(4)));
         let long = format!("{{a: goodput_mbit_s at loss=5%, rtt=20ms}} {}", "word ".repeat(29));
         assert!(Answer::parse(&long).is_ok());
+        // The name and the value of the best system are three words.
+        let best = long.replace("{a:", "{best:");
+        assert_eq!(Answer::parse(&best), Err(AnswerError::TooManyWords(32)));
         assert_eq!(Answer::parse(&(long + "more")), Err(AnswerError::TooManyWords(31)));
     }
 }

@@ -102,6 +102,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
             shown::percent(available)
         ))?;
     }
+    if !arguments.json && came.is_empty() && tried > 1 {
+        output::print(format_args!("none of {tried} downloads succeeded; availability 0 %\n"))?;
+    }
     let is_complete = match arguments.time {
         Some(_) => failed.is_empty() && !came.is_empty(),
         None => came.len() == arguments.times as usize,
