@@ -11,4 +11,5 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = probe::cpu::CpuSnapshot::parse(text, tick);
     let _ = probe::process::Process::parse(text, tick);
     let _ = probe::snmp::SnmpSnapshot::parse(text, text, text);
+    let _ = probe::local_addresses::LocalAddresses::parse(text, text);
 });

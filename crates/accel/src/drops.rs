@@ -37,8 +37,9 @@ pub struct Place {
     pub reason: String,
     /// The index of the interface that had or received the packet; 0: none.
     pub interface: u32,
-    /// The kernel's function that dropped the packet; `None` for a function without a known name.
-    pub function: Option<String>,
+    /// The address in the kernel's function that dropped the packet, for
+    /// [`DropCounter::functions`].
+    pub address: u64,
     /// The protocol's number, and both ends. Protocols without ports have port 0.
     pub connection: Option<(u8, SocketAddr, SocketAddr)>,
 }
@@ -102,15 +103,22 @@ impl DropCounter {
                 found.extend(value.map(|bytes| (key, word(&bytes))));
             }
         }
-        let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
-        let new: Vec<u64> = found.iter().map(|(key, _)| word(key)).collect();
-        name_functions(&mut functions, &new);
         for (key, count) in found {
-            if let Some(place) = self.place(&key, &functions) {
+            if let Some(place) = self.place(&key) {
                 *drops.places.entry(place).or_default() += count;
             }
         }
         Ok(drops)
+    }
+
+    /// Returns the kernel's functions at these addresses, as far as their names are known. Reads
+    /// /proc/kallsyms, which takes tens of milliseconds, unless an earlier call has had all these
+    /// addresses.
+    pub fn functions(&self, addresses: &[u64]) -> BTreeMap<u64, String> {
+        let mut known = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        name_functions(&mut known, addresses);
+        let named = |at: &u64| Some((*at, known.get(at)?.clone()?));
+        addresses.iter().filter_map(named).collect()
     }
 
     fn name(&self, reason: u32) -> String {
@@ -118,7 +126,7 @@ impl DropCounter {
     }
 
     /// Parses `struct place` of bpf/drops.bpf.c.
-    fn place(&self, key: &[u8], functions: &BTreeMap<u64, Option<String>>) -> Option<Place> {
+    fn place(&self, key: &[u8]) -> Option<Place> {
         let half = |at: usize| Some(u32::from_ne_bytes(*key.get(at..)?.first_chunk()?));
         let port = |at: usize| Some(u16::from_be_bytes(*key.get(at..)?.first_chunk()?));
         let address = |at: usize, family: u16| {
@@ -137,7 +145,7 @@ impl DropCounter {
         Some(Place {
             reason: self.name(half(8)?),
             interface: half(12)?,
-            function: functions.get(&word(key)).cloned().flatten(),
+            address: word(key),
             connection: (family != 0).then(ends).flatten(),
         })
     }
@@ -369,7 +377,8 @@ mod tests {
         let found: Vec<_> = drops.places.iter().filter(|(one, _)| one.connection == ends).collect();
         let [(place, count)] = found[..] else { panic!("{drops:?}") };
         assert_eq!(place.reason, "NO_SOCKET");
-        assert!(place.function.as_ref().is_none_or(|name| name.contains("udp")), "{place:?}");
+        let function = counter.functions(&[place.address]).remove(&place.address);
+        assert!(function.is_none_or(|name| name.contains("udp")), "{place:?}");
         // Beyond 256 packets on a CPU, every 64th packet counts for 64 at its drop location.
         assert!((500..=1500).contains(count), "{count}");
         let map = counter.loaded.map("places").unwrap();

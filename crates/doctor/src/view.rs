@@ -7,6 +7,7 @@ mod flow;
 mod interface;
 mod occupancy;
 mod places;
+mod queues;
 mod task;
 
 pub use cores::CoreUse;
@@ -15,6 +16,8 @@ pub use end::{BURST, End};
 pub use flow::Flow;
 pub use interface::InterfaceUse;
 pub use occupancy::{Occupancy, without_interrupts};
+pub use places::FlowCores;
+pub use queues::QueueUse;
 pub use task::{GroupUse, OFTEN_THROTTLED, TaskUse};
 
 use crate::recording::{Holder, Machine, Period, Recording, Sample, SocketLimit};
@@ -32,6 +35,7 @@ pub struct View<'a> {
     pub tasks: Vec<TaskUse<'a>>,
     pub processes: Vec<TaskUse<'a>>,
     pub groups: Vec<GroupUse<'a>>,
+    pub queues: Vec<QueueUse<'a>>,
     /// The flows, the busiest first.
     pub flows: Vec<Flow<'a>>,
     /// Connections outside the focus, to the hosts of the connections in focus.
@@ -53,6 +57,7 @@ impl<'a> View<'a> {
             tasks: task::between(&period.samples, |sample| &sample.tasks),
             processes: task::between(&period.samples, |sample| &sample.processes),
             groups: task::groups_between(&period.samples),
+            queues: queues::between(&period.samples),
             flows,
             beside,
         })

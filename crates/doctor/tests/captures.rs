@@ -5,6 +5,7 @@
 use doctor::observe::Focus;
 use doctor::{Diagnosis, Question, Recording, capture, diagnose, output};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use wire::pcap::{file_header, record_header_cut};
 
 /// The capture point on a path with a round trip of 20 ms.
@@ -352,6 +353,106 @@ impl Trace {
         self.packets.drain(..3);
         self
     }
+
+    /// Removes the packets that pass before `begin`.
+    fn beginning_at(mut self, begin: u64) -> Self {
+        self.packets.retain(|(passes, ..)| *passes >= begin);
+        self
+    }
+}
+
+/// The capture begins among the segments of a round trip of which one segment was lost.
+#[test]
+fn reports_about_data_from_before_the_capture_are_no_repeated_data() {
+    for (side, begin) in [(Side::Sender, 422 * MS), (Side::Receiver, 432 * MS)] {
+        let recording = read(&lossy(side).beginning_at(begin).file(101, &[]));
+        let last = recording.periods[0].samples.last().unwrap();
+        let tcp = &last.connections[0].tcp;
+        assert_eq!((tcp.retransmitted, tcp.spurious), (Some(60), Some(0)), "{side:?}");
+        let verdict = diagnosis(&recording).verdict;
+        assert_eq!(verdict.cause, Some("loss"), "{side:?}: {verdict:?}");
+    }
+}
+
+/// Captures a full link on which each twentieth segment is 8 ms late. The sender waits for late
+/// segments.
+fn reordered(side: Side) -> Trace {
+    let mut trace = Trace::new(side);
+    let late = |number: u64| if number % 20 == 5 { 8 * MS } else { 0 };
+    let arrives = |number: u64| 100 * MS + number * 600_000 + late(number);
+    let mut order: Vec<u64> = (0..5_000).collect();
+    order.sort_by_key(|number| arrives(*number));
+    let (mut missing, mut next) = (BTreeSet::new(), 0);
+    for number in order {
+        let waits = 12 * MS + number * 8_000;
+        trace.queued(arrives(number), waits + late(number), number * MSS);
+        missing.extend(next..number);
+        missing.remove(&number);
+        next = next.max(number + 1);
+        let first = missing.first().copied().unwrap_or(next);
+        let sack = missing.last().map(|last| ((last + 1) * MSS, next * MSS));
+        trace.ack(arrives(number), first * MSS, 3_000_000, sack);
+    }
+    trace
+}
+
+/// A segment from before the capture arrives after the first segment of the capture.
+#[test]
+fn late_segments_at_the_begin_of_a_capture_are_no_retransmissions() {
+    for side in [Side::Sender, Side::Receiver] {
+        let recording = read(&reordered(side).beginning_at(600 * MS).file(101, &[]));
+        let last = recording.periods[0].samples.last().unwrap();
+        let tcp = &last.connections[0].tcp;
+        assert_eq!(tcp.retransmitted, Some(0), "{side:?}");
+        assert!(tcp.reordered > Some(100), "{side:?}: {:?}", tcp.reordered);
+        let verdict = diagnosis(&recording).verdict;
+        assert_eq!(verdict.cause, Some("path"), "{side:?}: {verdict:?}");
+    }
+}
+
+/// Captures a sender that fills windows of ten to twelve segments to the last byte: the receiver's
+/// program reads slowly.
+fn slow_reader(side: Side) -> Trace {
+    let (mut trace, mut position) = (Trace::new(side), 0);
+    trace.handshake();
+    let windows = [17_408, 15_360, 18_432, 16_384];
+    for round in 0..140 {
+        let (window, next) = (windows[round % 4], windows[(round + 1) % 4]);
+        let begin = 2 * ONE_WAY + round as u64 * 22 * MS;
+        let lengths = (0..window).step_by(MSS as usize).map(|at| MSS.min(window - at));
+        for (number, length) in lengths.enumerate() {
+            trace.data(begin + number as u64 * 100_000, position, length);
+            position += length;
+        }
+        trace.ack(begin + ONE_WAY + 2 * MS, position, next, None);
+    }
+    trace
+}
+
+#[test]
+fn a_slow_reader_is_diagnosed_without_the_handshake() {
+    for side in [Side::Sender, Side::Receiver] {
+        let recording = read(&slow_reader(side).without_handshake().file(101, &[]));
+        let last = recording.periods[0].samples.last().unwrap();
+        assert!(last.connections[0].tcp.peer_window.is_some(), "{side:?}");
+        let verdict = diagnosis(&recording).verdict;
+        assert_eq!(verdict.cause, Some("slow-reader"), "{side:?}: {verdict:?}");
+    }
+}
+
+/// The program sends messages of 16 KiB, and the window stays at 64 KiB. At one scale the window
+/// would be as large as a message.
+#[test]
+fn no_scale_follows_from_messages_as_large_as_a_window() {
+    let mut trace = Trace::new(Side::Receiver);
+    for round in 0..140_u64 {
+        let at = (round + 1) * 2 * ONE_WAY;
+        trace.data(at, round * 16_384, 16_384);
+        trace.ack(at + ONE_WAY, (round + 1) * 16_384, 65_536, None);
+    }
+    let recording = read(&trace.file(101, &[]));
+    let last = recording.periods[0].samples.last().unwrap();
+    assert_eq!(last.connections[0].tcp.peer_window, None);
 }
 
 /// Captures a full link from within a connection: a segment arrives each 0.6 ms. The queue grows by

@@ -87,6 +87,20 @@ fn a_saved_test_shows_the_limits_by_application_cpu_and_path() {
     assert_eq!(cause(&|_| json!({"rtt_us": 40_000}), 5.0), Some("path"));
 }
 
+/// Each sample has the cores of the sample before.
+#[test]
+fn a_small_file_with_many_cores_and_intervals_makes_no_huge_recording() {
+    let mut document = perf(|_| json!({}), 5.0);
+    let core = |core: u32| json!({"core": core, "busy_percent": 1.0});
+    let mut intervals = vec![json!({"streams": [{"seconds": 1.0}]}); 4000];
+    intervals[0]["weir"] = json!({"cpu": {"cores": (0..4096).map(core).collect::<Vec<_>>()}});
+    document["intervals"] = json!(intervals);
+    let recording = saved::parse(&document.to_string(), None).unwrap();
+    let samples = &recording.periods[0].samples;
+    let entries: usize = samples.iter().map(|sample| sample.cores.len()).sum();
+    assert!(samples.len() > 100 && entries < 600_000, "{} {entries}", samples.len());
+}
+
 /// The client and the server of the test run on the same machine: the result has neither the
 /// server's process nor other programs.
 #[test]

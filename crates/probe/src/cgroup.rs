@@ -14,7 +14,7 @@ use crate::ProbeError;
 use crate::clock;
 use crate::error::read_text;
 
-pub use paths::CgroupPaths;
+pub use paths::{CgroupMounts, CgroupPaths};
 pub use socket_limit::{SocketLimit, SocketUse};
 
 /// The groups of a process, from the process's own group to the outermost visible group. A limit of
@@ -34,6 +34,21 @@ pub struct Level {
     /// The group's own limit; `None` for a group without a limit.
     pub quota: Option<Quota>,
     pub throttling: Option<Throttling>,
+}
+
+impl Level {
+    /// Reads the groups that have the CPU controller, innermost first.
+    pub fn all_at(paths: &CgroupPaths) -> Result<Vec<Self>, ProbeError> {
+        let mut levels = Vec::new();
+        for (path, version) in paths.levels() {
+            // A group that was removed since then has no counters.
+            if let Some(stat) = optional(&path.join("cpu.stat"))? {
+                let throttling = parse_throttling(&stat);
+                levels.push(Self { throttling, quota: version.quota(&path)?, path });
+            }
+        }
+        Ok(levels)
+    }
 }
 
 /// CPU time granted per period.
@@ -69,19 +84,8 @@ impl CgroupSnapshot {
     }
 
     pub fn at(paths: &CgroupPaths) -> Result<Self, ProbeError> {
-        let mut snapshot = Self { used: paths.used()?, ..Self::default() };
-        for (path, version) in paths.levels() {
-            // A group that was removed since then has no counters.
-            if let Some(stat) = optional(&path.join("cpu.stat"))? {
-                snapshot.levels.push(Level {
-                    throttling: parse_throttling(&stat),
-                    quota: version.quota(&path)?,
-                    path,
-                });
-            }
-        }
-        snapshot.taken = clock::now();
-        Ok(snapshot)
+        let (used, levels) = (paths.used()?, Level::all_at(paths)?);
+        Ok(Self { taken: clock::now(), used, levels })
     }
 
     /// Returns the strictest limit: the limit with the fewest cores.

@@ -12,6 +12,7 @@
 //! | [`machine`] | the facts a report must name |
 //! | [`ethtool`], [`device`], [`cpufreq`] | properties of network devices, their queues and interrupts, and of cores |
 //! | [`path`] | the route to an address, neighbours that do not answer |
+//! | [`local_addresses`] | the local addresses of another process's network namespace |
 //! | [`conntrack`], [`udp`] | the files of these names |
 //! | [`profile`] | stacks of all CPUs by perf events |
 //! | [`tree`] | the root of `/proc` and `/sys`: this machine's, or a recorded one |
@@ -48,6 +49,7 @@ mod error;
 pub mod ethtool;
 pub mod interface;
 pub mod interrupts;
+pub mod local_addresses;
 pub mod machine;
 mod netlink;
 pub mod owner;

@@ -2,7 +2,7 @@
 //! `netstat` of `/proc/net`, under `nstat`'s names (`TcpRetransSegs`, `TcpExtListenOverflows`,
 //! `Ip6InReceives`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use units::{Span, Time};
 
@@ -20,27 +20,45 @@ impl SnmpSnapshot {
     pub fn read() -> Result<Self, ProbeError> {
         // Read /proc/thread-self/net, because /proc/net shows the namespace of the process's main
         // thread.
-        let mut snapshot = Self::default();
-        snapshot.add_paired("snmp", &read_text("/proc/thread-self/net/snmp")?)?;
-        snapshot.add_paired("netstat", &read_text("/proc/thread-self/net/netstat")?)?;
-        match read_text("/proc/thread-self/net/snmp6") {
-            Ok(text) => snapshot.add_listed("snmp6", &text)?,
+        let snmp = read_text("/proc/thread-self/net/snmp")?;
+        let netstat = read_text("/proc/thread-self/net/netstat")?;
+        let snmp6 = match read_text("/proc/thread-self/net/snmp6") {
             // A kernel without IPv6 lacks the file.
             Err(ProbeError::Read { source, .. })
-                if source.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-        snapshot.taken = clock::now();
-        Ok(snapshot)
+                if source.kind() == std::io::ErrorKind::NotFound =>
+            {
+                String::new()
+            }
+            text => text?,
+        };
+        Ok(Self { taken: clock::now(), ..Self::parse(&snmp, &netstat, &snmp6)? })
     }
 
     /// Parses the three files, any of which may be empty.
     pub fn parse(snmp: &str, netstat: &str, snmp6: &str) -> Result<Self, ProbeError> {
-        let mut snapshot = Self::default();
-        snapshot.add_paired("snmp", snmp)?;
-        snapshot.add_paired("netstat", netstat)?;
-        snapshot.add_listed("snmp6", snmp6)?;
-        Ok(snapshot)
+        Self::of_files([snmp, netstat, snmp6], None)
+    }
+
+    /// Parses as [`Self::parse`], and keeps only the counters of these names. An observer that
+    /// reads a few of several hundred counters again and again saves most of the work.
+    pub fn parse_only(
+        names: &BTreeSet<&str>,
+        snmp: &str,
+        netstat: &str,
+        snmp6: &str,
+    ) -> Result<Self, ProbeError> {
+        Self::of_files([snmp, netstat, snmp6], Some(names))
+    }
+
+    fn of_files(
+        [snmp, netstat, snmp6]: [&str; 3],
+        wanted: Option<&BTreeSet<&str>>,
+    ) -> Result<Self, ProbeError> {
+        let mut reader = Reader { wanted, ..Reader::default() };
+        reader.add_paired("snmp", snmp)?;
+        reader.add_paired("netstat", netstat)?;
+        reader.add_listed("snmp6", snmp6)?;
+        Ok(Self { taken: Time::ZERO, values: reader.values })
     }
 
     /// Returns the counter of that name; `None` if this kernel lacks it.
@@ -50,6 +68,10 @@ impl SnmpSnapshot {
 
     pub fn values(&self) -> impl Iterator<Item = (&str, u64)> {
         self.values.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+
+    pub fn into_values(self) -> BTreeMap<String, u64> {
+        self.values
     }
 
     pub fn since(&self, earlier: &Self) -> SnmpUse {
@@ -65,7 +87,18 @@ impl SnmpSnapshot {
                 .collect(),
         }
     }
+}
 
+/// The counters read so far.
+#[derive(Debug, Default)]
+struct Reader<'a> {
+    values: BTreeMap<String, u64>,
+    /// The names of the counters to keep; `None` for all.
+    wanted: Option<&'a BTreeSet<&'a str>>,
+    name: String,
+}
+
+impl Reader<'_> {
     /// Parses pairs of lines: the names, then the values, both after the group's name.
     fn add_paired(&mut self, origin: &str, text: &str) -> Result<(), ProbeError> {
         let mut lines = text.lines();
@@ -82,7 +115,7 @@ impl SnmpSnapshot {
                 return Err(malformed());
             }
             for (name, value) in names.into_iter().zip(values) {
-                self.add(format!("{group}{name}"), value).ok_or_else(malformed)?;
+                self.add(group, name, value).ok_or_else(malformed)?;
             }
         }
         Ok(())
@@ -91,19 +124,25 @@ impl SnmpSnapshot {
     fn add_listed(&mut self, origin: &str, text: &str) -> Result<(), ProbeError> {
         for line in text.lines() {
             line.split_once(|letter: char| letter.is_ascii_whitespace())
-                .and_then(|(name, value)| self.add(name.to_owned(), value.trim()))
+                .and_then(|(name, value)| self.add("", name, value.trim()))
                 .ok_or_else(|| ProbeError::malformed(origin, format!("{line:?}")))?;
         }
         Ok(())
     }
 
-    fn add(&mut self, name: String, value: &str) -> Option<()> {
+    fn add(&mut self, group: &str, name: &str, value: &str) -> Option<()> {
+        self.name.clear();
+        self.name.push_str(group);
+        self.name.push_str(name);
+        if self.wanted.is_some_and(|wanted| !wanted.contains(self.name.as_str())) {
+            return Some(());
+        }
         // TcpMaxConn is -1, "no fixed limit" (RFC 4022). The value is not a count, so the value is
         // left out.
         if value.parse::<i64>().is_ok_and(|value| value < 0) {
             return Some(());
         }
-        self.values.insert(name, value.parse().ok()?);
+        self.values.insert(self.name.clone(), value.parse().ok()?);
         Some(())
     }
 }
@@ -146,6 +185,19 @@ mod tests {
         }
         assert_eq!(snapshot.value("TcpRtoMin"), Some(200));
         assert_eq!(snapshot.value("TcpMaxConn"), None);
+    }
+
+    #[test]
+    fn only_the_counters_asked_for_are_kept() {
+        let wanted = BTreeSet::from(["TcpRetransSegs", "Ip6InReceives", "TcpMaxConn", "TcpNone"]);
+        let some = SnmpSnapshot::parse_only(&wanted, SNMP, NETSTAT, SNMP6).unwrap();
+        let all = SnmpSnapshot::parse(SNMP, NETSTAT, SNMP6).unwrap();
+        let kept: Vec<_> = some.values().collect();
+        assert_eq!(
+            kept.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+            ["Ip6InReceives", "TcpRetransSegs"]
+        );
+        assert!(kept.into_iter().all(|(name, value)| all.value(name) == Some(value)));
     }
 
     #[test]

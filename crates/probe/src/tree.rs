@@ -29,16 +29,28 @@ impl Tree {
 
     /// Reads the text of a file such as `/proc/stat`, at most 32 MiB of it.
     pub fn text(&self, path: &str) -> Result<String, ProbeError> {
+        let bytes = self.bytes(path, LONGEST)?;
+        // Process names and interrupt descriptions may contain any bytes.
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Reads the text of a file of at most `most` bytes. Returns `None` for a longer file, of which
+    /// the kernel then writes no more than `most` bytes and one.
+    pub fn short_text(&self, path: &str, most: u64) -> Result<Option<String>, ProbeError> {
+        let bytes = self.bytes(path, most + 1)?;
+        let is_short = bytes.len() as u64 <= most;
+        Ok(is_short.then(|| String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    fn bytes(&self, path: &str, most: u64) -> Result<Vec<u8>, ProbeError> {
         let path = self.path(path);
         let read = |path: &Path| {
             // Most files of /proc are short, and the kernel does not report their length.
             let mut bytes = Vec::with_capacity(USUAL);
-            std::fs::File::open(path)?.take(LONGEST).read_to_end(&mut bytes)?;
+            std::fs::File::open(path)?.take(most).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        let bytes = read(&path).map_err(|source| ProbeError::Read { path, source })?;
-        // Process names and interrupt descriptions may contain any bytes.
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        read(&path).map_err(|source| ProbeError::Read { path, source })
     }
 
     /// Reads the first line of a file, without blanks around it. Returns `None` if the file is
@@ -134,6 +146,10 @@ mod tests {
         let file = std::fs::File::open("/proc/stat").unwrap();
         assert!(here.descriptors(std::process::id()).is_some_and(|count| count > 0));
         drop(file);
+        let line = here.text("/proc/version").unwrap();
+        let length = line.len() as u64;
+        assert_eq!(here.short_text("/proc/version", length).unwrap(), Some(line));
+        assert_eq!(here.short_text("/proc/version", length - 1).unwrap(), None);
         let nowhere = Tree::at("/nowhere");
         let reason = nowhere.text("/proc/stat").unwrap_err().reason();
         assert_eq!(reason, "there is no /nowhere/proc/stat");

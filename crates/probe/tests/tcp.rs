@@ -5,7 +5,7 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 
-use probe::tcp::{self, CongestionInfo, Filter, Queues, TcpSocket, TcpState};
+use probe::tcp::{self, CongestionInfo, Diag, Filter, Queues, TcpSocket, TcpState};
 use units::{Bytes, Span};
 
 mod namespace;
@@ -112,6 +112,30 @@ fn ipv6_and_mapped_ipv4_connections_are_listed_and_looked_up() {
             assert_eq!(tcp::connection(address, other).unwrap(), None);
             drop(server);
         }
+    });
+}
+
+#[test]
+fn a_listing_without_attributes_has_queues_and_inodes() {
+    namespace::run(|| {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let server = listener.accept().unwrap();
+        let mut diag = Diag::without_algorithm();
+        let mut bare = Vec::new();
+        let filter = Filter::listening();
+        diag.each_bare(&filter, |one| {
+            bare.push((one.queues(), one.inode() > 0, one.info().is_some()))
+        })
+        .unwrap();
+        let [(Queues::Accept { waiting: 0, limit: 1.. }, true, false)] = bare[..] else {
+            panic!("{bare:?}")
+        };
+        // Later listings have attributes again.
+        let mut has_info = Vec::new();
+        diag.each(&Filter::established(), |one| has_info.push(one.info().is_some())).unwrap();
+        assert_eq!(has_info, [true; 2]);
+        drop((client, server));
     });
 }
 

@@ -58,6 +58,7 @@ pub(super) struct Half {
     repeated_at: u64,
     delivered: u64,
     marked: u64,
+    first_data: Option<u64>,
     pub(super) last_data: Option<u64>,
     pub(super) last_answer: Option<u64>,
     last_progress: u64,
@@ -138,10 +139,19 @@ impl Trip {
 
 impl Half {
     fn position(&self, sequence: u32) -> u64 {
+        self.next.saturating_add_signed(self.distance(sequence))
+    }
+
+    /// Whether the sequence number is before the first of the capture: [`Self::position`] is 0.
+    fn is_before_capture(&self, sequence: u32) -> bool {
+        self.next.checked_add_signed(self.distance(sequence)).is_none()
+    }
+
+    /// Returns the distance from the highest position that was sent so far.
+    fn distance(&self, sequence: u32) -> i64 {
         let Some(base) = self.base else { return 0 };
         let now = base.wrapping_add(self.next as u32);
-        let distance = i64::from(sequence.wrapping_sub(now) as i32);
-        self.next.saturating_add_signed(distance)
+        i64::from(sequence.wrapping_sub(now) as i32)
     }
 
     fn mss(&self) -> u64 {
@@ -220,12 +230,17 @@ impl Half {
             return;
         }
         let start = self.position(sequence);
-        let end = start.saturating_add(segment.payload.into());
+        let is_before = self.is_before_capture(sequence);
+        let end = match is_before {
+            true => self.position(sequence.wrapping_add(segment.payload)),
+            false => start.saturating_add(segment.payload.into()),
+        };
         // A zero-window probe carries no new data.
         if end <= self.acked && segment.payload == 1 && self.window == Some(0) {
             return;
         }
         self.has_data = true;
+        self.first_data.get_or_insert(now);
         self.largest = self.largest.max(segment.payload);
         let count = u64::from(segment.payload).div_ceil(self.mss());
         self.segments += count;
@@ -240,7 +255,16 @@ impl Half {
             }
             self.repeats = 0;
         } else {
-            self.old_data(now, start, end, count, stamp.map(|(value, _)| value));
+            let stamp = stamp.map(|(value, _)| value);
+            let is_late = match is_before {
+                true => self.is_late_from_before(now, stamp),
+                false => Some(false),
+            };
+            match is_late {
+                Some(false) => self.old_data(now, start, end, count, stamp),
+                Some(true) => self.reordered += count,
+                None => self.fill_gap(start),
+            }
         }
         if let Some((value, echo)) = stamp {
             self.forth.note(now, value);
@@ -273,6 +297,21 @@ impl Half {
         false
     }
 
+    /// Whether data from before the first position of the capture is late; if not, the sender sent
+    /// the data again. `None` if the capture does not show which, because the capture lacks the
+    /// packets before. A sender sends each byte for the first time before the bytes behind, so that
+    /// late data has an older timestamp than the first data of the capture.
+    fn is_late_from_before(&self, now: u64, stamp: Option<u32>) -> Option<bool> {
+        if let Some((stamp, first)) = stamp.zip(self.forth.first_stamp)
+            && stamp != first
+        {
+            return Some(is_after(first, stamp));
+        }
+        let trip = self.least_rtt().unwrap_or(Span::from_millis(3)).nanos();
+        let is_begin = now.saturating_sub(self.first_data.unwrap_or(now)) <= trip;
+        (!is_begin).then_some(false)
+    }
+
     /// Processes data that was seen before or that fills a hole.
     fn old_data(&mut self, now: u64, start: u64, end: u64, count: u64, stamp: Option<u32>) {
         let waits = now.saturating_sub(self.last_data.unwrap_or(0).max(self.last_progress));
@@ -293,11 +332,7 @@ impl Half {
         }
         self.again += count;
         self.again_until = self.again_until.max(end);
-        if let Some((gap, sent)) = &mut self.gap
-            && start <= *gap
-        {
-            *sent = true;
-        }
+        self.fill_gap(start);
         let is_oldest = start <= self.acked;
         if is_oldest && waits >= TIMEOUT {
             self.timeouts = self.timeouts.saturating_add(1);
@@ -306,6 +341,15 @@ impl Half {
             let same = self.repeated_at == self.acked && self.repeats > 0;
             self.repeats = if same { self.repeats + 1 } else { 1 };
             self.repeated_at = self.acked;
+        }
+    }
+
+    /// Notes that the data of a reported gap passed again.
+    fn fill_gap(&mut self, start: u64) {
+        if let Some((gap, sent)) = &mut self.gap
+            && start <= *gap
+        {
+            *sent = true;
         }
     }
 
@@ -450,17 +494,22 @@ impl Half {
     }
 
     fn sacks(&mut self, segment: &Segment, acked: u64) {
-        let [first, second, ..] = segment
-            .options
-            .sack
-            .map(|block| block.map(|(left, right)| (self.position(left), self.position(right))));
+        let [first, second, ..] = segment.options.sack;
+        // Distances from the acknowledgement also order data from before the capture.
+        let distance = |sequence: u32| sequence.wrapping_sub(segment.acknowledgement) as i32;
         // RFC 2883: a first block below the acknowledgement, or within the second block, reports
         // data that arrived twice.
         let is_twice = first.is_some_and(|(left, right)| {
-            let is_within = |(from, until): (u64, u64)| left >= from && right <= until;
-            right <= acked || second.is_some_and(is_within)
+            let is_within = |(from, until): (u32, u32)| {
+                distance(left) >= distance(from) && distance(right) <= distance(until)
+            };
+            distance(right) <= 0 || second.is_some_and(is_within)
         });
-        self.in_vain += u64::from(is_twice);
+        // A report about data that was sent again before the capture is no report about a
+        // retransmission in the capture.
+        if is_twice {
+            self.in_vain = (self.in_vain + 1).min(self.again);
+        }
         let blocks = segment.options.sack.iter().flatten();
         for (left, right) in blocks.skip(usize::from(is_twice)) {
             let (left, right) = (self.position(*left), self.position(*right));
@@ -506,7 +555,7 @@ impl Half {
             data_segments_out: Some(u32::try_from(self.segments).unwrap_or(u32::MAX)),
             segments_out: Some(u32::try_from(self.segments).unwrap_or(u32::MAX)),
             retransmitted: narrow(self.again),
-            spurious: narrow(self.in_vain.min(self.again)),
+            spurious: narrow(self.in_vain),
             reordered: narrow(self.reordered),
             delivered: narrow(self.delivered),
             delivered_marked: narrow(self.marked),

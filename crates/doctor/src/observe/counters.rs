@@ -12,7 +12,8 @@ use probe::snmp::SnmpSnapshot;
 use probe::softirqs::SoftirqSnapshot;
 use probe::softnet::SoftnetSnapshot;
 use probe::tree::Tree;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::LazyLock;
 
 type Missing<'a> = &'a mut BTreeSet<Unseen>;
 
@@ -103,10 +104,7 @@ fn counters(tree: &Tree) -> Result<BTreeMap<String, u64>, ProbeError> {
     let snmp = tree.text(&net(tree, "snmp"))?;
     let netstat = tree.text(&net(tree, "netstat"))?;
     let snmp6 = tree.text(&net(tree, "snmp6")).unwrap_or_default();
-    let snapshot = SnmpSnapshot::parse(&snmp, &netstat, &snmp6)?;
-    let chosen =
-        COUNTERS.iter().filter_map(|name| Some(((*name).to_owned(), snapshot.value(name)?)));
-    let mut chosen: BTreeMap<_, _> = chosen.collect();
+    let mut chosen = SnmpSnapshot::parse_only(&WANTED, &snmp, &netstat, &snmp6)?.into_values();
     // A virtual server (IPVS) passes packets on, which count as neither delivered nor forwarded.
     if tree.has(&net(tree, "ip_vs")) {
         chosen.remove("IpInReceives");
@@ -198,9 +196,10 @@ fn interfaces(tree: &Tree, sample: &mut Sample, unseen: Missing<'_>) {
         Err(error) => return add(unseen, "interfaces", &error),
     };
     for (name, interface) in snapshot.interfaces.iter().take(MOST_INTERFACES) {
-        let directory = format!("/sys/class/net/{name}");
         let (received, sent) = (interface.counters.received, interface.counters.sent);
-        let driver = match tree.has(&format!("{directory}/device")) {
+        // A host of containers has hundreds of veth interfaces, which have no device.
+        let may_have_device = interface.kind.as_deref() != Some("veth");
+        let driver = match may_have_device && tree.has(&format!("/sys/class/net/{name}/device")) {
             true => probe::ethtool::statistics(name).unwrap_or_default(),
             false => BTreeMap::new(),
         };
@@ -219,9 +218,12 @@ fn interfaces(tree: &Tree, sample: &mut Sample, unseen: Missing<'_>) {
         sample.interfaces.insert(name.clone(), counters);
     }
     take(unseen, "queueing disciplines", QdiscSnapshot::read(), |queues| {
-        let known = queues.qdiscs.iter().filter_map(|qdisc| {
+        let names = snapshot.interfaces.iter().map(|(name, one)| (one.index, name));
+        let names: HashMap<u32, &String> = names.collect();
+        let queues = queues.qdiscs.iter().filter(|qdisc| qdisc.kind != "noqueue");
+        let known = queues.filter_map(|qdisc| {
             Some(Qdisc {
-                interface: snapshot.name_of(qdisc.interface)?.to_owned(),
+                interface: (*names.get(&qdisc.interface)?).clone(),
                 kind: qdisc.kind.clone(),
                 handle: qdisc.handle.to_string(),
                 sent: qdisc.counters.bytes,
@@ -231,7 +233,7 @@ fn interfaces(tree: &Tree, sample: &mut Sample, unseen: Missing<'_>) {
                 flow_limit: qdisc.flow_limit,
             })
         });
-        sample.qdiscs = known.filter(|qdisc| qdisc.kind != "noqueue").take(MOST_QDISCS).collect();
+        sample.qdiscs = known.take(MOST_QDISCS).collect();
     });
 }
 
@@ -244,6 +246,7 @@ fn net(tree: &Tree, name: &str) -> String {
     }
 }
 
+static WANTED: LazyLock<BTreeSet<&str>> = LazyLock::new(|| COUNTERS.iter().copied().collect());
 const MOST_UDP: usize = 16;
 const MOST_QDISCS: usize = 256;
 const MOST_INTERFACES: usize = 256;

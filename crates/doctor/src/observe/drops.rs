@@ -1,7 +1,7 @@
 use crate::recording::{DropPlace, Drops};
 use accel::drops::DropCounter;
 use probe::interface::InterfaceSnapshot;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Counts the packets that the kernel drops. All observations of a command share one watch, so that
 /// the BPF program is loaded once.
@@ -27,30 +27,48 @@ impl DropWatch {
         let counter = self.counter.as_ref().map_err(Clone::clone)?;
         counter.read().map_err(|error| error.to_string())
     }
-}
 
-pub(super) fn recorded(drops: accel::drops::Drops) -> Drops {
-    let interfaces = match drops.places.is_empty() {
-        true => None,
-        false => InterfaceSnapshot::read().ok(),
-    };
-    let name = |index: u32| Some(interfaces.as_ref()?.name_of(index)?.to_owned());
-    let mut places: Vec<DropPlace> = drops
-        .places
-        .into_iter()
-        .map(|(place, packets)| DropPlace {
-            reason: place.reason,
-            packets,
-            interface: name(place.interface),
-            function: place.function,
-            protocol: place.connection.map(|(protocol, ..)| protocol),
-            from: place.connection.map(|(_, from, _)| from),
-            to: place.connection.map(|(.., to)| to),
-        })
-        .collect();
-    places.sort_by_key(|place| std::cmp::Reverse(place.packets));
-    places.truncate(MOST_PLACES);
-    Drops { reasons: drops.reasons, places }
+    /// Converts drops for a recording. Names the functions only for reasons that are faults,
+    /// because the list of the kernel's functions is long.
+    pub(super) fn recorded(&self, drops: accel::drops::Drops) -> Drops {
+        let mut recorded = Drops { reasons: drops.reasons, places: Vec::new() };
+        let faults: BTreeSet<&str> = recorded.faults().map(|(reason, _)| reason).collect();
+        let named = drops.places.keys().filter(|place| faults.contains(place.reason.as_str()));
+        let addresses: Vec<u64> = named.map(|place| place.address).collect();
+        let functions = match &self.counter {
+            Ok(counter) if !addresses.is_empty() => counter.functions(&addresses),
+            _ => BTreeMap::new(),
+        };
+        let interfaces = match drops.places.is_empty() {
+            true => None,
+            false => InterfaceSnapshot::read().ok(),
+        };
+        // A function may drop packets at several addresses.
+        let mut places: BTreeMap<_, u64> = BTreeMap::new();
+        for (place, packets) in drops.places {
+            let is_named = faults.contains(place.reason.as_str());
+            let function = functions.get(&place.address).filter(|_| is_named).cloned();
+            let key = (place.reason, place.interface, function, place.connection);
+            *places.entry(key).or_default() += packets;
+        }
+        let name = |index: u32| Some(interfaces.as_ref()?.name_of(index)?.to_owned());
+        let places = places.into_iter();
+        let mut places: Vec<DropPlace> = places
+            .map(|((reason, interface, function, connection), packets)| DropPlace {
+                reason,
+                packets,
+                interface: name(interface),
+                function,
+                protocol: connection.map(|(protocol, ..)| protocol),
+                from: connection.map(|(_, from, _)| from),
+                to: connection.map(|(.., to)| to),
+            })
+            .collect();
+        places.sort_by_key(|place| std::cmp::Reverse(place.packets));
+        places.truncate(MOST_PLACES);
+        recorded.places = places;
+        recorded
+    }
 }
 
 /// Maximum number of drop locations in a recording.

@@ -1,8 +1,8 @@
 use super::focus::Focus;
 use super::pace::Pace;
-use super::processes::Watched;
+use super::processes::{Watched, named_udp};
 use super::sockets::Sockets;
-use super::{DropWatch, counters, drops, facts};
+use super::{DropWatch, counters, facts};
 use crate::recording::{ConnectionState, Period, Recording, Sample, Unseen};
 use probe::clock;
 use probe::tree::Tree;
@@ -54,6 +54,9 @@ pub struct Observer {
     watched: Watched,
     searched_at: Option<Span>,
     searches: usize,
+    /// CPU time of all searches for processes, and of the last search.
+    searching: Span,
+    search: Span,
     unseen: BTreeSet<Unseen>,
     /// The counts at the start; `None` if the kernel's drops are not counted.
     drops_before: Option<accel::drops::Drops>,
@@ -73,6 +76,8 @@ impl Observer {
             watched: Watched::default(),
             searched_at: None,
             searches: 0,
+            searching: Span::ZERO,
+            search: Span::ZERO,
             unseen: BTreeSet::new(),
             drops_before: None,
         };
@@ -115,10 +120,8 @@ impl Observer {
             self.sockets.read_ended(focus);
             match lists {
                 true => {
-                    if place > 0 {
-                        self.watched.look_again(&self.tree, focus);
-                    }
-                    self.sockets.list(focus, &self.watched, place, &mut sample, &mut self.unseen);
+                    let (tree, watched) = (&self.tree, &mut self.watched);
+                    self.sockets.list(tree, focus, watched, place, &mut sample, &mut self.unseen);
                 }
                 false => self.sockets.look(&mut sample, &mut self.unseen),
             }
@@ -141,13 +144,18 @@ impl Observer {
         if self.samples.is_empty() || soon || self.searches >= MOST_SEARCHES {
             return;
         }
+        let is_affordable = is_affordable(self.searching, self.search, now);
         let kept = self.sockets.kept();
         let inodes: BTreeSet<u32> =
             kept.iter().filter_map(|cookie| self.sockets.inode(*cookie)).collect();
-        if self.searches == 0 || !self.watched.has_searched(&inodes) {
+        let is_new = is_affordable && !self.watched.has_searched(&inodes);
+        if self.searches == 0 || is_new {
+            let begun = clock::own_thread_cpu_time();
             let others = self.sockets.inodes().take(MOST_SEARCHED);
             self.watched.search(&self.tree, inodes.iter().copied().chain(others).collect());
             (self.searches, self.searched_at) = (self.searches + 1, Some(now));
+            self.search = clock::own_thread_cpu_time() - begun;
+            self.searching = self.searching + self.search;
         }
         self.watched.take(&self.tree, &inodes);
     }
@@ -161,7 +169,8 @@ impl Observer {
         let waiting = self.samples.last().into_iter().flat_map(|sample| &sample.listeners);
         let waiting = waiting.filter(|listener| listener.waiting > 0);
         inodes.extend(waiting.filter_map(|one| self.sockets.listener_inode(&one.local)));
-        let holders = self.watched.holders(&self.tree, &inodes, &mut self.unseen);
+        let udp = self.samples.last().map(named_udp).unwrap_or_default();
+        let holders = self.watched.holders(&self.tree, &inodes, &udp, &mut self.unseen);
         let of = |inode: Option<u32>| inode.and_then(|inode| holders.get(&inode)).cloned();
         let mut peers = self.sockets.ended_hosts();
         self.sockets.finish(&kept, &mut self.samples);
@@ -196,7 +205,8 @@ impl Observer {
             self.watched.add_places(&self.tree, sample, has_tunnel || !self.tree.is_here());
         }
         let drops = self.read_drops().zip(self.drops_before.as_ref());
-        let drops = drops.map(|(now, before)| drops::recorded(now.since(before)));
+        let drops = drops.zip(self.plan.drops.as_ref());
+        let drops = drops.map(|((now, before), watch)| watch.recorded(now.since(before)));
         recording.periods.push(Period {
             label: label.into(),
             samples: self.samples,
@@ -211,6 +221,14 @@ impl Observer {
         unseen.append(&mut self.unseen);
         recording.unseen = unseen.into_iter().collect();
     }
+}
+
+/// Whether the observation has CPU time for a further search at `now`, after searches that took
+/// `spent`, and the last of them `last`. On a machine with many descriptors that opens connections
+/// all the time, each search costs as much as many samples. The end of the observation finds the
+/// processes of the other connections.
+fn is_affordable(spent: Span, last: Span, now: Span) -> bool {
+    (spent + last).secs_f64() <= now.secs_f64() * SEARCH_SHARE
 }
 
 /// Returns the connections whose far end may be in another network namespace of this machine: the
@@ -243,6 +261,8 @@ fn own_pid(tree: &Tree) -> Option<u32> {
 
 const SEARCH_GAP: Span = Span::from_millis(450);
 const MOST_SEARCHES: usize = 8;
+/// The share of a core that searches after the first may take.
+const SEARCH_SHARE: f64 = 0.005;
 /// Maximum number of sockets in one search for their processes.
 const MOST_SEARCHED: usize = 16_384;
 
@@ -250,6 +270,22 @@ const MOST_SEARCHED: usize = 16_384;
 mod tests {
     use super::*;
     use crate::rules::sketch::Sketch;
+
+    #[test]
+    fn expensive_searches_for_processes_are_rare() {
+        let searches = |cost: Span| {
+            let (mut spent, mut count) = (cost, 1);
+            for tick in 1..=20 {
+                if is_affordable(spent, cost, SEARCH_GAP * tick) {
+                    (spent, count) = (spent + cost, count + 1);
+                }
+            }
+            count
+        };
+        assert_eq!(searches(Span::from_millis(1)), 21);
+        assert_eq!(searches(Span::from_millis(10)), 4);
+        assert_eq!(searches(Span::from_millis(100)), 1);
+    }
 
     #[test]
     fn only_busy_connections_are_searched_for_in_other_namespaces() {

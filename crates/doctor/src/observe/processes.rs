@@ -1,25 +1,32 @@
 use super::connections::add;
 use super::focus::Focus;
 use crate::recording::{Group, Holder, InnerEnd, Sample, SocketLimit, Task, UdpSocket, Unseen};
-use probe::cgroup::{self, CgroupPaths, CgroupSnapshot};
+use probe::cgroup::{self, CgroupMounts, CgroupPaths, Level};
+use probe::local_addresses::LocalAddresses;
 use probe::process::{Holders, Process};
 use probe::tree::Tree;
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 /// The processes that hold the connections of interest, and the busiest other processes.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     pids: BTreeSet<u32>,
-    /// Inode numbers of the sockets that the selected process holds.
+    /// Inode numbers of the sockets that the selected process holds, of all sockets of the last
+    /// listing, and the number of the process's descriptors when these were last read.
     sockets: BTreeSet<u32>,
-    places: BTreeMap<u32, CgroupPaths>,
+    listed: HashSet<u32>,
+    descriptors: Option<u64>,
+    places: Vec<Place>,
+    mounts: Option<CgroupMounts>,
     /// The control groups that limit the socket memory of these processes.
     socket_limits: BTreeMap<cgroup::SocketLimit, BTreeSet<u32>>,
     /// The sockets whose processes were searched for, and the sockets whose processes were found.
     searched: BTreeSet<u32>,
     found: BTreeMap<u32, Vec<u32>>,
+    /// The number of processes whose descriptors this user may not read, at the last search.
+    refused: usize,
     /// The processes behind the sockets of interest, with the processes of their pipelines. The
     /// sockets may be closed at the end of the observation.
     known: BTreeMap<u32, Vec<u32>>,
@@ -29,19 +36,31 @@ pub(super) struct Watched {
     first: Option<Vec<Task>>,
 }
 
+/// Processes that share their control groups, as the workers of a service do.
+#[derive(Debug)]
+struct Place {
+    paths: CgroupPaths,
+    limits: Vec<cgroup::SocketLimit>,
+    pids: BTreeSet<u32>,
+}
+
 impl Watched {
     pub(super) fn begin(&mut self, tree: &Tree, focus: &Focus) {
         if let Focus::Process(pid) = focus {
-            self.sockets = Holders::sockets_of(tree, *pid).unwrap_or_default();
             self.watch(tree, *pid);
         }
     }
 
-    /// Adds the sockets that the process in focus has opened since.
-    pub(super) fn look_again(&mut self, tree: &Tree, focus: &Focus) {
-        if let Focus::Process(pid) = focus {
-            self.sockets.extend(Holders::sockets_of(tree, *pid).unwrap_or_default());
+    /// Adds the sockets that the process in focus has opened since the last listing. `listed`: the
+    /// inodes of the sockets of this listing. Reads the descriptors, of which a process may have
+    /// many thousands, only if one of these sockets is new or the number of descriptors has
+    /// changed.
+    pub(super) fn look_again(&mut self, tree: &Tree, pid: u32, listed: HashSet<u32>) {
+        let descriptors = tree.descriptors(pid);
+        if descriptors != self.descriptors || !listed.is_subset(&self.listed) {
+            self.sockets.extend(Holders::sockets_of(tree, pid).unwrap_or_default());
         }
+        (self.listed, self.descriptors) = (listed, descriptors);
     }
 
     pub(super) fn has_socket(&self, inode: u32) -> bool {
@@ -57,6 +76,7 @@ impl Watched {
         let is_unowned = inodes.remove(&0);
         let found = Holders::find(tree, &inodes).unwrap_or_default();
         self.add(&found);
+        self.refused = found.refused;
         self.searched.append(&mut inodes);
         if is_unowned {
             self.searched.insert(0);
@@ -107,19 +127,28 @@ impl Watched {
     }
 
     fn watch(&mut self, tree: &Tree, pid: u32) {
-        self.pids.insert(pid);
-        if let Some(place) = tree.is_here().then(|| CgroupPaths::of(pid).ok()).flatten() {
-            for limit in place.socket_limits().unwrap_or_default() {
-                self.socket_limits.entry(limit).or_default().insert(pid);
-            }
-            self.places.insert(pid, place);
+        if !self.pids.insert(pid) || !tree.is_here() {
+            return;
+        }
+        let mounts = self.mounts.get_or_insert_with(|| CgroupMounts::read().unwrap_or_default());
+        let Ok(paths) = CgroupPaths::of_mounted(pid, mounts) else { return };
+        let known = self.places.iter().position(|place| place.paths == paths);
+        let at = known.unwrap_or_else(|| {
+            let limits = paths.socket_limits().unwrap_or_default();
+            self.places.push(Place { paths, limits, pids: BTreeSet::new() });
+            self.places.len() - 1
+        });
+        let place = &mut self.places[at];
+        place.pids.insert(pid);
+        for limit in &place.limits {
+            self.socket_limits.entry(limit.clone()).or_default().insert(pid);
         }
     }
 
     pub(super) fn read(&mut self, tree: &Tree, sample: &mut Sample, unseen: &mut BTreeSet<Unseen>) {
         for pid in &self.pids {
-            match probe::process::Task::all_of(tree, *pid) {
-                Ok(tasks) => sample.tasks.extend(tasks.into_iter().take(MOST_THREADS).map(task)),
+            match probe::process::Task::first_of(tree, *pid, MOST_THREADS) {
+                Ok(tasks) => sample.tasks.extend(tasks.into_iter().map(task)),
                 Err(error) if tree.has(&format!("/proc/{pid}")) => {
                     add(unseen, "threads of a process", &error);
                 }
@@ -127,18 +156,18 @@ impl Watched {
                 Err(_) => {}
             }
         }
-        for (pid, place) in &self.places {
-            let Ok(groups) = CgroupSnapshot::at(place) else { continue };
-            for level in groups.levels {
+        for place in &self.places {
+            for level in Level::all_at(&place.paths).unwrap_or_default() {
                 let path = level.path.display().to_string();
                 if let Some(known) = sample.groups.iter_mut().find(|group| group.path == path) {
-                    known.pids.push(*pid);
+                    known.pids.extend(&place.pids);
+                    known.pids.sort_unstable();
                     continue;
                 }
                 let throttling = level.throttling.unwrap_or_default();
                 sample.groups.push(Group {
                     path,
-                    pids: vec![*pid],
+                    pids: place.pids.iter().copied().collect(),
                     granted: level.quota.map(|quota| quota.granted),
                     period: level.quota.map(|quota| quota.period),
                     periods: throttling.periods,
@@ -163,32 +192,39 @@ impl Watched {
         }
     }
 
-    /// Returns the processes behind each socket.
+    /// Returns the processes behind each socket. Searches for the processes behind `others` too, so
+    /// that one search serves both.
     pub(super) fn holders(
         &mut self,
         tree: &Tree,
         inodes: &BTreeSet<u32>,
+        others: &BTreeSet<u32>,
         unseen: &mut BTreeSet<Unseen>,
     ) -> BTreeMap<u32, Vec<Holder>> {
-        let is_new = |inode: &u32| *inode != 0 && !self.found.contains_key(inode);
-        let new: BTreeSet<u32> = inodes.iter().copied().filter(is_new).collect();
-        let found = match Holders::find(tree, &new) {
-            Ok(found) => found,
-            Err(error) => {
-                add(unseen, "processes", &error);
-                return BTreeMap::new();
+        // An earlier search has not found the sockets of the kernel, which no process has open.
+        let is_known =
+            |inode: &u32| self.found.contains_key(inode) || self.searched.contains(inode);
+        let new = inodes.union(others).copied().filter(|inode| *inode != 0 && !is_known(inode));
+        let new: BTreeSet<u32> = new.collect();
+        if !new.is_empty() {
+            match Holders::find(tree, &new) {
+                Ok(found) => {
+                    self.add(&found);
+                    self.refused = found.refused;
+                }
+                Err(error) => {
+                    add(unseen, "processes", &error);
+                    return BTreeMap::new();
+                }
             }
-        };
-        if found.refused > 0 && found.of.len() < new.len() {
+        }
+        let is_found = |inode: &u32| *inode == 0 || self.found.contains_key(inode);
+        if self.refused > 0 && !inodes.iter().all(is_found) {
             unseen.insert(Unseen {
                 what: "the processes behind some connections".to_owned(),
-                reason: format!(
-                    "{} processes belong to other users; run it as root",
-                    found.refused
-                ),
+                reason: format!("{} processes belong to other users; run it as root", self.refused),
             });
         }
-        self.add(&found);
         self.keep(tree, inodes);
         // Reads the number of descriptors at the end, if the process still exists.
         for (pid, known) in &mut self.holders {
@@ -227,13 +263,25 @@ impl Watched {
             if !space.is_some_and(|space| read.insert(space)) {
                 continue;
             }
+            // The far ends that may be in this namespace.
+            let addresses = LocalAddresses::of(tree, process.pid);
+            let is_local =
+                |ip: IpAddr| addresses.as_ref().is_none_or(|addresses| addresses.contains(ip));
+            let mut wanted: BTreeSet<(SocketAddr, SocketAddr)> =
+                ends.iter().filter(|(_, remote)| is_local(remote.ip())).copied().collect();
+            // A socket of IPv6 may have a connection of IPv4.
             for table in ["tcp", "tcp6"] {
+                let is_in_table =
+                    |(_, remote): &(SocketAddr, SocketAddr)| table == "tcp6" || remote.is_ipv4();
+                if !wanted.iter().any(is_in_table) {
+                    continue;
+                }
                 let text = tree.text(&format!("{directory}/net/{table}")).unwrap_or_default();
-                let is_other = |local, remote| ends.contains(&(remote, local));
-                let sockets = probe::tcp::table::sockets(&text, is_other);
-                found.extend(
-                    sockets.into_iter().map(|(local, remote, inode)| (inode, (local, remote))),
-                );
+                let is_other = |local, remote| wanted.contains(&(remote, local));
+                for (local, remote, inode) in probe::tcp::table::sockets(&text, is_other) {
+                    wanted.remove(&(remote, local));
+                    found.insert(inode, (local, remote));
+                }
             }
         }
         let holders = Holders::find(tree, &found.keys().copied().collect()).unwrap_or_default();
@@ -268,11 +316,11 @@ impl Watched {
     /// interface in this namespace, the descriptors of the busiest processes need not be read.
     pub(super) fn add_places(&self, tree: &Tree, sample: &mut Sample, has_tunnel: bool) {
         let cores = probe::process::Task::cores_allowed;
-        let frozen = self.places.iter().filter(|(_, place)| {
-            let is_frozen = place.is_frozen();
+        let frozen = self.places.iter().filter(|place| {
+            let is_frozen = place.paths.is_frozen();
             is_frozen.is_ok_and(|frozen| frozen == Some(true))
         });
-        let frozen: BTreeSet<u32> = frozen.map(|(pid, _)| *pid).collect();
+        let frozen: BTreeSet<u32> = frozen.flat_map(|place| &place.pids).copied().collect();
         for task in &mut sample.tasks {
             task.frozen = frozen.contains(&task.pid);
         }
@@ -287,16 +335,19 @@ impl Watched {
         }
     }
 
-    /// Names the holders of UDP sockets that dropped packets, or that ask a name server.
+    /// Names the holders of the UDP sockets that [`named_udp`] chose.
     pub(super) fn name_udp(&self, tree: &Tree, sample: &mut Sample) {
-        let is_named = |udp: &&UdpSocket| udp.drops > 0 || udp.asks_for_names();
-        let inodes: BTreeSet<_> = sample.udp.iter().filter(is_named).map(|udp| udp.inode).collect();
-        let found = Holders::find(tree, &inodes).unwrap_or_default();
         for udp in &mut sample.udp {
-            let pids = found.of.get(&udp.inode).into_iter().flatten().take(MOST_HOLDERS);
+            let pids = self.found.get(&udp.inode).into_iter().flatten();
             udp.holders = pids.filter_map(|pid| holder(tree, *pid)).collect();
         }
     }
+}
+
+/// Returns the inodes of UDP sockets that dropped packets, or that ask a name server.
+pub(super) fn named_udp(sample: &Sample) -> BTreeSet<u32> {
+    let is_named = |udp: &&UdpSocket| udp.drops > 0 || udp.asks_for_names();
+    sample.udp.iter().filter(is_named).map(|udp| udp.inode).collect()
 }
 
 fn holder(tree: &Tree, pid: u32) -> Option<Holder> {
@@ -412,16 +463,20 @@ const MOST_LISTED: usize = 50_000;
 mod tests {
     use super::*;
     use std::net::TcpListener;
-    use std::os::fd::AsRawFd;
+    use std::os::fd::{AsRawFd, OwnedFd};
     use std::os::unix::fs::MetadataExt;
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    fn inode(socket: &impl AsRawFd) -> u32 {
+        let path = format!("/proc/self/fd/{}", socket.as_raw_fd());
+        u32::try_from(std::fs::metadata(path).unwrap().ino()).unwrap()
+    }
 
     #[test]
     fn a_socket_chosen_later_needs_no_second_search_of_proc() {
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let inodes = listeners.each_ref().map(|listener| {
-            let path = format!("/proc/self/fd/{}", listener.as_raw_fd());
-            u32::try_from(std::fs::metadata(path).unwrap().ino()).unwrap()
-        });
+        let inodes = listeners.each_ref().map(inode);
         let (tree, own, both) = (Tree::here(), std::process::id(), BTreeSet::from(inodes));
         let mut watched = Watched::default();
         assert!(!watched.has_searched(&both));
@@ -431,8 +486,91 @@ mod tests {
         assert!(!watched.known.contains_key(&inodes[1]));
         watched.take(&tree, &both);
         assert!(watched.known[&inodes[1]].contains(&own));
-        let holders = watched.holders(&tree, &both, &mut BTreeSet::new());
+        let holders = watched.holders(&tree, &both, &BTreeSet::new(), &mut BTreeSet::new());
         let is_own = |holder: &Holder| holder.pid == own && holder.descriptors > Some(2);
         assert!(holders[&inodes[1]].iter().any(is_own), "{holders:?}");
+    }
+
+    #[test]
+    fn one_search_finds_the_processes_of_connections_and_of_udp_sockets() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let udp = |drops: u64, inode: u32| UdpSocket {
+            local: socket.local_addr().unwrap(),
+            remote: None,
+            inode,
+            holders: Vec::new(),
+            receive_queue: units::Bytes::ZERO,
+            drops,
+        };
+        let udp = vec![udp(3, inode(&socket)), udp(0, 0)];
+        let mut sample = Sample { udp, ..Sample::default() };
+        let named = named_udp(&sample);
+        assert_eq!(named, BTreeSet::from([inode(&socket)]));
+        let (tree, mut watched) = (Tree::here(), Watched::default());
+        let inodes = BTreeSet::from([inode(&listener)]);
+        let holders = watched.holders(&tree, &inodes, &named, &mut BTreeSet::new());
+        assert_eq!(holders.keys().copied().collect::<BTreeSet<_>>(), inodes);
+        // The observation searches once for a socket without a process.
+        watched.found.remove(&inode(&listener));
+        watched.searched.insert(inode(&listener));
+        let again = BTreeSet::from([inode(&listener)]);
+        watched.known.clear();
+        let holders = watched.holders(&tree, &again, &BTreeSet::new(), &mut BTreeSet::new());
+        assert!(holders.is_empty(), "{holders:?}");
+        watched.name_udp(&tree, &mut sample);
+        let own = std::process::id();
+        assert!(sample.udp[0].holders.iter().any(|holder| holder.pid == own), "{sample:?}");
+        assert!(sample.udp[1].holders.is_empty());
+    }
+
+    #[test]
+    fn the_descriptors_of_a_process_in_focus_are_read_again_for_a_new_socket() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let known = inode(&listener);
+        let mut command = Command::new("sleep");
+        let mut child = command.arg("600").stdin(OwnedFd::from(listener)).spawn().unwrap();
+        let (tree, pid, mut watched) = (Tree::here(), child.id(), Watched::default());
+        let mut reads = |listed: &[u32]| {
+            watched.look_again(&tree, pid, listed.iter().copied().collect());
+            let has_read = watched.has_socket(known);
+            watched.sockets.clear();
+            has_read
+        };
+        let first = reads(&[known]);
+        // The number of descriptors changes while the process starts.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while reads(&[known]) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let is_late = Instant::now() >= deadline;
+        let again = reads(&[known, known + 1]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((first, is_late, again), (true, false, true));
+    }
+
+    #[test]
+    fn the_groups_that_processes_share_are_read_once() {
+        match CgroupPaths::own() {
+            Err(error) if error.is_not_supported() => {
+                return testing::skip_because(testing::Need::CpuLimit, error);
+            }
+            own => drop(own.unwrap()),
+        }
+        let mut children = [(); 3].map(|()| Command::new("sleep").arg("600").spawn().unwrap());
+        let (tree, mut watched, mut sample) = (Tree::here(), Watched::default(), Sample::default());
+        let mut pids = children.each_ref().map(std::process::Child::id);
+        for pid in pids {
+            watched.watch(&tree, pid);
+        }
+        watched.read(&tree, &mut sample, &mut BTreeSet::new());
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        pids.sort_unstable();
+        assert_eq!(watched.places.len(), 1, "{:?}", watched.places);
+        assert!(sample.groups.iter().all(|group| group.pids == pids), "{:?}", sample.groups);
     }
 }

@@ -8,6 +8,7 @@ use super::focus::Focus;
 use super::processes::Watched;
 use crate::recording::{Listener, RemotePorts, Sample, ShortLived, TCP_CONNECTIONS, Unseen};
 use probe::tcp::{Diag, Ends, Filter, Queues, RawSocket, TcpInfo, TcpSocket, TcpState, Timer};
+use probe::tree::Tree;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -120,11 +121,13 @@ impl Sockets {
         self.tracks.iter().filter(|(cookie, _)| !self.beside.contains(cookie))
     }
 
-    /// Lists all sockets. `place`: the index of the sample in the period.
+    /// Lists all sockets. `place`: the index of the sample in the period. The sockets of a process
+    /// in focus are those that `watched` knows or finds in `tree`.
     pub(super) fn list(
         &mut self,
+        tree: &Tree,
         focus: &Focus,
-        watched: &Watched,
+        watched: &mut Watched,
         place: usize,
         sample: &mut Sample,
         unseen: &mut BTreeSet<Unseen>,
@@ -136,7 +139,6 @@ impl Sockets {
         let mut states = [0u64; STATES];
         let mut ports = Ports::default();
         let mut listeners = Vec::new();
-        let is_of_process = matches!(focus, Focus::Process(_));
         let has_focus = *focus != Focus::All;
         let read = self.diag.each(&Filter::all(), |socket| {
             let Some(state) = socket.state() else { return };
@@ -147,7 +149,7 @@ impl Sockets {
             if state == TcpState::Listen {
                 listeners.extend(listener(&socket));
             } else if has_data(state) {
-                match matches(focus, watched, &socket) {
+                match is_at(focus, &socket) {
                     true => messages.push(&socket),
                     false if has_focus => rest.push(&socket),
                     false => {}
@@ -160,15 +162,8 @@ impl Sockets {
             self.listings -= 1;
             return;
         }
-        // A connection within this machine belongs to the process at either end.
-        if is_of_process {
-            let ends: HashSet<_> =
-                messages.sockets().map(|socket| (socket.local(), socket.remote())).collect();
-            for socket in rest.sockets() {
-                if ends.contains(&(socket.remote(), socket.local())) {
-                    messages.push(&socket);
-                }
-            }
+        if let Focus::Process(pid) = focus {
+            rest = of_process(tree, *pid, watched, &rest, &mut messages);
         }
         if has_focus {
             self.add_beside(&rest, &mut messages);
@@ -217,7 +212,7 @@ impl Sockets {
             }
         }
         let mut listeners = Vec::new();
-        let read = self.diag.each(&Filter::listening(), |socket| {
+        let read = self.diag.each_bare(&Filter::listening(), |socket| {
             listeners.extend(listener(&socket));
         });
         if let Err(error) = read {
@@ -437,11 +432,32 @@ fn listener(socket: &RawSocket<'_>) -> Option<(Listener, u32)> {
     Some((Listener { local, holders: Vec::new(), waiting, limit }, socket.inode()))
 }
 
-fn matches(focus: &Focus, watched: &Watched, socket: &RawSocket<'_>) -> bool {
-    match focus {
-        Focus::Process(_) => watched.has_socket(socket.inode()),
-        _ => is_at(focus, socket),
+/// Moves the sockets of a process from `all` to `messages`. Returns the other sockets. A connection
+/// within this machine belongs to the process at either end.
+fn of_process(
+    tree: &Tree,
+    pid: u32,
+    watched: &mut Watched,
+    all: &Messages,
+    messages: &mut Messages,
+) -> Messages {
+    let inodes = all.sockets().map(|socket| socket.inode()).filter(|inode| *inode != 0);
+    watched.look_again(tree, pid, inodes.collect());
+    let mut others = Messages::default();
+    for socket in all.sockets() {
+        match watched.has_socket(socket.inode()) {
+            true => messages.push(&socket),
+            false => others.push(&socket),
+        }
     }
+    let ends: HashSet<_> =
+        messages.sockets().map(|socket| (socket.local(), socket.remote())).collect();
+    for socket in others.sockets() {
+        if ends.contains(&(socket.remote(), socket.local())) {
+            messages.push(&socket);
+        }
+    }
+    others
 }
 
 /// Whether an address of the connection is in focus.
@@ -479,13 +495,14 @@ mod tests {
         let focus = Focus::Port(address.port());
         let pair = |_| (TcpStream::connect(address).unwrap(), listener.accept().unwrap().0);
         let mut ends: Vec<_> = (0..20).map(pair).collect();
-        let (watched, mut unseen) = (Watched::default(), BTreeSet::new());
+        let (tree, mut watched) = (Tree::here(), Watched::default());
+        let mut unseen = BTreeSet::new();
         let mut sockets = Sockets::new(4);
         let mut samples = vec![Sample::default(), Sample::default(), Sample::default()];
-        sockets.list(&focus, &watched, 0, &mut samples[0], &mut unseen);
+        sockets.list(&tree, &focus, &mut watched, 0, &mut samples[0], &mut unseen);
         assert_eq!(samples[0].connections.len(), 8);
         ends[19].0.write_all(&[1; 1000]).unwrap();
-        sockets.list(&focus, &watched, 1, &mut samples[1], &mut unseen);
+        sockets.list(&tree, &focus, &mut watched, 1, &mut samples[1], &mut unseen);
         sockets.look(&mut samples[2], &mut unseen);
         let local = ends[19].0.local_addr().unwrap();
         let kept = sockets.kept();
@@ -536,7 +553,8 @@ mod tests {
         let mut unseen = BTreeSet::new();
         let mut sockets = Sockets::new(4);
         sockets.count_ended(&mut unseen);
-        sockets.list(&focus, &Watched::default(), 0, &mut Sample::default(), &mut unseen);
+        let (tree, mut watched) = (Tree::here(), Watched::default());
+        sockets.list(&tree, &focus, &mut watched, 0, &mut Sample::default(), &mut unseen);
         for _ in 0..3 {
             let mut client = TcpStream::connect(address).unwrap();
             let mut server = listener.accept().unwrap().0;
@@ -560,11 +578,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let pair = (TcpStream::connect(address).unwrap(), listener.accept().unwrap().0);
-        let (watched, mut unseen) = (Watched::default(), BTreeSet::new());
+        let (tree, mut watched) = (Tree::here(), Watched::default());
+        let mut unseen = BTreeSet::new();
         let mut sockets = Sockets::new(4);
         let [mut first, mut last] = [Sample::default(), Sample::default()];
         let focus = Focus::Port(address.port());
-        sockets.list(&focus, &watched, 0, &mut first, &mut unseen);
+        sockets.list(&tree, &focus, &mut watched, 0, &mut first, &mut unseen);
         assert_eq!(first.connections.len(), 2);
         drop((pair, listener));
         sockets.look(&mut last, &mut unseen);

@@ -182,8 +182,9 @@ impl Connection {
         (has_sent && is_done && is_last).then_some(sent)
     }
 
-    pub fn is_same_as(&self, other: &Self) -> bool {
-        (self.local, self.remote, self.cookie) == (other.local, other.remote, other.cookie)
+    /// Returns the fields that distinguish the connection from the others of all samples.
+    pub fn identity(&self) -> (SocketAddr, SocketAddr, u64) {
+        (self.local, self.remote, self.cookie)
     }
 }
 

@@ -13,6 +13,17 @@ pub struct Drops {
     pub places: Vec<DropPlace>,
 }
 
+impl Drops {
+    /// Returns the reasons that are faults, with their packets.
+    pub fn faults(&self) -> impl Iterator<Item = (&str, u64)> {
+        let all = self.reasons.iter().map(|(reason, packets)| (reason.as_str(), *packets));
+        all.filter(|(reason, packets)| *packets >= Self::FEW && !USUAL.contains(reason))
+    }
+
+    /// Minimum number of packets for a reason to be a fault.
+    pub const FEW: u64 = 10;
+}
+
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DropPlace {
@@ -21,7 +32,7 @@ pub struct DropPlace {
     /// The interface at which the packets were dropped, or from which they were received.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// The kernel's function.
+    /// The kernel's function, only for a reason that is a fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
     /// The number of the IP protocol.
@@ -32,3 +43,17 @@ pub struct DropPlace {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<SocketAddr>,
 }
+
+/// Packets that a healthy machine drops all the time.
+const USUAL: &[&str] = &[
+    "NOT_SPECIFIED",
+    "OTHERHOST",
+    "UNHANDLED_PROTO",
+    "TCP_OLD_ACK",
+    "TCP_OLD_DATA",
+    "TCP_OLD_SEQUENCE",
+    "TCP_RESET",
+    "TCP_FLAGS",
+    "CONSUMED",
+    "UNICAST_IN_L2_MULTICAST",
+];

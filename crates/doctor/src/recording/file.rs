@@ -1,6 +1,7 @@
-use super::{Origin, Recording, VERSION};
+use super::{Origin, Recording, Sample, VERSION};
 use crate::DoctorError;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::Path;
 use units::foreign_json;
@@ -73,15 +74,22 @@ impl Recording {
                 }
                 advances
             });
-            for sample in &mut period.samples {
-                sample.connections.truncate(MOST_CONNECTIONS);
-                sample.udp.truncate(MOST_CONNECTIONS);
-                sample.listeners.truncate(MOST_CONNECTIONS);
-                sample.qdiscs.truncate(MOST_CONNECTIONS);
-                sample.tasks.truncate(MOST_TASKS);
-                sample.groups.truncate(MOST_TASKS);
-                sample.socket_limits.truncate(MOST_TASKS);
+            period.samples.iter_mut().for_each(bound_sample);
+            period.far_ends.truncate(MOST_CONNECTIONS);
+            period.far_ends.iter_mut().for_each(|end| end.holders.truncate(MOST_HOLDERS));
+            if let Some(attempt) = &mut period.attempt {
+                attempt.connections.truncate(MOST_CONNECTIONS);
             }
+            if let Some(drops) = &mut period.drops {
+                drops.places.truncate(MOST_CONNECTIONS);
+            }
+        }
+        bound_map(&mut self.machine.interfaces, MOST_CONNECTIONS);
+        for interface in self.machine.interfaces.values_mut() {
+            bound_map(&mut interface.queues, MOST_CONNECTIONS);
+            interface.queues.values_mut().for_each(|queue| queue.cores.truncate(MOST_CORES));
+            interface.interrupts.truncate(MOST_CONNECTIONS);
+            interface.interrupts.iter_mut().for_each(|one| one.cores.truncate(MOST_CORES));
         }
         Ok(())
     }
@@ -98,6 +106,34 @@ impl Recording {
     }
 }
 
+/// Bounds the lists of a sample, because rules compare the entries of several lists with one
+/// another. The bounds are larger than what an observation writes.
+fn bound_sample(sample: &mut Sample) {
+    sample.connections.truncate(MOST_CONNECTIONS);
+    sample.udp.truncate(MOST_CONNECTIONS);
+    sample.listeners.truncate(MOST_CONNECTIONS);
+    sample.qdiscs.truncate(MOST_CONNECTIONS);
+    sample.tasks.truncate(MOST_TASKS);
+    sample.processes.truncate(MOST_TASKS);
+    sample.groups.truncate(MOST_GROUPS);
+    sample.socket_limits.truncate(MOST_GROUPS);
+    bound_map(&mut sample.interfaces, MOST_CONNECTIONS);
+    bound_map(&mut sample.cores, MOST_CORES);
+    let holders = sample.connections.iter_mut().map(|one| &mut one.holders);
+    let holders = holders.chain(sample.udp.iter_mut().map(|one| &mut one.holders));
+    let holders = holders.chain(sample.listeners.iter_mut().map(|one| &mut one.holders));
+    holders.for_each(|holders| holders.truncate(MOST_HOLDERS));
+    let pids = sample.groups.iter_mut().map(|group| &mut group.pids);
+    let pids = pids.chain(sample.socket_limits.iter_mut().map(|limit| &mut limit.pids));
+    pids.for_each(|pids| pids.truncate(MOST_TASKS));
+}
+
+fn bound_map<K: Ord, V>(map: &mut BTreeMap<K, V>, most: usize) {
+    while map.len() > most {
+        map.pop_last();
+    }
+}
+
 const LONGEST: u64 = 64 << 20;
 const LONGEST_TEXT: usize = 4096;
 /// A lab may have a thousand cells.
@@ -105,12 +141,17 @@ const MOST_PERIODS: usize = 1024;
 const MOST_SAMPLES: usize = 4096;
 const MOST_CONNECTIONS: usize = 1024;
 const MOST_TASKS: usize = 4096;
+const MOST_GROUPS: usize = 256;
+const MOST_HOLDERS: usize = 64;
+/// More than the highest number of cores of a kernel (CONFIG_NR_CPUS).
+const MOST_CORES: usize = 8192;
 
 #[cfg(test)]
 mod tests {
     use super::super::{Connection, Machine, Period, Sample, Tcp};
     use super::*;
     use proptest::prelude::*;
+    use serde_json::json;
     use units::{Bytes, Span};
 
     #[test]
@@ -164,6 +205,38 @@ mod tests {
         let recording = Recording::parse(text).unwrap();
         assert_eq!(recording.note.as_deref(), Some("a\\x1b[31mb"));
         assert_eq!(recording.periods[0].samples.len(), 2);
+    }
+
+    /// Rules compare holders with threads and with the processes of groups, and the cores of
+    /// interrupts with all cores: without bounds a file of 64 MiB takes hours.
+    #[test]
+    fn lists_that_rules_compare_with_one_another_are_bounded() {
+        let holders: Vec<_> = (0..5000).map(|pid| json!({"pid": pid, "name": "a"})).collect();
+        let ends = json!({"local": "10.0.0.1:1", "remote": "10.0.0.2:2", "holders": holders});
+        let pairs = vec![json!(["10.0.0.1:1", "10.0.0.2:2"]); 5000];
+        let cores: Vec<u32> = (0..20_000).collect();
+        let times: BTreeMap<u32, _> = cores.iter().map(|core| (*core, json!({}))).collect();
+        let mut groups = vec![json!({"path": "/a"}); 300];
+        groups[0] = json!({"path": "/a", "pids": cores});
+        let sample = json!({"at": "1s", "connections": [ends], "cores": times,
+            "groups": groups, "socket_limits": groups,
+            "processes": vec![json!({"pid": 1}); 5000]});
+        let interrupt = json!({"number": 1, "name": "a", "cores": cores});
+        let text = json!({"weir_recording": 1,
+            "machine": {"interfaces": {"eth0": {"index": 2, "interrupts": vec![interrupt; 2]}}},
+            "periods": [{"samples": [sample], "far_ends": [ends],
+                "attempt": {"connections": pairs}}]});
+        let recording = Recording::parse(&text.to_string()).unwrap();
+        let period = &recording.periods[0];
+        let sample = &period.samples[0];
+        assert_eq!(sample.connections[0].holders.len(), MOST_HOLDERS);
+        assert_eq!(period.far_ends[0].holders.len(), MOST_HOLDERS);
+        assert_eq!(period.attempt.as_ref().unwrap().connections.len(), MOST_CONNECTIONS);
+        assert_eq!((sample.cores.len(), sample.processes.len()), (MOST_CORES, MOST_TASKS));
+        assert_eq!((sample.groups.len(), sample.groups[0].pids.len()), (MOST_GROUPS, MOST_TASKS));
+        assert_eq!(sample.socket_limits.len(), MOST_GROUPS);
+        let eth0 = &recording.machine.interfaces["eth0"];
+        assert!(eth0.interrupts.iter().all(|one| one.cores.len() == MOST_CORES));
     }
 
     proptest! {

@@ -4,6 +4,7 @@ use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::{Listener, Sample};
 use crate::view::View;
 use crate::words::counted;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use units::Span;
 
@@ -88,14 +89,21 @@ fn standing<'a>(view: &View<'a>) -> Option<(&'a Listener, u32)> {
     if samples.len() < LEAST_SAMPLES || view.elapsed() < LEAST_TIME {
         return None;
     }
-    let waiting = |sample: &Sample, at: SocketAddr| {
-        let same = sample.listeners.iter().find(|one| one.local == at);
-        same.map_or(0, |one| one.waiting)
+    // A listener of the same address counts once in a sample.
+    let waiting = |sample: &Sample| -> HashMap<SocketAddr, u32> {
+        sample.listeners.iter().rev().map(|one| (one.local, one.waiting)).collect()
     };
-    let least = |one: &Listener| samples.iter().map(|sample| waiting(sample, one.local)).min();
+    let mut least = waiting(view.last());
+    for sample in samples {
+        let now = waiting(sample);
+        least.retain(|at, least| {
+            *least = now.get(at).map_or(0, |waiting| (*waiting).min(*least));
+            *least > 0
+        });
+    }
     let listeners = view.last().listeners.iter();
-    let waits = listeners.filter_map(|one| Some((one, least(one)?)));
-    waits.filter(|(_, least)| *least > 0).max_by_key(|(_, least)| *least)
+    let waits = listeners.filter_map(|one| Some((one, *least.get(&one.local)?)));
+    waits.max_by_key(|(_, least)| *least)
 }
 
 /// Fewer SYNs than this, or fewer handshakes at a time, do not show a full queue.

@@ -10,12 +10,7 @@ pub(super) const RULE: Rule =
 
 fn judge(view: &View<'_>) -> Outcome {
     let Some(drops) = &view.period.drops else { return Outcome::Irrelevant };
-    let mut faults: Vec<(&str, u64)> = drops
-        .reasons
-        .iter()
-        .map(|(reason, packets)| (reason.as_str(), *packets))
-        .filter(|(reason, packets)| *packets >= FEW && !USUAL.contains(reason))
-        .collect();
+    let mut faults: Vec<(&str, u64)> = drops.faults().collect();
     faults.sort_by_key(|(reason, packets)| (std::cmp::Reverse(*packets), *reason));
     let Some((first, most)) = faults.first().copied() else {
         let all = drops.reasons.values().fold(0, |sum: u64, one| sum.saturating_add(*one));
@@ -36,7 +31,8 @@ fn judge(view: &View<'_>) -> Outcome {
     for (reason, packets) in faults.iter().take(SHOWN) {
         let place = place(drops, reason).map_or_else(String::new, |place| format!(", {place}"));
         let value = format!("{packets}{place}");
-        finding = finding.seen_from(format!("packets dropped: {reason}"), value, FEW.to_string());
+        finding =
+            finding.seen_from(format!("packets dropped: {reason}"), value, Drops::FEW.to_string());
     }
     for (reason, _) in faults.iter().take(SHOWN) {
         if let Some(known) = known(reason) {
@@ -91,20 +87,6 @@ const fn known(
 ) -> Known {
     Known { reason, words, action, commands }
 }
-
-/// Packets that a healthy machine drops all the time.
-const USUAL: &[&str] = &[
-    "NOT_SPECIFIED",
-    "OTHERHOST",
-    "UNHANDLED_PROTO",
-    "TCP_OLD_ACK",
-    "TCP_OLD_DATA",
-    "TCP_OLD_SEQUENCE",
-    "TCP_RESET",
-    "TCP_FLAGS",
-    "CONSUMED",
-    "UNICAST_IN_L2_MULTICAST",
-];
 
 /// The reasons that an administrator can act on.
 const KNOWN: &[Known] = &[
@@ -392,8 +374,6 @@ const KNOWN: &[Known] = &[
     ),
 ];
 
-/// Minimum number of packets for a reason to be a fault.
-const FEW: u64 = 10;
 const SHOWN: usize = 4;
 
 #[cfg(test)]
@@ -458,7 +438,9 @@ mod tests {
         for one in KNOWN {
             let same = KNOWN.iter().filter(|other| other.reason == one.reason);
             assert_eq!(same.count(), 1, "{}", one.reason);
-            assert!(!USUAL.contains(&one.reason), "{}", one.reason);
+            let reasons = [(one.reason.to_owned(), Drops::FEW)].into();
+            let drops = Drops { reasons, ..Drops::default() };
+            assert_eq!(drops.faults().count(), 1, "{}", one.reason);
         }
     }
 }

@@ -63,20 +63,15 @@ struct Queue<'a> {
 impl<'a> Queue<'a> {
     /// Returns the queue that dropped most packets.
     fn worst(view: &View<'a>, is_asked: impl Fn(&Qdisc) -> bool) -> Option<Self> {
-        let samples = view.samples();
-        let queues = view.last().qdiscs.iter().filter(|qdisc| is_asked(qdisc) && !qdisc.is_hook());
-        let dropped = queues.filter_map(|later| {
-            let same = |q: &&Qdisc| {
-                (&q.interface, &q.handle, &q.kind) == (&later.interface, &later.handle, &later.kind)
-            };
-            let drops = counted(later.drops, samples[0].qdiscs.iter().find(same)?.drops)?;
-            let waits = samples.iter().flat_map(|sample| sample.qdiscs.iter().filter(same));
-            let waits = waits.filter(|q| q.backlog.count() > 0).count();
+        let queues = view.queues.iter();
+        let queues = queues.filter(|queue| is_asked(queue.qdisc) && !queue.qdisc.is_hook());
+        let dropped = queues.filter_map(|queue| {
+            let drops = counted(queue.qdisc.drops, queue.earlier.drops)?;
             Some(Self {
-                qdisc: later,
+                qdisc: queue.qdisc,
                 drops,
                 per_second: drops as f64 / view.elapsed().secs_f64(),
-                waits: waits as f64 / samples.len() as f64,
+                waits: queue.waits,
             })
         });
         dropped.max_by_key(|queue| queue.drops)

@@ -113,26 +113,20 @@ struct Limit<'a> {
 }
 
 fn limits<'a>(view: &View<'a>) -> Vec<Limit<'a>> {
-    let (samples, seconds) = (view.samples(), view.elapsed().secs_f64());
-    let (first, last) = (&samples[0], view.last());
-    let counts_delays = |qdisc: &&Qdisc| !qdisc.is_hook() && !MARKS.contains(&qdisc.kind.as_str());
-    let queues = last.qdiscs.iter().filter(counts_delays);
-    let limits = queues.filter_map(|later| {
-        let same = |q: &&Qdisc| {
-            (&q.interface, &q.handle, &q.kind) == (&later.interface, &later.handle, &later.kind)
-        };
-        let earlier = first.qdiscs.iter().find(same)?;
+    let seconds = view.elapsed().secs_f64();
+    let counts_delays = |qdisc: &Qdisc| !qdisc.is_hook() && !MARKS.contains(&qdisc.kind.as_str());
+    let queues = view.queues.iter().filter(|queue| counts_delays(queue.qdisc));
+    let limits = queues.filter_map(|queue| {
+        let (later, earlier) = (queue.qdisc, queue.earlier);
         let over = counted(later.overlimits, earlier.overlimits)?;
         let sent = counted(later.sent.count(), earlier.sent.count())?;
-        let waits = samples.iter().flat_map(|sample| sample.qdiscs.iter().filter(same));
-        let waits = waits.filter(|q| q.backlog.count() > 0).count() as f64 / samples.len() as f64;
         Some(Limit {
             qdisc: later,
             over,
             per_second: over as f64 / seconds,
             sent,
             passes: Rate::from_bits_per_second((sent as f64 * 8.0 / seconds) as u64),
-            waits,
+            waits: queue.waits,
         })
     });
     limits.collect()

@@ -10,7 +10,8 @@ pub(super) const RULE: Rule =
     Rule::new("softirq-core", "packet processing on one core").flow(of_flow).machine(of_machine);
 
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
-    match finding(view, |core| flow.may_be_processed_on(core, view)) {
+    let own = flow.cores(view);
+    match finding(view, |core| own.may_be_processed_on(core)) {
         Ok(finding) => finding
             .allows(bound::of_resource(flow.rate(), 0.97))
             .seen("rate now", rate(flow.rate()))

@@ -8,7 +8,8 @@ pub(super) const RULE: Rule =
     Rule::new("stolen-cpu", "CPU time taken by the hypervisor").flow(of_flow).machine(of_machine);
 
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
-    judge(view, |core| flow.may_use(core, view))
+    let cores = flow.cores(view);
+    judge(view, |core| cores.may_use(core))
 }
 
 fn of_machine(view: &View<'_>) -> Outcome {

@@ -17,8 +17,9 @@ pub(super) fn read(results: &Value, journal: Option<&str>) -> Result<Recording, 
     let Some(journal) = journal else {
         return Err(format!("the run of {lab} has no journal.jsonl beside it: name its directory"));
     };
+    let turns = journal.lines().take(MOST_TURNS);
     let turns: Vec<Value> =
-        journal.lines().filter_map(|line| serde_json::from_str(line).ok()).map(shown).collect();
+        turns.filter_map(|line| serde_json::from_str(line).ok()).map(shown).collect();
     let mut recording = Recording::new(Machine::default());
     recording.origin = Origin::Saved;
     recording.focus = Some(format!("the cells of {lab}"));
@@ -32,12 +33,18 @@ pub(super) fn read(results: &Value, journal: Option<&str>) -> Result<Recording, 
     machine.kernel = text(results, &["environment", "kernel_release"]).unwrap_or("").to_owned();
     machine.cores = cores(results);
     let mut links = Links::default();
-    let (mut failed, mut have_tunnels) = (Vec::new(), false);
+    let (mut failed, mut have_tunnels, mut room) = (Vec::new(), false, MOST_ENTRIES);
     for cell in cells(results, &turns) {
         let of_cell = || turns.iter().filter(|turn| is_of(turn, &cell));
         let turn = median(of_cell().filter(|turn| is_valid(turn)).collect());
-        match turn.and_then(|turn| period(turn, results, links.of(&cell))) {
-            Some(period) => recording.periods.push(period),
+        // Each sample has all cores.
+        let entries = recording.machine.cores.len() + 1;
+        let most = (room / entries).clamp(1, MOST_SAMPLES);
+        match turn.and_then(|turn| period(turn, results, links.of(&cell), most)) {
+            Some(period) => {
+                room = room.saturating_sub(period.samples.len() * entries);
+                recording.periods.push(period);
+            }
             None => failed.push((label(&cell), of_cell().find_map(flaw))),
         }
         have_tunnels |= is_tunnel(results, &cell);
@@ -176,7 +183,13 @@ fn link_name(rate: Rate) -> String {
     format!("the lab's link of {}", crate::words::rate(rate))
 }
 
-fn period(turn: &Value, results: &Value, link: (Option<Rate>, IpAddr)) -> Option<Period> {
+/// `most`: maximum number of samples after the first.
+fn period(
+    turn: &Value,
+    results: &Value,
+    link: (Option<Rate>, IpAddr),
+    most: usize,
+) -> Option<Period> {
     let measured = turn.get("measured")?;
     let goodput = goodput(turn)?;
     let omitted = method_time(results, "left out at the start").unwrap_or(0.0);
@@ -199,7 +212,8 @@ fn period(turn: &Value, results: &Value, link: (Option<Rate>, IpAddr)) -> Option
         name: text(turn, &["system"]).unwrap_or("the sender").to_owned() + " (sending side)",
         ..Task::default()
     }));
-    for (place, pair) in times.windows(2).enumerate().take(MOST_SAMPLES) {
+    let all_cores = cores(results);
+    for (place, pair) in times.windows(2).enumerate().take(most) {
         let seconds = pair[1] - pair[0];
         let Some(passed) = span(seconds).filter(|passed| *passed > Span::ZERO) else { continue };
         let mut sample = samples.last()?.clone();
@@ -213,8 +227,8 @@ fn period(turn: &Value, results: &Value, link: (Option<Rate>, IpAddr)) -> Option
             }
             false => advance(tcp, &series, place + 1, seconds, mbit, measured),
         }
-        for core in cores(results) {
-            add_core(sample.cores.entry(core).or_default(), measured, results, passed);
+        for core in &all_cores {
+            add_core(sample.cores.entry(*core).or_default(), measured, results, passed);
         }
         for task in &mut sample.tasks {
             let percent = only_thread(turn, "client").unwrap_or(0.0);
@@ -427,7 +441,12 @@ const TWO_THREADS: f64 = 1.5;
 const MOST_TOLD: usize = 4;
 const MOST_CELLS: usize = 1000;
 const MOST_SAMPLES: usize = 4000;
-const MOST_CORES: usize = 4096;
+/// Each core has the mean of all.
+const MOST_CORES: usize = 512;
+/// Maximum number of turns. The largest lab has some thousand.
+const MOST_TURNS: usize = 65_536;
+/// Maximum number of connections and cores of all samples, apart from two samples for each cell.
+const MOST_ENTRIES: usize = 1 << 22;
 const NEVER: [&str; 6] = [
     "interfaces and queueing disciplines",
     "counters of IP, TCP and UDP",

@@ -7,6 +7,7 @@ use crate::recording::{
     Task, Tcp,
 };
 use serde_json::Value;
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use units::{Bytes, Span};
 
@@ -33,6 +34,7 @@ pub(super) fn read(document: &Value) -> Result<Recording, String> {
             (tcp.busy, tcp.window_limited, tcp.buffer_limited) = (zero, zero, zero);
         }
     }
+    let mut entries = 0;
     for interval in list(document, &["intervals"]).iter().take(MOST_INTERVALS) {
         // The counters begin at zero again after omitted intervals.
         if at(interval, &["sum", "omitted"]).and_then(Value::as_bool) == Some(true) {
@@ -40,7 +42,12 @@ pub(super) fn read(document: &Value) -> Result<Recording, String> {
         }
         let before = samples.last().expect("there is a first sample");
         if let Some(sample) = after(before, interval, &streams, document) {
+            entries += sample.connections.len() + sample.cores.len();
             samples.push(sample);
+        }
+        // Each sample has all connections and cores, also those that its interval does not repeat.
+        if entries >= MOST_ENTRIES {
+            break;
         }
     }
     if samples.len() < 2 {
@@ -87,11 +94,10 @@ struct Stream {
 }
 
 fn streams(document: &Value) -> Vec<Stream> {
-    let totals = list(document, &["end", "streams"]);
-    let sends = |socket: u64| {
-        let own = totals.iter().find(|one| count(one, &["sender", "socket"]) == Some(socket))?;
-        at(own, &["sender", "sender"])?.as_bool()
-    };
+    let totals = list(document, &["end", "streams"]).iter().rev();
+    let totals = totals.filter_map(|one| Some((count(one, &["sender", "socket"])?, one)));
+    let totals: HashMap<u64, &Value> = totals.collect();
+    let sends = |socket: u64| at(totals.get(&socket)?, &["sender", "sender"])?.as_bool();
     let address = |one: &Value, end: &str| -> Option<SocketAddr> {
         let host: IpAddr = text(one, &[&format!("{end}_host")])?.parse().ok()?;
         Some(SocketAddr::new(host, u16::try_from(count(one, &[&format!("{end}_port")])?).ok()?))
@@ -143,16 +149,20 @@ fn after(before: &Sample, interval: &Value, streams: &[Stream], whole: &Value) -
     let seconds = entries.iter().find_map(|one| number(one, &["seconds"]))?;
     let length = span(seconds).filter(|length| *length > Span::ZERO)?;
     let mut sample = Sample { at: before.at + length, ..before.clone() };
+    let (entries, extras) = (by_socket(entries), by_socket(list(interval, &["weir", "streams"])));
     for (connection, stream) in sample.connections.iter_mut().zip(streams) {
-        let of = |list: &'_ [Value]| {
-            list.iter().find(|one| count(one, &["socket"]) == Some(stream.socket)).cloned()
-        };
-        let Some(entry) = of(entries) else { continue };
-        let extra = of(list(interval, &["weir", "streams"])).unwrap_or_default();
-        advance(connection, stream.sends, &entry, &extra, whole);
+        let Some(entry) = entries.get(&stream.socket) else { continue };
+        let extra = extras.get(&stream.socket).copied().unwrap_or(&Value::Null);
+        advance(connection, stream.sends, entry, extra, whole);
     }
     add_cpu(&mut sample, interval, length, whole);
     Some(sample)
+}
+
+/// Returns the first entry of each socket.
+fn by_socket(entries: &[Value]) -> HashMap<u64, &Value> {
+    let known = entries.iter().rev().filter_map(|one| Some((count(one, &["socket"])?, one)));
+    known.collect()
 }
 
 fn advance(one: &mut Connection, sends: bool, entry: &Value, extra: &Value, whole: &Value) {
@@ -294,5 +304,7 @@ const USUAL_MSS: u64 = 1448;
 /// the connection.
 const FEW: usize = 3;
 const MOST_INTERVALS: usize = 4000;
+/// Maximum number of connections and cores of all samples.
+const MOST_ENTRIES: usize = 1 << 19;
 const MOST_STREAMS: usize = 256;
 const MOST_CORES: usize = 4096;

@@ -9,12 +9,7 @@ use units::{Rate, Span};
 /// same round trip. The sign needs no round trip of an empty path, which neither a short queue nor
 /// a capture without a handshake shows. `None` if the sender leaves much of this rate unused.
 pub(crate) fn full_rate(sender: &End<'_>) -> Option<Rate> {
-    let of = |c: &Connection| {
-        let flying = c.tcp.unacked.filter(|flying| *flying >= FEWEST_FLYING)?;
-        let rate = c.tcp.delivery_rate?.bits_per_second() as f64;
-        Some(Point { flying: f64::from(flying), rate, rtt: c.tcp.rtt?.secs_f64() })
-    };
-    let mut points = sender.values(of);
+    let mut points = points(sender);
     points.sort_by(|a, b| b.rate.total_cmp(&a.rate));
     // The median of the fastest third.
     let most = points.get(points.len() / 6)?.rate;
@@ -32,6 +27,20 @@ pub(crate) fn full_rate(sender: &End<'_>) -> Option<Rate> {
     let (flying, rtt) = (growth(|point| point.flying), growth(|point| point.rtt));
     let is_full = flying >= LEAST_GROWTH && rtt >= flying * FOLLOWS;
     is_full.then_some(Rate::from_bits_per_second(most as u64))
+}
+
+/// Whether the samples are too few for [`full_rate`]: a full path often looks like a path whose
+/// rate follows the window.
+pub(crate) fn has_few_samples(sender: &End<'_>) -> bool {
+    points(sender).len() < ENOUGH
+}
+
+fn points(sender: &End<'_>) -> Vec<Point> {
+    sender.values(|c| {
+        let flying = c.tcp.unacked.filter(|flying| *flying >= FEWEST_FLYING)?;
+        let rate = c.tcp.delivery_rate?.bits_per_second() as f64;
+        Some(Point { flying: f64::from(flying), rate, rtt: c.tcp.rtt?.secs_f64() })
+    })
 }
 
 /// Whether a queue makes the round trips longer than the shortest. Round trips that vary from
@@ -67,6 +76,9 @@ struct Point {
 /// Fewer samples at the highest rate, or segments in flight, show no relation.
 const FEWEST: usize = 4;
 const FEWEST_FLYING: u32 = 8;
+/// Minimum number of samples. In recordings of a full path with jitter, 55 to 77 % of all
+/// selections of four samples did not show that the path is full, and 0.1 % of those of eight.
+const ENOUGH: usize = 8;
 /// Largest distance from the highest rate, as a share of that rate.
 const ALIKE: f64 = 0.04;
 /// Minimum mean rate as a share of the highest rate.

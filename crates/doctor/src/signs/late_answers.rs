@@ -2,7 +2,7 @@
 
 use crate::recording::{Connection, Sample};
 use crate::view::View;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::SocketAddr;
 use units::{Bytes, Span};
 
@@ -21,11 +21,14 @@ pub(crate) fn among_short(view: &View<'_>) -> Option<Short> {
         return None;
     }
     let (first, last) = (&view.samples()[0], view.last());
-    let has = |sample: &Sample, one: &Connection| {
-        sample.connections.iter().any(|other| other.is_same_as(one))
+    let all = |sample: &Sample| -> HashSet<_> {
+        sample.connections.iter().map(Connection::identity).collect()
     };
+    let (first, last) = (all(first), all(last));
+    let stays =
+        |one: &Connection| first.contains(&one.identity()) && last.contains(&one.identity());
     let waits = |sample: &Sample| {
-        let short = sample.connections.iter().filter(|one| !has(first, one) || !has(last, one));
+        let short = sample.connections.iter().filter(|one| !stays(one));
         let late = short.filter_map(|one| Some((is_late(one)?, one.remote, one.cookie)));
         late.max_by_key(|(waited, ..)| *waited)
     };

@@ -25,8 +25,8 @@ pub(super) fn of(ended: &Ended, weir: bool) -> FarEnd {
         .filter(|end| end.is_known());
     let bytes = known.fold(Bytes::ZERO, |sum, end| sum + end.bytes);
     far.bytes = (bytes > Bytes::ZERO).then_some(bytes);
-    let again: Vec<u64> = theirs.clone().filter_map(|stream| stream.retransmits).collect();
-    far.retransmits = (!again.is_empty()).then(|| again.iter().sum());
+    let again = theirs.clone().filter_map(|stream| stream.retransmits);
+    far.retransmits = again.reduce(u64::saturating_add);
     if let Some(path) = theirs.filter_map(|stream| stream.path).next() {
         far.busy = path.busy;
         far.window_limited = path.rwnd_limited;

@@ -1,6 +1,6 @@
 use super::End;
 use crate::recording::{Connection, ConnectionState, FarEnd, Holder, Path, Period, Recording};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use units::{Bytes, Rate, Span};
 
@@ -146,17 +146,23 @@ pub(super) fn of<'a>(recording: &'a Recording, period: &'a Period) -> Vec<Flow<'
     for sample in &period.samples {
         for connection in &sample.connections {
             let key = (connection.local, connection.remote, connection.cookie);
-            ends.entry(key).or_insert(End { all: Vec::new() }).all.push((sample.at, connection));
+            let all = &mut ends.entry(key).or_insert(End { all: Vec::new() }).all;
+            // A file may have a connection several times in a sample.
+            if all.last().is_none_or(|(at, _)| *at != sample.at) {
+                all.push((sample.at, connection));
+            }
         }
     }
     ends.retain(|_, end| end.all.len() > 1);
+    let attempt = period.attempt.as_ref();
+    let tested = attempt.into_iter().flat_map(|attempt| &attempt.connections).copied().collect();
     let mut others: BTreeMap<_, _> =
         ends.keys().map(|key| ((key.0, key.1), *key)).collect::<BTreeMap<_, _>>();
     let mut flows = Vec::new();
     while let Some((key, end)) = ends.pop_first() {
         others.remove(&(key.0, key.1));
         let other = others.remove(&(key.1, key.0)).and_then(|key| ends.remove(&key));
-        flows.push(joined(recording, period, end, other));
+        flows.push(joined(recording, period, &tested, end, other));
     }
     flows.sort_by(|a, b| {
         let rank = |flow: &Flow<'_>| {
@@ -165,12 +171,14 @@ pub(super) fn of<'a>(recording: &'a Recording, period: &'a Period) -> Vec<Flow<'
         };
         rank(b).cmp(&rank(a)).then_with(|| a.addresses().cmp(&b.addresses()))
     });
+    flows.truncate(MOST_FLOWS);
     flows
 }
 
 fn joined<'a>(
     recording: &'a Recording,
     period: &'a Period,
+    tested: &BTreeSet<(SocketAddr, SocketAddr)>,
     one: End<'a>,
     other: Option<End<'a>>,
 ) -> Flow<'a> {
@@ -182,11 +190,9 @@ fn joined<'a>(
     let received = amount(&one, |c| c.tcp.bytes_received);
     let attempt = period.attempt.as_ref();
     // Both ends of a test may be on this machine.
-    let is_tested = |(local, remote): (SocketAddr, SocketAddr)| {
-        attempt.is_some_and(|attempt| attempt.connections.contains(&(local, remote)))
-    };
     let (local, remote) = (one.last().local, one.last().remote);
-    let (tested_here, tested_there) = (is_tested((local, remote)), is_tested((remote, local)));
+    let tested_here = tested.contains(&(local, remote));
+    let tested_there = tested.contains(&(remote, local));
     let tested = tested_here || tested_there;
     let waits = one.often(|connection| connection.send_queue > Bytes::ZERO) > 0.5;
     let sends = match attempt {
@@ -212,3 +218,5 @@ fn joined<'a>(
 /// Minimum rate of a transfer, in bits per second: an interactive session is slower.
 const BUSY_FROM: u64 = 64_000;
 const STALLED_BELOW: u64 = 8_000;
+/// Maximum number of flows of a period. An observation keeps fewer; a file may have any number.
+const MOST_FLOWS: usize = 4096;

@@ -1,37 +1,56 @@
 use super::{End, Flow, View};
+use std::collections::BTreeSet;
 
-/// The cores that work for a connection.
-impl Flow<'_> {
+/// The cores that may work for a connection; `None` stands for every core.
+#[derive(Debug)]
+pub struct FlowCores {
+    runs: Option<BTreeSet<usize>>,
+    processed: Option<BTreeSet<usize>>,
+}
+
+impl FlowCores {
     /// Whether a thread of the connection may run on the core, or its packets may be processed on
     /// it.
-    pub fn may_use(&self, core: usize, view: &View<'_>) -> bool {
-        self.may_run_on(core, view) || self.may_be_processed_on(core, view)
+    pub fn may_use(&self, core: usize) -> bool {
+        self.runs.as_ref().is_none_or(|cores| cores.contains(&core))
+            || self.may_be_processed_on(core)
     }
 
     /// Returns `false` if the device's interrupts go to other cores, and no steering brings the
     /// flow's packets to this core.
-    pub fn may_be_processed_on(&self, core: usize, view: &View<'_>) -> bool {
-        let device = self.interface().and_then(|name| view.machine().interfaces.get(name));
-        // A virtual device has no interrupts: its packets are processed on the core that sent them.
-        let Some(device) = device.filter(|device| !device.interrupts.is_empty()) else {
-            return true;
-        };
-        let mut receives = device.queues.iter().filter(|(name, _)| name.starts_with("rx-"));
-        let mut interrupts = device.interrupts.iter();
-        interrupts.any(|one| one.cores.is_empty() || one.cores.contains(&core))
-            || receives.any(|(_, queue)| queue.cores.contains(&core))
+    pub fn may_be_processed_on(&self, core: usize) -> bool {
+        self.processed.as_ref().is_none_or(|cores| cores.contains(&core))
+    }
+}
+
+impl Flow<'_> {
+    /// Returns the cores that may work for the connection.
+    pub fn cores(&self, view: &View<'_>) -> FlowCores {
+        FlowCores { runs: self.runs(view), processed: self.processed(view) }
     }
 
-    /// Returns `false` if the flow's busy threads all run on other cores.
-    fn may_run_on(&self, core: usize, view: &View<'_>) -> bool {
+    fn processed(&self, view: &View<'_>) -> Option<BTreeSet<usize>> {
+        let device = self.interface().and_then(|name| view.machine().interfaces.get(name));
+        // A virtual device has no interrupts: its packets are processed on the core that sent them.
+        let device = device.filter(|device| !device.interrupts.is_empty())?;
+        if device.interrupts.iter().any(|one| one.cores.is_empty()) {
+            return None;
+        }
+        let receives = device.queues.iter().filter(|(name, _)| name.starts_with("rx-"));
+        let steered = receives.flat_map(|(_, queue)| &queue.cores);
+        let interrupted = device.interrupts.iter().flat_map(|one| &one.cores);
+        Some(interrupted.chain(steered).copied().collect())
+    }
+
+    /// Returns the cores of the flow's busy threads.
+    fn runs(&self, view: &View<'_>) -> Option<BTreeSet<usize>> {
         let ends = [&self.sender, &self.receiver].into_iter().flatten();
-        let tasks = ends.flat_map(|end: &End<'_>| end.pids()).flat_map(|pid| {
-            view.tasks.iter().filter(move |task| {
-                task.pid == pid && task.cpu + task.waited.unwrap_or(0.0) >= TIME
-            })
-        });
-        let places: Vec<_> = tasks.map(|task| task.place()).collect();
-        places.is_empty() || places.iter().any(|place| place.is_none_or(|place| place == core))
+        let pids: BTreeSet<u32> = ends.flat_map(|end: &End<'_>| end.pids()).collect();
+        let is_busy = |cpu: f64, waited: Option<f64>| cpu + waited.unwrap_or(0.0) >= TIME;
+        let tasks = view.tasks.iter().filter(|task| pids.contains(&task.pid));
+        let busy = tasks.filter(|task| is_busy(task.cpu, task.waited));
+        let places: Option<BTreeSet<usize>> = busy.map(|task| task.place()).collect();
+        places.filter(|places| !places.is_empty())
     }
 }
 
@@ -47,7 +66,8 @@ mod tests {
     fn uses(sketch: &Sketch) -> [bool; 2] {
         let recording = sketch.recording();
         let view = View::of(recording, &recording.periods[0]).unwrap();
-        [0, 1].map(|core| view.flows[0].may_use(core, &view))
+        let cores = view.flows[0].cores(&view);
+        [0, 1].map(|core| cores.may_use(core))
     }
 
     #[test]

@@ -59,6 +59,11 @@ pub const OFTEN_THROTTLED: f64 = 0.1;
 /// Minimum share of the time in which the quota stopped the group.
 const LONG_STOPPED: f64 = 0.04;
 
+/// Maximum numbers of tasks and of groups of a period. An observation reads fewer; a file may have
+/// any number.
+const MOST_TASKS: usize = 16_384;
+const MOST_GROUPS: usize = 1024;
+
 /// A control group's use of its quota.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupUse<'a> {
@@ -164,6 +169,7 @@ pub(super) fn between<'a>(
         })
         .collect();
     uses.sort_by(|a, b| b.cpu.total_cmp(&a.cpu));
+    uses.truncate(MOST_TASKS);
     uses
 }
 
@@ -176,7 +182,8 @@ pub(super) fn groups_between(samples: &[Sample]) -> Vec<GroupUse<'_>> {
             seen.entry(group.path.as_str()).or_insert((now, now)).1 = now;
         }
     }
-    seen.into_values()
+    let mut uses: Vec<_> = seen
+        .into_values()
         .filter_map(|((start, earlier), (end, later))| {
             let elapsed = end - start;
             (elapsed > Span::ZERO).then_some(())?;
@@ -192,5 +199,10 @@ pub(super) fn groups_between(samples: &[Sample]) -> Vec<GroupUse<'_>> {
                 elapsed,
             })
         })
-        .collect()
+        .collect();
+    if uses.len() > MOST_GROUPS {
+        uses.sort_by_key(|group| std::cmp::Reverse(group.throttled));
+        uses.truncate(MOST_GROUPS);
+    }
+    uses
 }

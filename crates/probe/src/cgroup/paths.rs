@@ -26,8 +26,14 @@ impl CgroupPaths {
     }
 
     pub fn of(pid: u32) -> Result<Self, ProbeError> {
+        Self::of_mounted(pid, &CgroupMounts::read()?)
+    }
+
+    /// Returns the same as [`Self::of`], for a caller that reads the mounts once for many
+    /// processes.
+    pub fn of_mounted(pid: u32, mounts: &CgroupMounts) -> Result<Self, ProbeError> {
         let groups = read_text(format!("/proc/{pid}/cgroup")).map_err(|error| ended(pid, error))?;
-        let paths = Self::parse(&groups, &read_text("/proc/self/mountinfo")?);
+        let paths = Self::of_groups(&groups, mounts);
         if paths == Self::default() {
             return Err(ProbeError::NotSupported {
                 feature: "control groups",
@@ -39,7 +45,10 @@ impl CgroupPaths {
 
     /// Parses `/proc/PID/cgroup` and `/proc/self/mountinfo` (proc(5)).
     pub fn parse(groups: &str, mounts: &str) -> Self {
-        let mounts: Vec<_> = mounts.lines().filter_map(Mount::parse).collect();
+        Self::of_groups(groups, &CgroupMounts::parse(mounts))
+    }
+
+    fn of_groups(groups: &str, CgroupMounts(mounts): &CgroupMounts) -> Self {
         let mut paths = Self::default();
         for line in groups.lines() {
             let mut words = line.splitn(3, ':').skip(1);
@@ -136,6 +145,21 @@ fn upwards(
     })
 }
 
+/// The file systems of control groups that this process sees.
+#[derive(Debug, Clone, Default)]
+pub struct CgroupMounts(Vec<Mount>);
+
+impl CgroupMounts {
+    pub fn read() -> Result<Self, ProbeError> {
+        Ok(Self::parse(&read_text("/proc/self/mountinfo")?))
+    }
+
+    fn parse(mounts: &str) -> Self {
+        Self(mounts.lines().filter_map(Mount::parse).collect())
+    }
+}
+
+#[derive(Debug, Clone)]
 struct Mount {
     version: Version,
     point: PathBuf,

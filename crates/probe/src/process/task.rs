@@ -27,9 +27,14 @@ pub struct Task {
 
 impl Task {
     pub fn all_of(tree: &Tree, pid: u32) -> Result<Vec<Self>, ProbeError> {
+        Self::first_of(tree, pid, MOST_THREADS)
+    }
+
+    /// Reads the threads of a process, and no more than `most` of them.
+    pub fn first_of(tree: &Tree, pid: u32, most: usize) -> Result<Vec<Self>, ProbeError> {
         let directory = format!("/proc/{pid}/task");
         let tids = tree.names(&directory)?;
-        let tids = tids.iter().filter_map(|name| name.parse::<u32>().ok()).take(MOST_THREADS);
+        let tids = tids.iter().filter_map(|name| name.parse::<u32>().ok()).take(most);
         Ok(tids
             .filter_map(|tid| {
                 let stat = tree.text(&format!("{directory}/{tid}/stat")).ok()?;
@@ -105,6 +110,19 @@ mod tests {
         let own = std::process::id();
         let cores = Task::cores_allowed(&Tree::here(), own, own).unwrap();
         assert!(!cores.is_empty(), "{cores:?}");
+    }
+
+    #[test]
+    fn no_more_threads_are_read_than_asked_for() {
+        let root = tempfile::tempdir().unwrap();
+        for tid in 1..=3 {
+            let directory = root.path().join(format!("proc/9/task/{tid}"));
+            std::fs::create_dir_all(&directory).unwrap();
+            std::fs::write(directory.join("stat"), STAT).unwrap();
+        }
+        let tree = Tree::at(root.path());
+        let read = |most| Task::first_of(&tree, 9, most).unwrap().len();
+        assert_eq!((read(2), read(9)), (2, 3));
     }
 
     proptest! {

@@ -76,6 +76,19 @@ impl Diag {
         Ok(())
     }
 
+    /// Passes each socket as [`Self::each`] does, without attributes, which the kernel then does
+    /// not fill. States, addresses, queues and inodes are no attributes.
+    pub fn each_bare(
+        &mut self,
+        filter: &Filter,
+        each: impl FnMut(RawSocket<'_>),
+    ) -> Result<(), ProbeError> {
+        let extensions = std::mem::take(&mut self.extensions);
+        let read = self.each(filter, each);
+        self.extensions = extensions;
+        read
+    }
+
     /// Whether a socket matches, over IPv4 or IPv6. Stops at the first match, so the kernel does
     /// not walk its whole table.
     pub(super) fn has(&mut self, filter: &Filter) -> Result<bool, ProbeError> {
