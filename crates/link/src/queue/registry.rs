@@ -47,6 +47,11 @@ macro_rules! disciplines {
                 }
             }
 
+            /// Returns the name of each discipline.
+            pub fn names() -> &'static [&'static str] {
+                NAMES
+            }
+
             /// Returns descriptions that [`Self::from_str`](std::str::FromStr) parses, at least one
             /// per discipline.
             pub fn examples() -> impl Iterator<Item = &'static str> {
