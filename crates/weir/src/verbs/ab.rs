@@ -241,7 +241,7 @@ fn rendered(answer: &Answer, medians: &str, shown: impl Fn(f64) -> String) -> St
     )
 }
 
-fn read<T>(flag: &str, text: &str) -> Result<T, LabError>
+pub(super) fn read<T>(flag: &str, text: &str) -> Result<T, LabError>
 where
     T: std::str::FromStr,
     T::Err: std::fmt::Display,
