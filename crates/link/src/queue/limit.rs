@@ -1,5 +1,5 @@
 use crate::LinkError;
-use crate::text::{Term, as_text, terms};
+use crate::text::{Term, terms};
 use units::Bytes;
 
 /// The capacity of a queue. Written `256KiB`, or `100p` for packets.
@@ -72,7 +72,7 @@ impl std::fmt::Display for Limit {
     }
 }
 
-as_text!(Limit, "a queue limit such as \"256KiB\" or \"100p\"");
+units::as_text!(Limit, "a queue limit such as \"256KiB\" or \"100p\"");
 
 pub(crate) fn limit_only(
     name: &'static str,
