@@ -9,6 +9,7 @@ use crate::model::Failure;
 use crate::model::file::{Document, FileError, Key, SystemKind};
 use results::Axes;
 pub(crate) use settings::MessageSettings;
+pub(super) use settings::message_size;
 
 #[derive(Debug)]
 pub(crate) struct Messages;
