@@ -62,6 +62,7 @@ pub mod vhost;
 mod xdp;
 
 use std::os::fd::BorrowedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use counters::{PortCounters, SendReport};
 pub use duplex::DuplexPort;
@@ -110,4 +111,9 @@ pub trait Port: Send + std::fmt::Debug {
 
     /// Describes the port in a line for users: its type and its settings.
     fn describe(&self) -> String;
+}
+
+/// Takes the lock, also after a thread that held the lock has panicked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
