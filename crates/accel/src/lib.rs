@@ -19,6 +19,7 @@ pub mod algorithm;
 pub mod caqm;
 pub mod cgroup;
 pub mod core_view;
+mod counters;
 mod display;
 pub mod drops;
 mod error;

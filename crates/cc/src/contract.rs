@@ -137,7 +137,9 @@ pub trait CongestionControl: Debug + Send {
 
     /// Returns the rate at which packets leave. `None` leaves pacing to the host: Linux then paces
     /// at 2 windows a round trip in slow start and at 1.2 afterwards, or does not pace.
-    fn pacing_rate(&self) -> Option<Rate>;
+    fn pacing_rate(&self) -> Option<Rate> {
+        None
+    }
 
     /// Returns the side that shrinks the window in a loss event.
     fn reduction(&self) -> Reduction;

@@ -2,7 +2,7 @@ use crate::hystart::{ClassicHyStart, Growth, HyStartPlusPlus};
 use crate::{Ack, CongestionControl, Loss, Path, Reduction};
 use linux::Linux;
 use rfc9438::Epoch;
-use units::{Bytes, Rate, Span, Time};
+use units::{Bytes, Span, Time};
 
 mod linux;
 mod rfc9438;
@@ -204,10 +204,6 @@ impl CongestionControl for Cubic {
     fn ssthresh(&self) -> Bytes {
         // The cast turns an infinite threshold into the largest number.
         Bytes::new((self.ssthresh * self.mss) as u64)
-    }
-
-    fn pacing_rate(&self) -> Option<Rate> {
-        None
     }
 
     fn reduction(&self) -> Reduction {

@@ -1,6 +1,6 @@
 use crate::round::Rounds;
 use crate::{Ack, CongestionControl, Loss, Path, Reduction, Reno};
-use units::{Bytes, Rate, Span, Time};
+use units::{Bytes, Span, Time};
 
 /// DCTCP (RFC 8257): Reno, but marks shrink the window by half of the share of marked bytes.
 #[derive(Debug, Clone)]
@@ -90,10 +90,6 @@ impl CongestionControl for Dctcp {
 
     fn ssthresh(&self) -> Bytes {
         self.reno.ssthresh()
-    }
-
-    fn pacing_rate(&self) -> Option<Rate> {
-        None
     }
 
     fn reduction(&self) -> Reduction {

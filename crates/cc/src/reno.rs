@@ -1,5 +1,5 @@
 use crate::{Ack, CongestionControl, Loss, Path, Reduction};
-use units::{Bytes, Rate, Span, Time};
+use units::{Bytes, Span, Time};
 
 /// Reno: slow start, additive increase, and half of the window after a loss (RFC 5681). The host
 /// performs the recovery of RFC 6582.
@@ -105,10 +105,6 @@ impl CongestionControl for Reno {
 
     fn ssthresh(&self) -> Bytes {
         Bytes::new(self.ssthresh)
-    }
-
-    fn pacing_rate(&self) -> Option<Rate> {
-        None
     }
 
     fn reduction(&self) -> Reduction {

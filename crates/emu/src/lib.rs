@@ -42,7 +42,7 @@ pub use endpoint::{Endpoint, EndpointKind};
 pub use ends::{open_own_port, open_port};
 pub use error::EmuError;
 pub use lateness::Lateness;
-pub use link::Settings;
+pub use link::{QueueConfig, Settings};
 pub use options::LinkOptions;
 pub use readout::{cost, live, table};
 pub use report::{DirectionReport, LatenessSummary, LinkReport};

@@ -82,13 +82,6 @@ impl FrameMix {
         let servers = pool(Ipv4Addr::new(48, 0, 0, 1), Ipv4Addr::new(48, 0, 255, 255));
         (profile(clients, servers, templates, duration), captures)
     }
-
-    /// Returns the mean size of the frames on the wire, with Ethernet's preamble and gap.
-    pub fn wire_size(&self) -> f64 {
-        let whole: u32 = self.sizes.iter().map(|(_, share)| share).sum();
-        let bytes = |(size, share): &(Bytes, u32)| (size.count() + 20) as f64 * f64::from(*share);
-        self.sizes.iter().map(bytes).sum::<f64>() / f64::from(whole)
-    }
 }
 
 impl FromStr for FrameMix {

@@ -1,4 +1,4 @@
-use crate::text::{as_text, name_and_terms};
+use crate::text::name_and_terms;
 use crate::trace::Trace;
 use crate::{LinkError, TraceError};
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl std::fmt::Display for Capacity {
     }
 }
 
-as_text!(Capacity, "a rate such as \"600mbit\"");
+units::as_text!(Capacity, "a rate such as \"600mbit\"");
 
 /// The running state of a capacity: when the next frame may start, and when it ends.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 use crate::LinkError;
 use crate::random::Stream;
-use crate::text::{Term, as_text, terms};
+use crate::text::{Term, terms};
 use units::Span;
 
 /// The variation of the propagation delay from packet to packet.
@@ -112,7 +112,7 @@ impl std::fmt::Display for Jitter {
     }
 }
 
-as_text!(Jitter, "a jitter such as \"1ms,normal\"");
+units::as_text!(Jitter, "a jitter such as \"1ms,normal\"");
 
 /// Draws a normal number: the sum of twelve uniform numbers minus six, which has mean 0 and
 /// variance 1. The distribution of the sum lies within 0.2 % of the normal distribution, and no

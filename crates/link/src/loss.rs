@@ -1,5 +1,5 @@
 use crate::random::Stream;
-use crate::text::{Term, as_text, name_and_terms, terms};
+use crate::text::{Term, name_and_terms, terms};
 use crate::{LinkError, TraceError};
 use std::sync::Arc;
 use units::{Share, Span, Time};
@@ -168,7 +168,7 @@ impl std::fmt::Display for Loss {
     }
 }
 
-as_text!(Loss, "a loss such as \"1%\"");
+units::as_text!(Loss, "a loss such as \"1%\"");
 
 #[derive(Debug)]
 pub(crate) struct LossProcess {

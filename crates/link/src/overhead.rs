@@ -1,5 +1,4 @@
 use crate::LinkError;
-use crate::text::as_text;
 use units::Bytes;
 
 /// The difference in bytes between a frame's size on the medium and its size from the MAC addresses
@@ -63,7 +62,7 @@ impl std::fmt::Display for Overhead {
     }
 }
 
-as_text!(Overhead, "an overhead such as \"ethernet\"");
+units::as_text!(Overhead, "an overhead such as \"ethernet\"");
 
 /// The valid overheads. The minimum removes an Ethernet header with two VLAN tags and leaves the IP
 /// packet; with a smaller overhead, a link would be faster than its rate.

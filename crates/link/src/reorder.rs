@@ -1,5 +1,5 @@
 use crate::LinkError;
-use crate::text::{Term, as_text, terms};
+use crate::text::{Term, terms};
 use units::{Share, Span};
 
 /// Delays a share of the packets by an extra time, within which later packets overtake them.
@@ -62,4 +62,4 @@ impl std::fmt::Display for Reorder {
     }
 }
 
-as_text!(Reorder, "a reordering such as \"1%,5ms\"");
+units::as_text!(Reorder, "a reordering such as \"1%,5ms\"");

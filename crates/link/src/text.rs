@@ -2,35 +2,6 @@
 
 use crate::LinkError;
 
-/// Serialises through `Display` and deserialises through `FromStr`, so that files, flags and JSON
-/// share one syntax.
-macro_rules! as_text {
-    ($type:ty, $expected:literal) => {
-        impl serde::Serialize for $type {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-
-        impl<'de> serde::Deserialize<'de> for $type {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                struct Text;
-                impl serde::de::Visitor<'_> for Text {
-                    type Value = $type;
-                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                        f.write_str($expected)
-                    }
-                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$type, E> {
-                        text.parse().map_err(E::custom)
-                    }
-                }
-                deserializer.deserialize_str(Text)
-            }
-        }
-    };
-}
-pub(crate) use as_text;
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Term<'a> {
     Pair(&'a str, &'a str),

@@ -12,7 +12,6 @@
 //! | [`PacketPort`] | an interface, through a packet socket with a ring |
 //! | [`PacketSender`] | an interface, for a thread that only sends |
 //! | [`TapPort`] | the user's end of a TAP or TUN device |
-//! | [`NullPort`] | discards every frame, and never receives one |
 //! | [`pair`] | two ports, each of which receives what the other sends |
 //!
 //! Several threads can use a [`DuplexPort`] at once. The ports of this kind:
@@ -44,7 +43,6 @@ mod huge;
 mod intake;
 mod interface;
 mod link_events;
-mod null;
 mod offload;
 mod packet;
 mod pair;
@@ -64,6 +62,7 @@ pub mod vhost;
 mod xdp;
 
 use std::os::fd::BorrowedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use counters::{PortCounters, SendReport};
 pub use duplex::DuplexPort;
@@ -72,7 +71,6 @@ pub use frame::Frame;
 pub use huge::{HugeVec, Zeroable};
 pub use interface::Interface;
 pub use link_events::LinkEvents;
-pub use null::NullPort;
 pub use offload::Offload;
 pub use packet::{PacketOptions, PacketPort, SuperPackets};
 pub use pair::{PairPort, pair};
@@ -113,4 +111,9 @@ pub trait Port: Send + std::fmt::Debug {
 
     /// Describes the port in a line for users: its type and its settings.
     fn describe(&self) -> String;
+}
+
+/// Takes the lock, also after a thread that held the lock has panicked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

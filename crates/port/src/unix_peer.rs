@@ -15,6 +15,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
+use crate::PortError;
 use crate::socket::peer_user;
 
 /// A socket that listens for one peer after another. Dropping this value removes the socket's file.
@@ -166,6 +167,11 @@ impl Meeting {
         }
         Ok(stream)
     }
+}
+
+/// Returns the error of a port at `place` that failed while `doing` something.
+pub(crate) fn failed(place: &Path, doing: &str, error: io::Error) -> PortError {
+    PortError::from_io(format!("{doing} {}", place.display()), error)
 }
 
 /// A thread that connects a port to its peers. The thread ends when this value is dropped.

@@ -1,6 +1,6 @@
-//! CPU use, limits and throttling of control groups, and limits of their sockets' memory, in
+//! CPU limits and throttling of control groups, and limits of their sockets' memory, in
 //! version 1, in version 2 and with both mounted (Documentation/admin-guide/cgroup-v2.rst,
-//! cgroup-v1/cpuacct.rst, cgroup-v1/memory.rst, scheduler/sched-bwc.rst).
+//! cgroup-v1/memory.rst, scheduler/sched-bwc.rst).
 
 mod paths;
 mod socket_limit;
@@ -8,26 +8,15 @@ mod socket_limit;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use units::{Share, Span, Time};
+use units::Span;
 
 use crate::ProbeError;
-use crate::clock;
 use crate::error::read_text;
 
 pub use paths::{CgroupMounts, CgroupPaths};
 pub use socket_limit::{SocketLimit, SocketUse};
 
-/// The groups of a process, from the process's own group to the outermost visible group. A limit of
-/// any of these groups applies.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct CgroupSnapshot {
-    pub taken: Time,
-    /// CPU time used by the process's own group and the groups below it.
-    pub used: Option<Span>,
-    /// The groups that have the CPU controller, innermost first.
-    pub levels: Vec<Level>,
-}
-
+/// A group of a process that has the CPU controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Level {
     pub path: PathBuf,
@@ -37,7 +26,8 @@ pub struct Level {
 }
 
 impl Level {
-    /// Reads the groups that have the CPU controller, innermost first.
+    /// Reads the groups of a process that have the CPU controller, from the process's own group to
+    /// the outermost visible group. A limit of any of these groups applies.
     pub fn all_at(paths: &CgroupPaths) -> Result<Vec<Self>, ProbeError> {
         let mut levels = Vec::new();
         for (path, version) in paths.levels() {
@@ -58,13 +48,6 @@ pub struct Quota {
     pub period: Span,
 }
 
-impl Quota {
-    /// Returns the limit in cores: 0.5 is half a core.
-    pub fn cores(&self) -> Option<f64> {
-        (self.period > Span::ZERO).then(|| self.granted.nanos() as f64 / self.period.nanos() as f64)
-    }
-}
-
 /// In how many periods, and for how long, the quota ran out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Throttling {
@@ -72,81 +55,6 @@ pub struct Throttling {
     pub throttled: u64,
     /// The throttled time, summed over the cores that had to wait.
     pub time: Span,
-}
-
-impl CgroupSnapshot {
-    pub fn own() -> Result<Self, ProbeError> {
-        Self::at(&CgroupPaths::own()?)
-    }
-
-    pub fn of(pid: u32) -> Result<Self, ProbeError> {
-        Self::at(&CgroupPaths::of(pid)?)
-    }
-
-    pub fn at(paths: &CgroupPaths) -> Result<Self, ProbeError> {
-        let (used, levels) = (paths.used()?, Level::all_at(paths)?);
-        Ok(Self { taken: clock::now(), used, levels })
-    }
-
-    /// Returns the strictest limit: the limit with the fewest cores.
-    pub fn tightest(&self) -> Option<(&Level, Quota)> {
-        self.levels.iter().filter_map(|level| Some((level, level.quota?))).min_by(
-            |(_, a), (_, b)| {
-                let cores = |quota: &Quota| quota.cores().unwrap_or(f64::INFINITY);
-                cores(a).total_cmp(&cores(b))
-            },
-        )
-    }
-
-    pub fn since(&self, earlier: &Self) -> CgroupUse {
-        CgroupUse {
-            elapsed: self.taken.since(earlier.taken),
-            used: self.used.zip(earlier.used).map(|(later, earlier)| later - earlier),
-            levels: self
-                .levels
-                .iter()
-                .filter_map(|level| {
-                    let before = earlier.levels.iter().find(|old| old.path == level.path)?;
-                    let spent = level.throttling?.since(&before.throttling?);
-                    Some((level.path.clone(), spent))
-                })
-                .collect(),
-        }
-    }
-}
-
-impl Throttling {
-    pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            periods: self.periods.saturating_sub(earlier.periods),
-            throttled: self.throttled.saturating_sub(earlier.throttled),
-            time: self.time - earlier.time,
-        }
-    }
-
-    /// Returns the share of periods in which the quota ran out; `None` if no period with work
-    /// passed.
-    pub fn share(&self) -> Option<Share> {
-        (self.periods > 0)
-            .then(|| Share::new(self.throttled as f64 / self.periods as f64).unwrap_or(Share::ONE))
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct CgroupUse {
-    pub elapsed: Span,
-    pub used: Option<Span>,
-    /// The groups, innermost first.
-    pub levels: Vec<(PathBuf, Throttling)>,
-}
-
-impl CgroupUse {
-    pub fn most_throttled(&self) -> Option<(&Path, Throttling)> {
-        self.levels
-            .iter()
-            .max_by_key(|(_, throttling)| (throttling.time, throttling.throttled))
-            .map(|(path, throttling)| (path.as_path(), *throttling))
-    }
 }
 
 /// Parses `cpu.stat`. Version 1 counts nanoseconds as `throttled_time`, version 2 microseconds as
@@ -229,30 +137,22 @@ mod tests {
         let expected = Throttling { periods: 20, throttled: 5, time: Span::from_millis(7) };
         assert_eq!(parse_throttling(one), Some(expected));
         assert_eq!(parse_throttling(two), Some(expected));
-        assert_eq!(expected.share(), Share::from_percent(25.0));
         // A group without the CPU controller.
         assert_eq!(parse_throttling("usage_usec 9\nuser_usec 4\n"), None);
-        assert_eq!(Throttling::default().share(), None);
     }
 
     #[test]
     fn cpu_quotas_and_missing_quotas_are_parsed() {
-        let half = parse_max("50000 100000\n").unwrap();
-        assert_eq!(half.cores(), Some(0.5));
+        let (granted, period) = (Span::from_millis(50), Span::from_millis(100));
+        assert_eq!(parse_max("50000 100000\n"), Some(Quota { granted, period }));
         assert_eq!(parse_max("max 100000\n"), None);
         assert_eq!(parse_max(""), None);
     }
 
     #[test]
     fn the_groups_of_this_process_are_read() {
-        match CgroupSnapshot::own() {
-            Ok(earlier) => {
-                let later = CgroupSnapshot::own().unwrap();
-                assert!(later.used.is_some());
-                let spent = later.since(&earlier);
-                assert!(spent.used.is_some());
-                let _ = (later.tightest(), spent.most_throttled());
-            }
+        match CgroupPaths::own().and_then(|paths| Level::all_at(&paths)) {
+            Ok(levels) => assert!(levels.iter().all(|level| level.path.is_dir())),
             Err(error) if error.is_not_supported() => {
                 testing::skip_because(testing::Need::CpuLimit, error);
             }

@@ -2,20 +2,11 @@ use std::collections::BTreeMap;
 
 use crate::ProbeError;
 
-/// A table of counters with a column for each online core, such as `/proc/softirqs` and
-/// `/proc/interrupts`.
+/// A table of counters with a column for each online core, such as `/proc/softirqs`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct CoreTable {
-    pub(crate) rows: BTreeMap<String, CoreRow>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct CoreRow {
-    /// The counts by core number; empty for a row without a column for each core.
-    pub(crate) cores: BTreeMap<usize, u64>,
-    /// A counter of the whole machine (`ERR`, `MIS`).
-    pub(crate) single: Option<u64>,
-    pub(crate) description: String,
+    /// The counts by row and core number; empty for a row without a column for each core.
+    pub(crate) rows: BTreeMap<String, BTreeMap<usize, u64>>,
 }
 
 impl CoreTable {
@@ -31,27 +22,13 @@ impl CoreTable {
             .ok_or_else(|| ProbeError::malformed(origin, "the first line names no cores"))?;
         let mut rows = BTreeMap::new();
         for line in lines.filter(|line| !line.trim().is_empty()) {
-            let (name, mut rest) = line
+            let (name, rest) = line
                 .split_once(':')
                 .ok_or_else(|| ProbeError::malformed(origin, format!("no name in {line:?}")))?;
-            let mut counts = Vec::with_capacity(cores.len());
-            while counts.len() < cores.len() {
-                let trimmed = rest.trim_start();
-                let end = trimmed
-                    .find(|letter: char| letter.is_ascii_whitespace())
-                    .unwrap_or(trimmed.len());
-                let Ok(count) = trimmed[..end].parse::<u64>() else {
-                    break;
-                };
-                counts.push(count);
-                rest = &trimmed[end..];
-            }
+            let words = rest.split_ascii_whitespace().take(cores.len());
+            let counts: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
             let whole = counts.len() == cores.len();
-            let row = CoreRow {
-                single: counts.first().copied().filter(|_| !whole),
-                cores: cores.iter().copied().zip(counts).filter(|_| whole).collect(),
-                description: rest.split_ascii_whitespace().collect::<Vec<_>>().join(" "),
-            };
+            let row = cores.iter().copied().zip(counts).filter(|_| whole).collect();
             rows.insert(name.trim().to_owned(), row);
         }
         Ok(Self { rows })
@@ -62,9 +39,8 @@ impl CoreTable {
         self.rows
             .iter()
             .filter_map(|(name, row)| {
-                let before = &earlier.rows.get(name)?.cores;
+                let before = earlier.rows.get(name)?;
                 let cores = row
-                    .cores
                     .iter()
                     .filter_map(|(core, count)| {
                         Some((*core, counted_32(*count, *before.get(core)?)))

@@ -43,24 +43,6 @@ pub(crate) fn read_text(path: impl AsRef<Path>) -> Result<String, ProbeError> {
     let path = path.as_ref();
     let bytes =
         std::fs::read(path).map_err(|source| ProbeError::Read { path: path.to_owned(), source })?;
-    // Process names and interrupt descriptions may contain any bytes.
+    // Process names may contain any bytes.
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// Reads a file whose absence means that the kernel lacks `feature`.
-pub(crate) fn read_feature(
-    path: impl AsRef<Path>,
-    feature: &'static str,
-    hint: &'static str,
-) -> Result<String, ProbeError> {
-    read_text(path).map_err(|error| match error {
-        // PSI files exist but give EOPNOTSUPP when booted with psi=0.
-        ProbeError::Read { source, .. }
-            if source.kind() == io::ErrorKind::NotFound
-                || source.raw_os_error() == Some(libc::EOPNOTSUPP) =>
-        {
-            ProbeError::NotSupported { feature, hint }
-        }
-        other => other,
-    })
 }

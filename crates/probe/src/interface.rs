@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State, Stats64};
 use netlink_sys::protocols::NETLINK_ROUTE;
-use units::{Bytes, Rate, Span, Time};
+use units::{Bytes, Time};
 
 use crate::netlink::RouteDump;
 use crate::{ProbeError, clock, netlink};
@@ -92,23 +92,6 @@ impl InterfaceSnapshot {
             .find(|(_, interface)| interface.index == index)
             .map(|(name, _)| name.as_str())
     }
-
-    /// Returns the differences of interfaces that both snapshots have. The index distinguishes
-    /// interfaces of the same name.
-    pub fn since(&self, earlier: &Self) -> InterfaceUse {
-        InterfaceUse {
-            elapsed: self.taken.since(earlier.taken),
-            interfaces: self
-                .interfaces
-                .iter()
-                .filter_map(|(name, now)| {
-                    let before = earlier.interfaces.get(name)?;
-                    (now.index == before.index)
-                        .then(|| (name.clone(), now.counters.since(&before.counters)))
-                })
-                .collect(),
-        }
-    }
 }
 
 impl RouteDump for InterfaceSnapshot {
@@ -122,21 +105,6 @@ impl RouteDump for InterfaceSnapshot {
         if let RouteNetlinkMessage::NewLink(message) = answer {
             self.interfaces.extend(Interface::of(message));
         }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct InterfaceUse {
-    pub elapsed: Span,
-    pub interfaces: BTreeMap<String, Counters>,
-}
-
-impl InterfaceUse {
-    /// Returns the receive and send rates, in bytes from the MAC addresses on. Returns `None` if no
-    /// time has passed.
-    pub fn rates(&self, name: &str) -> Option<(Rate, Rate)> {
-        let counters = self.interfaces.get(name)?;
-        Some((counters.received.rate_over(self.elapsed)?, counters.sent.rate_over(self.elapsed)?))
     }
 }
 
@@ -158,29 +126,6 @@ impl Counters {
                 drops: stats.tx_dropped,
             },
         }
-    }
-
-    pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            received: self.received.since(&earlier.received),
-            sent: self.sent.since(&earlier.sent),
-        }
-    }
-}
-
-impl Direction {
-    pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            bytes: self.bytes.saturating_sub(earlier.bytes),
-            packets: self.packets.saturating_sub(earlier.packets),
-            errors: self.errors.saturating_sub(earlier.errors),
-            drops: self.drops.saturating_sub(earlier.drops),
-        }
-    }
-
-    /// Returns the rate over `elapsed`; `None` if no time has passed.
-    pub fn rate_over(&self, elapsed: Span) -> Option<Rate> {
-        crate::tcp::rate_over(self.bytes, elapsed)
     }
 }
 
@@ -263,11 +208,12 @@ impl From<State> for OperationalState {
 mod tests {
     use super::*;
 
-    fn link(index: u32, received: u64) -> InterfaceSnapshot {
+    #[test]
+    fn interface_properties_are_parsed() {
         let mut message = LinkMessage::default();
-        message.header.index = index;
+        message.header.index = 3;
         let mut stats = Stats64::default();
-        stats.rx_bytes = received;
+        stats.rx_bytes = 7;
         message.attributes = vec![
             LinkAttribute::IfName("a".to_owned()),
             LinkAttribute::Mtu(1500),
@@ -275,28 +221,15 @@ mod tests {
             LinkAttribute::OperState(State::Up),
             LinkAttribute::Stats64(stats),
         ];
-        InterfaceSnapshot {
-            taken: Time::from_nanos(received),
-            interfaces: Interface::of(message).into_iter().collect(),
-        }
-    }
-
-    #[test]
-    fn interface_properties_are_parsed_and_counters_subtracted() {
-        let (earlier, later) = (link(3, 0), link(3, 1_000_000_000));
-        let interface = later.get("a").unwrap();
+        let interfaces = Interface::of(message).into_iter().collect();
+        let snapshot = InterfaceSnapshot { taken: Time::ZERO, interfaces };
+        let interface = snapshot.get("a").unwrap();
         assert_eq!(interface.mac, Some([1, 2, 3, 4, 5, 6]));
         assert_eq!(interface.mtu, Some(Bytes::new(1500)));
         assert_eq!(interface.state, OperationalState::Up);
-        assert_eq!(later.name_of(3), Some("a"));
-        let (received, sent) = later.since(&earlier).rates("a").unwrap();
-        assert_eq!(received, Rate::from_mbit(8000));
-        assert_eq!(sent, Rate::from_mbit(0));
-        assert!(
-            link(4, 1).since(&earlier).interfaces.is_empty(),
-            "another interface of that name must not count"
-        );
-        let missing = later.get("b").unwrap_err().to_string();
+        assert_eq!(interface.counters.received.bytes, Bytes::new(7));
+        assert_eq!(snapshot.name_of(3), Some("a"));
+        let missing = snapshot.get("b").unwrap_err().to_string();
         assert!(missing.contains("\"b\""), "{missing}");
     }
 

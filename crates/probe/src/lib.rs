@@ -3,7 +3,7 @@
 //! | module | source |
 //! | --- | --- |
 //! | [`cpu`], [`process`] | `/proc/stat`, `/proc/PID/stat` and the process's CPU clock |
-//! | [`softirqs`], [`interrupts`], [`softnet`] | the files of these names |
+//! | [`softirqs`], [`softnet`] | the files of these names |
 //! | [`snmp`] | counters of IP, TCP and UDP |
 //! | [`interface`], [`qdisc`], [`route`] | rtnetlink |
 //! | [`owner`] | the users of sockets, by sock_diag |
@@ -16,10 +16,9 @@
 //! | [`conntrack`], [`udp`] | the files of these names |
 //! | [`profile`] | stacks of all CPUs by perf events |
 //! | [`tree`] | the root of `/proc` and `/sys`: this machine's, or a recorded one |
-//! | [`sampler`] | any of them at an interval, in the background |
 //!
-//! A source is read into a snapshot (`read()`, beside a pure `parse()`), and `since(&earlier)`
-//! returns the difference between two snapshots:
+//! A source is read into a snapshot (`read()`, beside a pure `parse()`). `since(&earlier)` returns
+//! the difference between two snapshots, where a caller needs the difference:
 //!
 //! ```
 //! use probe::cpu::CpuSnapshot;
@@ -48,7 +47,6 @@ pub mod device;
 mod error;
 pub mod ethtool;
 pub mod interface;
-pub mod interrupts;
 pub mod local_addresses;
 pub mod machine;
 mod netlink;
@@ -59,7 +57,6 @@ pub mod process;
 pub mod profile;
 pub mod qdisc;
 pub mod route;
-pub mod sampler;
 pub mod snmp;
 pub mod softirqs;
 pub mod softnet;

@@ -13,7 +13,7 @@ use crate::ProbeError;
 use crate::cpu::{self, CpuSnapshot};
 use crate::error::read_text;
 
-pub use program::{program_text, program_version};
+pub use program::program_text;
 pub use sysctl::{SYSCTLS, sysctl, sysctls};
 
 /// Properties of a machine. A property that the machine does not provide is `None` or empty.

@@ -2,16 +2,16 @@
 
 use std::net::IpAddr;
 
+use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType,
 };
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 
-use crate::{ProbeError, netlink};
+use crate::{ProbeError, netlink, route};
 
 /// The kernel's route for packets to one address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -42,15 +42,7 @@ pub struct SilentNeighbour {
 }
 
 pub fn to(address: IpAddr) -> Result<Option<Route>, ProbeError> {
-    let address = address.to_canonical();
-    let mut request = RouteMessage::default();
-    (request.header.address_family, request.header.destination_prefix_length) = match address {
-        IpAddr::V4(_) => (AddressFamily::Inet, 32),
-        IpAddr::V6(_) => (AddressFamily::Inet6, 128),
-    };
-    request.attributes.push(RouteAttribute::Destination(RouteAddress::from(address)));
-    let request = RouteNetlinkMessage::GetRoute(request);
-    match netlink::ask(NETLINK_ROUTE, "a route (RTM_GETROUTE)", request) {
+    match route::ask(address) {
         Ok(Some(RouteNetlinkMessage::NewRoute(message))) => Ok(Some(Route::of(message))),
         Ok(_) => Ok(None),
         Err(ProbeError::Kernel { source, .. })

@@ -3,7 +3,7 @@
 use netlink_packet_core::Nla as _;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption, TcStats2};
-use units::{Bytes, Rate, Span, Time};
+use units::{Bytes, Rate, Time};
 
 use crate::netlink::RouteDump;
 use crate::{ProbeError, clock, netlink};
@@ -63,30 +63,6 @@ impl QdiscSnapshot {
     pub fn parse(datagram: &[u8]) -> Result<Self, ProbeError> {
         netlink::parse_dump(datagram)
     }
-
-    pub fn on(&self, interface: u32) -> impl Iterator<Item = &Qdisc> {
-        self.qdiscs.iter().filter(move |qdisc| qdisc.interface == interface)
-    }
-
-    pub fn root_of(&self, interface: u32) -> Option<&Qdisc> {
-        self.on(interface).find(|qdisc| qdisc.parent == Handle::ROOT)
-    }
-
-    /// Returns the differences of disciplines that both snapshots have, without disciplines that
-    /// were replaced in between.
-    pub fn since(&self, earlier: &Self) -> QdiscUse {
-        QdiscUse {
-            elapsed: self.taken.since(earlier.taken),
-            qdiscs: self
-                .qdiscs
-                .iter()
-                .filter_map(|now| {
-                    let before = earlier.qdiscs.iter().find(|before| before.is_same_as(now))?;
-                    Some(Qdisc { counters: now.counters.since(&before.counters), ..now.clone() })
-                })
-                .collect(),
-        }
-    }
 }
 
 impl RouteDump for QdiscSnapshot {
@@ -103,19 +79,7 @@ impl RouteDump for QdiscSnapshot {
     }
 }
 
-/// The counts between two snapshots; backlogs are the backlogs of the later snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct QdiscUse {
-    pub elapsed: Span,
-    pub qdiscs: Vec<Qdisc>,
-}
-
 impl Qdisc {
-    fn is_same_as(&self, other: &Self) -> bool {
-        let identity = |qdisc: &Self| (qdisc.interface, qdisc.handle, qdisc.parent);
-        identity(self) == identity(other) && self.kind == other.kind
-    }
-
     fn of(message: TcMessage) -> Option<Self> {
         let mut qdisc = Self {
             interface: u32::try_from(message.header.index).ok()?,
@@ -187,20 +151,6 @@ fn flow_limit(option: &TcOption) -> Option<Rate> {
     None
 }
 
-impl QdiscCounters {
-    pub fn since(&self, earlier: &Self) -> Self {
-        // `struct gnet_stats_queue` has 32-bit counters.
-        let wrapping = |later: u64, earlier: u64| crate::core_table::counted_32(later, earlier);
-        Self {
-            bytes: self.bytes.saturating_sub(earlier.bytes),
-            packets: wrapping(self.packets, earlier.packets),
-            drops: wrapping(self.drops, earlier.drops),
-            overlimits: wrapping(self.overlimits, earlier.overlimits),
-            requeues: wrapping(self.requeues, earlier.requeues),
-        }
-    }
-}
-
 impl From<TcHandle> for Handle {
     fn from(handle: TcHandle) -> Self {
         Self { major: handle.major, minor: handle.minor }
@@ -231,7 +181,7 @@ mod tests {
     use netlink_packet_core::DefaultNla;
     use netlink_packet_route::tc::{TcStatsBasic, TcStatsQueue};
 
-    fn snapshot(kind: &str, packets: u32, wide: Option<u64>) -> QdiscSnapshot {
+    fn tbf(packets: u32, wide: Option<u64>) -> Qdisc {
         let mut basic = TcStatsBasic::default();
         basic.bytes = 1000;
         basic.packets = packets;
@@ -243,22 +193,17 @@ mod tests {
         }));
         let mut message = TcMessage::with_index(7);
         message.header.parent = TcHandle::ROOT;
-        message.attributes = vec![TcAttribute::Kind(kind.to_owned()), TcAttribute::Stats2(parts)];
-        QdiscSnapshot { taken: Time::ZERO, qdiscs: Qdisc::of(message).into_iter().collect() }
+        message.attributes = vec![TcAttribute::Kind("tbf".to_owned()), TcAttribute::Stats2(parts)];
+        Qdisc::of(message).unwrap()
     }
 
     #[test]
     fn qdisc_attributes_of_both_formats_are_parsed() {
-        let tbf = snapshot("tbf", 9, None);
-        let root = tbf.root_of(7).unwrap();
-        assert_eq!((root.backlog, root.queued), (Bytes::new(3000), 2));
-        assert_eq!((root.counters.packets, root.counters.drops), (9, 5));
-        assert!(tbf.root_of(8).is_none());
-        assert!(tbf.since(&snapshot("htb", 1, None)).qdiscs.is_empty());
-        let spent = snapshot("tbf", 1, None).since(&snapshot("tbf", u32::MAX, None));
-        assert_eq!(spent.qdiscs[0].counters.packets, 2);
-        let wide = snapshot("tbf", 1, Some(1 << 40));
-        assert_eq!(wide.qdiscs[0].counters.packets, 1 << 40);
+        let narrow = tbf(9, None);
+        assert_eq!((narrow.interface, narrow.parent), (7, Handle::ROOT));
+        assert_eq!((narrow.backlog, narrow.queued), (Bytes::new(3000), 2));
+        assert_eq!((narrow.counters.packets, narrow.counters.drops), (9, 5));
+        assert_eq!(tbf(1, Some(1 << 40)).counters.packets, 1 << 40);
     }
 
     #[test]

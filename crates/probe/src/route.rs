@@ -13,15 +13,7 @@ use crate::{ProbeError, netlink};
 /// Whether this machine itself receives packets sent to the address: an interface's own address, a
 /// broadcast or anycast address of a connected network, or an address with a `local` route.
 pub fn is_local(address: IpAddr) -> Result<bool, ProbeError> {
-    let address = address.to_canonical();
-    let mut request = RouteMessage::default();
-    (request.header.address_family, request.header.destination_prefix_length) = match address {
-        IpAddr::V4(_) => (AddressFamily::Inet, 32),
-        IpAddr::V6(_) => (AddressFamily::Inet6, 128),
-    };
-    request.attributes.push(RouteAttribute::Destination(RouteAddress::from(address)));
-    let request = RouteNetlinkMessage::GetRoute(request);
-    match netlink::ask(NETLINK_ROUTE, "a route (RTM_GETROUTE)", request) {
+    match ask(address) {
         Ok(Some(RouteNetlinkMessage::NewRoute(route))) => Ok(is_taken_here(&route.header)),
         Ok(_) => Err(ProbeError::NotSupported {
             feature: "routes to one address (RTM_GETROUTE)",
@@ -34,6 +26,19 @@ pub fn is_local(address: IpAddr) -> Result<bool, ProbeError> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// Asks the kernel for the route to an address.
+pub(crate) fn ask(address: IpAddr) -> Result<Option<RouteNetlinkMessage>, ProbeError> {
+    let address = address.to_canonical();
+    let mut request = RouteMessage::default();
+    (request.header.address_family, request.header.destination_prefix_length) = match address {
+        IpAddr::V4(_) => (AddressFamily::Inet, 32),
+        IpAddr::V6(_) => (AddressFamily::Inet6, 128),
+    };
+    request.attributes.push(RouteAttribute::Destination(RouteAddress::from(address)));
+    let request = RouteNetlinkMessage::GetRoute(request);
+    netlink::ask(NETLINK_ROUTE, "a route (RTM_GETROUTE)", request)
 }
 
 fn is_taken_here(header: &RouteHeader) -> bool {

@@ -158,18 +158,6 @@ impl SnmpUse {
     pub fn count(&self, name: &str) -> Option<u64> {
         self.counts.get(name).copied()
     }
-
-    pub fn per_second(&self, name: &str) -> Option<f64> {
-        let count = self.count(name)?;
-        (self.elapsed > Span::ZERO).then(|| count as f64 / self.elapsed.secs_f64())
-    }
-
-    pub fn changed(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.counts
-            .iter()
-            .filter(|(_, count)| **count > 0)
-            .map(|(name, count)| (name.as_str(), *count))
-    }
 }
 
 #[cfg(test)]
@@ -207,8 +195,6 @@ mod tests {
         let spent = later.since(&earlier);
         assert_eq!((spent.count("TcpA"), spent.count("TcpB")), (Some(2), Some(0)));
         assert_eq!(spent.count("TcpC"), None);
-        assert_eq!(spent.changed().collect::<Vec<_>>(), [("TcpA", 2)]);
-        assert_eq!(spent.per_second("TcpA"), None, "no time has passed, so a rate is undefined");
     }
 
     #[test]

@@ -101,16 +101,6 @@ pub struct SoftnetUse {
     pub cores: BTreeMap<usize, SoftnetCore>,
 }
 
-impl SoftnetUse {
-    pub fn dropped(&self) -> u64 {
-        self.cores.values().map(|core| core.dropped).sum()
-    }
-
-    pub fn time_squeezes(&self) -> u64 {
-        self.cores.values().map(|core| core.time_squeeze).sum()
-    }
-}
-
 const PATH: &str = "/proc/thread-self/net/softnet_stat";
 /// Number of columns from Linux 2.6 to 2.6.34.
 const COLUMNS_MIN: usize = 9;
@@ -157,7 +147,7 @@ mod tests {
         let earlier = SoftnetSnapshot::parse(&line("ffffffff")).unwrap();
         let spent = SoftnetSnapshot::parse(&line("1")).unwrap().since(&earlier);
         assert_eq!(spent.cores[&0].processed, 2);
-        assert_eq!((spent.dropped(), spent.time_squeezes()), (0, 0));
+        assert_eq!((spent.cores[&0].dropped, spent.cores[&0].time_squeeze), (0, 0));
     }
 
     proptest! {

@@ -6,8 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use probe::cgroup::CgroupSnapshot;
-use units::Span;
+use probe::cgroup::{CgroupPaths, Level};
 
 #[test]
 fn throttling_by_an_outer_group_is_counted() {
@@ -16,22 +15,22 @@ fn throttling_by_an_outer_group_is_counted() {
     };
     let burner = Burner::start();
     fs::write(inner.0.join("cgroup.procs"), burner.0.id().to_string()).unwrap();
-    let earlier = CgroupSnapshot::of(burner.0.id()).unwrap();
-    let (level, quota) = earlier.tightest().unwrap();
-    assert_eq!((&level.path, quota.cores()), (&outer.0, Some(0.05)));
-    assert_eq!(earlier.levels[0].path, inner.0);
+    let paths = CgroupPaths::of(burner.0.id()).unwrap();
+    let levels = || Level::all_at(&paths).unwrap();
+    let (own, above) = (levels()[0].clone(), levels()[1].clone());
+    assert_eq!((own.path, own.quota), (inner.0.clone(), None));
+    let quota = above.quota.unwrap();
+    assert_eq!((&above.path, quota.granted * 20), (&outer.0, quota.period));
 
-    let spent = loop {
-        let spent = CgroupSnapshot::of(burner.0.id()).unwrap().since(&earlier);
-        let held = spent.most_throttled().unwrap().1;
-        if held.throttled >= 2 && held.time > Span::ZERO {
-            break spent;
+    let before = above.throttling.unwrap();
+    loop {
+        let now = levels()[1].throttling.unwrap();
+        if now.throttled >= before.throttled + 2 && now.time > before.time {
+            assert!(now.periods > before.periods);
+            break;
         }
         std::thread::yield_now();
-    };
-    assert_eq!(spent.most_throttled().unwrap().0, outer.0);
-    assert!(spent.used.unwrap() > Span::ZERO);
-    assert!(spent.most_throttled().unwrap().1.share().is_some());
+    }
 }
 
 /// A control group, which is removed when dropped. The group's process must have ended by then.

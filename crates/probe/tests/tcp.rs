@@ -68,8 +68,7 @@ fn a_tcp_socket_is_listed_with_its_queues_if_the_filter_matches_it() {
         let listening = tcp::sockets(&Filter::listening()).unwrap();
         assert_eq!(listening.len(), 1);
         assert!(matches!(listening[0].queues, Queues::Accept { waiting: 1, limit } if limit > 0));
-        let info = listening[0].info.unwrap();
-        assert_eq!(info.accept_queue().unwrap().0, 1);
+        assert_eq!(listening[0].info.unwrap().unacked, Some(1));
 
         let (server, _) = listener.accept().unwrap();
         let unread = find(&server).queues;

@@ -1,5 +1,4 @@
 use cc::Algorithm;
-use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use std::fmt;
 use std::str::FromStr;
 use units::Rate;
@@ -66,25 +65,7 @@ fn algorithms() -> impl Iterator<Item = Algorithm> {
     Algorithm::ALL.iter().copied().filter(|algorithm| algorithm.is_for_tunnels())
 }
 
-impl<'de> Deserialize<'de> for Congestion {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(Text)
-    }
-}
-
-struct Text;
-
-impl Visitor<'_> for Text {
-    type Value = Congestion;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text in quotes")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Congestion, E> {
-        text.parse().map_err(E::custom)
-    }
-}
+units::from_text!(Congestion, "a text in quotes");
 
 impl fmt::Display for Congestion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

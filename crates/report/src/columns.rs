@@ -128,7 +128,8 @@ fn rows_of(
     rows
 }
 
-fn reference_of<'a>(results: &'a Results, cell: &Cell) -> Option<&'a Reference> {
+/// Returns the row of the reference that agrees with `cell` in the most axes.
+pub(crate) fn reference_of<'a>(results: &'a Results, cell: &Cell) -> Option<&'a Reference> {
     let rows = results.reference.iter().filter(|row| row.belongs_to(cell));
     rows.rev().max_by_key(|row| row.axes.len())
 }

@@ -630,11 +630,6 @@ impl Results {
         let decides = open.iter().filter(decides).count();
         Some(MoreBlocks { blocks, decides, undecided: open.len() })
     }
-
-    /// Returns the reference rows that the report shows beside `cell`.
-    pub fn references_of<'a>(&'a self, cell: &'a Cell) -> impl Iterator<Item = &'a Reference> {
-        self.reference.iter().filter(|row| row.belongs_to(cell))
-    }
 }
 
 impl Metric {

@@ -52,9 +52,9 @@ pub enum StatsError {
     /// The statistic takes too much time or memory for this number of samples.
     #[error("{given} samples are too many for the {what}: give at most {limit}, or batch them")]
     TooMany {
-        /// The statistic that was asked for, such as `Mann-Whitney test`.
+        /// The statistic that was asked for, such as `Hodges-Lehmann estimate`.
         what: &'static str,
-        /// Number of samples in the call; for two sets, the sum of their sizes.
+        /// Number of samples in the call.
         given: usize,
         /// Maximum number of samples that the statistic takes.
         limit: usize,

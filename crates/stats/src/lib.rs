@@ -1,5 +1,5 @@
-//! Statistics of measurements: intervals, tables of comparisons, rank tests, outliers, and the
-//! decision of an A/B test.
+//! Statistics of measurements: intervals, tables of comparisons, outliers, and the decision of an
+//! A/B test.
 //! All functions are pure, so the same samples always give the same interval and the same verdict.
 //!
 //! A sample that is not a finite number gives a [`StatsError`], never a NaN in a table.
@@ -9,7 +9,6 @@
 pub mod ab;
 pub mod binomial;
 pub mod correlation;
-pub mod mann_whitney;
 pub mod mean;
 pub mod median_interval;
 pub mod order;

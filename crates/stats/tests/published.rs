@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::approx_constant)]
 
 use stats::outliers::{modified_z_scores, outliers};
-use stats::{binomial, geometric_mean, mann_whitney, median, quantile, signed_rank, summary};
+use stats::{binomial, geometric_mean, median, quantile, signed_rank, summary};
 use units::Share;
 
 fn percent(value: f64) -> Share {
@@ -55,72 +55,13 @@ fn the_summary_of_the_mouse_data_has_the_published_figures() {
     assert_eq!(median(&CONTROL).unwrap(), 46.0);
 }
 
-/// Hollander & Wolfe (1973), table 4.1: permeability of human chorioamnion at term and at 12 to 26
-/// weeks; U = 35, one-sided P = 0.1272, as R's manual page of `wilcox.test` prints them.
-#[test]
-fn the_mann_whitney_test_matches_the_published_permeability_data() {
-    let term = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46];
-    let weeks = [1.15, 0.88, 0.90, 0.74, 1.21];
-    let one = mann_whitney::mann_whitney(&term, &weeks).unwrap();
-    assert!(one.exact);
-    assert_eq!(one.u, 35.0);
-    close(one.p, 2.0 * 0.1272, 1e-4);
-    close(one.common_language_effect(10, 5), 0.7, 1e-12);
-    // The order of the two sets must not change the answer.
-    let other = mann_whitney::mann_whitney(&weeks, &term).unwrap();
-    assert_eq!(other.u, 15.0);
-    close(other.p, one.p, 1e-12);
-}
-
-/// SciPy's manual page of `mannwhitneyu`: ages at diagnosis of diabetes, U = 17, exact P = 0.1111.
-#[test]
-fn the_mann_whitney_test_matches_scipy_for_the_ages_at_diagnosis() {
-    let result =
-        mann_whitney::mann_whitney(&[19.0, 22.0, 16.0, 29.0, 24.0], &[20.0, 11.0, 17.0, 12.0])
-            .unwrap();
-    assert_eq!(result.u, 17.0);
-    close(result.p, 0.1111, 5e-5);
-}
-
-/// Mann & Whitney (1947), table I: P(U <= u) for sets of n and m.
-#[test]
-fn the_mann_whitney_test_matches_the_first_published_table() {
-    // For n = m = 3, U is at most 0 to 4 in 1, 2, 4, 7 and 10 of the 20 orders.
-    let sets = [
-        ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0], 0.05),
-        ([1.0, 2.0, 4.0], [3.0, 5.0, 6.0], 0.10),
-        ([1.0, 2.0, 5.0], [3.0, 4.0, 6.0], 0.20),
-        ([1.0, 2.0, 6.0], [3.0, 4.0, 5.0], 0.35),
-    ];
-    for (u, (low, high, published)) in sets.into_iter().enumerate() {
-        let result = mann_whitney::mann_whitney(&low, &high).unwrap();
-        assert_eq!(result.u, u as f64);
-        close(result.p, 2.0 * published, 1e-12);
-    }
-}
-
-/// The normal approximation, corrected for ties and continuity, as SciPy prints it for these sets.
-#[test]
-fn the_mann_whitney_test_with_ties_matches_scipy() {
-    let result =
-        mann_whitney::mann_whitney(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[6.0, 7.0, 8.0, 9.0, 10.0])
-            .unwrap();
-    assert!(!result.exact);
-    assert_eq!(result.u, 0.5);
-    close(result.p, 0.010_411_098_147, 1e-9);
-}
-
 /// Hollander & Wolfe (1973), example 3.1 to 3.3: depression scores before and after a tranquilizer.
-/// T+ = 40 of 9 pairs, one-sided P = 0.0195; estimate 0.46; interval of 96.1 % 0.010 to 0.786.
+/// The estimate of 9 pairs is 0.46, the interval of 96.1 % 0.010 to 0.786.
 #[test]
-fn the_signed_rank_test_matches_the_published_depression_data() {
+fn hodges_lehmann_matches_the_published_depression_data() {
     let before = [1.83, 0.50, 1.62, 2.48, 1.68, 1.88, 1.55, 3.06, 1.30];
     let after = [0.878, 0.647, 0.598, 2.05, 1.06, 1.29, 1.06, 3.14, 1.29];
     let differences: Vec<f64> = before.iter().zip(after).map(|(x, y)| x - y).collect();
-    let test = signed_rank::signed_rank(&differences).unwrap();
-    assert!(test.exact);
-    assert_eq!((test.v, test.n), (40.0, 9));
-    close(test.p, 2.0 * 0.019_53, 1e-5);
     let mut located = signed_rank::hodges_lehmann(&differences).unwrap();
     close(located.estimate, 0.46, 1e-9);
     close_ends(located.interval(percent(96.0)).unwrap(), (0.010, 0.786), 1e-9);
@@ -128,14 +69,11 @@ fn the_signed_rank_test_matches_the_published_depression_data() {
 }
 
 /// Darwin's maize, crossed less self-fertilised, in eighths of an inch (Fisher, "The Design of
-/// Experiments", 1935, table 3); SciPy's manual page of `wilcoxon`: T- = 24, two-sided P = 0.0413.
+/// Experiments", 1935, table 3).
 #[test]
-fn the_signed_rank_test_matches_the_published_values_for_darwins_maize() {
+fn hodges_lehmann_matches_the_published_values_for_darwins_maize() {
     let differences =
         [49.0, -67.0, 8.0, 16.0, 6.0, 23.0, 28.0, 41.0, 14.0, 29.0, 56.0, 24.0, 75.0, 60.0, -48.0];
-    let test = signed_rank::signed_rank(&differences).unwrap();
-    assert_eq!(120.0 - test.v, 24.0);
-    close(test.p, 0.041_259_765_625, 1e-12);
     let located = signed_rank::hodges_lehmann(&differences).unwrap();
     close(located.estimate, 25.0, 1e-12);
 }
@@ -157,20 +95,17 @@ fn geometric_means_match_the_published_normalised_benchmarks() {
     close(over(r, m), 1.0 / over(m, r), 1e-12);
 }
 
-/// Newcombe (1998), table I: 95 % intervals by the score method without continuity correction
-/// (method 3) and by the exact method of Clopper & Pearson (method 5).
+/// Newcombe (1998), table I: 95 % intervals by the exact method of Clopper & Pearson (method 5).
 #[test]
 fn binomial_intervals_match_the_values_of_newcombe() {
     let rows = [
-        (81, 263, (0.2553, 0.3662), (0.2527, 0.3676)),
-        (15, 148, (0.0624, 0.1605), (0.0578, 0.1617)),
-        (0, 20, (0.0, 0.1611), (0.0, 0.1684)),
-        (1, 29, (0.0061, 0.1718), (0.0009, 0.1776)),
+        (81, 263, (0.2527, 0.3676)),
+        (15, 148, (0.0578, 0.1617)),
+        (0, 20, (0.0, 0.1684)),
+        (1, 29, (0.0009, 0.1776)),
     ];
     let ends = |(low, high): (Share, Share)| Some((low.fraction(), high.fraction()));
-    for (hits, trials, score, exact) in rows {
-        let wilson = binomial::wilson(hits, trials, percent(95.0)).unwrap();
-        close_ends(ends(wilson), score, 5.1e-5);
+    for (hits, trials, exact) in rows {
         let clopper_pearson = binomial::clopper_pearson(hits, trials, percent(95.0)).unwrap();
         close_ends(ends(clopper_pearson), exact, 5.1e-5);
     }
@@ -194,30 +129,6 @@ fn modified_z_scores_find_outliers() {
     close(modified_z_scores(&masked).unwrap()[9], 0.6745 * 5.85 / 0.15, 1e-9);
 }
 
-/// The expected values are those of scipy 1.17.
-#[test]
-fn tied_differences_and_large_samples_have_the_p_of_scipy() {
-    let tied = [1.0, 1.0, 2.0, 2.0, -2.0, 3.0, 3.0, -3.0, 4.0, 4.0, 4.0, -1.0, 5.0, 6.0, 6.0];
-    let found = signed_rank::signed_rank(&tied).unwrap();
-    assert!(!found.exact);
-    close(found.p, 0.011_208_271_088_634_958, 1e-9);
-    // U, a number of pairs, is larger than the number of samples.
-    let [even, odd]: [Vec<f64>; 2] =
-        [0, 1].map(|first| (0..20).map(|i| f64::from(2 * i + first)).collect());
-    let found = mann_whitney::mann_whitney(&even, &odd).unwrap();
-    assert!(found.exact && found.u == 190.0, "{found:?}");
-    close(found.p, 0.799_407_187_161_697, 1e-12);
-}
-
-#[test]
-fn fifty_values_on_each_side_are_judged_exactly() {
-    let values = |count: i32, first: f64| -> Vec<f64> {
-        (0..count).map(|i| f64::from(2 * i) + first).collect()
-    };
-    assert!(mann_whitney::mann_whitney(&values(50, 0.0), &values(50, 1.0)).unwrap().exact);
-    assert!(!mann_whitney::mann_whitney(&values(51, 0.0), &values(50, 1.0)).unwrap().exact);
-}
-
 #[test]
 fn equal_samples_have_no_outlier_and_a_mean_deviation_replaces_a_median_of_zero() {
     assert_eq!(modified_z_scores(&[7.0; 5]).unwrap(), [0.0; 5]);
@@ -233,48 +144,12 @@ fn the_deviation_needs_two_samples() {
 }
 
 #[test]
-fn the_largest_number_of_samples_is_accepted_and_a_larger_number_is_refused() {
-    let many: Vec<f64> = (0..19_999).map(f64::from).collect();
-    assert!(mann_whitney::mann_whitney(&many, &[0.5]).is_ok());
-    assert!(mann_whitney::mann_whitney(&many, &[0.5, 1.5]).is_err());
-}
-
-/// Gilbert's process with 1 % of losses in bursts of 5: 10,000 packets are worth 1123.6 independent
-/// packets. The quantiles of the beta distribution are from an independent calculation (mpmath).
-#[test]
-fn losses_in_bursts_have_the_interval_of_fewer_independent_packets() {
-    let found = binomial::loss_agrees_in_bursts(100, 10_000, percent(1.0), 5.0).unwrap();
-    close(found.measured.fraction(), 0.01, 1e-12);
-    close(found.interval.0.fraction(), 0.003_985_513_212, 1e-9);
-    close(found.interval.1.fraction(), 0.020_453_074_539, 1e-9);
-    assert!(found.inside);
-    let more = binomial::loss_agrees_in_bursts(250, 10_000, percent(1.0), 5.0).unwrap();
-    assert!(!more.inside && more.interval.0 > percent(1.0), "{more:?}");
-    let none = binomial::loss_agrees_in_bursts(10, 10_000, percent(1.0), 5.0).unwrap();
-    assert!(!none.inside && none.interval.1 < percent(1.0), "{none:?}");
-    // A burst longer than any run leaves no information, and the measured loss stays a number.
-    let endless = binomial::loss_agrees_in_bursts(100, 10_000, percent(1.0), 1e300).unwrap();
-    close(endless.measured.fraction(), 0.01, 1e-12);
-    assert!(endless.inside && endless.interval.0.fraction() < 1e-6, "{endless:?}");
-    for burst in [0.99, 0.0, f64::NAN, f64::INFINITY] {
-        assert!(binomial::loss_agrees_in_bursts(100, 10_000, percent(1.0), burst).is_err());
-    }
-    assert!(binomial::loss_agrees_in_bursts(100, 10_000, percent(1.0), 1.0).is_ok());
-    assert!(binomial::loss_agrees_in_bursts(2, 1, percent(1.0), 5.0).is_err());
-}
-
-#[test]
 fn counts_and_confidences_at_their_limits_are_taken_or_refused() {
     let level = percent(95.0);
-    let (low, high) = binomial::wilson(10, 10, level).unwrap();
-    // 1 / (1 + z^2 / n) with z^2 = 3.8415.
-    close(low.fraction(), 1.0 / 1.384_15, 1e-5);
-    assert_eq!(high, Share::ONE);
     assert_eq!(binomial::clopper_pearson(0, 3, level).unwrap().0, Share::ZERO);
     assert_eq!(binomial::clopper_pearson(3, 3, level).unwrap().1, Share::ONE);
-    assert!(binomial::wilson(11, 10, level).is_err());
+    assert!(binomial::clopper_pearson(11, 10, level).is_err());
     for wrong in [Share::ZERO, Share::ONE] {
-        assert!(binomial::wilson(1, 2, wrong).is_err());
         assert!(binomial::clopper_pearson(1, 2, wrong).is_err());
     }
 }

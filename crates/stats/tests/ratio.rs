@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use stats::{
     Direction, Row, StatsError, binomial, compare_runs, default_threshold, estimate,
-    geometric_mean, mann_whitney, median, quantile, signed_rank, summary,
+    geometric_mean, median, quantile, signed_rank, summary,
 };
 use units::Share;
 
@@ -39,9 +39,6 @@ fn nonfinite_negative_and_missing_samples_are_refused() {
         refused(summary(&set).unwrap_err());
         refused(estimate(&set).unwrap_err());
         refused(geometric_mean(&set).unwrap_err());
-        refused(mann_whitney::mann_whitney(&set, &[1.0]).unwrap_err());
-        refused(mann_whitney::mann_whitney(&[1.0], &set).unwrap_err());
-        refused(signed_rank::signed_rank(&set).unwrap_err());
         refused(signed_rank::hodges_lehmann(&set).unwrap_err());
         refused(compare_runs(&[1.0], &set, direction, threshold, 1).unwrap_err());
         refused(row(1.0, wrong).unwrap_err());
@@ -60,34 +57,9 @@ fn nonfinite_negative_and_missing_samples_are_refused() {
     empty(median(&[]).unwrap_err());
     empty(estimate(&[]).unwrap_err());
     empty(Row::new(&[None], direction, threshold, 0).unwrap_err());
-    empty(binomial::wilson(0, 0, threshold).unwrap_err());
+    empty(binomial::clopper_pearson(0, 0, threshold).unwrap_err());
     assert!(binomial::clopper_pearson(2, 1, threshold).is_err());
     assert!(binomial::clopper_pearson(1, 2, Share::ONE).is_err());
-}
-
-/// On a Gilbert chain of 10 000 packets, with 1 % lost in bursts of 5, the interval for independent
-/// losses rejects a correct link many times. The interval for bursts hardly ever rejects the link.
-#[test]
-fn bursts_widen_the_interval_of_the_loss_rate() {
-    let mut draw = Pcg64Mcg::seed_from_u64(5);
-    let (burst, share) = (5.0, 0.01);
-    let leave = 1.0 / burst;
-    let enter = leave * share / (1.0 - share);
-    let expected = Share::new(share).unwrap();
-    let (mut independent, mut bursty) = (0, 0);
-    for _ in 0..300 {
-        let (mut bad, mut lost) = (false, 0);
-        for _ in 0..10_000 {
-            bad = if bad { !draw.random_bool(leave) } else { draw.random_bool(enter) };
-            lost += bad as u64;
-        }
-        let one = binomial::loss_agrees(lost, 10_000, expected).unwrap();
-        independent += one.inside as u32;
-        let other = binomial::loss_agrees_in_bursts(lost, 10_000, expected, burst).unwrap();
-        bursty += other.inside as u32;
-    }
-    assert!(independent < 270, "{independent} of 300");
-    assert!(bursty >= 293, "{bursty} of 300");
 }
 
 #[test]
@@ -102,11 +74,6 @@ fn independent_losses_agree_99_times_in_100() {
     assert!(!binomial::loss_agrees(100, 5_000, expected).unwrap().inside);
     assert!(!binomial::loss_agrees(0, 5_000, expected).unwrap().inside);
     assert!(binomial::loss_agrees(0, 5_000, Share::ZERO).unwrap().inside);
-    // Bursts of the length of independent losses give the same interval.
-    let chance = 1.0 / (1.0 - 0.01);
-    let one = binomial::loss_agrees(60, 5_000, expected).unwrap();
-    let same = binomial::loss_agrees_in_bursts(60, 5_000, expected, chance).unwrap();
-    assert!((one.interval.0.fraction() - same.interval.0.fraction()).abs() < 1e-9);
 }
 
 proptest! {
@@ -123,10 +90,7 @@ proptest! {
         }
         let all = summary(&samples).unwrap();
         prop_assert!(all.mean.is_finite() && all.min <= all.median && all.median <= all.max);
-        let test = mann_whitney::mann_whitney(&samples, &samples).unwrap();
-        prop_assert!((0.0..=1.0).contains(&test.p));
-        let test = signed_rank::signed_rank(&samples).unwrap();
-        prop_assert!((0.0..=1.0).contains(&test.p));
+        prop_assert!(signed_rank::hodges_lehmann(&samples).unwrap().estimate.is_finite());
     }
 
     #[test]
@@ -137,8 +101,6 @@ proptest! {
             let level = Share::from_percent(level).unwrap();
             let (low, high) = binomial::clopper_pearson(hits, trials, level).unwrap();
             prop_assert!(low.fraction() <= measured && measured <= high.fraction());
-            let (low, high) = binomial::wilson(hits, trials, level).unwrap();
-            prop_assert!(low.fraction() <= measured + 1e-12 && measured <= high.fraction() + 1e-12);
         }
     }
 }

@@ -38,8 +38,6 @@ pub enum Need {
     RealTime,
     /// An ICMP socket, either unprivileged or raw.
     Icmp,
-    /// Pressure stall information in /proc/pressure (CONFIG_PSI).
-    Pressure,
     /// The kernel's own threads are visible in /proc.
     KernelThreads,
     /// The directory for temporary files allows direct I/O, which bypasses the page cache.
@@ -100,7 +98,7 @@ pub fn is_installed(program: &str) -> bool {
 
 impl Need {
     /// All needs that have no parameter.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 23] = [
         Self::Root,
         Self::NetworkNamespaces,
         Self::UserNamespaces,
@@ -117,7 +115,6 @@ impl Need {
         Self::CpuLimit,
         Self::RealTime,
         Self::Icmp,
-        Self::Pressure,
         Self::Confinement,
         Self::KernelThreads,
         Self::DirectReads,
@@ -169,7 +166,6 @@ impl Need {
             }
             Self::RealTime => succeeds("chrt --fifo 1 true"),
             Self::Icmp => is_root() || may_ping(),
-            Self::Pressure => Path::new("/proc/pressure/cpu").exists(),
             Self::Confinement => {
                 // landlock_create_ruleset(2) returns the version of the interface.
                 let call = "ctypes.CDLL(None).syscall(444, None, 0, 1) < 1";
@@ -220,7 +216,6 @@ impl Display for Need {
             Self::CpuLimit => f.write_str("CPU limits of control groups"),
             Self::RealTime => f.write_str("real-time scheduling"),
             Self::Icmp => f.write_str("ICMP sockets"),
-            Self::Pressure => f.write_str("/proc/pressure"),
             Self::Confinement => f.write_str("landlock and seccomp"),
             Self::KernelThreads => f.write_str("kernel threads in /proc"),
             Self::DirectReads => f.write_str("direct reads of temporary files"),

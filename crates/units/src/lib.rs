@@ -44,7 +44,9 @@ pub use switch::Switch;
 pub use time::Time;
 
 /// Implements serialisation through `Display` and deserialisation through `FromStr`, so that every
-/// file and every JSON document shows a quantity as a person would write it.
+/// file, flag and JSON document shows a value as a person would write it. The second argument names
+/// the value in errors about its type. The calling crate needs serde.
+#[macro_export]
 macro_rules! as_text {
     ($type:ty, $expected:literal) => {
         impl serde::Serialize for $type {
@@ -53,6 +55,14 @@ macro_rules! as_text {
             }
         }
 
+        $crate::from_text!($type, $expected);
+    };
+}
+
+/// Implements deserialisation through `FromStr`; see [`as_text`].
+#[macro_export]
+macro_rules! from_text {
+    ($type:ty, $expected:literal) => {
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 struct Text;
@@ -70,4 +80,3 @@ macro_rules! as_text {
         }
     };
 }
-pub(crate) use as_text;

@@ -286,22 +286,20 @@ fn record(bytes: &[u8], big: bool, unit_ns: u64, link: LinkType) -> Option<Step<
 }
 
 fn enhanced<'a>(body: &'a [u8], big: bool, interfaces: &[Interface]) -> Option<CapturedPacket<'a>> {
-    let word = |number: usize| long(body, 4 * number, big);
-    let interface = *interfaces.get(word(0)? as usize)?;
-    let length = word(3)? as usize;
-    Some(CapturedPacket {
-        time_ns: Some(interface.time_ns(word(1)?, word(2)?)),
-        link: interface.link,
-        bytes: body.get(20..20_usize.checked_add(length)?)?,
-        original_length: word(4)?,
-    })
+    let interface = *interfaces.get(long(body, 0, big)? as usize)?;
+    timed(body, big, interface)
 }
 
 /// Reads a Packet Block, the predecessor of the Enhanced Packet Block, with an interface number of
 /// 16 bits.
 fn old<'a>(body: &'a [u8], big: bool, interfaces: &[Interface]) -> Option<CapturedPacket<'a>> {
-    let word = |number: usize| long(body, 4 * number, big);
     let interface = *interfaces.get(usize::from(short(body, 0, big)?))?;
+    timed(body, big, interface)
+}
+
+/// Reads what follows the interface's number in either kind of block.
+fn timed(body: &[u8], big: bool, interface: Interface) -> Option<CapturedPacket<'_>> {
+    let word = |number: usize| long(body, 4 * number, big);
     let length = word(3)? as usize;
     Some(CapturedPacket {
         time_ns: Some(interface.time_ns(word(1)?, word(2)?)),

@@ -5,6 +5,7 @@ use super::installation::{self, Plan};
 use super::interface::InterfaceName;
 use super::view::{self, View};
 use crate::AccelError;
+use crate::counters::counters;
 use crate::namespaces::{NamespaceId, run_in_each};
 use crate::object::with_libbpf_log;
 use crate::pins::{self, Pins, Presence};
@@ -49,32 +50,34 @@ pub struct Totals {
     pub cpus: Vec<CpuTotals>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct CpuTotals {
-    /// Tagged data sent: super-packets, and segments on the wire.
-    pub sent_packets: u64,
-    pub sent_segments: u64,
-    /// Packets of more than one segment.
-    pub sent_super: u64,
-    pub sent_answers: u64,
-    pub heard_packets: u64,
-    pub heard_segments: u64,
-    /// Super-packets received: merged on arrival, or never split.
-    pub heard_super: u64,
-    pub heard_answers: u64,
-    pub negotiated: u64,
-    /// Connections that match a rule but are not accepted: the peer did not offer CAQM, or an
-    /// active end found no port.
-    pub declined: u64,
-    /// Ends without a CAQM port on the path of their data: these ends use Reno, whatever the peer
-    /// does.
-    pub gave_up: u64,
-    /// Tags of another type, left alone.
-    pub alone: u64,
-    /// Tags on segments whose sequence or acknowledgement number cannot be the peer's: ignored.
-    pub implausible: u64,
-    /// The part of `negotiated` that was agreed by reserved bits.
-    pub by_bits: u64,
+counters! {
+    /// The counters of one CPU, or their sum; `struct caqm_totals` of bpf/caqm_flow.h.
+    CpuTotals {
+        /// Tagged data sent: super-packets, and segments on the wire.
+        sent_packets,
+        sent_segments,
+        /// Packets of more than one segment.
+        sent_super,
+        sent_answers,
+        heard_packets,
+        heard_segments,
+        /// Super-packets received: merged on arrival, or never split.
+        heard_super,
+        heard_answers,
+        negotiated,
+        /// Connections that match a rule but are not accepted: the peer did not offer CAQM, or an
+        /// active end found no port.
+        declined,
+        /// Ends without a CAQM port on the path of their data: these ends use Reno, whatever the
+        /// peer does.
+        gave_up,
+        /// Tags of another type, left alone.
+        alone,
+        /// Tags on segments whose sequence or acknowledgement number cannot be the peer's: ignored.
+        implausible,
+        /// The part of `negotiated` that was agreed by reserved bits.
+        by_bits,
+    }
 }
 
 impl CaqmStatus {
@@ -142,51 +145,11 @@ impl Totals {
     }
 
     pub fn sum(&self) -> CpuTotals {
-        let sum = |of: fn(&CpuTotals) -> u64| self.cpus.iter().map(of).sum();
-        CpuTotals {
-            sent_packets: sum(|t| t.sent_packets),
-            sent_segments: sum(|t| t.sent_segments),
-            sent_super: sum(|t| t.sent_super),
-            sent_answers: sum(|t| t.sent_answers),
-            heard_packets: sum(|t| t.heard_packets),
-            heard_segments: sum(|t| t.heard_segments),
-            heard_super: sum(|t| t.heard_super),
-            heard_answers: sum(|t| t.heard_answers),
-            negotiated: sum(|t| t.negotiated),
-            declined: sum(|t| t.declined),
-            gave_up: sum(|t| t.gave_up),
-            alone: sum(|t| t.alone),
-            implausible: sum(|t| t.implausible),
-            by_bits: sum(|t| t.by_bits),
-        }
+        self.cpus.iter().copied().sum()
     }
 }
 
 impl CpuTotals {
-    /// Parses `struct caqm_totals` of bpf/caqm_flow.h.
-    fn from_bytes(bytes: &[u8]) -> Self {
-        let word = |index: usize| {
-            let word = bytes.get(8 * index..).and_then(<[u8]>::first_chunk);
-            word.map_or(0, |word| u64::from_ne_bytes(*word))
-        };
-        Self {
-            sent_packets: word(0),
-            sent_segments: word(1),
-            sent_super: word(2),
-            sent_answers: word(3),
-            heard_packets: word(4),
-            heard_segments: word(5),
-            heard_super: word(6),
-            heard_answers: word(7),
-            negotiated: word(8),
-            declined: word(9),
-            gave_up: word(10),
-            alone: word(11),
-            implausible: word(12),
-            by_bits: word(13),
-        }
-    }
-
     pub fn entries(&self) -> [(&'static str, u64); 14] {
         [
             ("sent_packets", self.sent_packets),

@@ -1,6 +1,6 @@
 use super::CaqmSender;
 use crate::{Ack, CongestionControl, Loss, Path, Reduction, Reno};
-use units::{Bytes, Rate, Span, Time};
+use units::{Bytes, Span, Time};
 use wire::caqm::Info;
 
 /// CAQM for a host that exchanges tags with the ports on the path: data packets carry a request for
@@ -116,10 +116,6 @@ impl CongestionControl for Caqm {
             Mode::Asks(_) => self.cwnd(),
             Mode::Plain(reno) => reno.ssthresh(),
         }
-    }
-
-    fn pacing_rate(&self) -> Option<Rate> {
-        None
     }
 
     fn reduction(&self) -> Reduction {

@@ -2,37 +2,64 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use units::Span;
 
-/// The settings that all hosts and ports of a network share. CAQM replaces a value outside its
-/// bounds by the nearest bound.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CaqmSettings {
+/// Declares the settings with their defaults, in the order of `struct caqm_params` of
+/// `core/caqm.h`.
+macro_rules! settings {
+    ($($(#[$doc:meta])* $field:ident: $usual:expr,)*) => {
+        /// The settings that all hosts and ports of a network share. CAQM replaces a value outside
+        /// its bounds by the nearest bound.
+        #[repr(C)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub struct CaqmSettings { $($(#[$doc])* pub $field: u32,)* }
+
+        impl CaqmSettings {
+            /// Returns the words of `struct caqm_params` of `core/caqm.h`.
+            pub fn to_words(&self) -> [u32; 11] {
+                [$(self.$field,)*]
+            }
+
+            /// Reads the words of [`Self::to_words`]. Checks no bounds.
+            pub fn from_words(words: [u32; 11]) -> Self {
+                let [$($field,)*] = words;
+                Self { $($field,)* }
+            }
+        }
+
+        impl Default for CaqmSettings {
+            fn default() -> Self {
+                Self { $($field: $usual,)* }
+            }
+        }
+    };
+}
+
+settings! {
     /// The growth that a host requests per round trip, in eighths of [`Self::mtu_unit`].
-    pub alpha: u32,
+    alpha: 8,
     /// Bytes that a refusal takes from the window.
-    pub beta: u32,
+    beta: 512,
     /// The smallest window, in segments.
-    pub min_cwnd: u32,
+    min_cwnd: 1,
     /// The largest window, in segments.
-    pub max_cwnd: u32,
+    max_cwnd: MOST_WINDOW,
     /// Bytes of answers that move the window by one segment.
-    pub mtu_unit: u32,
+    mtu_unit: 1024,
     /// Bytes of a hint's unit on data.
-    pub data_hint_unit: u32,
+    data_hint_unit: 8,
     /// Bytes of a hint's unit on an acknowledgement.
-    pub ack_hint_unit: u32,
+    ack_hint_unit: 64,
     /// The round trip that alpha is defined for, in microseconds.
-    pub rtt_standard_us: u32,
+    rtt_standard_us: 200,
     /// The growth that a host requests per round trip, times the square root of the window in
     /// segments, in eighths of [`Self::mtu_unit`], if that is more than [`Self::alpha`]. 0 uses
     /// alpha alone, as the reference does.
-    pub alpha_root: u32,
+    alpha_root: 28,
     /// Round trips without a refusal after which the window may double again; 0 means never, as in
     /// the reference.
-    pub theta: u32,
+    theta: 10,
     /// Index in [`Self::LOSS_LAWS`]. 1: every loss halves the window, as in the reference. 0: a
     /// loss halves the window only if no refusal announced the loss.
-    pub loss_as_reference: u32,
+    loss_as_reference: 0,
 }
 
 /// A setting outside its bounds.
@@ -113,71 +140,6 @@ impl CaqmSettings {
         let is_above = rtt > Span::from_micros(MOST_RTT_US.into());
         let micros = if is_above { nanos.div_ceil(1000) } else { nanos / 1000 };
         self.rtt_standard_us = u32::try_from(micros).unwrap_or(u32::MAX);
-    }
-
-    /// Returns the words of `struct caqm_params` of `core/caqm.h`.
-    pub fn to_words(&self) -> [u32; 11] {
-        [
-            self.alpha,
-            self.beta,
-            self.min_cwnd,
-            self.max_cwnd,
-            self.mtu_unit,
-            self.data_hint_unit,
-            self.ack_hint_unit,
-            self.rtt_standard_us,
-            self.alpha_root,
-            self.theta,
-            self.loss_as_reference,
-        ]
-    }
-
-    /// Reads the words of [`Self::to_words`]. Checks no bounds.
-    pub fn from_words(words: [u32; 11]) -> Self {
-        let [
-            alpha,
-            beta,
-            min_cwnd,
-            max_cwnd,
-            mtu_unit,
-            data_hint_unit,
-            ack_hint_unit,
-            rtt_standard_us,
-            alpha_root,
-            theta,
-            loss_as_reference,
-        ] = words;
-        Self {
-            alpha,
-            beta,
-            min_cwnd,
-            max_cwnd,
-            mtu_unit,
-            data_hint_unit,
-            ack_hint_unit,
-            rtt_standard_us,
-            alpha_root,
-            theta,
-            loss_as_reference,
-        }
-    }
-}
-
-impl Default for CaqmSettings {
-    fn default() -> Self {
-        Self {
-            alpha: 8,
-            beta: 512,
-            min_cwnd: 1,
-            max_cwnd: MOST_WINDOW,
-            mtu_unit: 1024,
-            data_hint_unit: 8,
-            ack_hint_unit: 64,
-            rtt_standard_us: 200,
-            alpha_root: 28,
-            theta: 10,
-            loss_as_reference: 0,
-        }
     }
 }
 

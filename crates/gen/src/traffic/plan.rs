@@ -189,11 +189,6 @@ impl Plan {
         Bytes::new(self.mean_size().count() + WIRE_OVERHEAD)
     }
 
-    /// True if every flow is one packet: the offered rate is then constant.
-    pub fn is_constant(&self) -> bool {
-        self.templates.iter().all(|template| template.packets.len() == 1)
-    }
-
     /// Returns the maximum number of clients, and of servers, of a template.
     pub fn hosts(&self) -> (u64, u64) {
         let pairs = self.lanes.len().div_ceil(2) as u64;

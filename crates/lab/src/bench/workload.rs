@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::time::Duration;
 use units::Span;
 
-/// A kind of workload. Only the first five methods have no default.
+/// A kind of workload. Only the first four methods have no default.
 pub(crate) trait Workload: fmt::Debug + Sync {
     /// Returns the value of `kind` in `[workload]`.
     fn kind(&self) -> &'static str;
@@ -21,14 +21,16 @@ pub(crate) trait Workload: fmt::Debug + Sync {
     /// Returns the kinds of systems that the workload measures.
     fn systems(&self) -> &'static [SystemKind];
 
-    /// Whether the workload can run over a host's loopback, or the reason why not.
-    fn loopback(&self) -> Loopback;
-
     /// Returns the method of the measurement, for the report: terms and their explanations.
     fn method(&self) -> Vec<(&'static str, String)>;
 
     /// Parses the workload's keys in the cell at `axes`.
     fn at(&self, document: &Document, axes: &Axes) -> Result<Box<dyn CellWorkload>, FileError>;
+
+    /// Whether the workload can run over a host's loopback, or the reason why not.
+    fn loopback(&self) -> Loopback {
+        Ok(())
+    }
 
     /// Returns the files and texts beside the lab file that decide the figures of the cell at
     /// `axes`, each with a name for people.

@@ -1,4 +1,5 @@
-use crate::queue::Queued;
+use crate::LinkStats;
+use crate::queue::{Limit, Queued};
 use std::collections::VecDeque;
 use units::Bytes;
 
@@ -11,6 +12,16 @@ pub(super) struct Backlog<P> {
 impl<P> Backlog<P> {
     pub(super) fn new() -> Self {
         Self { items: VecDeque::new(), bytes: Bytes::ZERO }
+    }
+
+    /// Queues a packet if it fits within the limit. Counts the packet as dropped otherwise.
+    #[inline]
+    pub(super) fn admit(&mut self, limit: Limit, item: Queued<P>, stats: &mut LinkStats) {
+        if limit.has_room(self.packets(), self.bytes, item.size) {
+            self.push(item);
+        } else {
+            stats.dropped.overflow.add(item.size);
+        }
     }
 
     #[inline]
@@ -45,3 +56,28 @@ impl<P> Backlog<P> {
         self.items.drain(..).collect()
     }
 }
+
+/// Implements the methods of a [`Discipline`](crate::queue::Discipline) that read or empty the
+/// queue, for a discipline whose packets are all in its field `backlog`.
+macro_rules! of_backlog {
+    () => {
+        #[inline]
+        fn packets(&self) -> usize {
+            self.backlog.packets()
+        }
+
+        #[inline]
+        fn bytes(&self) -> units::Bytes {
+            self.backlog.bytes()
+        }
+
+        fn for_each(&self, see: &mut dyn FnMut(&P)) {
+            self.backlog.for_each(see);
+        }
+
+        fn take_all(&mut self) -> Vec<Queued<P>> {
+            self.backlog.take_all()
+        }
+    };
+}
+pub(super) use of_backlog;

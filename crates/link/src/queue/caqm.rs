@@ -1,6 +1,6 @@
 mod credit;
 
-use crate::queue::backlog::Backlog;
+use crate::queue::backlog::{Backlog, of_backlog};
 use crate::queue::{Discipline, Limit, Queued, droptail};
 use crate::text::{Term, terms};
 use crate::{LinkError, LinkStats, Packet};
@@ -204,11 +204,7 @@ impl<P: Packet> Discipline<P> for Caqm<P> {
     }
 
     fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats) {
-        if self.config.limit.has_room(self.backlog.packets(), self.backlog.bytes(), item.size) {
-            self.backlog.push(item);
-        } else {
-            stats.dropped.overflow.add(item.size);
-        }
+        self.backlog.admit(self.config.limit, item, stats);
     }
 
     fn dequeue(&mut self, now: Time, stats: &mut LinkStats) -> Option<Queued<P>> {
@@ -234,21 +230,7 @@ impl<P: Packet> Discipline<P> for Caqm<P> {
         Some(item)
     }
 
-    fn packets(&self) -> usize {
-        self.backlog.packets()
-    }
-
-    fn bytes(&self) -> Bytes {
-        self.backlog.bytes()
-    }
-
-    fn for_each(&self, see: &mut dyn FnMut(&P)) {
-        self.backlog.for_each(see);
-    }
-
-    fn take_all(&mut self) -> Vec<Queued<P>> {
-        self.backlog.take_all()
-    }
+    of_backlog!();
 }
 
 fn spread(text: &str) -> Result<bool, LinkError> {

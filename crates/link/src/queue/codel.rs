@@ -1,5 +1,5 @@
-use crate::queue::backlog::Backlog;
-use crate::queue::limit::bare_limit;
+use crate::queue::backlog::{Backlog, of_backlog};
+use crate::queue::limit::limit_of;
 use crate::queue::{Discipline, Limit, Queued};
 use crate::text::{Term, terms};
 use crate::{LinkError, LinkStats, Packet};
@@ -45,11 +45,7 @@ impl CoDelConfig {
                 Term::Pair("target", value) => config.target = value.parse()?,
                 Term::Pair("interval", value) => config.interval = value.parse()?,
                 Term::Word("ecn") => config.ecn = true,
-                other => {
-                    config.limit = bare_limit(other)
-                        .ok_or_else(|| other.unknown("codel", &SETTINGS))?
-                        .parse()?;
-                }
+                other => config.limit = limit_of(other, "codel", &SETTINGS)?,
             }
         }
         Ok(config)
@@ -86,11 +82,7 @@ impl<P: Packet> Discipline<P> for CoDel<P> {
     }
 
     fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats) {
-        if self.config.limit.has_room(self.backlog.packets(), self.backlog.bytes(), item.size) {
-            self.backlog.push(item);
-        } else {
-            stats.dropped.overflow.add(item.size);
-        }
+        self.backlog.admit(self.config.limit, item, stats);
     }
 
     fn dequeue(&mut self, now: Time, stats: &mut LinkStats) -> Option<Queued<P>> {
@@ -102,21 +94,7 @@ impl<P: Packet> Discipline<P> for CoDel<P> {
         self.control.dequeue(law, now, &mut self.backlog, stats)
     }
 
-    fn packets(&self) -> usize {
-        self.backlog.packets()
-    }
-
-    fn bytes(&self) -> Bytes {
-        self.backlog.bytes()
-    }
-
-    fn for_each(&self, see: &mut dyn FnMut(&P)) {
-        self.backlog.for_each(see);
-    }
-
-    fn take_all(&mut self) -> Vec<Queued<P>> {
-        self.backlog.take_all()
-    }
+    of_backlog!();
 }
 
 /// CoDel's parameters, for a single queue or for each of FQ-CoDel's queues.

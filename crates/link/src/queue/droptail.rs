@@ -1,8 +1,8 @@
-use crate::queue::backlog::Backlog;
+use crate::queue::backlog::{Backlog, of_backlog};
 use crate::queue::limit::limit_only;
 use crate::queue::{Discipline, Limit, Queued};
 use crate::{LinkError, LinkStats, Packet};
-use units::{Bytes, Rate, Time};
+use units::{Rate, Time};
 
 /// A queue that drops arriving packets when it is full.
 #[derive(Debug)]
@@ -61,11 +61,7 @@ impl<P: Packet> Discipline<P> for DropTail<P> {
 
     #[inline]
     fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats) {
-        if self.config.limit.has_room(self.backlog.packets(), self.backlog.bytes(), item.size) {
-            self.backlog.push(item);
-        } else {
-            stats.dropped.overflow.add(item.size);
-        }
+        self.backlog.admit(self.config.limit, item, stats);
     }
 
     #[inline]
@@ -73,23 +69,7 @@ impl<P: Packet> Discipline<P> for DropTail<P> {
         self.backlog.pop_head()
     }
 
-    #[inline]
-    fn packets(&self) -> usize {
-        self.backlog.packets()
-    }
-
-    #[inline]
-    fn bytes(&self) -> Bytes {
-        self.backlog.bytes()
-    }
-
-    fn for_each(&self, see: &mut dyn FnMut(&P)) {
-        self.backlog.for_each(see);
-    }
-
-    fn take_all(&mut self) -> Vec<Queued<P>> {
-        self.backlog.take_all()
-    }
+    of_backlog!();
 }
 
 /// The default limit: about 15 MB of full frames, as deep as the queues that caused bufferbloat.

@@ -1,6 +1,6 @@
 use crate::queue::backlog::Backlog;
 use crate::queue::codel::{Control, INTERVAL, Law, TARGET, validate_times};
-use crate::queue::limit::bare_limit;
+use crate::queue::limit::limit_of;
 use crate::queue::{Discipline, Limit, Queued};
 use crate::random::Stream;
 use crate::text::{Term, terms};
@@ -79,11 +79,7 @@ impl FqCoDelConfig {
                     })?;
                 }
                 Term::Word("ecn") => config.ecn = true,
-                other => {
-                    config.limit = bare_limit(other)
-                        .ok_or_else(|| other.unknown("fq_codel", &SETTINGS))?
-                        .parse()?;
-                }
+                other => config.limit = limit_of(other, "fq_codel", &SETTINGS)?,
             }
         }
         Ok(config)

@@ -1,4 +1,4 @@
-use crate::queue::backlog::Backlog;
+use crate::queue::backlog::{Backlog, of_backlog};
 use crate::queue::limit::limit_only;
 use crate::queue::{Discipline, Limit, Queued, droptail};
 use crate::{LinkError, LinkStats, Packet};
@@ -73,19 +73,5 @@ impl<P: Packet> Discipline<P> for HeadDrop<P> {
         self.backlog.pop_head()
     }
 
-    fn packets(&self) -> usize {
-        self.backlog.packets()
-    }
-
-    fn bytes(&self) -> Bytes {
-        self.backlog.bytes()
-    }
-
-    fn for_each(&self, see: &mut dyn FnMut(&P)) {
-        self.backlog.for_each(see);
-    }
-
-    fn take_all(&mut self) -> Vec<Queued<P>> {
-        self.backlog.take_all()
-    }
+    of_backlog!();
 }

@@ -1,5 +1,5 @@
 use crate::LinkError;
-use crate::text::{Term, as_text, terms};
+use crate::text::{Term, terms};
 use units::Bytes;
 
 /// The capacity of a queue. Written `256KiB`, or `100p` for packets.
@@ -72,19 +72,7 @@ impl std::fmt::Display for Limit {
     }
 }
 
-as_text!(Limit, "a queue limit such as \"256KiB\" or \"100p\"");
-
-/// Returns the limit in a term, which may be written without `limit=`: a term that begins like a
-/// number is a limit.
-pub(crate) fn bare_limit<'a>(term: Term<'a>) -> Option<&'a str> {
-    match term {
-        Term::Pair("limit", limit) => Some(limit),
-        Term::Word(word) if word.starts_with(|c: char| c.is_ascii_digit() || "-+.".contains(c)) => {
-            Some(word)
-        }
-        _ => None,
-    }
-}
+units::as_text!(Limit, "a queue limit such as \"256KiB\" or \"100p\"");
 
 pub(crate) fn limit_only(
     name: &'static str,
@@ -93,7 +81,23 @@ pub(crate) fn limit_only(
 ) -> Result<Limit, LinkError> {
     let mut limit = default;
     for term in terms(text) {
-        limit = bare_limit(term).ok_or_else(|| term.unknown(name, &["limit="]))?.parse()?;
+        limit = limit_of(term, name, &["limit="])?;
     }
     Ok(limit)
+}
+
+/// Returns the limit in a term, which may be written without `limit=`: a term that begins like a
+/// number is a limit. The error for another term lists the `settings` of the queue `name`.
+pub(crate) fn limit_of(
+    term: Term<'_>,
+    name: &'static str,
+    settings: &[&'static str],
+) -> Result<Limit, LinkError> {
+    match term {
+        Term::Pair("limit", limit) => limit.parse(),
+        Term::Word(word) if word.starts_with(|c: char| c.is_ascii_digit() || "-+.".contains(c)) => {
+            word.parse()
+        }
+        _ => Err(term.unknown(name, settings)),
+    }
 }

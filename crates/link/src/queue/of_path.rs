@@ -1,6 +1,5 @@
 //! Queues whose sizes depend on the path.
 
-use crate::text::as_text;
 use crate::{LinkError, QueueConfig};
 use units::Bytes;
 
@@ -39,7 +38,7 @@ impl std::fmt::Display for QueueOfPath {
     }
 }
 
-as_text!(QueueOfPath, "a queue such as \"droptail:256KiB\" or \"droptail:1bdp\"");
+units::as_text!(QueueOfPath, "a queue such as \"droptail:256KiB\" or \"droptail:1bdp\"");
 
 /// Replaces `2bdp` and `max(1bdp,256KiB)` by numbers.
 fn with_sizes(text: &str, product: Option<Bytes>) -> Result<String, LinkError> {

@@ -1,5 +1,5 @@
-use crate::queue::backlog::Backlog;
-use crate::queue::limit::bare_limit;
+use crate::queue::backlog::{Backlog, of_backlog};
+use crate::queue::limit::limit_of;
 use crate::queue::{Discipline, Limit, Queued};
 use crate::random::Stream;
 use crate::text::{Term, terms};
@@ -61,11 +61,7 @@ impl PieConfig {
                 Term::Pair("update", value) => config.update = value.parse()?,
                 Term::Pair("burst", value) => config.burst = value.parse()?,
                 Term::Word("ecn") => config.ecn = true,
-                other => {
-                    config.limit = bare_limit(other)
-                        .ok_or_else(|| other.unknown("pie", &SETTINGS))?
-                        .parse()?;
-                }
+                other => config.limit = limit_of(other, "pie", &SETTINGS)?,
             }
         }
         Ok(config)
@@ -150,21 +146,7 @@ impl<P: Packet> Discipline<P> for Pie<P> {
         Some(item)
     }
 
-    fn packets(&self) -> usize {
-        self.backlog.packets()
-    }
-
-    fn bytes(&self) -> Bytes {
-        self.backlog.bytes()
-    }
-
-    fn for_each(&self, see: &mut dyn FnMut(&P)) {
-        self.backlog.for_each(see);
-    }
-
-    fn take_all(&mut self) -> Vec<Queued<P>> {
-        self.backlog.take_all()
-    }
+    of_backlog!();
 }
 
 impl<P: Packet> Pie<P> {

@@ -1,5 +1,5 @@
-use crate::queue::backlog::Backlog;
-use crate::queue::limit::bare_limit;
+use crate::queue::backlog::{Backlog, of_backlog};
+use crate::queue::limit::limit_of;
 use crate::queue::{Discipline, Limit, Queued};
 use crate::random::Stream;
 use crate::text::{Term, terms};
@@ -98,11 +98,7 @@ impl RedConfig {
                 Term::Word("gentle") => config.gentle = true,
                 Term::Word("ecn") => config.ecn = true,
                 Term::Word("step") => (config.step, config.ecn) = (true, true),
-                other => {
-                    config.limit = bare_limit(other)
-                        .ok_or_else(|| other.unknown("red", &SETTINGS))?
-                        .parse()?;
-                }
+                other => config.limit = limit_of(other, "red", &SETTINGS)?,
             }
         }
         config.min = min.unwrap_or_else(|| part(config.limit, 12, 1));
@@ -204,21 +200,7 @@ impl<P: Packet> Discipline<P> for Red<P> {
         item
     }
 
-    fn packets(&self) -> usize {
-        self.backlog.packets()
-    }
-
-    fn bytes(&self) -> Bytes {
-        self.backlog.bytes()
-    }
-
-    fn for_each(&self, see: &mut dyn FnMut(&P)) {
-        self.backlog.for_each(see);
-    }
-
-    fn take_all(&mut self) -> Vec<Queued<P>> {
-        self.backlog.take_all()
-    }
+    of_backlog!();
 }
 
 enum Verdict {

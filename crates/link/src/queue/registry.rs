@@ -1,5 +1,5 @@
 use super::{Discipline, Limit, Queued};
-use crate::text::{as_text, name_and_terms};
+use crate::text::name_and_terms;
 use crate::{LinkError, LinkStats, Packet};
 use std::sync::LazyLock;
 use units::{Bytes, Rate, Span, Time};
@@ -45,6 +45,11 @@ macro_rules! disciplines {
                     Self::Caqm(config) => config.warning(round_trip),
                     _ => None,
                 }
+            }
+
+            /// Returns the name of each discipline.
+            pub fn names() -> &'static [&'static str] {
+                NAMES
             }
 
             /// Returns descriptions that [`Self::from_str`](std::str::FromStr) parses, at least one
@@ -161,7 +166,7 @@ impl std::str::FromStr for QueueConfig {
     }
 }
 
-as_text!(QueueConfig, "a queue such as \"droptail:256KiB\"");
+units::as_text!(QueueConfig, "a queue such as \"droptail:256KiB\"");
 
 static KNOWN: LazyLock<String> = LazyLock::new(|| {
     let mut all: Vec<_> = QueueConfig::examples().map(|text| format!("`{text}`")).collect();

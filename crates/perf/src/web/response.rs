@@ -60,11 +60,6 @@ impl Response {
         }
     }
 
-    /// True if no byte of the response has arrived.
-    pub fn is_untouched(&self) -> bool {
-        self.state == State::Head && self.line.is_empty() && self.status == 0
-    }
-
     pub fn status(&self) -> u16 {
         self.status
     }

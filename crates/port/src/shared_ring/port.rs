@@ -1,9 +1,8 @@
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::event::PollFlags;
@@ -16,8 +15,8 @@ use super::producer::Producer;
 use crate::bell::{Bell, Watched};
 use crate::clock::monotonic;
 use crate::tally::Tally;
-use crate::unix_peer::{Attendant, Meeting, StopSignal, Wake};
-use crate::{Accepted, DuplexPort, Frame, PortCounters, PortError, Refusal};
+use crate::unix_peer::{Attendant, Meeting, StopSignal, Wake, failed};
+use crate::{Accepted, DuplexPort, Frame, PortCounters, PortError, Refusal, lock};
 
 #[derive(Debug)]
 pub struct RingPort {
@@ -309,14 +308,6 @@ fn drain(socket: &UnixStream) {
             _ => return,
         }
     }
-}
-
-fn failed(place: &Path, doing: &str, error: io::Error) -> PortError {
-    PortError::from_io(format!("{doing} {}", place.display()), error)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The number of empty calls of `receive` before the consumer asks for a wake-up, which costs the

@@ -3,7 +3,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use wire::virtio::GsoKind;
@@ -14,8 +14,8 @@ use super::message::features;
 use crate::bell::{Bell, Watched};
 use crate::clock::monotonic;
 use crate::tally::Tally;
-use crate::unix_peer::{Attendant, Meeting, StopSignal, Wake};
-use crate::{Accepted, DuplexPort, Frame, Offload, PortCounters, PortError, Refusal};
+use crate::unix_peer::{Attendant, Meeting, StopSignal, Wake, failed};
+use crate::{Accepted, DuplexPort, Frame, Offload, PortCounters, PortError, Refusal, lock};
 
 /// The back end of vhost-user: a network device for a virtual machine or another driver.
 #[derive(Debug)]
@@ -358,14 +358,6 @@ fn attend(rings: &Rings, place: &Path, meeting: &Meeting, stop: &StopSignal) {
             return;
         }
     }
-}
-
-fn failed(place: &Path, doing: &str, error: io::Error) -> PortError {
-    PortError::from_io(format!("{doing} {}", place.display()), error)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Maximum number of queues, as in Open vSwitch.

@@ -2,7 +2,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::event::PollFlags;
@@ -12,8 +12,8 @@ use super::driver_session::{Negotiated, negotiate};
 use crate::bell::{Bell, Watched};
 use crate::clock::monotonic;
 use crate::tally::Tally;
-use crate::unix_peer::{Attendant, Meeting, StopSignal, Wake};
-use crate::{Accepted, DuplexPort, Frame, PortCounters, PortError, Refusal};
+use crate::unix_peer::{Attendant, Meeting, StopSignal, Wake, failed};
+use crate::{Accepted, DuplexPort, Frame, PortCounters, PortError, Refusal, lock};
 
 /// The front end of vhost-user: a driver that uses another process's network device.
 #[derive(Debug)]
@@ -247,14 +247,6 @@ fn attend(state: &State, place: &Path, meeting: &Meeting, stop: &StopSignal) {
             return;
         }
     }
-}
-
-fn failed(place: &Path, doing: &str, error: io::Error) -> PortError {
-    PortError::from_io(format!("{doing} {}", place.display()), error)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const BEFORE_SLEEP: u32 = 32;

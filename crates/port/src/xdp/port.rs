@@ -2,7 +2,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType};
@@ -14,7 +14,7 @@ use crate::clock::monotonic;
 use crate::interface::Interface;
 use crate::shared_memory::SharedMemory;
 use crate::tally::Tally;
-use crate::{Accepted, DuplexPort, Frame, PortCounters, PortError, Refusal};
+use crate::{Accepted, DuplexPort, Frame, PortCounters, PortError, Refusal, lock};
 
 #[derive(Debug)]
 pub struct XdpPort {
@@ -375,10 +375,6 @@ fn explained(name: &str, doing: &str, error: io::Error) -> PortError {
 
 fn refused(name: &str, problem: String) -> PortError {
     PortError::Refused { place: name.to_owned(), problem }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const HEADROOM: u64 = 256;

@@ -1,7 +1,5 @@
 use std::path::{Path, PathBuf};
 
-use units::Span;
-
 use super::{Version, keyed, optional};
 use crate::ProbeError;
 use crate::error::read_text;
@@ -12,8 +10,6 @@ use crate::process::ended;
 pub struct CgroupPaths {
     /// The mount that has the CPU controller, and the group within it.
     cpu: Option<(PathBuf, PathBuf, Version)>,
-    /// The group's directory for CPU time accounting.
-    account: Option<(PathBuf, Version)>,
     /// The directory of the freezer controller, or of version 2.
     freezer: Option<(PathBuf, Version)>,
     /// The mount that has the memory controller, and the group within it.
@@ -60,14 +56,12 @@ impl CgroupPaths {
                     continue;
                 };
                 // If version 1 is mounted as well, version 2 has only the controllers that version
-                // 1 does not use. Version 2 accounts CPU time without a controller.
+                // 1 does not use.
                 if let Some(within) = mount.within(path) {
                     let group = (mount.point.clone(), within.clone(), Version::Two);
                     paths.memory.get_or_insert(group.clone());
                     paths.cpu.get_or_insert(group);
-                    let directory = mount.point.join(within);
-                    paths.account.get_or_insert((directory.clone(), Version::Two));
-                    paths.freezer.get_or_insert((directory, Version::Two));
+                    paths.freezer.get_or_insert((mount.point.join(within), Version::Two));
                 }
                 continue;
             }
@@ -78,9 +72,6 @@ impl CgroupPaths {
                 };
                 match controller {
                     "cpu" => paths.cpu = Some((mount.point.clone(), within, Version::One)),
-                    "cpuacct" => {
-                        paths.account = Some((mount.point.join(within), Version::One));
-                    }
                     "memory" => paths.memory = Some((mount.point.clone(), within, Version::One)),
                     "freezer" => {
                         paths.freezer = Some((mount.point.join(within), Version::One));
@@ -117,20 +108,6 @@ impl CgroupPaths {
     /// innermost first.
     pub(super) fn memory_levels(&self) -> impl Iterator<Item = (PathBuf, Version)> {
         upwards(&self.memory)
-    }
-
-    pub(super) fn used(&self) -> Result<Option<Span>, ProbeError> {
-        let Some((path, version)) = &self.account else {
-            return Ok(None);
-        };
-        Ok(match version {
-            Version::One => optional(&path.join("cpuacct.usage"))?
-                .and_then(|text| text.trim().parse().ok())
-                .map(Span::from_nanos),
-            Version::Two => optional(&path.join("cpu.stat"))?
-                .and_then(|text| keyed(&text, "usage_usec"))
-                .map(Span::from_micros),
-        })
     }
 }
 
@@ -233,8 +210,6 @@ mod tests {
         let expected = ["/sys/fs/cgroup/cpu/a/b", "/sys/fs/cgroup/cpu/a", "/sys/fs/cgroup/cpu"];
         assert_eq!(levels(groups, HYBRID), expected);
         let paths = CgroupPaths::parse(groups, HYBRID);
-        let account = PathBuf::from("/sys/fs/cgroup/cpuacct/a/b");
-        assert_eq!(paths.account, Some((account, Version::One)));
         let reordered = "0::/elsewhere\n1:cpu:/a/b\n2:cpuacct:/a/b\n4:memory:/m\n";
         assert_eq!(CgroupPaths::parse(reordered, HYBRID), paths);
     }

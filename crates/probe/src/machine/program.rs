@@ -5,16 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::ProbeError;
 
-/// Returns the first line that `program` prints when called with `flags` (`["--version"]`; nginx
-/// and ssh need other flags).
-pub fn program_version(program: &str, flags: &[&str]) -> Result<String, ProbeError> {
-    let text = program_text(program, flags)?;
-    let line = text.lines().find(|line| !line.trim().is_empty());
-    Ok(line.unwrap_or_default().trim().to_owned())
-}
-
-/// Returns the first 4 KiB that `program` prints when called with `flags`: on standard output or,
-/// if that is empty, on standard error.
+/// Returns the first 4 KiB that `program` prints when called with `flags` (`["--version"]`; nginx
+/// and ssh need other flags): on standard output or, if that is empty, on standard error.
 pub fn program_text(program: &str, flags: &[&str]) -> Result<String, ProbeError> {
     let failed = |source| ProbeError::Kernel { what: "the version of a program", source };
     let spawned = Command::new(program)
@@ -76,15 +68,15 @@ mod tests {
 
     #[test]
     fn a_version_on_standard_output_or_standard_error_is_read() {
-        let say = |script| program_version("sh", &["-c", script]);
-        assert_eq!(say("echo; echo ' v1'; echo more").unwrap(), "v1");
-        assert_eq!(say("echo v2 >&2").unwrap(), "v2");
+        let say = |script| program_text("sh", &["-c", script]);
+        assert_eq!(say("echo v1; echo more").unwrap(), "v1\nmore\n");
+        assert_eq!(say("echo v2 >&2").unwrap(), "v2\n");
         let left_behind = "sleep 60 & echo $! >&2";
-        let sleeper: i32 = say(left_behind).unwrap().parse().unwrap();
+        let sleeper: i32 = say(left_behind).unwrap().trim().parse().unwrap();
         let sleeper = rustix::process::Pid::from_raw(sleeper).unwrap();
         rustix::process::kill_process(sleeper, rustix::process::Signal::KILL).unwrap();
         assert!(matches!(say("true"), Err(ProbeError::NotFound { .. })));
-        let error = program_version("no-such-program", &[]).unwrap_err().to_string();
+        let error = program_text("no-such-program", &[]).unwrap_err().to_string();
         assert!(error.contains("no-such-program") && error.contains("install"), "{error}");
     }
 }

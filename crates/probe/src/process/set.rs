@@ -10,14 +10,7 @@ use crate::error::{ProbeError, read_text};
 pub struct Processes {
     pub taken: Time,
     pub each: BTreeMap<u32, Process>,
-    scope: Scope,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Scope {
-    Listed,
-    Named(String),
-    Tree(u32),
+    is_tree: bool,
 }
 
 impl Processes {
@@ -32,14 +25,7 @@ impl Processes {
                 }
             }
         }
-        Ok(Self::new(each, Scope::Listed))
-    }
-
-    /// Reads all processes with this name (`/proc/PID/comm`: at most 15 bytes are compared).
-    pub fn named(name: &str) -> Result<Self, ProbeError> {
-        let short = name.get(..COMM_MAX).unwrap_or(name).to_owned();
-        let found = Self::matching(|process| process.name == short)?;
-        Ok(Self::new(found.each, Scope::Named(name.to_owned())))
+        Ok(Self::new(each, false))
     }
 
     /// Reads a process with all its descendants, and the time of reaped descendants.
@@ -62,38 +48,9 @@ impl Processes {
         Ok(found)
     }
 
-    /// Reads the same selection again. A process of a tree stays in the selection even if its
-    /// parent has ended.
+    /// Reads the same processes again.
     pub fn again(&self) -> Result<Self, ProbeError> {
-        match &self.scope {
-            Scope::Listed => Self::of(self.each.keys().copied()),
-            Scope::Named(name) => Self::named(name),
-            Scope::Tree(root) => {
-                let mut now = match Self::tree(*root) {
-                    Err(ProbeError::Ended { .. }) => Self::new(BTreeMap::new(), Scope::Tree(*root)),
-                    tree => tree?,
-                };
-                for earlier in self.each.values() {
-                    if now.each.contains_key(&earlier.pid) {
-                        continue;
-                    }
-                    match Self::tree(earlier.pid) {
-                        Err(ProbeError::Ended { .. }) => {}
-                        Ok(orphans)
-                            if orphans
-                                .each
-                                .get(&earlier.pid)
-                                .is_some_and(|now| now.is_same_as(earlier)) =>
-                        {
-                            now.each.extend(orphans.each);
-                        }
-                        Ok(_) => {}
-                        Err(error) => return Err(error),
-                    }
-                }
-                Ok(now)
-            }
-        }
+        Self::of(self.each.keys().copied())
     }
 
     pub fn is_empty(&self) -> bool {
@@ -125,7 +82,7 @@ impl Processes {
                 spent.ended.push(before.clone());
             }
         }
-        if matches!(self.scope, Scope::Tree(_)) {
+        if self.is_tree {
             // The parent's `reaped` contains the whole CPU time of a reaped child; the part before
             // the earlier snapshot was already counted.
             spent.reaped = CpuTime {
@@ -136,8 +93,8 @@ impl Processes {
         spent
     }
 
-    fn new(each: BTreeMap<u32, Process>, scope: Scope) -> Self {
-        Self { taken: clock::now(), each, scope }
+    fn new(each: BTreeMap<u32, Process>, is_tree: bool) -> Self {
+        Self { taken: clock::now(), each, is_tree }
     }
 
     fn is_settled(&self) -> bool {
@@ -161,7 +118,7 @@ impl Processes {
                     }
                 }
             }
-            return Ok(Self::new(each, Scope::Tree(root)));
+            return Ok(Self::new(each, true));
         }
         let mut others = Self::of(pids()?)?.each;
         others.remove(&root);
@@ -169,7 +126,7 @@ impl Processes {
             let (children, rest): (BTreeMap<_, _>, _) =
                 others.into_iter().partition(|(_, process)| each.contains_key(&process.parent));
             if children.is_empty() {
-                return Ok(Self::new(each, Scope::Tree(root)));
+                return Ok(Self::new(each, true));
             }
             each.extend(children);
             others = rest;
@@ -232,6 +189,4 @@ fn children_of(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// TASK_COMM_LEN without the terminating zero (include/linux/sched.h).
-const COMM_MAX: usize = 15;
 const TREE_RETRIES: usize = 3;

@@ -113,11 +113,6 @@ impl CpuTime {
         };
         Self { user: self.user + other.user, system: self.system + other.system, precise }
     }
-
-    /// Returns the number of cores kept busy, for example 1.5; `None` if no time has passed.
-    pub fn cores_over(&self, elapsed: Span) -> Option<f64> {
-        (elapsed > Span::ZERO).then(|| self.total().secs_f64() / elapsed.secs_f64())
-    }
 }
 
 /// Converts an error: a missing file under `/proc/PID`, or ESRCH while reading it, means that the
@@ -172,7 +167,6 @@ mod tests {
         assert_eq!(coarse.total(), Span::from_millis(20));
         assert_eq!(coarse.plus(&fine).total(), Span::from_micros(40_500));
         assert_eq!(fine.since(&coarse).precise, None);
-        assert_eq!(fine.cores_over(Span::ZERO), None);
     }
 
     #[test]

@@ -73,7 +73,7 @@ tcp_info! {
     rcv_ssthresh: Bytes = u32 @ 64 bytes;
     rtt: Span = u32 @ 68 micros;
     rttvar: Span = u32 @ 72 micros;
-    /// The slow-start threshold in segments; see [`TcpInfo::in_slow_start`].
+    /// The slow-start threshold in segments.
     snd_ssthresh: u32 = u32 @ 76 Some;
     /// The congestion window in segments.
     snd_cwnd: u32 = u32 @ 80 Some;
@@ -150,17 +150,6 @@ impl TcpInfo {
         Some(Bytes::new(mss * u64::from(self.snd_cwnd?)))
     }
 
-    pub fn in_slow_start(&self) -> Option<bool> {
-        Some(self.snd_cwnd? < self.snd_ssthresh?)
-    }
-
-    /// Returns the accept queue of a listening socket: the number of connections not yet accepted,
-    /// and its limit.
-    pub fn accept_queue(&self) -> Option<(u32, u32)> {
-        (self.state? == TcpState::Listen).then_some(())?;
-        self.unacked.zip(self.sacked)
-    }
-
     /// Returns the connection's activity since `earlier`, which was read `elapsed` ago.
     pub fn since(&self, earlier: &Self, elapsed: Span) -> TcpUse {
         fn both<T, R>(later: Option<T>, earlier: Option<T>, minus: fn(T, T) -> R) -> Option<R> {
@@ -214,31 +203,9 @@ pub struct TcpUse {
 }
 
 impl TcpUse {
-    /// Returns the rate of acknowledged data.
-    pub fn goodput(&self) -> Option<Rate> {
-        rate_over(self.bytes_acked?, self.elapsed)
-    }
-
-    pub fn receive_rate(&self) -> Option<Rate> {
-        rate_over(self.bytes_received?, self.elapsed)
-    }
-
     /// Returns the share of retransmitted segments among all data segments sent.
     pub fn retransmit_share(&self) -> Option<Share> {
         share(self.retrans?.into(), self.data_segs_out?.into())
-    }
-
-    /// Returns the share of the elapsed time with data in flight or to send.
-    pub fn busy_share(&self) -> Option<Share> {
-        share(self.busy?.nanos(), self.elapsed.nanos())
-    }
-
-    pub fn rwnd_limited_share(&self) -> Option<Share> {
-        share(self.rwnd_limited?.nanos(), self.elapsed.nanos())
-    }
-
-    pub fn sndbuf_limited_share(&self) -> Option<Share> {
-        share(self.sndbuf_limited?.nanos(), self.elapsed.nanos())
     }
 }
 
@@ -334,12 +301,6 @@ fn rate(bytes_per_second: u64) -> Option<Rate> {
     Some(Rate::from_bits_per_second(bytes_per_second.saturating_mul(8)))
 }
 
-pub(crate) fn rate_over(bytes: Bytes, elapsed: Span) -> Option<Rate> {
-    let bits = u128::from(bytes.count()) * 8 * 1_000_000_000;
-    let per_second = bits.checked_div(elapsed.nanos().into())?;
-    Some(Rate::from_bits_per_second(per_second.try_into().unwrap_or(u64::MAX)))
-}
-
 fn share(part: u64, whole: u64) -> Option<Share> {
     (whole > 0).then(|| Share::new(part as f64 / whole as f64).unwrap_or(Share::ONE))
 }
@@ -395,7 +356,6 @@ mod tests {
         assert_eq!(info.min_rtt, None);
         assert_eq!(info.delivery_rate, Some(Rate::from_mbit(8)));
         assert_eq!(info.max_pacing_rate, Some(Rate::from_bits_per_second(u64::MAX)));
-        assert_eq!(info.accept_queue(), None);
     }
 
     #[test]
@@ -415,15 +375,10 @@ mod tests {
             ..TcpInfo::default()
         };
         let spent = later.since(&earlier, Span::from_secs(1));
-        assert_eq!(spent.goodput(), Some(Rate::from_mbit(8)));
+        assert_eq!(spent.bytes_acked, Some(Bytes::new(1_000_000)));
         assert_eq!(spent.retransmit_share(), Share::from_percent(1.0));
-        assert_eq!(spent.busy_share(), Share::from_percent(50.0));
-        assert_eq!(
-            spent.rwnd_limited_share(),
-            None,
-            "an unknown time must not give a share of zero"
-        );
-        assert_eq!(later.since(&earlier, Span::ZERO).goodput(), None);
+        assert_eq!(spent.busy, Some(Span::from_millis(500)));
+        assert_eq!(spent.rwnd_limited, None, "an unknown time must not give a difference");
     }
 
     proptest! {
@@ -434,7 +389,7 @@ mod tests {
         ) {
             let (one, two) = (TcpInfo::from_bytes(&one), TcpInfo::from_bytes(&two));
             let spent = two.since(&one, Span::from_millis(1));
-            let _ = (spent.goodput(), spent.retransmit_share(), one.cwnd(), one.accept_queue());
+            let _ = (spent.retransmit_share(), one.cwnd());
         }
     }
 }

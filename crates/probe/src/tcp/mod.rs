@@ -11,7 +11,6 @@ pub mod table;
 pub use congestion::{CongestionInfo, Refused, congestion_control_of, set_congestion_control};
 pub use diag::{Diag, Ends, RawSocket};
 pub use ended::{EndedSockets, Notices};
-pub(crate) use info::rate_over;
 pub use info::{CongestionState, TcpInfo, TcpState, TcpUse};
 pub use of_socket::of_socket;
 pub use sockets::{Filter, Memory, Queues, TcpSocket, Timer, connection, has_port, sockets};

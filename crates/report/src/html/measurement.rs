@@ -2,7 +2,8 @@
 
 use maud::{Markup, html};
 
-use super::{cells, document};
+use super::document;
+use super::page::{footer, over_time};
 use crate::measurement::{
     Measurement, Table, answer, cpu, environment, how, latency, limits, meaning, outcome, series,
     title,
@@ -18,7 +19,7 @@ pub(crate) fn render(measurement: &Measurement) -> String {
         (masthead(measurement, &title))
         main {
             (section("outcome", "What both ends counted", &outcome(measurement)))
-            (over_time(&drawn))
+            (over_time(&drawn, DATA))
             (warnings(measurement))
             (section("latency", "Latency", &latency(measurement)))
             (section("limits", "What limited the sender", &limits(measurement)))
@@ -28,12 +29,7 @@ pub(crate) fn render(measurement: &Measurement) -> String {
             (named("environment", "This machine", environment(measurement)))
             (repeat(measurement))
         }
-        footer {
-            p {
-                "Written by weir " (env!("CARGO_PKG_VERSION")) ". Every number of this page is in "
-                code { "results.json" } " beside it. The page loads nothing from the network."
-            }
-        }
+        (footer(DATA))
     };
     document::page(&format!("{title} · weir perf"), &body, &drawn)
 }
@@ -57,26 +53,6 @@ fn masthead(measurement: &Measurement, title: &str) -> Markup {
                 span { (httpdate::fmt_http_date(measurement.started.at)) }
                 span { "took " (number::duration(measurement.ended.duration.secs_f64())) }
             }
-        }
-    }
-}
-
-fn over_time(drawn: &[&Series]) -> Markup {
-    let places: Vec<(usize, &Series)> = drawn.iter().copied().enumerate().collect();
-    html! {
-        @if !places.is_empty() {
-            h2 id="time" { "Over time" }
-            noscript {
-                p class="note" {
-                    "Lines over time are drawn by a script, which this browser does not run; the "
-                    "values are in " code { "results.json" } "."
-                }
-            }
-            p class="note" {
-                "Each point covers the time before it. Drag to look closer, double-click to see "
-                "all again."
-            }
-            section class="charted" id="charts" { (cells::charts(0, &places)) }
         }
     }
 }
@@ -140,3 +116,6 @@ fn repeat(measurement: &Measurement) -> Markup {
         }
     }
 }
+
+/// The file beside the page that has its numbers.
+const DATA: &str = "results.json";

@@ -24,17 +24,13 @@ pub(crate) fn render(page: &Page) -> String {
             (over_time(&drawn, &page.data))
             @for one in page.sections.iter().skip(1) { (section(one)) }
         }
-        footer {
-            p {
-                "Written by weir " (env!("CARGO_PKG_VERSION")) ". Every number of this page is in "
-                code { (page.data) } " beside it. The page loads nothing from the network."
-            }
-        }
+        (footer(&page.data))
     };
     document::page(&format!("{} · {}", page.title, page.verb), &body, &drawn)
 }
 
-fn over_time(drawn: &[&Series], data: &str) -> Markup {
+/// Renders the drawings of series, and names the file `data` that has their values.
+pub(super) fn over_time(drawn: &[&Series], data: &str) -> Markup {
     let places: Vec<(usize, &Series)> = drawn.iter().copied().enumerate().collect();
     html! {
         @if !places.is_empty() {
@@ -50,6 +46,17 @@ fn over_time(drawn: &[&Series], data: &str) -> Markup {
                 "all again."
             }
             section class="charted" id="charts" { (cells::charts(0, &places)) }
+        }
+    }
+}
+
+pub(super) fn footer(data: &str) -> Markup {
+    html! {
+        footer {
+            p {
+                "Written by weir " (env!("CARGO_PKG_VERSION")) ". Every number of this page is in "
+                code { (data) } " beside it. The page loads nothing from the network."
+            }
         }
     }
 }

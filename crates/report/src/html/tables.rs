@@ -107,24 +107,7 @@ pub(super) fn reference_columns(results: &Results) -> Markup {
                 @for table in &tables {
                     div {
                         @if !table.at.is_empty() { h3 { (table.at) } }
-                        div class="scroll" tabindex="0" role="group" aria-label="columns table" {
-                            table class="pivot" {
-                                thead { tr { @for head in &table.heads { th scope="col" { (head) } } } }
-                                tbody {
-                                    @for row in &table.rows {
-                                        tr {
-                                            @for (place, text) in row.iter().enumerate() {
-                                                @if place == 0 { th scope="row" { (text) } }
-                                                @else if text == missing::WORD {
-                                                    td { span class="failed" { (text) } }
-                                                }
-                                                @else { td { (text) } }
-                                            }
-                                        }
-                                    }
-                                }
-                            }
-                        }
+                        (rows_of_text("columns table", &table.heads, &table.rows, |text| text == missing::WORD))
                     }
                 }
             }
@@ -141,22 +124,7 @@ pub(super) fn held(results: &Results) -> Markup {
         "held",
         goals::TITLE,
         &html! {
-            div class="scroll" tabindex="0" role="group" aria-label=(goals::TITLE) {
-                table class="pivot" {
-                    thead { tr { @for head in &heads { th scope="col" { (head) } } } }
-                    tbody {
-                        @for row in &rows {
-                            tr {
-                                @for (place, text) in row.iter().enumerate() {
-                                    @if place == 0 { th scope="row" { (text) } }
-                                    @else if goals::is_missed(text) { td { span class="failed" { (text) } } }
-                                    @else { td { (text) } }
-                                }
-                            }
-                        }
-                    }
-                }
-            }
+            (rows_of_text(goals::TITLE, &heads, &rows, goals::is_missed))
             p class="note" { (goals::note(results)) }
         },
     )
@@ -169,24 +137,37 @@ pub(super) fn spreads(results: &Results) -> Markup {
         "spread",
         spread::TITLE,
         &html! {
-            div class="scroll" tabindex="0" role="group" aria-label=(spread::TITLE) {
-                table class="pivot" {
-                    thead { tr { @for head in &heads { th scope="col" { (head) } } } }
-                    tbody {
-                        @for row in &rows {
-                            tr {
-                                @for (place, text) in row.iter().enumerate() {
-                                    @if place == 0 { th scope="row" { (text) } }
-                                    @else { td { (text) } }
-                                }
+            (rows_of_text(spread::TITLE, &heads, &rows, |_| false))
+            p class="note" { (spread::NOTE) }
+        },
+    )
+}
+
+/// Renders a table of texts whose first column has the rows' names.
+fn rows_of_text(
+    label: &str,
+    heads: &[String],
+    rows: &[Vec<String>],
+    is_failed: impl Fn(&str) -> bool,
+) -> Markup {
+    html! {
+        div class="scroll" tabindex="0" role="group" aria-label=(label) {
+            table class="pivot" {
+                thead { tr { @for head in heads { th scope="col" { (head) } } } }
+                tbody {
+                    @for row in rows {
+                        tr {
+                            @for (place, text) in row.iter().enumerate() {
+                                @if place == 0 { th scope="row" { (text) } }
+                                @else if is_failed(text) { td { span class="failed" { (text) } } }
+                                @else { td { (text) } }
                             }
                         }
                     }
                 }
             }
-            p class="note" { (spread::NOTE) }
-        },
-    )
+        }
+    }
 }
 
 /// Renders the table of all other metrics, with a field that filters its rows.

@@ -2,8 +2,8 @@
 
 use crate::interval::Around;
 use crate::{Column, Entry, Pivot};
-use crate::{axis, confusion, interval, method, missing, number, overall, pivot};
-use results::{Axes, Cell, Reference, Results, metrics};
+use crate::{axis, columns, confusion, interval, method, missing, number, overall, pivot};
+use results::{Axes, Cell, Results, metrics};
 use std::fmt::Write as _;
 
 /// A table whose rows have a rank. If not all rows fit, the rows with the lowest rank stay.
@@ -83,7 +83,7 @@ impl Decisive {
         heads.extend(places.heads());
         heads.extend(columns.iter().map(|name| head(results, name)));
         let row = |cell: &Cell| {
-            let reference = reference_of(results, cell);
+            let reference = columns::reference_of(results, cell);
             let mut row = vec![format!("{}{}", cell.system, method::mark(cell))];
             row.extend(places.texts(&cell.axes));
             row.extend(columns.iter().map(|name| {
@@ -229,11 +229,6 @@ fn figure<'a>(cell: &'a Cell, name: &str) -> Option<&'a results::Metric> {
     cell.metrics.get(name).filter(|_| cell.is_measured())
 }
 
-fn reference_of<'a>(results: &'a Results, cell: &Cell) -> Option<&'a Reference> {
-    let rows = results.reference.iter().filter(|row| row.belongs_to(cell));
-    rows.rev().max_by_key(|row| row.axes.len())
-}
-
 fn head(results: &Results, name: &str) -> String {
     let (label, unit) = (metrics::meaning(name).label, pivot::unit(results, name));
     if unit.is_empty() { label } else { format!("{label}, {unit}") }
@@ -268,7 +263,7 @@ const MOST_BESIDE: usize = 4;
 mod tests {
     use super::*;
     use indexmap::IndexMap;
-    use results::{Form, Metric, View};
+    use results::{Form, Metric, Reference, View};
 
     fn run() -> Results {
         let mut results = Results::new("x", Form::Quick);

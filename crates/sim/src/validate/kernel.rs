@@ -1,6 +1,6 @@
 use super::path::{PathConfig, Window, droptail};
-use super::references::{self, Reference};
-use super::{Case, Effort, Layer, Measured};
+use super::{Case, Effort, Layer, Measured, references};
+use cc::Algorithm;
 use units::{Bytes, Rate, Span};
 
 /// Returns the cases measured with Linux over the emulated link, by the lab `kernel-cells`: the
@@ -8,6 +8,43 @@ use units::{Bytes, Rate, Span};
 pub(super) fn cases() -> Vec<Case> {
     references::ALL.iter().map(Reference::case).collect()
 }
+
+/// One cell of the lab.
+pub(super) struct Reference {
+    pub(super) name: &'static str,
+    pub(super) algorithm: Algorithm,
+    pub(super) rate_mbit: u64,
+    pub(super) rtt_ms: u64,
+    /// The random loss of the forward and of the return path, in per cent.
+    pub(super) loss: [f64; 2],
+    pub(super) queue: &'static str,
+    pub(super) flows: usize,
+    /// The median, in Mbit/s, and its interval.
+    pub(super) goodput: f64,
+    pub(super) interval: (f64, f64),
+}
+
+/// Makes the list of references. The cells of a path stand together, behind its rate, round trip,
+/// loss, queue, number of flows, and the words that end the names of its cells. A cell has its
+/// system, the algorithm, the median, and the interval.
+macro_rules! cells {
+    ($($rate:literal, $rtt:literal, $loss:expr, $queue:literal, $flows:literal, $words:literal {
+        $($system:literal $algorithm:ident $goodput:literal in $low:literal, $high:literal;)*
+    })*) => {
+        &[$($(Reference {
+            name: concat!($system, ", ", $rate, " Mbit/s, ", $rtt, " ms, ", $words),
+            algorithm: Algorithm::$algorithm,
+            rate_mbit: $rate,
+            rtt_ms: $rtt,
+            loss: $loss,
+            queue: $queue,
+            flows: $flows,
+            goodput: $goodput,
+            interval: ($low, $high),
+        },)*)*]
+    };
+}
+pub(super) use cells;
 
 impl Reference {
     fn case(&'static self) -> Case {
@@ -35,9 +72,7 @@ impl Reference {
             let effort = Effort { seed: effort.seed.wrapping_add(run), ..effort };
             sum += path.run_from_first_data(self.algorithm, window, effort)?.goodput();
         }
-        // Fewer repeats give no interval.
-        let expected_ends = self.interval.filter(|_| self.repeats >= FEWEST_REPEATS);
-        let expected = self.goodput;
+        let (expected, expected_ends) = (self.goodput, Some(self.interval));
         Some(Measured { expected, expected_ends, measured: sum / runs as f64 })
     }
 
@@ -58,7 +93,6 @@ impl Reference {
 }
 
 const TOLERANCE: f64 = 0.10;
-const FEWEST_REPEATS: u32 = 6;
 /// The sum of the runs' goodput in Mbit/s: slow flows vary most from run to run, and get more runs.
 const ENOUGH_MBIT_S: u64 = 1200;
 const MOST_RUNS: u64 = 16;

@@ -15,544 +15,78 @@
 //! - cores_online: [0, 1]
 //! - steal_percent: 0.01
 
+use super::kernel::{Reference, cells};
 use cc::Algorithm;
-
-/// One cell of the lab.
-pub(super) struct Reference {
-    pub(super) name: &'static str,
-    pub(super) algorithm: Algorithm,
-    pub(super) rate_mbit: u64,
-    pub(super) rtt_ms: u64,
-    /// The random loss of the forward and of the return path, in per cent.
-    pub(super) loss: [f64; 2],
-    pub(super) queue: &'static str,
-    pub(super) flows: usize,
-    pub(super) repeats: u32,
-    /// The median, in Mbit/s, and its interval.
-    pub(super) goodput: f64,
-    pub(super) interval: Option<(f64, f64)>,
-}
 
 pub(super) const SOURCE: &str =
     "Linux 6.18.44 over the emulated link: lab kernel-cells, 9 repeats, interval of 96.1 %";
 pub(super) const OMIT_MS: u64 = 1000;
 pub(super) const DURATION_MS: u64 = 3000;
 
-pub(super) const ALL: &[Reference] = &[
-    Reference {
-        name: "cubic, 600 Mbit/s, 1 ms, 0 %",
-        algorithm: Algorithm::Cubic,
-        rate_mbit: 600,
-        rtt_ms: 1,
-        loss: [0.0, 0.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 1,
-        repeats: 9,
-        goodput: 571.7183833621316,
-        interval: Some((570.4807363556768, 572.0317502933187)),
-    },
-    Reference {
-        name: "reno, 600 Mbit/s, 1 ms, 0 %",
-        algorithm: Algorithm::Reno,
-        rate_mbit: 600,
-        rtt_ms: 1,
-        loss: [0.0, 0.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 1,
-        repeats: 9,
-        goodput: 569.2367193609751,
-        interval: Some((567.5000663957344, 571.0536650914183)),
-    },
-    Reference {
-        name: "bbr, 600 Mbit/s, 1 ms, 0 %",
-        algorithm: Algorithm::Bbr,
-        rate_mbit: 600,
-        rtt_ms: 1,
-        loss: [0.0, 0.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 1,
-        repeats: 9,
-        goodput: 573.1151389218132,
-        interval: Some((571.4998738077287, 573.7967687480375)),
-    },
-    Reference {
-        name: "tcpa, 600 Mbit/s, 1 ms, 0 %",
-        algorithm: Algorithm::Tcpa,
-        rate_mbit: 600,
-        rtt_ms: 1,
-        loss: [0.0, 0.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 1,
-        repeats: 9,
-        goodput: 563.1911435166231,
-        interval: Some((562.8007628964596, 564.6888500824805)),
-    },
-    Reference {
-        name: "cubic, 600 Mbit/s, 1 ms, 0.1 %",
-        algorithm: Algorithm::Cubic,
-        rate_mbit: 600,
-        rtt_ms: 1,
-        loss: [0.1, 0.1],
-        queue: "max(1bdp,256KiB)",
-        flows: 1,
-        repeats: 9,
-        goodput: 361.9403797134879,
-        interval: Some((358.98928089226075, 382.4139368461248)),
-    },
-    Reference {
-        name: "reno, 600 Mbit/s, 1 ms, 0.1 %",
-        algorithm: Algorithm::Reno,
-        rate_mbit: 600,
-        rtt_ms: 1,
-        loss: [0.1, 0.1],
-        queue: "max(1bdp,256KiB)",
-        flows: 1,
-        repeats: 9,
-        goodput: 325.10569755997085,
-        interval: Some((317.0953209096946, 341.50442662420505)),
-    },
-    Reference {
-        name: "bbr, 600 Mbit/s, 1 ms, 0.1 %",
-        algorithm: Algorithm::Bbr,
-        rate_mbit: 600,
-        rtt_ms: 1,
-        loss: [0.1, 0.1],
-        queue: "max(1bdp,256KiB)",
-        flows: 1,
-        repeats: 9,
-        goodput: 573.192743597039,
-        interval: Some((572.6917807885059, 573.686922931341)),
-    },
-    Reference {
-        name: "tcpa, 600 Mbit/s, 1 ms, 0.1 %",
-        algorithm: Algorithm::Tcpa,
-        rate_mbit: 600,
-        rtt_ms: 1,
-        loss: [0.1, 0.1],
-        queue: "max(1bdp,256KiB)",
-        flows: 1,
-        repeats: 9,
-        goodput: 563.1573589629135,
-        interval: Some((561.5494944314385, 565.2005529730551)),
-    },
-    Reference {
-        name: "cubic, 600 Mbit/s, 1 ms, 1 %, 3 flows",
-        algorithm: Algorithm::Cubic,
-        rate_mbit: 600,
-        rtt_ms: 1,
-        loss: [1.0, 1.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 3,
-        repeats: 9,
-        goodput: 231.36290071992434,
-        interval: Some((226.06370296981032, 234.97442676963732)),
-    },
-    Reference {
-        name: "reno, 600 Mbit/s, 1 ms, 1 %, 3 flows",
-        algorithm: Algorithm::Reno,
-        rate_mbit: 600,
-        rtt_ms: 1,
-        loss: [1.0, 1.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 3,
-        repeats: 9,
-        goodput: 330.90166030154535,
-        interval: Some((325.9860666238611, 339.0545704542516)),
-    },
-    Reference {
-        name: "bbr, 600 Mbit/s, 1 ms, 1 %, 3 flows",
-        algorithm: Algorithm::Bbr,
-        rate_mbit: 600,
-        rtt_ms: 1,
-        loss: [1.0, 1.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 3,
-        repeats: 9,
-        goodput: 567.5826708727301,
-        interval: Some((567.1926084417054, 567.8925113704072)),
-    },
-    Reference {
-        name: "tcpa, 600 Mbit/s, 1 ms, 1 %, 3 flows",
-        algorithm: Algorithm::Tcpa,
-        rate_mbit: 600,
-        rtt_ms: 1,
-        loss: [1.0, 1.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 3,
-        repeats: 9,
-        goodput: 565.4763132260738,
-        interval: Some((562.8591805449474, 566.4852463243362)),
-    },
-    Reference {
-        name: "cubic, 600 Mbit/s, 1 ms, 5 %, 16 flows",
-        algorithm: Algorithm::Cubic,
-        rate_mbit: 600,
-        rtt_ms: 1,
-        loss: [5.0, 5.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 16,
-        repeats: 9,
-        goodput: 163.60037389911486,
-        interval: Some((152.1696245759686, 170.39488435260373)),
-    },
-    Reference {
-        name: "reno, 600 Mbit/s, 1 ms, 5 %, 16 flows",
-        algorithm: Algorithm::Reno,
-        rate_mbit: 600,
-        rtt_ms: 1,
-        loss: [5.0, 5.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 16,
-        repeats: 9,
-        goodput: 275.8426828777542,
-        interval: Some((269.20176458551117, 299.91322918803405)),
-    },
-    Reference {
-        name: "bbr, 600 Mbit/s, 1 ms, 5 %, 16 flows",
-        algorithm: Algorithm::Bbr,
-        rate_mbit: 600,
-        rtt_ms: 1,
-        loss: [5.0, 5.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 16,
-        repeats: 9,
-        goodput: 544.8607366456655,
-        interval: Some((544.1365371714223, 547.0371795238692)),
-    },
-    Reference {
-        name: "tcpa, 600 Mbit/s, 1 ms, 5 %, 16 flows",
-        algorithm: Algorithm::Tcpa,
-        rate_mbit: 600,
-        rtt_ms: 1,
-        loss: [5.0, 5.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 16,
-        repeats: 9,
-        goodput: 543.443055718231,
-        interval: Some((542.9088114759029, 544.6876322673432)),
-    },
-    Reference {
-        name: "cubic, 600 Mbit/s, 20 ms, 0 %",
-        algorithm: Algorithm::Cubic,
-        rate_mbit: 600,
-        rtt_ms: 20,
-        loss: [0.0, 0.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 1,
-        repeats: 9,
-        goodput: 573.7532454665421,
-        interval: Some((573.7370093213245, 573.8873583815827)),
-    },
-    Reference {
-        name: "reno, 600 Mbit/s, 20 ms, 0 %",
-        algorithm: Algorithm::Reno,
-        rate_mbit: 600,
-        rtt_ms: 20,
-        loss: [0.0, 0.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 1,
-        repeats: 9,
-        goodput: 567.3388168153442,
-        interval: Some((565.6399390373713, 569.2474742793615)),
-    },
-    Reference {
-        name: "bbr, 600 Mbit/s, 20 ms, 0 %",
-        algorithm: Algorithm::Bbr,
-        rate_mbit: 600,
-        rtt_ms: 20,
-        loss: [0.0, 0.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 1,
-        repeats: 9,
-        goodput: 573.796089228712,
-        interval: Some((573.7347331969856, 573.822291520247)),
-    },
-    Reference {
-        name: "tcpa, 600 Mbit/s, 20 ms, 0 %",
-        algorithm: Algorithm::Tcpa,
-        rate_mbit: 600,
-        rtt_ms: 20,
-        loss: [0.0, 0.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 1,
-        repeats: 9,
-        goodput: 564.1137295049734,
-        interval: Some((562.9012000058267, 566.9441151337302)),
-    },
-    Reference {
-        name: "cubic, 600 Mbit/s, 20 ms, 1 %, 8 flows",
-        algorithm: Algorithm::Cubic,
-        rate_mbit: 600,
-        rtt_ms: 20,
-        loss: [1.0, 1.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 8,
-        repeats: 9,
-        goodput: 48.862247165061056,
-        interval: Some((46.10715889765144, 50.07386609438265)),
-    },
-    Reference {
-        name: "reno, 600 Mbit/s, 20 ms, 1 %, 8 flows",
-        algorithm: Algorithm::Reno,
-        rate_mbit: 600,
-        rtt_ms: 20,
-        loss: [1.0, 1.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 8,
-        repeats: 9,
-        goodput: 54.71258015636404,
-        interval: Some((51.70836570215853, 55.68062200242392)),
-    },
-    Reference {
-        name: "bbr, 600 Mbit/s, 20 ms, 1 %, 8 flows",
-        algorithm: Algorithm::Bbr,
-        rate_mbit: 600,
-        rtt_ms: 20,
-        loss: [1.0, 1.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 8,
-        repeats: 9,
-        goodput: 565.8269872027803,
-        interval: Some((564.8781612180284, 568.2048068911524)),
-    },
-    Reference {
-        name: "tcpa, 600 Mbit/s, 20 ms, 1 %, 8 flows",
-        algorithm: Algorithm::Tcpa,
-        rate_mbit: 600,
-        rtt_ms: 20,
-        loss: [1.0, 1.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 8,
-        repeats: 9,
-        goodput: 561.2517203827695,
-        interval: Some((560.7921017510126, 562.8601030018037)),
-    },
-    Reference {
-        name: "cubic, 600 Mbit/s, 20 ms, 5 %, 16 flows",
-        algorithm: Algorithm::Cubic,
-        rate_mbit: 600,
-        rtt_ms: 20,
-        loss: [5.0, 5.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 16,
-        repeats: 9,
-        goodput: 31.10457998710551,
-        interval: Some((29.700605789132908, 32.353879857050345)),
-    },
-    Reference {
-        name: "reno, 600 Mbit/s, 20 ms, 5 %, 16 flows",
-        algorithm: Algorithm::Reno,
-        rate_mbit: 600,
-        rtt_ms: 20,
-        loss: [5.0, 5.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 16,
-        repeats: 9,
-        goodput: 38.97886360904369,
-        interval: Some((37.235238215348176, 40.146796876487365)),
-    },
-    Reference {
-        name: "bbr, 600 Mbit/s, 20 ms, 5 %, 16 flows",
-        algorithm: Algorithm::Bbr,
-        rate_mbit: 600,
-        rtt_ms: 20,
-        loss: [5.0, 5.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 16,
-        repeats: 9,
-        goodput: 543.9175170685104,
-        interval: Some((543.3185033375403, 545.8549548440973)),
-    },
-    Reference {
-        name: "tcpa, 600 Mbit/s, 20 ms, 5 %, 16 flows",
-        algorithm: Algorithm::Tcpa,
-        rate_mbit: 600,
-        rtt_ms: 20,
-        loss: [5.0, 5.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 16,
-        repeats: 9,
-        goodput: 537.4057634424377,
-        interval: Some((535.8928924019508, 539.6358105739367)),
-    },
-    Reference {
-        name: "cubic, 600 Mbit/s, 100 ms, 5 %, 32 flows",
-        algorithm: Algorithm::Cubic,
-        rate_mbit: 600,
-        rtt_ms: 100,
-        loss: [5.0, 5.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 32,
-        repeats: 9,
-        goodput: 17.202374956050733,
-        interval: Some((16.85066475959684, 17.87131974819795)),
-    },
-    Reference {
-        name: "reno, 600 Mbit/s, 100 ms, 5 %, 32 flows",
-        algorithm: Algorithm::Reno,
-        rate_mbit: 600,
-        rtt_ms: 100,
-        loss: [5.0, 5.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 32,
-        repeats: 9,
-        goodput: 16.979026245556817,
-        interval: Some((16.618202268629954, 17.179987290150358)),
-    },
-    Reference {
-        name: "bbr, 600 Mbit/s, 100 ms, 5 %, 32 flows",
-        algorithm: Algorithm::Bbr,
-        rate_mbit: 600,
-        rtt_ms: 100,
-        loss: [5.0, 5.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 32,
-        repeats: 9,
-        goodput: 473.14299751115146,
-        interval: Some((458.29230204163053, 502.99597215465144)),
-    },
-    Reference {
-        name: "cubic, 100 Mbit/s, 10 ms, 1 % there, 4 flows",
-        algorithm: Algorithm::Cubic,
-        rate_mbit: 100,
-        rtt_ms: 10,
-        loss: [1.0, 0.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 4,
-        repeats: 9,
-        goodput: 46.207322459576694,
-        interval: Some((44.84401530646326, 48.45305133830323)),
-    },
-    Reference {
-        name: "reno, 100 Mbit/s, 10 ms, 1 % there, 4 flows",
-        algorithm: Algorithm::Reno,
-        rate_mbit: 100,
-        rtt_ms: 10,
-        loss: [1.0, 0.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 4,
-        repeats: 9,
-        goodput: 52.19837622337036,
-        interval: Some((51.02167246357153, 55.26014457485009)),
-    },
-    Reference {
-        name: "bbr, 100 Mbit/s, 10 ms, 1 % there, 4 flows",
-        algorithm: Algorithm::Bbr,
-        rate_mbit: 100,
-        rtt_ms: 10,
-        loss: [1.0, 0.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 4,
-        repeats: 9,
-        goodput: 94.48445383135441,
-        interval: Some((94.45844867252679, 94.88732726386448)),
-    },
-    Reference {
-        name: "tcpa, 100 Mbit/s, 10 ms, 1 % there, 4 flows",
-        algorithm: Algorithm::Tcpa,
-        rate_mbit: 100,
-        rtt_ms: 10,
-        loss: [1.0, 0.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 4,
-        repeats: 9,
-        goodput: 93.89998984005825,
-        interval: Some((93.59773856171076, 94.08146812108639)),
-    },
-    Reference {
-        name: "cubic, 100 Mbit/s, 20 ms, 0 %, 4 flows, shallow",
-        algorithm: Algorithm::Cubic,
-        rate_mbit: 100,
-        rtt_ms: 20,
-        loss: [0.0, 0.0],
-        queue: "0.2bdp",
-        flows: 4,
-        repeats: 9,
-        goodput: 93.83762807532726,
-        interval: Some((92.490627626113, 94.71699983528447)),
-    },
-    Reference {
-        name: "reno, 100 Mbit/s, 20 ms, 0 %, 4 flows, shallow",
-        algorithm: Algorithm::Reno,
-        rate_mbit: 100,
-        rtt_ms: 20,
-        loss: [0.0, 0.0],
-        queue: "0.2bdp",
-        flows: 4,
-        repeats: 9,
-        goodput: 87.09064394376392,
-        interval: Some((85.8956751567188, 87.77896441402065)),
-    },
-    Reference {
-        name: "bbr, 100 Mbit/s, 20 ms, 0 %, 4 flows, shallow",
-        algorithm: Algorithm::Bbr,
-        rate_mbit: 100,
-        rtt_ms: 20,
-        loss: [0.0, 0.0],
-        queue: "0.2bdp",
-        flows: 4,
-        repeats: 9,
-        goodput: 95.39252015544265,
-        interval: Some((94.95613352098185, 95.8847387615076)),
-    },
-    Reference {
-        name: "tcpa, 100 Mbit/s, 20 ms, 0 %, 4 flows, shallow",
-        algorithm: Algorithm::Tcpa,
-        rate_mbit: 100,
-        rtt_ms: 20,
-        loss: [0.0, 0.0],
-        queue: "0.2bdp",
-        flows: 4,
-        repeats: 9,
-        goodput: 94.34461287285541,
-        interval: Some((93.49912175217044, 94.58771659544158)),
-    },
-    Reference {
-        name: "cubic, 100 Mbit/s, 50 ms, 3 % there, 32 flows",
-        algorithm: Algorithm::Cubic,
-        rate_mbit: 100,
-        rtt_ms: 50,
-        loss: [3.0, 0.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 32,
-        repeats: 9,
-        goodput: 40.922489153291885,
-        interval: Some((39.1624934183926, 42.06413992317898)),
-    },
-    Reference {
-        name: "reno, 100 Mbit/s, 50 ms, 3 % there, 32 flows",
-        algorithm: Algorithm::Reno,
-        rate_mbit: 100,
-        rtt_ms: 50,
-        loss: [3.0, 0.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 32,
-        repeats: 9,
-        goodput: 47.00397613837404,
-        interval: Some((45.70141241630155, 48.57327299676481)),
-    },
-    Reference {
-        name: "bbr, 100 Mbit/s, 50 ms, 3 % there, 32 flows",
-        algorithm: Algorithm::Bbr,
-        rate_mbit: 100,
-        rtt_ms: 50,
-        loss: [3.0, 0.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 32,
-        repeats: 9,
-        goodput: 96.13966319281043,
-        interval: Some((95.87535492925124, 96.78161364091878)),
-    },
-    Reference {
-        name: "tcpa, 100 Mbit/s, 50 ms, 3 % there, 32 flows",
-        algorithm: Algorithm::Tcpa,
-        rate_mbit: 100,
-        rtt_ms: 50,
-        loss: [3.0, 0.0],
-        queue: "max(1bdp,256KiB)",
-        flows: 32,
-        repeats: 9,
-        goodput: 91.01817760004397,
-        interval: Some((90.14555337736434, 91.5062165468848)),
-    },
-];
+pub(super) const ALL: &[Reference] = cells! {
+    600, 1, [0.0, 0.0], "max(1bdp,256KiB)", 1, "0 %" {
+        "cubic" Cubic 571.7183833621316 in 570.4807363556768, 572.0317502933187;
+        "reno" Reno 569.2367193609751 in 567.5000663957344, 571.0536650914183;
+        "bbr" Bbr 573.1151389218132 in 571.4998738077287, 573.7967687480375;
+        "tcpa" Tcpa 563.1911435166231 in 562.8007628964596, 564.6888500824805;
+    }
+    600, 1, [0.1, 0.1], "max(1bdp,256KiB)", 1, "0.1 %" {
+        "cubic" Cubic 361.9403797134879 in 358.98928089226075, 382.4139368461248;
+        "reno" Reno 325.10569755997085 in 317.0953209096946, 341.50442662420505;
+        "bbr" Bbr 573.192743597039 in 572.6917807885059, 573.686922931341;
+        "tcpa" Tcpa 563.1573589629135 in 561.5494944314385, 565.2005529730551;
+    }
+    600, 1, [1.0, 1.0], "max(1bdp,256KiB)", 3, "1 %, 3 flows" {
+        "cubic" Cubic 231.36290071992434 in 226.06370296981032, 234.97442676963732;
+        "reno" Reno 330.90166030154535 in 325.9860666238611, 339.0545704542516;
+        "bbr" Bbr 567.5826708727301 in 567.1926084417054, 567.8925113704072;
+        "tcpa" Tcpa 565.4763132260738 in 562.8591805449474, 566.4852463243362;
+    }
+    600, 1, [5.0, 5.0], "max(1bdp,256KiB)", 16, "5 %, 16 flows" {
+        "cubic" Cubic 163.60037389911486 in 152.1696245759686, 170.39488435260373;
+        "reno" Reno 275.8426828777542 in 269.20176458551117, 299.91322918803405;
+        "bbr" Bbr 544.8607366456655 in 544.1365371714223, 547.0371795238692;
+        "tcpa" Tcpa 543.443055718231 in 542.9088114759029, 544.6876322673432;
+    }
+    600, 20, [0.0, 0.0], "max(1bdp,256KiB)", 1, "0 %" {
+        "cubic" Cubic 573.7532454665421 in 573.7370093213245, 573.8873583815827;
+        "reno" Reno 567.3388168153442 in 565.6399390373713, 569.2474742793615;
+        "bbr" Bbr 573.796089228712 in 573.7347331969856, 573.822291520247;
+        "tcpa" Tcpa 564.1137295049734 in 562.9012000058267, 566.9441151337302;
+    }
+    600, 20, [1.0, 1.0], "max(1bdp,256KiB)", 8, "1 %, 8 flows" {
+        "cubic" Cubic 48.862247165061056 in 46.10715889765144, 50.07386609438265;
+        "reno" Reno 54.71258015636404 in 51.70836570215853, 55.68062200242392;
+        "bbr" Bbr 565.8269872027803 in 564.8781612180284, 568.2048068911524;
+        "tcpa" Tcpa 561.2517203827695 in 560.7921017510126, 562.8601030018037;
+    }
+    600, 20, [5.0, 5.0], "max(1bdp,256KiB)", 16, "5 %, 16 flows" {
+        "cubic" Cubic 31.10457998710551 in 29.700605789132908, 32.353879857050345;
+        "reno" Reno 38.97886360904369 in 37.235238215348176, 40.146796876487365;
+        "bbr" Bbr 543.9175170685104 in 543.3185033375403, 545.8549548440973;
+        "tcpa" Tcpa 537.4057634424377 in 535.8928924019508, 539.6358105739367;
+    }
+    600, 100, [5.0, 5.0], "max(1bdp,256KiB)", 32, "5 %, 32 flows" {
+        "cubic" Cubic 17.202374956050733 in 16.85066475959684, 17.87131974819795;
+        "reno" Reno 16.979026245556817 in 16.618202268629954, 17.179987290150358;
+        "bbr" Bbr 473.14299751115146 in 458.29230204163053, 502.99597215465144;
+    }
+    100, 10, [1.0, 0.0], "max(1bdp,256KiB)", 4, "1 % there, 4 flows" {
+        "cubic" Cubic 46.207322459576694 in 44.84401530646326, 48.45305133830323;
+        "reno" Reno 52.19837622337036 in 51.02167246357153, 55.26014457485009;
+        "bbr" Bbr 94.48445383135441 in 94.45844867252679, 94.88732726386448;
+        "tcpa" Tcpa 93.89998984005825 in 93.59773856171076, 94.08146812108639;
+    }
+    100, 20, [0.0, 0.0], "0.2bdp", 4, "0 %, 4 flows, shallow" {
+        "cubic" Cubic 93.83762807532726 in 92.490627626113, 94.71699983528447;
+        "reno" Reno 87.09064394376392 in 85.8956751567188, 87.77896441402065;
+        "bbr" Bbr 95.39252015544265 in 94.95613352098185, 95.8847387615076;
+        "tcpa" Tcpa 94.34461287285541 in 93.49912175217044, 94.58771659544158;
+    }
+    100, 50, [3.0, 0.0], "max(1bdp,256KiB)", 32, "3 % there, 32 flows" {
+        "cubic" Cubic 40.922489153291885 in 39.1624934183926, 42.06413992317898;
+        "reno" Reno 47.00397613837404 in 45.70141241630155, 48.57327299676481;
+        "bbr" Bbr 96.13966319281043 in 95.87535492925124, 96.78161364091878;
+        "tcpa" Tcpa 91.01817760004397 in 90.14555337736434, 91.5062165468848;
+    }
+};

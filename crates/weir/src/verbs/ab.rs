@@ -47,6 +47,13 @@ pub(crate) struct Ab {
     /// Maximum number of pairs of turns, 20 or more; a clear answer ends the run early
     #[arg(long, value_name = "N", default_value_t = 300)]
     pairs: usize,
+    #[command(flatten)]
+    terms: Terms,
+}
+
+/// The flags about the answer, which both commands have.
+#[derive(Debug, Args)]
+struct Terms {
     /// Differences smaller than this do not matter
     #[arg(long, value_name = "SHARE", default_value = "1%")]
     threshold: String,
@@ -89,37 +96,16 @@ pub(crate) struct Commands {
     /// Maximum number of pairs of turns, 20 or more; a clear answer ends the run early
     #[arg(long, value_name = "N", default_value_t = 40)]
     pairs: usize,
-    /// Differences smaller than this do not matter
-    #[arg(long, value_name = "SHARE", default_value = "1%")]
-    threshold: String,
-    /// Use all pairs even if the answer is clear earlier
-    #[arg(long)]
-    no_early_stop: bool,
-    /// Seed for the order of the turns
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// Exit with status 1 unless the answer is ANSWER
-    #[arg(long, value_name = "ANSWER")]
-    expect: Option<Expectation>,
     #[command(flatten)]
-    ci: CiFiles,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
+    terms: Terms,
 }
 
 pub(crate) fn run_commands(arguments: &Commands) -> anyhow::Result<Ending> {
     let (base, change) = (arguments.base.clone(), arguments.change.clone());
     let patience = read("--patience", &arguments.patience)?;
-    let plan = Plan {
-        pairs: arguments.pairs,
-        threshold: read("--threshold", &arguments.threshold)?,
-        early_stop: !arguments.no_early_stop,
-        ..Plan::new(Direction::LowerIsBetter, arguments.seed)
-    };
-    let judge = Judge { verb: "weir lab commands", ci: &arguments.ci, expect: arguments.expect };
+    let plan = arguments.terms.plan(Direction::LowerIsBetter, arguments.pairs)?;
     let contest = Contest::Durations { base, change, patience };
-    judge.run(&contest, plan, arguments.json, shown::seconds)
+    arguments.terms.judge("weir lab commands", &contest, plan, shown::seconds)
 }
 
 pub(crate) fn run(arguments: &Ab) -> anyhow::Result<Ending> {
@@ -129,34 +115,31 @@ pub(crate) fn run(arguments: &Ab) -> anyhow::Result<Ending> {
         (Contest::Systems(systems), false) => ab::direction_of(&systems.metric)?,
         (Contest::Commands { .. } | Contest::Durations { .. }, false) => Direction::HigherIsBetter,
     };
-    let plan = Plan {
-        pairs: arguments.pairs,
-        threshold: read("--threshold", &arguments.threshold)?,
-        early_stop: !arguments.no_early_stop,
-        ..Plan::new(direction, arguments.seed)
-    };
+    let plan = arguments.terms.plan(direction, arguments.pairs)?;
     if matches!(contest, Contest::Systems(_))
         && let Some(sentence) = host::acquire()?.degradation()
     {
         output::note(format_args!("note: {sentence}"));
     }
-    let judge = Judge { verb: "weir lab ab", ci: &arguments.ci, expect: arguments.expect };
-    judge.run(&contest, plan, arguments.json, report::number::format)
+    arguments.terms.judge("weir lab ab", &contest, plan, report::number::format)
 }
 
-/// How a command reports and judges its answer.
-struct Judge<'a> {
-    verb: &'a str,
-    ci: &'a CiFiles,
-    expect: Option<Expectation>,
-}
+impl Terms {
+    fn plan(&self, direction: Direction, pairs: usize) -> Result<Plan, LabError> {
+        Ok(Plan {
+            pairs,
+            threshold: read("--threshold", &self.threshold)?,
+            early_stop: !self.no_early_stop,
+            ..Plan::new(direction, self.seed)
+        })
+    }
 
-impl Judge<'_> {
-    fn run(
+    /// Runs the contest, and reports and judges its answer.
+    fn judge(
         &self,
+        verb: &str,
         contest: &Contest,
         plan: Plan,
-        json: bool,
         figure: impl Fn(f64) -> String,
     ) -> anyhow::Result<Ending> {
         self.ci.check()?;
@@ -166,20 +149,20 @@ impl Judge<'_> {
             Err(error) => {
                 if let LabError::NotMeasured { reason } = &error {
                     let (base, change) = contest.names();
-                    self.ci.write(&CiReport::of_failure(self.verb, base, change, reason))?;
+                    self.ci.write(&CiReport::of_failure(verb, base, change, reason))?;
                 }
                 return Err(error.into());
             }
         };
         let text = rendered(&answer, &medians_of(contest), &figure);
-        match json {
+        match self.json {
             true => output::print(serde_json::to_string_pretty(&answer)? + "\n")?,
             false => output::print(&text)?,
         }
         let is_met = self.expect.is_none_or(|wanted| wanted.is_met(answer.decision.verdict));
         let name = self.expect.and_then(|expect| expect.to_possible_value());
         let expected = name.as_ref().map(|name| Expected { name: name.get_name(), is_met });
-        self.ci.write(&CiReport::of_answer(self.verb, &answer, expected, &text, figure))?;
+        self.ci.write(&CiReport::of_answer(verb, &answer, expected, &text, figure))?;
         Ok(if is_met { Ending::Fine } else { Ending::Failed })
     }
 }
@@ -258,7 +241,7 @@ fn rendered(answer: &Answer, medians: &str, shown: impl Fn(f64) -> String) -> St
     )
 }
 
-fn read<T>(flag: &str, text: &str) -> Result<T, LabError>
+pub(super) fn read<T>(flag: &str, text: &str) -> Result<T, LabError>
 where
     T: std::str::FromStr,
     T::Err: std::fmt::Display,

@@ -6,7 +6,7 @@ use crate::exit::Ending;
 use crate::signals::cancel_on_signals;
 use clap::{ArgAction, Args, Subcommand};
 use emu::control::{Client, Directory, Server};
-use emu::{EmuError, LinkOptions, LinkPlan, LinkReport, RunningLink, Settings};
+use emu::{EmuError, LinkOptions, LinkPlan, LinkReport, QueueConfig, RunningLink, Settings};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::id;
@@ -133,10 +133,7 @@ struct Both {
     /// Share of packets in which one bit is flipped, for example 0.1%
     #[arg(long, value_name = "SHARE")]
     corrupt: Option<String>,
-    /// Queue discipline: droptail:256KiB, headdrop, red, codel, fq_codel, pie or caqm:143KB. A size
-    /// may be packets (100p), or bandwidth-delay products of rate and round trip (1bdp)
-    /// [default: droptail with 1bdp, but at least 100 ms of the rate]
-    #[arg(long)]
+    #[arg(long, help = queue_help())]
     queue: Option<String>,
     /// Bytes that each frame takes in addition to its own: ethernet (+24), ip (-14) or a number
     /// [default: 0]
@@ -484,6 +481,23 @@ fn print_json(document: &str) {
     print(&format!("{document}\n"));
 }
 
+/// Returns the help of `--queue`, which names every discipline.
+fn queue_help() -> String {
+    let names = QueueConfig::names().iter().map(|name| match *name {
+        "droptail" => "droptail:256KiB",
+        "caqm" => "caqm:143KB",
+        other => other,
+    });
+    let mut names: Vec<&str> = names.collect();
+    let last = names.pop().unwrap_or_default();
+    format!(
+        "Queue discipline: {} or {last}. A size may be packets (100p), or bandwidth-delay products \
+         of rate and round trip (1bdp) [default: droptail with 1bdp, but at least 100 ms of the \
+         rate]",
+        names.join(", ")
+    )
+}
+
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const UP_EXAMPLES: &str = "\
 Examples:
@@ -537,6 +551,18 @@ duration = "1s"
 [[link]]
 between = ["near", "far"]
 "#;
+
+    #[test]
+    fn the_help_of_queue_names_every_discipline_once() {
+        let command = Both::augment_args(clap::Command::new("link"));
+        let queue = command.get_arguments().find(|flag| flag.get_id() == "queue").unwrap();
+        let help = queue.get_help().unwrap().to_string();
+        let (names, _) = help.split_once(". A size").unwrap();
+        let words: Vec<&str> = names.split([',', ' ', ':']).collect();
+        for name in QueueConfig::names() {
+            assert_eq!(words.iter().filter(|word| *word == name).count(), 1, "{help}");
+        }
+    }
 
     #[test]
     fn every_key_of_a_link_is_a_flag_and_a_key_of_lab_files() {

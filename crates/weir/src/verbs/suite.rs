@@ -1,11 +1,11 @@
 //! `weir lab suite`: its arguments, and the call into `lab`.
 
+use super::ab::read;
 use crate::exit::Ending;
 use crate::output;
 use crate::signals::cancel_on_signals;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::LabError;
 use lab::suite::{self, Parser, Progress};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -120,12 +120,4 @@ fn words(progress: Progress) -> String {
         Some(count) => format!("{state}, run {number}: {count} cases again"),
         None => format!("{state}, run {number}"),
     }
-}
-
-fn read<T>(flag: &str, text: &str) -> Result<T, LabError>
-where
-    T: std::str::FromStr,
-    T::Err: std::fmt::Display,
-{
-    text.parse().map_err(|error| LabError::Usage(format!("{flag}: {error}")))
 }

@@ -10,7 +10,7 @@ use super::web::{self, WebSettings};
 use super::{CellWorkload, Workload};
 use crate::bench::hosts::Turn;
 use crate::bench::machine::{MachineStep, Measured, Testbed};
-use crate::model::file::{Document, FileError, Key, Loopback, SystemKind, SystemSpec};
+use crate::model::file::{Document, FileError, Key, SystemKind, SystemSpec};
 use crate::model::{Failure, Measurement, Plan};
 use perf::local::Over;
 pub(super) use program::{Measuring, cpus_of, number};
@@ -43,10 +43,6 @@ impl Workload for Benchmark {
 
     fn systems(&self) -> &'static [SystemKind] {
         &[SystemKind::Tcp]
-    }
-
-    fn loopback(&self) -> Loopback {
-        Ok(())
     }
 
     fn method(&self) -> Vec<(&'static str, String)> {
@@ -91,10 +87,6 @@ impl Workload for Latency {
         &[SystemKind::Tcp]
     }
 
-    fn loopback(&self) -> Loopback {
-        Ok(())
-    }
-
     fn method(&self) -> Vec<(&'static str, String)> {
         LOCAL_METHOD.iter().map(|(term, text)| (*term, (*text).to_owned())).collect()
     }
@@ -121,10 +113,6 @@ impl Workload for Bandwidth {
 
     fn systems(&self) -> &'static [SystemKind] {
         &[SystemKind::Tcp]
-    }
-
-    fn loopback(&self) -> Loopback {
-        Ok(())
     }
 
     fn method(&self) -> Vec<(&'static str, String)> {

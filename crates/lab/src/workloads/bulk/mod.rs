@@ -16,7 +16,7 @@ use super::{CellWorkload, SystemKey, Workload};
 use crate::bench::hosts::Turn;
 use crate::bench::machine::{MachineStep, Measured, Testbed};
 use crate::bench::simulator::SimulatorStep;
-use crate::model::file::{Document, FileError, Loopback, SystemKind, TO, VIA, axes};
+use crate::model::file::{Document, FileError, SystemKind, TO, VIA, axes};
 use crate::model::{Failure, Measurement};
 use link::Capacity;
 use results::Axes;
@@ -31,10 +31,6 @@ impl Workload for Bulk {
 
     fn systems(&self) -> &'static [SystemKind] {
         &[SystemKind::Tcp, SystemKind::External, SystemKind::Tunnel]
-    }
-
-    fn loopback(&self) -> Loopback {
-        Ok(())
     }
 
     fn method(&self) -> Vec<(&'static str, String)> {

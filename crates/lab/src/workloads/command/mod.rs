@@ -10,7 +10,7 @@ use super::{CellWorkload, SystemKey, Workload};
 use crate::bench::hosts::Turn;
 use crate::bench::machine::{MachineStep, Measured, Testbed};
 use crate::bench::workload::AROUND_A_TURN;
-use crate::model::file::{Document, FileError, Key, Loopback, SystemKind, SystemSpec};
+use crate::model::file::{Document, FileError, Key, SystemKind, SystemSpec};
 use crate::model::{Failure, Measurement, Plan};
 use results::Axes;
 use std::time::Duration;
@@ -26,10 +26,6 @@ impl Workload for Commands {
 
     fn systems(&self) -> &'static [SystemKind] {
         &[SystemKind::Tcp]
-    }
-
-    fn loopback(&self) -> Loopback {
-        Ok(())
     }
 
     fn method(&self) -> Vec<(&'static str, String)> {

@@ -7,7 +7,7 @@ mod settings;
 
 use super::{CellWorkload, Workload};
 use crate::bench::machine::{MachineStep, Measured, Testbed};
-use crate::model::file::{Document, FileError, Key, Loopback, SystemKind, SystemSpec};
+use crate::model::file::{Document, FileError, Key, SystemKind, SystemSpec};
 use crate::model::{Failure, Plan};
 pub(super) use busy::{Arrivals, Busy};
 pub(super) use machine::{LANES, PASSING, TALKING, allow_files, inside, serve, stand};
@@ -37,10 +37,6 @@ impl Workload for Crowd {
 
     fn systems(&self) -> &'static [SystemKind] {
         &[SystemKind::Tcp, SystemKind::External]
-    }
-
-    fn loopback(&self) -> Loopback {
-        Ok(())
     }
 
     fn method(&self) -> Vec<(&'static str, String)> {

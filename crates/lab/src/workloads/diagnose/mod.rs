@@ -18,9 +18,7 @@ pub(crate) use case::{COMMANDS, variable_of};
 
 use super::{CellWorkload, HostSetup, Workload};
 use crate::bench::machine::{MachineStep, Measured, Testbed};
-use crate::model::file::{
-    Document, FileError, Key, LinkSettings, Loopback, SystemKind, SystemSpec,
-};
+use crate::model::file::{Document, FileError, Key, LinkSettings, SystemKind, SystemSpec};
 use crate::model::{Failure, Plan};
 use case::Case;
 use results::Axes;
@@ -36,10 +34,6 @@ impl Workload for Diagnose {
 
     fn systems(&self) -> &'static [SystemKind] {
         &[SystemKind::Doctor]
-    }
-
-    fn loopback(&self) -> Loopback {
-        Ok(())
     }
 
     fn method(&self) -> Vec<(&'static str, String)> {

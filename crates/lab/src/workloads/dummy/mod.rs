@@ -4,7 +4,7 @@ mod tests;
 
 use super::{CellWorkload, Workload};
 use crate::bench::simulator::SimulatorStep;
-use crate::model::file::{Document, FileError, Key, Loopback, SystemKind};
+use crate::model::file::{Document, FileError, Key, SystemKind};
 use crate::model::{Failure, Measurement};
 use results::Axes;
 
@@ -18,10 +18,6 @@ impl Workload for Dummy {
 
     fn systems(&self) -> &'static [SystemKind] {
         &[SystemKind::Tcp]
-    }
-
-    fn loopback(&self) -> Loopback {
-        Ok(())
     }
 
     fn method(&self) -> Vec<(&'static str, String)> {

@@ -7,6 +7,7 @@
 use super::settings::MessageSettings;
 use crate::bench::machine::{Caller, Listener, MachineStep, Measured, Pair, Roles, Testbed, Watch};
 use crate::model::{Failure, Measurement};
+use crate::workloads::crowd::inside;
 use host::Namespace;
 use std::time::{Duration, Instant};
 
@@ -47,15 +48,15 @@ pub(super) fn measure(
 impl Exchange<'_> {
     fn measure(&self, roles: &Roles) -> Result<Measured, Failure> {
         let mut samples = Samples::default();
-        self.inside(|| self.warm_up())?;
+        inside(self.step, &self.near, || self.warm_up())?;
         let before = Watch::read(roles)?;
         let begun = Instant::now();
         let ends = begun + self.step.duration.as_duration();
         let turned = begun + (self.step.duration / NEW_SHARE).as_duration();
-        self.inside(|| self.open(turned, &mut samples))?;
+        inside(self.step, &self.near, || self.open(turned, &mut samples))?;
         samples.message = std::thread::scope(|scope| {
             let lanes: Vec<_> = (0..self.settings.streams)
-                .map(|_| scope.spawn(|| self.inside(|| self.talk(ends))))
+                .map(|_| scope.spawn(|| inside(self.step, &self.near, || self.talk(ends))))
                 .collect();
             let mut all = Vec::new();
             for lane in lanes {
@@ -70,17 +71,6 @@ impl Exchange<'_> {
         let congestion = self.step.system.congestion.as_ref();
         result.congestion_control = congestion.map(|name| name.get_ref().clone());
         Ok(Measured::between_ends(self.step, before.taken()..after.taken(), result))
-    }
-
-    /// Runs `work` on a thread in the client's host, on that host's CPUs.
-    fn inside<T: Send>(
-        &self,
-        work: impl FnOnce() -> Result<T, Failure> + Send,
-    ) -> Result<T, Failure> {
-        self.near.run(|| {
-            host::pin_to(&self.step.cpus.from)?;
-            Ok(work())
-        })?
     }
 
     fn warm_up(&self) -> Result<(), Failure> {

@@ -6,9 +6,10 @@ mod settings;
 use super::{CellWorkload, Workload};
 use crate::bench::machine::{MachineStep, Measured, Testbed};
 use crate::model::Failure;
-use crate::model::file::{Document, FileError, Key, Loopback, SystemKind};
+use crate::model::file::{Document, FileError, Key, SystemKind};
 use results::Axes;
 pub(crate) use settings::MessageSettings;
+pub(super) use settings::message_size;
 
 #[derive(Debug)]
 pub(crate) struct Messages;
@@ -31,10 +32,6 @@ impl Workload for Messages {
 
     fn systems(&self) -> &'static [SystemKind] {
         &[SystemKind::Tcp, SystemKind::External]
-    }
-
-    fn loopback(&self) -> Loopback {
-        Ok(())
     }
 
     fn method(&self) -> Vec<(&'static str, String)> {

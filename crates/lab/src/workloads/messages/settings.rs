@@ -18,13 +18,14 @@ pub(crate) struct MessageSettings {
 
 impl MessageSettings {
     pub(super) fn parse(document: &Document, axes: &Axes, streams: u32) -> Result<Self, FileError> {
-        let size = document.workload_key(axes, SIZE, size)?.unwrap_or(USUAL_SIZE);
+        let size = document.workload_key(axes, SIZE, message_size)?.unwrap_or(USUAL_SIZE);
         let count = document.workload_count(axes, MESSAGES, 1..=MOST_MESSAGES)?;
         Ok(Self { size, count: count.unwrap_or(USUAL_COUNT), streams })
     }
 }
 
-fn size(text: &str) -> Result<Bytes, String> {
+/// Parses the size of a message.
+pub(in crate::workloads) fn message_size(text: &str) -> Result<Bytes, String> {
     let size: Bytes = text.parse().map_err(|error| format!("{error}"))?;
     match size == Bytes::ZERO || size > LARGEST {
         true => Err(format!("a message has from 1 byte to {LARGEST}")),

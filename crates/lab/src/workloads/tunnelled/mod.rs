@@ -7,7 +7,7 @@ mod settings;
 
 use super::{CellWorkload, Workload};
 use crate::bench::machine::{MachineStep, Measured, Testbed};
-use crate::model::file::{Document, FileError, Key, Loopback, SystemKind, SystemSpec};
+use crate::model::file::{Document, FileError, Key, SystemKind, SystemSpec};
 use crate::model::{Failure, Plan};
 use results::Axes;
 use settings::{Event, TunnelledSettings};
@@ -30,10 +30,6 @@ impl Workload for Tunnelled {
 
     fn systems(&self) -> &'static [SystemKind] {
         &[SystemKind::Tcp, SystemKind::External]
-    }
-
-    fn loopback(&self) -> Loopback {
-        Ok(())
     }
 
     fn method(&self) -> Vec<(&'static str, String)> {

@@ -2,6 +2,7 @@
 
 use super::{EVENT, IDLE, PATIENCE, SIZE};
 use crate::model::file::{Document, FileError};
+use crate::workloads::messages::message_size;
 use results::Axes;
 use units::{Bytes, Span};
 
@@ -26,18 +27,10 @@ pub(super) enum Event {
 impl TunnelledSettings {
     pub(super) fn parse(document: &Document, axes: &Axes, busy: u32) -> Result<Self, FileError> {
         let idle = document.workload_count(axes, IDLE, 0..=MOST_IDLE)?.unwrap_or(0);
-        let size = document.workload_key(axes, SIZE, size)?.unwrap_or(USUAL_SIZE);
+        let size = document.workload_key(axes, SIZE, message_size)?.unwrap_or(USUAL_SIZE);
         let event = document.workload_key(axes, EVENT, event)?.unwrap_or(Event::None);
         let patience = document.workload_key(axes, PATIENCE, patience)?;
         Ok(Self { idle, busy, size, event, patience: patience.unwrap_or(USUAL_PATIENCE) })
-    }
-}
-
-fn size(text: &str) -> Result<Bytes, String> {
-    let size: Bytes = text.parse().map_err(|error| format!("{error}"))?;
-    match size == Bytes::ZERO || size > LARGEST {
-        true => Err(format!("a message has from 1 byte to {LARGEST}")),
-        false => Ok(size),
     }
 }
 
@@ -67,7 +60,6 @@ const EVENTS: [(&str, Event); 3] = [
     ("server-killed", Event::ServerKilled),
 ];
 const USUAL_SIZE: Bytes = Bytes::new(1_000);
-const LARGEST: Bytes = Bytes::kib(64);
 /// Maximum number of idle connections, as in `crowd`.
 const MOST_IDLE: u32 = 20_000;
 const USUAL_PATIENCE: Span = Span::from_secs(20);
@@ -82,8 +74,8 @@ mod tests {
     fn an_event_a_size_and_a_patience_out_of_range_are_refused() {
         assert_eq!(event("udp-blocked"), Ok(Event::UdpBlocked));
         assert!(event("udp-block").unwrap_err().contains("did you mean `udp-blocked`?"));
-        assert!(size("65KiB").is_err() && size("0B").is_err());
-        assert_eq!(size("64B"), Ok(Bytes::new(64)));
+        assert!(message_size("65KiB").is_err() && message_size("0B").is_err());
+        assert_eq!(message_size("64B"), Ok(Bytes::new(64)));
         assert_eq!(patience("15s"), Ok(Span::from_secs(15)));
         assert!(patience("10ms").is_err() && patience("1h").is_err());
     }

@@ -7,7 +7,7 @@ use super::between::{Client, Exchange};
 use super::{CellWorkload, Workload};
 use crate::bench::hosts::Turn;
 use crate::bench::machine::{MachineStep, Measured, Testbed};
-use crate::model::file::{Document, FileError, Key, Loopback, SystemKind};
+use crate::model::file::{Document, FileError, Key, SystemKind};
 use crate::model::{Failure, Measurement};
 use perf::web::Fault;
 use results::Axes;
@@ -60,10 +60,6 @@ impl Workload for Web {
 
     fn systems(&self) -> &'static [SystemKind] {
         &[SystemKind::Tcp]
-    }
-
-    fn loopback(&self) -> Loopback {
-        Ok(())
     }
 
     fn method(&self) -> Vec<(&'static str, String)> {

@@ -161,7 +161,7 @@ struct Output {
     #[arg(short, long, value_name = "TIME", default_value = "1", value_parser = values::interval)]
     interval: Span,
     /// The unit of rates: k m g t for bits a second, K M G T for bytes
-    #[arg(short, long, value_name = "LETTER", value_parser = unit)]
+    #[arg(short, long, value_name = "LETTER", value_parser = values::unit)]
     format: Option<RateUnit>,
     /// Print all figures, stream by stream
     #[arg(short = 'V', long)]
@@ -484,14 +484,6 @@ fn congestion(name: &str) -> Result<String, PerfError> {
         return Ok(name.to_owned());
     }
     Err(PerfError::Usage(format!("this kernel has no congestion control `{name}`{hint}")))
-}
-
-fn unit(text: &str) -> Result<RateUnit, String> {
-    let mut letters = text.chars();
-    match (letters.next().and_then(RateUnit::from_letter), letters.next()) {
-        (Some(unit), None) => Ok(unit),
-        _ => Err("write k, m, g or t for bits a second, K, M, G or T for bytes".to_owned()),
-    }
 }
 
 /// Sizes of datagrams: from the size of a header to the payload that IPv4 and UDP leave of 65535.

@@ -79,7 +79,7 @@ struct Output {
     #[arg(short, long, value_name = "TIME", default_value = "1", value_parser = values::interval)]
     interval: Span,
     /// The unit of rates: k m g t for bits a second, K M G T for bytes
-    #[arg(short, long, value_name = "LETTER", value_parser = unit)]
+    #[arg(short, long, value_name = "LETTER", value_parser = values::unit)]
     format: Option<RateUnit>,
     /// Print all figures, stream by stream
     #[arg(short = 'V', long, action = ArgAction::SetTrue)]
@@ -329,14 +329,6 @@ fn count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count @ 1..=1024) => Ok(count),
         _ => Err("write 1 to 1024".to_owned()),
-    }
-}
-
-fn unit(text: &str) -> Result<RateUnit, String> {
-    let mut letters = text.chars();
-    match (letters.next().and_then(RateUnit::from_letter), letters.next()) {
-        (Some(unit), None) => Ok(unit),
-        _ => Err("write k, m, g or t for bits a second, K, M, G or T for bytes".to_owned()),
     }
 }
 

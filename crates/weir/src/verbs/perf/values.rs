@@ -1,6 +1,7 @@
 //! Values as people write them: in Weir's units (`600mbit`, `20ms`, `64KiB`) and in iperf3's. In
 //! iperf3's notation a bare number has the unit of its option (`-t 10`, `-b 100M`, `-l 128K`).
 
+use perf::output::RateUnit;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -28,6 +29,15 @@ pub(crate) fn bitrate(text: &str) -> Result<Bitrate, String> {
         .transpose()?;
     let rate = rate(rate_text)?;
     Ok(Bitrate { rate: (rate.bits_per_second() > 0).then_some(rate), burst })
+}
+
+/// Parses the letter of a rate's unit.
+pub(crate) fn unit(text: &str) -> Result<RateUnit, String> {
+    let mut letters = text.chars();
+    match (letters.next().and_then(RateUnit::from_letter), letters.next()) {
+        (Some(unit), None) => Ok(unit),
+        _ => Err("write k, m, g or t for bits a second, K, M, G or T for bytes".to_owned()),
+    }
 }
 
 /// Parses a rate; a bare number is bits per second.

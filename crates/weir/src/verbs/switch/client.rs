@@ -54,17 +54,24 @@ impl Running {
 
 const TIMEOUTS: RangeInclusive<f64> = 0.001..=86_400.0;
 
-/// The answer of a command that changes something.
-#[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Answer {
+/// The running switch that a command changes, and the form of the command's answer.
+#[derive(Debug, Args)]
+pub(crate) struct Changed {
     /// Print one JSON document: the result and the switch's notes
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    pub(super) running: Running,
 }
 
-impl Answer {
+impl Changed {
+    /// Calls `method` of the switch, and reports success with the switch's notes.
+    pub(super) fn call(&self, method: &str, arguments: &[&str]) -> anyhow::Result<Ending> {
+        self.answer(&self.running.call(method, arguments)?)
+    }
+
     /// Reports success: prints the switch's notes (`text`, one a line), or one JSON document.
-    pub(super) fn give(self, text: &str) -> anyhow::Result<Ending> {
+    pub(super) fn answer(&self, text: &str) -> anyhow::Result<Ending> {
         if self.json {
             let notes: Vec<String> = text.lines().map(visible).collect();
             let document = serde_json::json!({ "done": true, "notes": notes });

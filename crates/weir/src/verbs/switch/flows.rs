@@ -1,4 +1,4 @@
-use super::client::{Answer, Running};
+use super::client::{Changed, Running};
 use crate::exit::{Ending, Unusable};
 use crate::output::print;
 use anyhow::Context;
@@ -13,9 +13,7 @@ pub(crate) struct OneFlow {
     /// The rule, in ovs-ofctl's language; or - for rules from standard input
     flow: String,
     #[command(flatten)]
-    answer: Answer,
-    #[command(flatten)]
-    running: Running,
+    switch: Changed,
 }
 
 #[derive(Debug, Args)]
@@ -25,9 +23,7 @@ pub(crate) struct FlowFile {
     /// A file with a rule in each line, as ovs-ofctl takes it, or - for standard input
     file: PathBuf,
     #[command(flatten)]
-    answer: Answer,
-    #[command(flatten)]
-    running: Running,
+    switch: Changed,
 }
 
 #[derive(Debug, Args)]
@@ -40,9 +36,7 @@ pub(crate) struct StrictFlow {
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
-    answer: Answer,
-    #[command(flatten)]
-    running: Running,
+    switch: Changed,
 }
 
 #[derive(Debug, Args)]
@@ -55,9 +49,7 @@ pub(crate) struct Deletion {
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
-    answer: Answer,
-    #[command(flatten)]
-    running: Running,
+    switch: Changed,
 }
 
 #[derive(Debug, Args)]
@@ -87,38 +79,39 @@ pub(crate) struct DumpPorts {
 }
 
 pub(super) fn add(arguments: &OneFlow) -> anyhow::Result<Ending> {
-    let OneFlow { bridge, flow, answer, running } = arguments;
+    let OneFlow { bridge, flow, switch } = arguments;
     if flow == "-" {
         let text = read(Path::new("-"))?;
-        running.call("switch/add-flows", &[bridge, &text])?;
+        switch.running.call("switch/add-flows", &[bridge, &text])?;
     } else {
-        running.call("switch/change-flow", &["add", bridge, flow])?;
+        switch.running.call("switch/change-flow", &["add", bridge, flow])?;
     }
-    answer.give("")
+    switch.answer("")
 }
 
 pub(super) fn add_file(arguments: &FlowFile, command: &str) -> anyhow::Result<Ending> {
-    let FlowFile { bridge, file, answer, running } = arguments;
+    let FlowFile { bridge, file, switch } = arguments;
     let text = read(file)?;
-    let count = running
+    let count = switch
+        .running
         .call(command, &[bridge, &text])
         .with_context(|| format!("the rules of {} were not added", file.display()))?;
-    answer.give(&format!("{} rules", count.trim()))
+    switch.answer(&format!("{} rules", count.trim()))
 }
 
 pub(super) fn modify(arguments: &StrictFlow) -> anyhow::Result<Ending> {
-    let StrictFlow { bridge, flow, strict, answer, running } = arguments;
+    let StrictFlow { bridge, flow, strict, switch } = arguments;
     let command = if *strict { "modify_strict" } else { "modify" };
-    running.call("switch/change-flow", &[command, bridge, flow])?;
-    answer.give("")
+    switch.running.call("switch/change-flow", &[command, bridge, flow])?;
+    switch.answer("")
 }
 
 pub(super) fn delete(arguments: &Deletion) -> anyhow::Result<Ending> {
-    let Deletion { bridge, flow, strict, answer, running } = arguments;
+    let Deletion { bridge, flow, strict, switch } = arguments;
     let command = if *strict { "delete_strict" } else { "delete" };
     let flow = flow.as_deref().unwrap_or_default();
-    running.call("switch/change-flow", &[command, bridge, flow])?;
-    answer.give("")
+    switch.running.call("switch/change-flow", &[command, bridge, flow])?;
+    switch.answer("")
 }
 
 pub(super) fn dump(arguments: &DumpFlows) -> anyhow::Result<Ending> {

@@ -1,4 +1,4 @@
-use super::client::{Answer, Running};
+use super::client::{Changed, Running};
 use crate::exit::Ending;
 use crate::output::print;
 use clap::{Args, Subcommand};
@@ -15,9 +15,7 @@ pub(crate) enum Port {
         /// As behind --port of `weir switch run`: pcap:FILE,loop or packet:INTERFACE
         kind: String,
         #[command(flatten)]
-        answer: Answer,
-        #[command(flatten)]
-        running: Running,
+        switch: Changed,
     },
     /// Delete a port: weir switch port del br0 p2
     Del {
@@ -26,9 +24,7 @@ pub(crate) enum Port {
         /// The port
         port: String,
         #[command(flatten)]
-        answer: Answer,
-        #[command(flatten)]
-        running: Running,
+        switch: Changed,
     },
     /// Change a port: weir switch port set br0 p0 --rxq-affinity 0:1,1:2
     Set {
@@ -41,9 +37,7 @@ pub(crate) enum Port {
         #[arg(long, value_name = "QUEUE:CPU")]
         rxq_affinity: String,
         #[command(flatten)]
-        answer: Answer,
-        #[command(flatten)]
-        running: Running,
+        switch: Changed,
     },
 }
 
@@ -54,18 +48,14 @@ pub(crate) enum Bridge {
         /// The bridge
         bridge: String,
         #[command(flatten)]
-        answer: Answer,
-        #[command(flatten)]
-        running: Running,
+        switch: Changed,
     },
     /// Delete a bridge with its ports and rules: weir switch bridge del br1
     Del {
         /// The bridge
         bridge: String,
         #[command(flatten)]
-        answer: Answer,
-        #[command(flatten)]
-        running: Running,
+        switch: Changed,
     },
 }
 
@@ -76,27 +66,21 @@ pub(crate) enum Set {
         /// Hexadecimal: 6 is CPUs 1 and 2
         mask: String,
         #[command(flatten)]
-        answer: Answer,
-        #[command(flatten)]
-        running: Running,
+        switch: Changed,
     },
     /// CPUs of the packet threads: weir switch set pmd-cpus 1,2
     PmdCpus {
         /// The CPUs: 1,2 or 1-3
         cpus: String,
         #[command(flatten)]
-        answer: Answer,
-        #[command(flatten)]
-        running: Running,
+        switch: Changed,
     },
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Reload {
     #[command(flatten)]
-    answer: Answer,
-    #[command(flatten)]
-    running: Running,
+    switch: Changed,
 }
 
 #[derive(Debug, Args)]
@@ -116,44 +100,36 @@ pub(crate) struct Call {
 
 pub(super) fn port(verb: &Port) -> anyhow::Result<Ending> {
     match verb {
-        Port::Add { bridge, port, kind, answer, running } => {
-            answer.give(&running.call("switch/add-port", &[bridge, port, kind])?)
+        Port::Add { bridge, port, kind, switch } => {
+            switch.call("switch/add-port", &[bridge, port, kind])
         }
-        Port::Del { bridge, port, answer, running } => {
-            answer.give(&running.call("switch/delete-port", &[bridge, port])?)
-        }
-        Port::Set { bridge, port, rxq_affinity, answer, running } => {
-            answer.give(&running.call("switch/rxq-affinity", &[bridge, port, rxq_affinity])?)
+        Port::Del { bridge, port, switch } => switch.call("switch/delete-port", &[bridge, port]),
+        Port::Set { bridge, port, rxq_affinity, switch } => {
+            switch.call("switch/rxq-affinity", &[bridge, port, rxq_affinity])
         }
     }
 }
 
 pub(super) fn bridge(verb: &Bridge) -> anyhow::Result<Ending> {
     match verb {
-        Bridge::Add { bridge, answer, running } => {
-            answer.give(&running.call("switch/add-bridge", &[bridge])?)
-        }
-        Bridge::Del { bridge, answer, running } => {
-            answer.give(&running.call("switch/delete-bridge", &[bridge])?)
-        }
+        Bridge::Add { bridge, switch } => switch.call("switch/add-bridge", &[bridge]),
+        Bridge::Del { bridge, switch } => switch.call("switch/delete-bridge", &[bridge]),
     }
 }
 
 pub(super) fn set(verb: &Set) -> anyhow::Result<Ending> {
     match verb {
-        Set::PmdCpuMask { mask, answer, running } => {
+        Set::PmdCpuMask { mask, switch } => {
             let cpus = parse_cpu_mask(mask).map_err(switch::run::ConfigError::Value)?;
             let cpus: Vec<_> = cpus.iter().map(usize::to_string).collect();
-            answer.give(&running.call("switch/pmd-cpus", &[&cpus.join(",")])?)
+            switch.call("switch/pmd-cpus", &[&cpus.join(",")])
         }
-        Set::PmdCpus { cpus, answer, running } => {
-            answer.give(&running.call("switch/pmd-cpus", &[cpus])?)
-        }
+        Set::PmdCpus { cpus, switch } => switch.call("switch/pmd-cpus", &[cpus]),
     }
 }
 
 pub(super) fn reload(arguments: &Reload) -> anyhow::Result<Ending> {
-    arguments.answer.give(&arguments.running.call("switch/reload", &[])?)
+    arguments.switch.call("switch/reload", &[])
 }
 
 pub(super) fn call(arguments: &Call) -> anyhow::Result<Ending> {

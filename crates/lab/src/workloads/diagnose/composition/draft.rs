@@ -2,7 +2,7 @@
 
 use super::proof::Proof;
 use link::Stream;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 /// The random numbers of one composition.
 #[derive(Debug)]
@@ -140,6 +140,16 @@ impl Draft {
     pub(super) fn key(mut self, name: &'static str, text: impl Into<String>) -> Self {
         self.keys.push((name, text.into()));
         self
+    }
+
+    /// Gives the sender the load of `weir doctor-load` with these flags.
+    pub(super) fn sends(self, flags: impl Display) -> Self {
+        self.key("sender", format!("exec $WEIR doctor-load send $RECEIVER:$PORT {flags}"))
+    }
+
+    /// Gives the receiver the load of `weir doctor-load` with these flags.
+    pub(super) fn receives(self, flags: impl Display) -> Self {
+        self.key("receiver", format!("exec $WEIR doctor-load receive $RECEIVER:$PORT {flags}"))
     }
 
     pub(super) fn traffic(mut self, traffic: &'static str) -> Self {

@@ -36,10 +36,7 @@ pub(super) fn send_buffer(dice: &mut Dice) -> Draft {
         true => draft
             .key("setup-sender", format!("sysctl -qw net.ipv4.tcp_wmem='4096 {bytes} {bytes}'")),
         // The kernel doubles the size that a program asks for.
-        false => draft.key(
-            "sender",
-            format!("exec $WEIR doctor-load send $RECEIVER:$PORT --buffer {}B", bytes / 2),
-        ),
+        false => draft.sends(format!("--buffer {}B", bytes / 2)),
     };
     draft.details(format!("a buffer of {bytes} bytes"))
 }
@@ -96,12 +93,7 @@ pub(super) fn short_connections(dice: &mut Dice) -> Draft {
 /// Makes the sender open a connection for each `kilobytes`.
 fn with_a_connection_for_each(kilobytes: u32, draft: Draft) -> Draft {
     draft
-        .key(
-            "sender",
-            format!(
-                "exec $WEIR doctor-load send $RECEIVER:$PORT --chunk {kilobytes}kB --reconnects"
-            ),
-        )
+        .sends(format!("--chunk {kilobytes}kB --reconnects"))
         .key("ask", "port:5201")
         .traffic("many short")
         .details(format!("a connection for each {kilobytes} kB"))
@@ -112,14 +104,8 @@ pub(super) fn requests(dice: &mut Dice) -> Draft {
     let most = (rate * rtt * 125.0 * 0.25).min(64_000.0);
     let bytes = dice.between(200.0, most.max(400.0)) as u32;
     Draft::bulk(Path::new(rate, rtt, 1.0), "request-response", Proof::at_most(0.5 * rate))
-        .key(
-            "sender",
-            format!("exec $WEIR doctor-load send $RECEIVER:$PORT --chunk {bytes}B --asks"),
-        )
-        .key(
-            "receiver",
-            format!("exec $WEIR doctor-load receive $RECEIVER:$PORT --chunk {bytes}B --answers"),
-        )
+        .sends(format!("--chunk {bytes}B --asks"))
+        .receives(format!("--chunk {bytes}B --answers"))
         .key("ask", "port:5201")
         .traffic("requests")
         .details(format!("{bytes} bytes, one at a time"))
@@ -131,12 +117,7 @@ pub(super) fn slow_application(dice: &mut Dice) -> Draft {
     let chunk = dice.pick(&["4KiB", "16KiB", "32KiB"]);
     let proof = Proof::within(0.8 * wanted, 1.4 * wanted);
     Draft::bulk(Path::new(rate, rtt, 1.0), "application", proof)
-        .key(
-            "sender",
-            format!(
-                "exec $WEIR doctor-load send $RECEIVER:$PORT --chunk {chunk} --rate {wanted}mbit"
-            ),
-        )
+        .sends(format!("--chunk {chunk} --rate {wanted}mbit"))
         .key("ask", "port:5201")
         .traffic("paced")
         .details(format!("writes {wanted} Mbit/s"))
@@ -168,10 +149,7 @@ pub(super) fn local_ports(dice: &mut Dice) -> Draft {
     let setup = format!("sysctl -qw net.ipv4.ip_local_port_range='{first} {}'", first + count - 1);
     Draft::bulk(Path::Cable, "local-ports", Proof::default())
         .key("setup-sender", setup)
-        .key(
-            "sender",
-            format!("exec $WEIR doctor-load send $RECEIVER:$PORT --connections {}", count + 30),
-        )
+        .sends(format!("--connections {}", count + 30))
         .traffic("connects")
         .details(format!("{count} local ports"))
 }
@@ -197,10 +175,7 @@ pub(super) fn receive_buffer(dice: &mut Dice) -> Draft {
             "setup-receiver",
             format!("sysctl -qw net.ipv4.tcp_rmem='4096 {0} {0}'", 2 * bytes),
         ),
-        false => draft.key(
-            "receiver",
-            format!("exec $WEIR doctor-load receive $RECEIVER:$PORT --buffer {bytes}B"),
-        ),
+        false => draft.receives(format!("--buffer {bytes}B")),
     };
     draft.details(format!("a window of {bytes} bytes"))
 }
@@ -219,13 +194,7 @@ pub(super) fn slow_reader(dice: &mut Dice) -> Draft {
     let chunk = dice.pick(&["4KiB", "16KiB", "64KiB"]);
     let at_receiver = dice.chance(0.4);
     let draft = Draft::bulk(Path::new(rate, rtt, 2.0), "slow-reader", Proof::at_most(0.9 * rate))
-        .key(
-            "receiver",
-            format!(
-                "exec $WEIR doctor-load receive $RECEIVER:$PORT --buffer 128KiB --chunk {chunk} \
-                 --rate {reads}mbit"
-            ),
-        )
+        .receives(format!("--buffer 128KiB --chunk {chunk} --rate {reads}mbit"))
         .details(format!("reads {reads} Mbit/s by {chunk}"));
     if at_receiver { draft.key("side", "receiver").alone() } else { draft }
 }
@@ -234,12 +203,7 @@ pub(super) fn never_reads(dice: &mut Dice) -> Draft {
     let (rate, rtt) = (dice.between(20.0, 100.0), dice.between(1.0, 40.0));
     let buffer = dice.whole(32, 256);
     Draft::bulk(Path::new(rate, rtt, 1.0), "slow-reader", Proof::at_most(0.5 * rate))
-        .key(
-            "receiver",
-            format!(
-                "exec $WEIR doctor-load receive $RECEIVER:$PORT --never-reads --buffer {buffer}KiB"
-            ),
-        )
+        .receives(format!("--never-reads --buffer {buffer}KiB"))
         .alone()
 }
 
@@ -255,14 +219,8 @@ pub(super) fn slow_answers(dice: &mut Dice) -> Draft {
     let (rate, rtt) = (dice.between(20.0, 100.0), dice.between(1.0, 30.0));
     let pause = (rtt * 5.0).max(f64::from(dice.whole(100, 400)));
     Draft::bulk(Path::new(rate, rtt, 1.0), "slow-answers", Proof::at_most(0.2 * rate))
-        .key("sender", "exec $WEIR doctor-load send $RECEIVER:$PORT --chunk 200B --asks")
-        .key(
-            "receiver",
-            format!(
-                "exec $WEIR doctor-load receive $RECEIVER:$PORT --chunk 200B --answers \
-                 --pause {pause}ms"
-            ),
-        )
+        .sends("--chunk 200B --asks")
+        .receives(format!("--chunk 200B --answers --pause {pause}ms"))
         .key("ask", "port:5201")
         .traffic("requests")
         .details(format!("answers after {pause} ms"))
@@ -271,16 +229,8 @@ pub(super) fn slow_answers(dice: &mut Dice) -> Draft {
 pub(super) fn accept_queue(dice: &mut Dice) -> Draft {
     let (backlog, more) = (dice.whole(1, 8), dice.whole(20, 60));
     Draft::bulk(Path::Cable, "accept-queue", Proof::default())
-        .key(
-            "sender",
-            format!("exec $WEIR doctor-load send $RECEIVER:$PORT --connections {}", backlog + more),
-        )
-        .key(
-            "receiver",
-            format!(
-                "exec $WEIR doctor-load receive $RECEIVER:$PORT --backlog {backlog} --never-accepts"
-            ),
-        )
+        .sends(format!("--connections {}", backlog + more))
+        .receives(format!("--backlog {backlog} --never-accepts"))
         .key("side", "receiver")
         .traffic("connects")
         .details(format!("a queue of {backlog}"))
@@ -312,17 +262,8 @@ pub(super) fn rare_requests(dice: &mut Dice) -> Draft {
     let (bytes, pause) = (dice.whole(50, 1400), dice.whole(15, 100));
     let rtt = dice.between(0.5, f64::from(pause) / 5.0);
     Draft::bulk(Path::new(dice.between(20.0, 100.0), rtt, 1.0), "nothing", Proof::at_most(10.0))
-        .key(
-            "sender",
-            format!(
-                "exec $WEIR doctor-load send $RECEIVER:$PORT --chunk {bytes}B --asks \
-                 --pause {pause}ms"
-            ),
-        )
-        .key(
-            "receiver",
-            format!("exec $WEIR doctor-load receive $RECEIVER:$PORT --chunk {bytes}B --answers"),
-        )
+        .sends(format!("--chunk {bytes}B --asks --pause {pause}ms"))
+        .receives(format!("--chunk {bytes}B --answers"))
         .traffic("requests")
         .details(format!("{bytes} bytes each {pause} ms"))
         .alone()
@@ -331,13 +272,7 @@ pub(super) fn rare_requests(dice: &mut Dice) -> Draft {
 pub(super) fn rare_connections(dice: &mut Dice) -> Draft {
     let pause = dice.whole(15, 80);
     Draft::bulk(Path::Cable, "nothing", Proof::default())
-        .key(
-            "sender",
-            format!(
-                "exec $WEIR doctor-load send $RECEIVER:$PORT --chunk 1KB --reconnects \
-                 --pause {pause}ms"
-            ),
-        )
+        .sends(format!("--chunk 1KB --reconnects --pause {pause}ms"))
         .traffic("many short")
         .details(format!("a connection each {pause} ms"))
 }
@@ -345,13 +280,8 @@ pub(super) fn rare_connections(dice: &mut Dice) -> Draft {
 pub(super) fn datagrams(dice: &mut Dice) -> Draft {
     let rate = dice.between(1.0, 20.0);
     Draft::bulk(Path::Cable, "nothing", Proof::within(0.7 * rate, 1.4 * rate))
-        .key(
-            "sender",
-            format!(
-                "exec $WEIR doctor-load send $RECEIVER:$PORT --udp --chunk 1200B --rate {rate}mbit"
-            ),
-        )
-        .key("receiver", "exec $WEIR doctor-load receive $RECEIVER:$PORT --udp")
+        .sends(format!("--udp --chunk 1200B --rate {rate}mbit"))
+        .receives("--udp")
         .key("side", "receiver")
         .traffic("datagrams")
         .details(format!("{rate} Mbit/s"))
