@@ -100,7 +100,7 @@ pub(crate) fn marks(results: &Results) -> Vec<String> {
         .iter()
         .filter(|cell| cell.failed_repeats > 0 && cell.failed.is_none())
         .map(|cell| {
-            let place = crate::axis::describe(&cell.axes);
+            let place = axis::describe(&cell.axes);
             let at = if place.is_empty() { String::new() } else { format!(" at {place}") };
             format!("{}{at} {} of {}", cell.system, cell.failed_repeats, cell.repeats)
         })
@@ -121,7 +121,7 @@ pub(crate) fn marks(results: &Results) -> Vec<String> {
 /// Returns the run's warnings, then the cells'.
 pub(crate) fn warnings(results: &Results) -> Vec<String> {
     let cells = results.cells.iter().flat_map(|cell| {
-        let place = crate::axis::describe(&cell.axes);
+        let place = axis::describe(&cell.axes);
         let at = if place.is_empty() { String::new() } else { format!(" at {place}") };
         cell.warnings.iter().map(move |warning| format!("{}{at}: {warning}", cell.system))
     });

@@ -64,8 +64,7 @@ counters! {
     connections_in_violation
     /// This many handshakes had to prove their address, or were dropped.
     handshakes_put_off
-    /// Number of handshakes that were dropped for newer handshakes because too many were in
-    /// progress.
+    /// This many handshakes gave way to newer handshakes because too many were in progress.
     handshakes_evicted
     /// This many peers were refused because nobody listed their identity.
     strangers

@@ -399,7 +399,7 @@ at = {{ loss = "1%" }}
         let mut results = Results::new("lab", Form::Smoke);
         let mut cell =
             Cell::new("reno", [("loss".to_owned(), "1%".to_owned())].into_iter().collect());
-        cell.metrics.insert("goodput_mbit_s".to_owned(), results::Metric::single(5.0, "Mbit/s"));
+        cell.metrics.insert("goodput_mbit_s".to_owned(), Metric::single(5.0, "Mbit/s"));
         results.cells.push(cell);
         assert_eq!(lab.answer_of(&results), None);
         results.cells[0].axes.insert("loss".to_owned(), "0%".to_owned());
