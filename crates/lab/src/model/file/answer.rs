@@ -20,7 +20,7 @@ pub(crate) struct Answer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Text(String),
-    Figure(Figure),
+    Figure(Box<Figure>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -54,7 +54,7 @@ impl Answer {
         while let Some((before, after)) = rest.split_once('{') {
             let (field, behind) = after.split_once('}').ok_or(AnswerError::Open)?;
             parts.push(Part::Text(before.to_owned()));
-            parts.push(Part::Figure(Figure::parse(field)?));
+            parts.push(Part::Figure(Box::new(Figure::parse(field)?)));
             rest = behind;
         }
         parts.push(Part::Text(rest.to_owned()));
@@ -74,7 +74,7 @@ impl Answer {
     fn figures(&self) -> impl Iterator<Item = &Figure> {
         self.parts.iter().filter_map(|part| match part {
             Part::Text(_) => None,
-            Part::Figure(figure) => Some(figure),
+            Part::Figure(figure) => Some(&**figure),
         })
     }
 
