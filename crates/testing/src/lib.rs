@@ -23,6 +23,7 @@
 //! a_test_over_ipv6();
 //! ```
 
+mod busy_cpus;
 mod disturbance;
 mod forbidden;
 mod measurement;

@@ -1,5 +1,6 @@
 //! Measurements of tests: an attempt may be repeated only if the machine was disturbed.
 
+use crate::busy_cpus::FreeCpus;
 use crate::disturbance::Watch;
 use std::fmt::Display;
 
@@ -17,7 +18,8 @@ pub enum Attempt<T> {
 
 /// Measures up to three times, until an attempt gives the right values. `kind` names the kind of
 /// measurement, for example `emulated link`: `scripts/test` demands at least one judged measurement
-/// of each kind.
+/// of each kind. After an invalid or wrong attempt, the calling thread and the programs that it
+/// starts leave the CPUs that other programs keep busy.
 ///
 /// Returns `None`, and prints the reasons, if the product counted every attempt as invalid.
 ///
@@ -28,6 +30,7 @@ pub enum Attempt<T> {
 pub fn undisturbed<T>(kind: &str, mut measure: impl FnMut(usize) -> Attempt<T>) -> Option<T> {
     let mut wrong = Vec::new();
     for attempt in 1..=ATTEMPTS {
+        let _pinned = if attempt > 1 { FreeCpus::keep() } else { None };
         let watch = Watch::start();
         let outcome = measure(attempt);
         let disturbance = watch.end();
