@@ -141,6 +141,11 @@ fn a_rule_that_pushes_the_service_tag_leaves_the_tag_of_the_customer_under_it() 
     let translation = translate(&tables, &packet);
     assert_eq!(outputs(&translation), [1, 3, 5]);
     assert_eq!(translation.mask.read(Field::DlVlan), 0xfff);
+    // Port 5 as a trunk gets the service tag again, on top of the tag of the customer.
+    tables.set_port_vlans(PortNumber(5), PortVlans::default());
+    let out = |port| Step::Output(PortIndex(port));
+    let push = Step::PushVlan { tpid: 0x88a8, tci: 0x1000 | 10 };
+    assert_eq!(translate(&tables, &packet).steps.to_vec(), [out(1), out(3), push, out(5)]);
 }
 
 fn mirror(output: MirrorOutput) -> Mirror {
@@ -163,6 +168,34 @@ fn a_mirror_of_a_tunnel_port_gives_copies_the_service_tag() {
     assert_eq!(outputs(&translation), [1, 3, 5]);
     let push = Step::PushVlan { tpid: 0x8100, tci: 0x1000 | 10 };
     assert!(translation.steps.contains(&push), "{:?}", translation.steps);
+}
+
+#[test]
+fn a_copy_without_the_service_tag_does_not_change_the_ports_of_the_customer() {
+    let mut tables = tunnels();
+    let mut mirror = mirror(MirrorOutput::Port(PortNumber(5)));
+    mirror.sources = MirroredPorts::Some(vec![PortNumber(4)]);
+    mirror.destinations = MirroredPorts::Some(Vec::new());
+    tables.set_mirrors(vec![mirror]);
+    let mut packet = udp(4, 9, 9);
+    packet.write(Field::VlanTci, 0x1000 | 10);
+    packet.write_at(Key::INNER_TCI, 0x1000 | 30);
+    let translation = translate(&tables, &packet);
+    assert_eq!(outputs(&translation), [5, 1, 3]);
+    assert_eq!(translation.mask.read_at(Key::INNER_TCI), 0xffff);
+}
+
+#[test]
+fn a_copy_in_another_vlan_does_not_change_the_vlan_of_the_packet() {
+    let mut tables = lan();
+    tables.set_port_vlans(PortNumber(1), PortVlans::default());
+    let mut mirror = mirror(MirrorOutput::Vlan(20));
+    mirror.sources = MirroredPorts::Some(vec![PortNumber(4)]);
+    mirror.destinations = MirroredPorts::Some(Vec::new());
+    tables.set_mirrors(vec![mirror]);
+    let mut packet = udp(4, 9, 9);
+    packet.write(Field::VlanTci, 0x1000 | 10);
+    assert_eq!(outputs(&translate(&tables, &packet)), [1, 3, 4, 1, 2]);
 }
 
 #[test]

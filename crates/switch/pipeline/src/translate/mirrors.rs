@@ -6,6 +6,7 @@ use flow::{Field, word};
 
 use super::Way;
 use super::fields::PRESENT;
+use super::vlan::OuterTag;
 use crate::mirror::{Mirror, MirrorOutput, MirroredPorts};
 use crate::ports::BridgePort;
 use crate::vlans::{PacketVlan, PortVlans, ServiceTag, VlanMode};
@@ -172,7 +173,7 @@ impl Way<'_> {
         }
         let vlan = vlan.id;
         let former = self.is_tagged().then(|| self.read_field(Field::DlVlan) as u16);
-        let mut whole = None;
+        let mut whole: Option<OuterTag> = None;
         let mut current = former;
         for port in ports {
             let wanted = match self.tables.port_set().vlans(*port) {
@@ -182,12 +183,18 @@ impl Way<'_> {
                 None => (vlan != 0).then_some(vlan),
             };
             if wanted != current {
-                if former.is_some() && wanted.is_none() && whole.is_none() {
-                    whole = Some((self.tag_type(), self.read_field(Field::VlanTci) as u16));
+                if let (Some(former), None, None) = (former, wanted, whole) {
+                    let mut tag = self.outer_tag();
+                    // An earlier port may have got the tag of another VLAN.
+                    tag.tci = tag.tci & !VLAN | former;
+                    whole = Some(tag);
                 }
                 match (wanted, whole) {
                     // The restored tag keeps its former type and priority.
-                    (Some(vlan), Some((tpid, tci))) => self.put_tag(tpid, tci & !VLAN | vlan),
+                    (Some(vlan), Some(mut tag)) => {
+                        tag.tci = tag.tci & !VLAN | vlan;
+                        self.put_tag(tag, current.is_none());
+                    }
                     _ => self.set_tag(wanted),
                 }
                 current = wanted;
@@ -198,7 +205,7 @@ impl Way<'_> {
         }
         if current != former {
             match whole {
-                Some((tpid, tci)) => self.put_tag(tpid, tci),
+                Some(tag) => self.put_tag(tag, current.is_none()),
                 None => self.set_tag(former),
             }
         }

@@ -27,6 +27,16 @@ struct Hidden {
     types_written: u64,
 }
 
+/// The outer tag of a packet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OuterTag {
+    tpid: u16,
+    pub(super) tci: u16,
+    /// The bits of the tag under this tag, and the written bits among these bits.
+    inner: u64,
+    inner_written: u64,
+}
+
 impl Way<'_> {
     pub(super) fn is_tagged(&mut self) -> bool {
         self.depend(word::ETH_DST, PRESENT.into());
@@ -99,12 +109,21 @@ impl Way<'_> {
         self.flow.read_at(Key::INNER_TCI) as u16
     }
 
-    /// Gives the packet this tag, in place of its outer tag if it has a tag.
-    pub(super) fn put_tag(&mut self, tpid: u16, tci: u16) {
-        if !self.is_tagged() {
-            self.push_vlan(tpid);
+    /// Returns the outer tag of a tagged packet.
+    pub(super) fn outer_tag(&mut self) -> OuterTag {
+        let tpid = self.tag_type();
+        let tci = self.read_field(Field::VlanTci) as u16;
+        let inner = |key: &Key| key.words[word::VLAN_TPID] & TYPES & !0xffff;
+        OuterTag { tpid, tci, inner: inner(&self.flow), inner_written: inner(&self.written) }
+    }
+
+    /// Gives the packet this outer tag, on top of its other tags if the outer tag was removed.
+    pub(super) fn put_tag(&mut self, tag: OuterTag, is_removed: bool) {
+        if is_removed {
+            self.push_vlan(tag.tpid);
+            self.set_types(u64::from(tag.tpid) | tag.inner, 0xffff | tag.inner_written);
         }
-        self.store(Field::VlanTci, tci.into(), (!PRESENT).into());
+        self.store(Field::VlanTci, tag.tci.into(), (!PRESENT).into());
     }
 
     /// Sets bits of the outer tag. Adds or removes the tag if its presence bit changes.
