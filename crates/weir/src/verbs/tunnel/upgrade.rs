@@ -127,6 +127,10 @@ impl Former {
     /// Returns the status socket that the process's flags or file name; `None` for the default
     /// socket.
     fn status_socket(&self) -> Option<PathBuf> {
+        // Root must not read a file or a socket because another user's process names it.
+        if !self.is_of_this_user() {
+            return None;
+        }
         let flags = Flags::try_parse_from(self.words.iter().skip(1)).ok()?;
         let folder = self.directory.join("cwd").read_link().ok()?;
         match flags.verb {
@@ -134,6 +138,10 @@ impl Former {
             Verb::Client(client) => client.status_socket(&folder),
             _ => None,
         }
+    }
+
+    fn is_of_this_user(&self) -> bool {
+        self.user == Some(rustix::process::geteuid().as_raw())
     }
 
     /// Whether the process runs this program, rather than an earlier file at the same path.
@@ -165,7 +173,7 @@ impl Former {
         }
         // The environment and the arguments of another user's process could make this command run
         // any program (ld.so(8)).
-        if self.user != Some(rustix::process::geteuid().as_raw()) {
+        if !self.is_of_this_user() {
             anyhow::bail!("process {pid} belongs to another user: run this command as that user");
         }
         if let (Some(theirs), Some(ours)) =
