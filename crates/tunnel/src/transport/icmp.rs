@@ -8,14 +8,22 @@ use super::steering::LENGTH;
 use nix::errno::Errno;
 use nix::libc::{SO_EE_ORIGIN_ICMP, SO_EE_ORIGIN_ICMP6};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use std::collections::HashMap;
 use std::io::IoSliceMut;
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 
-/// Counts how often the network has reported that no process has a server's port. All connections
-/// of a client to the server share the count: the server's kernel limits the rate of its reports.
+/// Counts how often the network has reported that no process has the port at an address of a
+/// server. All connections of a client to the address share the count: the server's kernel limits
+/// the rate of its reports.
 pub(super) type Reports = Arc<watch::Sender<u64>>;
+
+/// The counts by address: a report about one address of a server says nothing about another
+/// address.
+#[derive(Debug, Default)]
+pub(super) struct AllReports(Mutex<HashMap<SocketAddr, Reports>>);
 
 /// The beginnings of the connection IDs to which a socket has sent packets lately.
 #[derive(Debug, Default)]
@@ -27,6 +35,15 @@ pub(super) struct Reported {
     pub(super) is_any: bool,
     /// Whether a packet of this socket has found no process at the peer's port.
     pub(super) is_port_closed: bool,
+}
+
+impl AllReports {
+    /// Returns the count for this address. Forgets other addresses without a connection.
+    pub(super) fn about(&self, server: SocketAddr) -> Reports {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|address, reports| *address == server || Arc::strong_count(reports) > 1);
+        Arc::clone(all.entry(server).or_default())
+    }
 }
 
 impl SentIds {
@@ -96,6 +113,20 @@ mod tests {
     use quinn_udp::UdpSocketState;
     use std::net::UdpSocket;
     use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_report_counts_for_all_connections_to_its_address_and_for_no_other_address() {
+        let all = AllReports::default();
+        let [one, other] = [1, 2].map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
+        let (first, second, third) = (all.about(one), all.about(one), all.about(other));
+        first.send_modify(|count| *count += 1);
+        assert_eq!((*second.borrow(), *third.borrow()), (1, 0));
+        // The count ends with the last connection to the address.
+        drop((first, second));
+        drop(all.about(other));
+        let again = all.about(one);
+        assert_eq!(*again.borrow(), 0);
+    }
 
     #[test]
     fn a_message_counts_only_if_it_quotes_a_packet_of_the_socket() {

@@ -2,7 +2,7 @@
 
 use super::driver::{Driven, Handle, Source, Until};
 use super::formers;
-use super::icmp::Reports;
+use super::icmp::{AllReports, Reports};
 use super::server_tls::ServerTls;
 use super::steering::{MarkedIds, drawn, steer};
 use super::{
@@ -47,7 +47,7 @@ fn advice(error: &io::Error) -> &'static str {
 pub struct QuicConnection {
     handle: Arc<Handle>,
     readings: Readings,
-    /// At a client, the count of the network's reports about the server's port.
+    /// At a client, the count of the network's reports about the port at the server's address.
     reports: Option<Reports>,
 }
 
@@ -56,7 +56,7 @@ pub struct QuicClient {
     crypto: Arc<QuicClientConfig>,
     tuning: Tuning,
     meter: Arc<Meter>,
-    reports: Reports,
+    reports: AllReports,
 }
 
 /// A server that accepts connections at one address, on one socket per shard.
@@ -108,7 +108,7 @@ impl QuicClient {
         meter: &Arc<Meter>,
     ) -> Result<Self, QuicError> {
         let crypto = Arc::new(QuicClientConfig::try_from(tls)?);
-        Ok(Self { crypto, tuning, meter: Arc::clone(meter), reports: Arc::default() })
+        Ok(Self { crypto, tuning, meter: Arc::clone(meter), reports: AllReports::default() })
     }
 }
 
@@ -131,7 +131,7 @@ impl Transport for QuicClient {
         let config = EndpointConfig::new(Arc::new(reset_key(&Secret::random())));
         let endpoint =
             quic::Endpoint::new(config, None, settings(&self.tuning, &self.meter), true, None);
-        let reports = Arc::clone(&self.reports);
+        let reports = self.reports.about(server);
         let driven = Driven::of_client(socket, endpoint, Arc::clone(&reports)).map_err(failed)?;
         let crypto = Arc::clone(&self.crypto) as _;
         let begun =
