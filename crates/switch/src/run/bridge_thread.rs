@@ -301,11 +301,12 @@ impl BridgeThread {
     }
 
     /// Returns the controller whose messages a new peer of the snoop socket gets. As in Open
-    /// vSwitch, a master goes before others, and a slave comes last.
+    /// vSwitch, a master goes before others, and a slave after others. A controller without a
+    /// connection comes last.
     fn snooped(&self) -> Option<Remote> {
         let preference = |(index, _): &(usize, &Controller)| {
             let mut own = self.connections.iter().filter(|c| c.controller == Some(*index));
-            own.next().map_or(0, Connection::preference)
+            own.find(|c| c.is_established()).map_or(0, Connection::preference)
         };
         // The first controller of the settings comes first among equals.
         let best = self.controllers.iter().enumerate().rev().max_by_key(preference);
