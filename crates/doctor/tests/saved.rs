@@ -99,6 +99,7 @@ fn a_small_file_with_many_cores_and_intervals_makes_no_huge_recording() {
     let samples = &recording.periods[0].samples;
     let entries: usize = samples.iter().map(|sample| sample.cores.len()).sum();
     assert!(samples.len() > 100 && entries < 600_000, "{} {entries}", samples.len());
+    assert!(recording.unseen.iter().any(|unseen| unseen.what == "the end of the test"));
 }
 
 /// The client and the server of the test run on the same machine: the result has neither the

@@ -1,4 +1,4 @@
-use super::{Origin, Recording, Sample, VERSION};
+use super::{Origin, Recording, Sample, Unseen, VERSION};
 use crate::DoctorError;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -58,10 +58,12 @@ impl Recording {
     }
 
     /// Drops samples whose time does not advance (the clock jumped), and refuses too many samples.
+    /// Cuts long lists, and notes the cut among what was not seen.
     fn check(&mut self) -> Result<(), String> {
         if self.periods.len() > MOST_PERIODS {
             return Err(format!("it has more than {MOST_PERIODS} periods"));
         }
+        let mut is_cut = false;
         for period in &mut self.periods {
             if period.samples.len() > MOST_SAMPLES {
                 return Err(format!("a period has more than {MOST_SAMPLES} samples"));
@@ -74,22 +76,38 @@ impl Recording {
                 }
                 advances
             });
-            period.samples.iter_mut().for_each(bound_sample);
-            period.far_ends.truncate(MOST_CONNECTIONS);
-            period.far_ends.iter_mut().for_each(|end| end.holders.truncate(MOST_HOLDERS));
+            for sample in &mut period.samples {
+                is_cut |= bound_sample(sample);
+            }
+            is_cut |= bound(&mut period.far_ends, MOST_CONNECTIONS);
+            for end in &mut period.far_ends {
+                is_cut |= bound(&mut end.holders, MOST_HOLDERS);
+            }
             if let Some(attempt) = &mut period.attempt {
-                attempt.connections.truncate(MOST_CONNECTIONS);
+                is_cut |= bound(&mut attempt.connections, MOST_CONNECTIONS);
             }
             if let Some(drops) = &mut period.drops {
-                drops.places.truncate(MOST_CONNECTIONS);
+                is_cut |= bound(&mut drops.places, MOST_CONNECTIONS);
             }
         }
-        bound_map(&mut self.machine.interfaces, MOST_CONNECTIONS);
+        is_cut |= bound_map(&mut self.machine.interfaces, MOST_CONNECTIONS);
         for interface in self.machine.interfaces.values_mut() {
-            bound_map(&mut interface.queues, MOST_CONNECTIONS);
-            interface.queues.values_mut().for_each(|queue| queue.cores.truncate(MOST_CORES));
-            interface.interrupts.truncate(MOST_CONNECTIONS);
-            interface.interrupts.iter_mut().for_each(|one| one.cores.truncate(MOST_CORES));
+            is_cut |= bound_map(&mut interface.queues, MOST_CONNECTIONS);
+            for queue in interface.queues.values_mut() {
+                is_cut |= bound(&mut queue.cores, MOST_CORES);
+            }
+            is_cut |= bound(&mut interface.interrupts, MOST_CONNECTIONS);
+            for interrupt in &mut interface.interrupts {
+                is_cut |= bound(&mut interrupt.cores, MOST_CORES);
+            }
+        }
+        if is_cut {
+            let what = "the ends of long lists in the recording".to_owned();
+            let reason = format!(
+                "Weir judges at most {MOST_CONNECTIONS} connections, {MOST_TASKS} threads and \
+                 {MOST_GROUPS} control groups of a sample"
+            );
+            self.unseen.push(Unseen { what, reason });
         }
         Ok(())
     }
@@ -107,31 +125,43 @@ impl Recording {
 }
 
 /// Bounds the lists of a sample, because rules compare the entries of several lists with one
-/// another. The bounds are larger than what an observation writes.
-fn bound_sample(sample: &mut Sample) {
-    sample.connections.truncate(MOST_CONNECTIONS);
-    sample.udp.truncate(MOST_CONNECTIONS);
-    sample.listeners.truncate(MOST_CONNECTIONS);
-    sample.qdiscs.truncate(MOST_CONNECTIONS);
-    sample.tasks.truncate(MOST_TASKS);
-    sample.processes.truncate(MOST_TASKS);
-    sample.groups.truncate(MOST_GROUPS);
-    sample.socket_limits.truncate(MOST_GROUPS);
-    bound_map(&mut sample.interfaces, MOST_CONNECTIONS);
-    bound_map(&mut sample.cores, MOST_CORES);
+/// another. Returns whether a list was longer.
+fn bound_sample(sample: &mut Sample) -> bool {
+    let mut is_cut = bound(&mut sample.connections, MOST_CONNECTIONS);
+    is_cut |= bound(&mut sample.udp, MOST_CONNECTIONS);
+    is_cut |= bound(&mut sample.listeners, MOST_CONNECTIONS);
+    is_cut |= bound(&mut sample.qdiscs, MOST_CONNECTIONS);
+    is_cut |= bound(&mut sample.tasks, MOST_TASKS);
+    is_cut |= bound(&mut sample.processes, MOST_TASKS);
+    is_cut |= bound(&mut sample.groups, MOST_GROUPS);
+    is_cut |= bound(&mut sample.socket_limits, MOST_GROUPS);
+    is_cut |= bound_map(&mut sample.interfaces, MOST_CONNECTIONS);
+    is_cut |= bound_map(&mut sample.cores, MOST_CORES);
     let holders = sample.connections.iter_mut().map(|one| &mut one.holders);
     let holders = holders.chain(sample.udp.iter_mut().map(|one| &mut one.holders));
-    let holders = holders.chain(sample.listeners.iter_mut().map(|one| &mut one.holders));
-    holders.for_each(|holders| holders.truncate(MOST_HOLDERS));
+    for holders in holders.chain(sample.listeners.iter_mut().map(|one| &mut one.holders)) {
+        is_cut |= bound(holders, MOST_HOLDERS);
+    }
     let pids = sample.groups.iter_mut().map(|group| &mut group.pids);
-    let pids = pids.chain(sample.socket_limits.iter_mut().map(|limit| &mut limit.pids));
-    pids.for_each(|pids| pids.truncate(MOST_TASKS));
+    for pids in pids.chain(sample.socket_limits.iter_mut().map(|limit| &mut limit.pids)) {
+        is_cut |= bound(pids, MOST_TASKS);
+    }
+    is_cut
 }
 
-fn bound_map<K: Ord, V>(map: &mut BTreeMap<K, V>, most: usize) {
+/// Cuts a list. Returns whether the list was longer.
+fn bound<T>(list: &mut Vec<T>, most: usize) -> bool {
+    let is_longer = list.len() > most;
+    list.truncate(most);
+    is_longer
+}
+
+fn bound_map<K: Ord, V>(map: &mut BTreeMap<K, V>, most: usize) -> bool {
+    let is_longer = map.len() > most;
     while map.len() > most {
         map.pop_last();
     }
+    is_longer
 }
 
 const LONGEST: u64 = 64 << 20;
@@ -237,6 +267,7 @@ mod tests {
         assert_eq!(sample.socket_limits.len(), MOST_GROUPS);
         let eth0 = &recording.machine.interfaces["eth0"];
         assert!(eth0.interrupts.iter().all(|one| one.cores.len() == MOST_CORES));
+        assert!(recording.unseen[0].reason.contains("1024 connections"), "{:?}", recording.unseen);
     }
 
     proptest! {

@@ -34,8 +34,10 @@ pub(super) fn read(document: &Value) -> Result<Recording, String> {
             (tcp.busy, tcp.window_limited, tcp.buffer_limited) = (zero, zero, zero);
         }
     }
-    let mut entries = 0;
-    for interval in list(document, &["intervals"]).iter().take(MOST_INTERVALS) {
+    let intervals = list(document, &["intervals"]);
+    let (mut entries, mut judged) = (0, 0);
+    for (place, interval) in intervals.iter().enumerate().take(MOST_INTERVALS) {
+        judged = place + 1;
         // The counters begin at zero again after omitted intervals.
         if at(interval, &["sum", "omitted"]).and_then(Value::as_bool) == Some(true) {
             continue;
@@ -80,6 +82,10 @@ pub(super) fn read(document: &Value) -> Result<Recording, String> {
     } else {
         let reason = "only the sum was saved; it is divided as the test's own CPU time is";
         recording.unseen.push(unseen("user and system time of each core", reason));
+    }
+    if judged < intervals.len() {
+        let reason = format!("only the first {judged} of {} intervals are judged", intervals.len());
+        recording.unseen.push(unseen("the end of the test", &reason));
     }
     recording.unseen.sort();
     Ok(recording)
