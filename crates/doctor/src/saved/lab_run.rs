@@ -34,6 +34,7 @@ pub(super) fn read(results: &Value, journal: Option<&str>) -> Result<Recording, 
     machine.cores = cores(results);
     let mut links = Links::default();
     let (mut failed, mut have_tunnels, mut room) = (Vec::new(), false, MOST_ENTRIES);
+    let mut cut = 0;
     for cell in cells(results, &turns) {
         let of_cell = || turns.iter().filter(|turn| is_of(turn, &cell));
         let turn = median(of_cell().filter(|turn| is_valid(turn)).collect());
@@ -41,9 +42,10 @@ pub(super) fn read(results: &Value, journal: Option<&str>) -> Result<Recording, 
         let entries = recording.machine.cores.len() + 1;
         let most = (room / entries).clamp(1, MOST_SAMPLES);
         match turn.and_then(|turn| period(turn, results, links.of(&cell), most)) {
-            Some(period) => {
+            Some((period, is_whole)) => {
                 room = room.saturating_sub(period.samples.len() * entries);
                 recording.periods.push(period);
+                cut += u64::from(!is_whole);
             }
             None => failed.push((label(&cell), of_cell().find_map(flaw))),
         }
@@ -65,6 +67,10 @@ pub(super) fn read(results: &Value, journal: Option<&str>) -> Result<Recording, 
         let reason = format!("no valid turn with a rate: {}{more}", told.join(", "));
         let what = crate::words::counted(failed.len() as u64, "cell", "cells");
         recording.unseen.push(unseen(&what, &reason));
+    }
+    if cut > 0 {
+        let what = format!("the end of {}", crate::words::counted(cut, "cell", "cells"));
+        recording.unseen.push(unseen(&what, "the run has too many samples"));
     }
     if have_tunnels {
         let reason = "a run saves the connections that end at the tunnel's own client";
@@ -183,13 +189,14 @@ fn link_name(rate: Rate) -> String {
     format!("the lab's link of {}", crate::words::rate(rate))
 }
 
-/// `most`: maximum number of samples after the first.
+/// Returns the period, and whether the period has all samples of the turn. `most`: maximum number
+/// of samples after the first.
 fn period(
     turn: &Value,
     results: &Value,
     link: (Option<Rate>, IpAddr),
     most: usize,
-) -> Option<Period> {
+) -> Option<(Period, bool)> {
     let measured = turn.get("measured")?;
     let goodput = goodput(turn)?;
     let omitted = method_time(results, "left out at the start").unwrap_or(0.0);
@@ -256,12 +263,10 @@ fn period(
         ..Attempt::default()
     });
     let nothing_else_ran = true;
-    (samples.len() > 1).then(|| Period {
-        label: label(turn),
-        samples,
-        nothing_else_ran,
-        attempt,
-        ..Period::default()
+    let is_whole = times.len() <= most + 1;
+    (samples.len() > 1).then(|| {
+        let label = label(turn);
+        (Period { label, samples, nothing_else_ran, attempt, ..Period::default() }, is_whole)
     })
 }
 
