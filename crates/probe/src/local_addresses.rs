@@ -89,8 +89,15 @@ mod tests {
 
     #[test]
     fn the_loopback_address_of_this_namespace_is_local() {
-        let own = LocalAddresses::of(&Tree::here(), std::process::id()).unwrap();
-        assert!(own.contains(Ipv4Addr::LOCALHOST.into()), "{own:?}");
+        let (tree, pid) = (Tree::here(), std::process::id());
+        match LocalAddresses::of(&tree, pid) {
+            Some(own) => assert!(own.contains(Ipv4Addr::LOCALHOST.into()), "{own:?}"),
+            // A router has too many routes.
+            None => {
+                let routes = tree.text(&format!("/proc/{pid}/net/fib_trie")).unwrap();
+                assert!(routes.len() as u64 > MOST, "{routes}");
+            }
+        }
         assert_eq!(LocalAddresses::of(&Tree::at("/nowhere"), 1), None);
     }
 
