@@ -294,6 +294,8 @@ at = {{ loss = "1%" }}
         let told = "A (not measured) B 1.00× C (not measured)";
         assert_eq!(answer.answer_of(&results).unwrap(), told);
         assert_eq!(lab("{reno}").answer_of(&results), None, "no figure is left");
+        let below = lab("A {cubic below 0.9 of reno|cubic} B {reno below 0.9 of cubic}");
+        assert_eq!(below.answer_of(&results).unwrap(), "A 0 of 2 B (not measured)");
         // The metric may not exist in virtual time.
         assert_eq!(lab("{cubic: cpu_percent.client}").answer_of(&results), None);
     }

@@ -167,6 +167,12 @@ impl Figure {
                 let axes = self.written_place(lab, results, written_for)?;
                 Some(best_at(results, axes, without, metric))
             }
+            Subject::Below { name, baselines, .. }
+                if is_whole
+                    && !(has(results, name) && baselines.iter().any(|one| has(results, one))) =>
+            {
+                Some(NOT_MEASURED.to_owned())
+            }
             Subject::Below { name, baselines, bound } => {
                 let bound = f64::from(*bound) / 1000.0;
                 let cells = self.cells(results).filter(|cell| cell.system == *name);
@@ -305,11 +311,11 @@ enum Found {
 impl Found {
     /// `None` if the run measured the system in other cells only.
     fn at(results: &Results, system: &str, axes: &Axes, metric: &str) -> Option<Self> {
-        let mut own = results.cells.iter().filter(|cell| cell.system == system).peekable();
-        if own.peek().is_none() {
+        if !has(results, system) {
             return Some(Self::Word(NOT_MEASURED));
         }
-        let cell = own.find(|cell| cell.axes == *axes)?;
+        let is_it = |cell: &&Cell| cell.system == system && cell.axes == *axes;
+        let cell = results.cells.iter().find(is_it)?;
         Some(match cell.metrics.get(metric) {
             Some(found) => Self::Value(found.value(), cell.valid),
             None if cell.not_run.is_some() => Self::Word("(not run)"),
@@ -342,6 +348,11 @@ fn other_cell(axes: &Axes, against: &Place) -> Axes {
     let mut other = axes.clone();
     other.extend(against.iter().map(|(axis, value)| (axis.clone(), value.clone())));
     other
+}
+
+/// Whether the run has cells of the system.
+fn has(results: &Results, system: &str) -> bool {
+    results.cells.iter().any(|cell| cell.system == system)
 }
 
 fn mean_of(results: &Results, system: &str, metric: &str) -> Option<String> {
@@ -395,6 +406,8 @@ fn counted_below<'a>(
         let cell = cells.find(|cell| cell.system == system && cell.axes == *axes)?;
         Some(cell.metrics.get(metric)?.value())
     };
+    // A baseline that the run left out takes no part.
+    let baselines: Vec<&String> = baselines.iter().filter(|system| has(results, system)).collect();
     let ratio = |cell: &Cell| {
         let against = baselines.iter().map(|system| value(system, &cell.axes));
         let best = best_of(against.collect::<Option<Vec<f64>>>()?, metric)?;
