@@ -1,7 +1,7 @@
 use crate::recording::{DropPlace, Drops};
 use accel::drops::DropCounter;
 use probe::interface::InterfaceSnapshot;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Counts the packets that the kernel drops. All observations of a command share one watch, so that
 /// the BPF program is loaded once.
@@ -28,15 +28,16 @@ impl DropWatch {
         counter.read().map_err(|error| error.to_string())
     }
 
-    /// Converts drops for a recording. Names the functions only for reasons that are faults,
-    /// because the list of the kernel's functions is long.
+    /// Converts drops for a recording. Names the functions only if a reason is a fault, because the
+    /// list of the kernel's functions is long.
     pub(super) fn recorded(&self, drops: accel::drops::Drops) -> Drops {
         let mut recorded = Drops { reasons: drops.reasons, places: Vec::new() };
-        let faults: BTreeSet<&str> = recorded.faults().map(|(reason, _)| reason).collect();
-        let named = drops.places.keys().filter(|place| faults.contains(place.reason.as_str()));
-        let addresses: Vec<u64> = named.map(|place| place.address).collect();
+        let has_fault = recorded.faults().next().is_some();
         let functions = match &self.counter {
-            Ok(counter) if !addresses.is_empty() => counter.functions(&addresses),
+            Ok(counter) if has_fault => {
+                let addresses: Vec<u64> = drops.places.keys().map(|place| place.address).collect();
+                counter.functions(&addresses)
+            }
             _ => BTreeMap::new(),
         };
         let interfaces = match drops.places.is_empty() {
@@ -46,8 +47,7 @@ impl DropWatch {
         // A function may drop packets at several addresses.
         let mut places: BTreeMap<_, u64> = BTreeMap::new();
         for (place, packets) in drops.places {
-            let is_named = faults.contains(place.reason.as_str());
-            let function = functions.get(&place.address).filter(|_| is_named).cloned();
+            let function = functions.get(&place.address).cloned();
             let key = (place.reason, place.interface, function, place.connection);
             *places.entry(key).or_default() += packets;
         }

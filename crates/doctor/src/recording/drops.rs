@@ -32,7 +32,7 @@ pub struct DropPlace {
     /// The interface at which the packets were dropped, or from which they were received.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// The kernel's function, only for a reason that is a fault.
+    /// The kernel's function. Missing if no reason of the period is a fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
     /// The number of the IP protocol.
