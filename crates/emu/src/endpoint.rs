@@ -163,7 +163,7 @@ mod tests {
             ("pid:x:eth0", "process number"),
             ("pid:0:eth0", "process number"),
             ("pid:eth0", "names no process"),
-            ("a:b:eth0", "cannot be"),
+            ("a:b:eth0", "cannot exist"),
             ("an-interface-too-long", "more than 15"),
             ("left:et h0", "no such character"),
         ] {
