@@ -357,7 +357,7 @@ fn a_client_reports_blocked_udp_and_resets_its_applications() {
     words.extend(["--carrier", "udp"]);
     let output = sandbox.weir(&words);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(output.stdout.contains("UDP is blocked on the path"), "{output:?}");
+    assert!(output.stdout.contains("the path blocks UDP"), "{output:?}");
 }
 
 /// Runs the commands of the guide in two namespaces, with a file system of their own.
