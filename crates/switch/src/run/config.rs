@@ -697,5 +697,4 @@ pub(super) fn check_name(what: &str, name: &str) -> Result<(), ConfigError> {
 }
 
 #[cfg(test)]
-#[path = "config_tests.rs"]
 mod tests;
