@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* One call of the core, with its initial state. The BPF build and the native build must give the
- * same result. */
+/* A call of tcpa's core, with the core's initial state. The BPF build and the native build must
+ * give the same result. */
 #ifndef WEIR_ACCEL_PARITY_H
 #define WEIR_ACCEL_PARITY_H
 

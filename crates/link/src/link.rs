@@ -5,7 +5,8 @@ use crate::random::Stream;
 use crate::{Balance, Count, LinkConfig, LinkError, LinkStats, Packet, Queue, Queued};
 use units::{Bytes, Time};
 
-/// One direction of a link. The crate documentation describes how a packet passes through the link.
+/// A link in a single direction. The crate documentation describes how a packet passes through the
+/// link.
 #[derive(Debug)]
 pub struct Link<P: Packet> {
     config: LinkConfig,

@@ -9,7 +9,7 @@ pub(super) fn cases() -> Vec<Case> {
     references::ALL.iter().map(Reference::case).collect()
 }
 
-/// One cell of the lab.
+/// A cell of the lab `kernel-cells`, with its measured goodput.
 pub(super) struct Reference {
     pub(super) name: &'static str,
     pub(super) algorithm: Algorithm,

@@ -355,7 +355,7 @@ fn clean_removes_weir_from_machines_that_the_command_line_names() {
     let Some(mut hosts) = Hosts::new() else { return };
     hosts.sandbox.write("hosts.ini", "[grid]\nclient\nserver\n");
     let clean = |hosts: &Hosts, words: &[&str]| {
-        // Both hosts have one folder for copies.
+        // The two hosts share the folder for copies of weir.
         hosts.place(|weir, at| std::os::unix::fs::symlink(weir, at).unwrap());
         let words = [&["lab", "hosts", "clean", "--ssh-config", "config"][..], words].concat();
         let output = hosts.sandbox.weir(&words);

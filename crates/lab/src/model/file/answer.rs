@@ -348,7 +348,7 @@ at = {{ loss = "1%" }}
         results.cells[2].metrics.insert("within".to_owned(), Metric::single(0.5, ""));
         assert_eq!(lab("{count: within}").answer_of(&results).unwrap(), "6 of 8");
         assert_eq!(lab("{count: within at loss=1%}").answer_of(&results).unwrap(), "0 of 1");
-        // One cell of a smoke form is no answer.
+        // A smoke form measures a single cell, which gives no answer.
         results.form = Form::Smoke;
         assert_eq!(lab("{count: within}").answer_of(&results), None);
     }

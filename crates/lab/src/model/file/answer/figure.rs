@@ -240,7 +240,7 @@ impl Figure {
             for baseline in baselines {
                 match value(baseline, axes)? {
                     Found::Value(other, _) => others.push(other),
-                    // Another baseline takes the place of one that was left out.
+                    // The answer uses the next baseline in place of a baseline that was left out.
                     Found::Word(NOT_MEASURED) => {}
                     Found::Word(word) => return Some(word.to_owned()),
                 }
