@@ -45,9 +45,9 @@ fn both_ends_agree_and_every_data_packet_carries_a_tag() {
 fn a_caqm_port_answers_the_query_in_a_handshake() {
     let Some(machine) = TestMachine::new() else { return };
     let link = ["--rate", "200mbit", "--delay", "2ms", "--queue", "caqm:60KB"];
-    let pair = Pair::over(&machine, &link);
+    let _pair = Pair::over(&machine, &link);
     accel(&machine, &[&ENABLE[..], &["--rtt-standard", "4ms"]].concat());
-    assert_eq!(pair.transfer(5803, &[]), "caqm");
+    assert_eq!(transfer(&machine, 5803, &[])["end"]["sender_tcp_congestion"], "caqm");
     let totals = totals(&machine);
     println!("{totals}");
     assert_eq!(count(&totals, "negotiated"), 4, "{totals}");
@@ -89,7 +89,8 @@ fn each_direction_negotiates_separately() {
             let more: &[&str] = if reverse { &["--reverse"] } else { &[] };
             let before = totals(&machine);
             let port = 5880 + 2 * number as u16 + u16::from(reverse);
-            let used = pair.transfer(port, more);
+            let report = transfer(&machine, port, more);
+            let used = report["end"]["sender_tcp_congestion"].as_str().unwrap();
             assert_eq!(used, if asks { "caqm" } else { "reno" }, "{out} {back} {reverse}");
             let totals = totals(&machine);
             let came = count(&totals, "heard_segments") - count(&before, "heard_segments");
@@ -238,7 +239,7 @@ fn only_connections_of_a_rule_negotiate() {
 #[test]
 fn tagged_segments_are_cut_merged_and_steered_like_untagged_segments() {
     let Some(machine) = TestMachine::new() else { return };
-    let pair = Pair::lay(&machine);
+    let _pair = Pair::lay(&machine);
     let offload = |end: &str, words: &[&str]| {
         let output =
             machine.run("ip", &[&["netns", "exec", end, "ethtool", "-K", "eth0"], words].concat());
@@ -252,7 +253,7 @@ fn tagged_segments_are_cut_merged_and_steered_like_untagged_segments() {
     assert_eq!(machine.run("ip", &["netns", "exec", "far", "sh", "-c", steer]).code, Some(0));
     accel(&machine, &[&ENABLE[..], &["--trusts-path"]].concat());
     // With fewer connections, chance may steer all of them to one CPU.
-    pair.transfer(5870, &["--parallel", "12"]);
+    transfer(&machine, 5870, &["--parallel", "12"]);
     let status = machine.status();
     let totals = &status["caqm"]["totals"];
     assert!(count(totals, "sent_super") > 20, "{totals}");

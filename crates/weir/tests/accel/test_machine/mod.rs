@@ -138,14 +138,14 @@ impl TestMachine {
         command
     }
 
-    /// Makes one transfer over the loopback interface; returns the algorithm of each end.
+    /// Makes one brief transfer over the loopback interface; returns the algorithm of each end.
     pub fn transfer(&self, port: u16, more: &[&str]) -> (String, String) {
         let text = port.to_string();
         let weir = env!("CARGO_BIN_EXE_weir");
         let mut server = self.start(weir, &["perf", "server", "--port", &text, "--one-off"]);
         self.await_listener(port);
         let mut words = vec!["perf", "client", "127.0.0.1", "--port", &text, "--json"];
-        words.extend(["--time", "1"]);
+        words.extend(BRIEF);
         words.extend(more);
         let output = self.weir(&words);
         assert_eq!(output.code, Some(0), "{}{}", output.stderr, output.stdout);
@@ -267,6 +267,9 @@ fn taken() -> Option<&'static str> {
     ["tcpa", "caqm"].into_iter().find(|ours| names.clone().any(|name| name == *ours))
 }
 
+/// The flags of a transfer that only shows which algorithm its ends use: a quarter of a second, and
+/// no measurement of the idle path before the transfer.
+pub const BRIEF: [&str; 4] = ["--time", "250ms", "--idle-probe", "0"];
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Settings below /proc/sys/net/ipv4 (Documentation/networking/ip-sysctl.rst).
 const KERNEL_SETTINGS: [(&str, &str); 3] = [

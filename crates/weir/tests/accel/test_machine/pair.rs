@@ -1,6 +1,6 @@
 //! Two hosts with a veth pair between them: two network namespaces of the test machine.
 
-use super::TestMachine;
+use super::{BRIEF, TestMachine};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -57,9 +57,9 @@ impl<'a> Pair<'a> {
         assert_eq!(output.code, Some(0), "{words:?}: {}", output.stderr);
     }
 
-    /// Makes one transfer of a second from the near end; returns the algorithm that sent it.
+    /// Makes one brief transfer from the near end; returns the algorithm that sent it.
     pub fn transfer(&self, port: u16, more: &[&str]) -> String {
-        transfer(self.machine, port, more)["end"]["sender_tcp_congestion"]
+        reported(self.machine, port, &[&BRIEF[..], more].concat())["end"]["sender_tcp_congestion"]
             .as_str()
             .unwrap_or_default()
             .to_owned()
@@ -79,6 +79,7 @@ impl RunningTransfer {
         await_listener(machine, &port);
         let mut words = vec!["netns", "exec", "near", weir, "perf", "client", "10.0.0.2"];
         words.extend(["--port", &port, "--time", "600", "--json", "--bitrate", rate]);
+        words.extend(["--idle-probe", "0"]);
         let going = Self { ends: [machine.start("ip", &words), server] };
         going.goes_on(machine);
         going
@@ -119,14 +120,18 @@ impl Drop for Pair<'_> {
     }
 }
 
-/// Makes one transfer; returns the report of the client at the near end.
+/// Makes one transfer of a second; returns the report of the client at the near end.
 pub fn transfer(machine: &TestMachine, port: u16, more: &[&str]) -> serde_json::Value {
+    reported(machine, port, &[&["--time", "1"][..], more].concat())
+}
+
+fn reported(machine: &TestMachine, port: u16, more: &[&str]) -> serde_json::Value {
     let (weir, port) = (env!("CARGO_BIN_EXE_weir"), port.to_string());
     let server = ["netns", "exec", "far", weir, "perf", "server", "--port", &port, "--one-off"];
     let mut server = machine.start("ip", &server);
     await_listener(machine, &port);
     let mut words = vec!["netns", "exec", "near", weir, "perf", "client", "10.0.0.2"];
-    words.extend(["--port", &port, "--time", "1", "--json"]);
+    words.extend(["--port", &port, "--json"]);
     words.extend(more);
     let output = machine.run("ip", &words);
     assert_eq!(output.code, Some(0), "{}{}", output.stderr, output.stdout);

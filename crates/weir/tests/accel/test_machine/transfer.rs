@@ -18,7 +18,7 @@ impl Transfer {
         let server = machine.start(weir, &["perf", "server", "--port", &port_text, "--one-off"]);
         machine.await_listener(port);
         let mut words = vec!["perf", "client", "127.0.0.1", "--port", &port_text, "--json"];
-        words.extend(["--time", "600", "--bitrate", "50M"]);
+        words.extend(["--time", "600", "--bitrate", "50M", "--idle-probe", "0"]);
         let client = machine.start(weir, &words);
         let transfer = Self { ends: [client, server] };
         let deadline = Instant::now() + Duration::from_secs(60);
