@@ -63,6 +63,35 @@ with open(os.environ["file"], "r+b") as file:
     assert!(output.status.success(), "{output:?}");
 }
 
+/// `scripts/test` starts several test programs at once. Here a function takes the place of cargo.
+#[test]
+fn each_program_of_tests_runs_once() {
+    let script = r#"
+        . scripts/tests.sh
+        log=$(mktemp) summary=() failed=0 beside=
+        trap 'rm -f "$log"*' EXIT
+        cargo() { printf '%s\n' "$@"; }
+        documentation() { :; }
+        part() { summary+=("passed $1"); }
+        tests >/dev/null || exit
+        grep -e --test= "$log" | sort >"$log.run"
+        for file in crates/{*,switch/*}/tests/{*.rs,*/main.rs}; do
+          [ -e "$file" ] || continue
+          file=${file%/main.rs}
+          echo "--test=$(basename "$file" .rs)"
+        done | sort >"$log.all"
+        diff "$log.run" "$log.all" || exit
+        # The tests in sources, those of documents, and a part of the process beside the others.
+        for kind in lib bins doc; do echo "$kind $(grep -cx -e --$kind "$log")"; done
+        echo "${summary[@]}"
+    "#;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output = Command::new("bash").args(["-uc", script]).current_dir(root).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(text, "lib 2\nbins 1\ndoc 2\npassed documentation\n");
+}
+
 /// The tarball has another program in the place of weir.
 #[test]
 fn a_container_image_is_complete_and_the_same_for_another_user() {
