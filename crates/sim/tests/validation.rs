@@ -8,11 +8,14 @@ use sim::validate::{Case, Figures, Judgement, Middle, Verdict, cases};
 /// The seeds of the runs. Fewer runs give no interval.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=6;
 
+/// Each seed's world runs on a thread of its own.
 fn judged(case: &Case, flaw: Option<Flaw>) -> (Judgement, f64, f64) {
-    let runs: Vec<Figures> = SEEDS
-        .map(|seed| case.run_with(flaw, seed))
-        .map(|run| run.unwrap_or_else(|| panic!("{} was not measured", case.name)))
-        .collect();
+    let runs: Vec<Figures> = std::thread::scope(|scope| {
+        let runs: Vec<_> =
+            SEEDS.map(|seed| scope.spawn(move || case.run_with(flaw, seed))).collect();
+        let runs = runs.into_iter().map(|run| run.join().unwrap());
+        runs.map(|run| run.unwrap_or_else(|| panic!("{} was not measured", case.name))).collect()
+    });
     let measured: Vec<f64> = runs.iter().map(|run| run.measured).collect();
     let measured = stats::estimate(&measured).unwrap();
     let expected: Vec<f64> = runs.iter().map(|run| run.expected).collect();
