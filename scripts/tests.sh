@@ -1,10 +1,12 @@
-# Sourced by scripts/test: which tests run at the same time. Uses its function `part`, its `log` and its `summary`.
+# Sourced by scripts/test: which tests run at the same time. Uses its function `part`, its `log`, `summary` and `beside`.
 
 # Crates whose tests use no devices, child processes and namespaces. These tests need one CPU and hardly depend on time.
 pure=(units stats results settings wire link cc quic report sim switch-flow switch-openflow switch-text switch-datapath switch-pipeline)
 without_pure=(--workspace "${pure[@]/#/--exclude=weir-}" --locked --no-fail-fast)
 # The command's tests that measure the machine: nothing runs beside these tests.
 alone=(doctor generator lab)
+# The tests of `lab` whose labs wait for deadlines, by a part of their names: other tests may run beside these.
+waiting=failures::
 # The command's tests that run beside the tests of the pure crates: tests of accel, which wait most of the time, and tests
 # without a clock.
 beside_pure=(accel documents scripts sim)
@@ -43,36 +45,42 @@ rest_of_command() {
   done
 }
 
-# Starts these tests beside others. With job control they have a process group of their own, which this script ends when
-# it ends.
-start_beside() { # command...
-  rm -f "$log.summary"
+# Starts these tests beside others. With job control they have a process group of their own, which scripts/test ends when it
+# ends. The list `beside` has a name at the index of each process.
+start_beside() { # name, command...
+  local name=$1
+  shift
   set -m
-  "$@" >"$log.beside" 2>&1 </dev/null &
-  beside=$!
+  "$@" >"$log.$name" 2>&1 </dev/null &
+  beside[$!]=$name
   set +m
 }
 end_beside() {
-  local line outcome=0
-  wait "$beside" || outcome=1
-  beside=
-  tee -a "$log" <"$log.beside"
-  [ ! -e "$log.summary" ] || while IFS= read -r line; do summary+=("$line"); done <"$log.summary"
+  local process outcome=0
+  for process in "${!beside[@]}"; do
+    wait "$process" || outcome=1
+    tee -a "$log" <"$log.${beside[$process]}"
+  done
+  beside=()
   return "$outcome"
 }
 # Also show the output of passing tests: it contains the reasons for skipping.
-show() { cargo test "$@" -- --show-output 2>&1 | tee -a "$log"; }
+show() { # the arguments of cargo, --, those of the test programs
+  cargo test "${without_pure[@]}" "$@" --show-output
+}
 # Tests that wait run beside tests that compute. Tests that measure the machine run alone.
 tests() {
-  local outcome=0
+  local line outcome=0
   : >"$log"
-  start_beside pure_and_documentation
-  show "${without_pure[@]}" --bins "${beside_pure[@]/#/--test=}" || outcome=1
+  start_beside pure pure_and_documentation
+  show --bins "${beside_pure[@]/#/--test=}" -- 2>&1 | tee -a "$log" || outcome=1
   end_beside || outcome=1
-  show "${without_pure[@]}" "${alone[@]/#/--test=}" || outcome=1
-  start_beside other_crates
+  while IFS= read -r line; do summary+=("$line"); done <"$log.summary"
+  show "${alone[@]/#/--test=}" -- --skip "$waiting" 2>&1 | tee -a "$log" || outcome=1
+  start_beside others other_crates
+  start_beside waiting show --test=lab -- "$waiting"
   # shellcheck disable=SC2046 # names of tests have no spaces
-  show "${without_pure[@]}" $(rest_of_command) || outcome=1
+  show $(rest_of_command) -- 2>&1 | tee -a "$log" || outcome=1
   end_beside || outcome=1
   return "$outcome"
 }
@@ -96,7 +104,7 @@ other_crates() {
   local outcome=0 folders names
   mapfile -t folders < <(other_folders)
   mapfile -t names < <(integration_tests "${folders[@]}")
-  cargo test "${without_pure[@]}" --lib "${names[@]}" -- --show-output || outcome=1
+  show --lib "${names[@]}" -- || outcome=1
   cargo test "${without_pure[@]}" --doc || outcome=1
   return "$outcome"
 }
