@@ -283,3 +283,94 @@ fn a_soak_run_reports_only_growth_and_lost_bytes() {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+/// A shell script takes the place of weir: its runs end in every way.
+#[test]
+fn stale_runs_are_repeated_in_order_and_interrupted_or_unfit_runs_are_continued() {
+    if !is_installed("python3") {
+        return testing::skip(testing::Need::Program("python3"));
+    }
+    let script = r##"
+import importlib.machinery, importlib.util, os, pathlib, signal, subprocess, sys, tempfile, threading, time
+loader = importlib.machinery.SourceFileLoader("record", "scripts/record")
+record = importlib.util.module_from_spec(importlib.util.spec_from_loader("record", loader))
+loader.exec_module(record)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+WEIR = """#!/bin/sh
+echo "$*" >>"$0.calls"
+for last; do :; done
+case "$2 $3" in
+  "run slow") mkdir -p "$last"; touch "$last/journal.jsonl"; trap "exit 1" INT
+              case "$*" in *--resume*) exit 0 ;; esac
+              while :; do sleep 0.02; done ;;
+  "run broken") exit 2 ;;
+  "run bound") mkdir "$last"; exit 1 ;;
+  "run unfit") mkdir -p "$last"; touch "$last/journal.jsonl" "$last/results.json" ;;
+  "run "*) mkdir "$last" ;;
+  "record "*/unfit) exit 1 ;;
+  record*) echo data >"$last" ;;
+esac
+"""
+def run(name, seconds=1):
+    text = f"cargo build\ntarget/release/weir lab run {name} --repeats 2\n"
+    return record.Run(name, text, seconds, "stale")
+
+runs = record.in_order([run("long", 90), run("short", 2), run("third"), run("second", 7)],
+                       "see [it](docs/results/long.md)\n$ weir lab run second --quick\n")
+assert [one.name for one in runs] == ["second", "long", "third", "short"], runs
+
+with tempfile.TemporaryDirectory() as folder:
+    folder = pathlib.Path(folder)
+    weir = folder / "weir"
+    weir.write_text(WEIR)
+    weir.chmod(0o755)
+    def repeat(*runs, idle=lambda: None):
+        return record.repeat_all(runs, 1, weir, folder, idle, 0)
+    def calls():
+        file = folder / "weir.calls"
+        lines = file.read_text().replace(str(folder), "F").splitlines()
+        file.unlink()
+        return lines
+    # A failed run stops no other run, and a bound that does not hold makes no run unfit.
+    outcomes = repeat(run("good"), run("broken"), run("bound"), run("unfit"), run("endless", 4000), run("last"))
+    texts = [text.split(":")[0] for _, text in outcomes]
+    assert texts == ["recorded", "FAILED", "recorded", "FAILED", "not begun", "recorded"], outcomes
+    assert (folder / "bound.tar.gz").read_text() == "data\n"
+    made = calls()
+    assert made[:2] == ["lab run good --repeats 2 --out F/good", "lab record F/good --archive F/good.tar.gz"], made
+    assert not any("endless" in line for line in made), made
+    assert [text.split(":")[0] for _, text in repeat(run("unfit"))] == ["FAILED"]
+    assert calls()[0] == "lab run unfit --repeats 2 --resume F/unfit --again"
+
+    def interrupt():
+        while not (folder / "slow/journal.jsonl").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=interrupt).start()
+    outcomes = repeat(run("slow"), run("never"))
+    assert [(name, text.split(":")[0]) for name, text in outcomes] == [("slow", "interrupted")], outcomes
+    assert calls() == ["lab run slow --repeats 2 --out F/slow"]
+    assert repeat(run("slow")) == [("slow", "recorded")]
+    assert calls()[0] == "lab run slow --repeats 2 --resume F/slow"
+
+    # A program that keeps a CPU busy is named, and no run begins beside it.
+    outcomes = repeat(run("good"), run("last"), idle=lambda: "cc1 (process 7) uses 90% of a CPU")
+    assert outcomes == [("good", "not begun: cc1 (process 7) uses 90% of a CPU")], outcomes
+    assert not (folder / "weir.calls").exists()
+
+loop = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+try:
+    until = time.monotonic() + 60
+    while "of a CPU" not in (record.busy(0.2) or ""):
+        assert time.monotonic() < until, "the busy program is never found"
+finally:
+    loop.kill()
+    loop.wait()
+"##;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut command = Command::new("python3");
+    command.args(["-B", "-c", script]).current_dir(root);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
