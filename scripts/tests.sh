@@ -72,6 +72,7 @@ show() { # the arguments of cargo, --, those of the test programs
 tests() {
   local line outcome=0
   : >"$log"
+  : >"$log.summary"
   start_beside pure pure_and_documentation
   show --bins "${beside_pure[@]/#/--test=}" -- 2>&1 | tee -a "$log" || outcome=1
   end_beside || outcome=1
