@@ -7,7 +7,7 @@
 //! | `bridge`, `bridge_session`, `bridge_thread`, `connection`, `snapshots`, `snoop` | a bridge and its OpenFlow connections |
 //! | `pmd`, `worker` | packet threads |
 //! | `bonds`, `lacp` | bonds: ports that NORMAL uses as one; the negotiation of bonds |
-//! | `ports`, `port_table`, `device`, `interface_facts`, `capture_source`, `pcap`, `shaper`, `policing` | ports |
+//! | `ports`, `port_counts`, `port_table`, `device`, `interface_facts`, `capture_source`, `pcap`, `shaper`, `policing` | ports |
 //! | `unixctl`, `unixctl_thread`, `pid_file`, `commands` | the control protocol of ovs-appctl |
 //! | `client` | the client of that protocol, for `weir switch` |
 //! | `metrics`, `metrics_thread` | metrics for Prometheus |
@@ -46,6 +46,7 @@ pub mod pcap;
 mod pid_file;
 mod pmd;
 mod policing;
+mod port_counts;
 mod port_table;
 mod ports;
 mod progress;

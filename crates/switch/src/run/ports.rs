@@ -23,6 +23,7 @@ use super::interface_facts::{kernel_counters, link_of};
 use super::ordered::{Mutex, MutexGuard, rank};
 use super::pcap::PcapError;
 use super::policing::{Policer, Policing};
+use super::port_counts::PortCounts;
 use super::shaper::Shaper;
 
 #[derive(Debug, Error)]
@@ -56,7 +57,7 @@ pub struct SwitchPort {
     refused_mtu: Mutex<Option<(u32, String)>, { rank::LAST }>,
     /// The port's configuration: OFPPC_* flags.
     config: AtomicU32,
-    pub counts: Counts,
+    pub(super) counts: PortCounts,
     pub settings: PortConfig,
     /// Whether a command has disabled a dummy port.
     is_disabled: AtomicBool,
@@ -85,18 +86,6 @@ pub struct SwitchPort {
 pub(super) struct Patched {
     pub(super) sent: Arc<Counters>,
     pub(super) received: Arc<Counters>,
-}
-
-/// A port's counters since it was opened.
-#[derive(Debug, Default)]
-pub struct Counts {
-    pub received_packets: AtomicU64,
-    pub received_bytes: AtomicU64,
-    pub sent_packets: AtomicU64,
-    pub sent_bytes: AtomicU64,
-    pub sent_dropped: AtomicU64,
-    /// Received frames beyond the limits of the port's policing.
-    pub policed: AtomicU64,
 }
 
 impl SwitchPort {
@@ -138,7 +127,7 @@ impl SwitchPort {
             requested_mtu: AtomicU32::new(settings.mtu.unwrap_or(0)),
             refused_mtu: Mutex::new(refused_mtu),
             config: AtomicU32::new(0),
-            counts: Counts::default(),
+            counts: PortCounts::default(),
             settings: settings.clone(),
             is_disabled: AtomicBool::new(false),
             has_carrier: AtomicBool::new(has_carrier(name, settings)),
@@ -171,7 +160,7 @@ impl SwitchPort {
             requested_mtu: AtomicU32::new(0),
             refused_mtu: Mutex::default(),
             config: AtomicU32::new(0),
-            counts: Counts::default(),
+            counts: PortCounts::default(),
             settings: PortConfig::of_kind("internal"),
             is_disabled: AtomicBool::new(false),
             has_carrier: AtomicBool::new(true),
@@ -270,8 +259,7 @@ impl SwitchPort {
 
     fn count_received(&self, frames: &[Frame]) {
         let (packets, bytes) = on_wire(frames);
-        self.counts.received_packets.fetch_add(packets, Ordering::Relaxed);
-        self.counts.received_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.counts.add_received(packets, bytes);
     }
 
     /// Sets the limits of the frames that the port receives. If the settings do not change, the
@@ -296,12 +284,12 @@ impl SwitchPort {
         let before = frames.len();
         frames.retain(|frame| policer.admits(frame.len(), arrival(frame)));
         let dropped = (before - frames.len()) as u64;
-        self.counts.policed.fetch_add(dropped, Ordering::Relaxed);
+        self.counts.add_policed(dropped);
     }
 
     /// Returns the number of frames that policing has dropped; `None` without limits.
     pub(super) fn policed(&self) -> Option<u64> {
-        let dropped = self.counts.policed.load(Ordering::Relaxed);
+        let dropped = self.counts.totals().policed;
         (dropped > 0 || self.is_policed.load(Ordering::Relaxed)).then_some(dropped)
     }
 
@@ -323,7 +311,7 @@ impl SwitchPort {
         let dropped =
             changed.map_err(|error| OpenError::Shaper { port: self.name.clone(), error })?;
         // The port's counter goes on with the frames that the former queues dropped.
-        self.counts.sent_dropped.fetch_add(dropped, Ordering::Relaxed);
+        self.counts.add_dropped(dropped);
         self.has_queues.store(settings.has_any(), Ordering::Relaxed);
         Ok(true)
     }
@@ -353,7 +341,7 @@ impl SwitchPort {
         // Check the state under the lock, so that no thread queues a frame after the queue was
         // emptied.
         if self.is_set_down() {
-            self.counts.sent_dropped.fetch_add(on_wire(frames).0, Ordering::Relaxed);
+            self.counts.add_dropped(on_wire(frames).0);
             return Ok(());
         }
         if let Some(queues) = &mut queues {
@@ -423,10 +411,9 @@ impl SwitchPort {
         let accepted = *sent.as_ref().unwrap_or(&0);
         let (accepted, dropped) = frames.split_at(accepted.min(frames.len()));
         let (packets, bytes) = on_wire(accepted);
-        self.counts.sent_packets.fetch_add(packets, Ordering::Relaxed);
-        self.counts.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.counts.add_sent(packets, bytes);
         if !dropped.is_empty() {
-            self.counts.sent_dropped.fetch_add(on_wire(dropped).0, Ordering::Relaxed);
+            self.counts.add_dropped(on_wire(dropped).0);
         }
         sent.map(drop)
     }
@@ -541,10 +528,11 @@ impl SwitchPort {
     #[must_use]
     pub fn statistics(&self) -> PortStatistics {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counts = self.counts.totals();
         // Ports of these types have no kernel interface that could lose frames.
         let loses_nothing = matches!(self.settings.kind.as_str(), "dummy" | "internal" | "patch");
         let dropped = || {
-            read(&self.counts.sent_dropped)
+            counts.sent_dropped
                 + self.queues_if_any().map_or(0, |queues| queues.dropped())
                 + self.shaper.as_ref().map_or(0, |shaper| shaper.lock().dropped())
         };
@@ -561,11 +549,11 @@ impl SwitchPort {
             (patched(|patched| &patched.received), patched(|patched| &patched.sent));
         PortStatistics {
             number: self.number.0,
-            received_packets: read(&self.counts.received_packets) + received.0,
-            received_bytes: read(&self.counts.received_bytes) + received.1,
+            received_packets: counts.received_packets + received.0,
+            received_bytes: counts.received_bytes + received.1,
             received_dropped,
-            sent_packets: read(&self.counts.sent_packets) + sent.0,
-            sent_bytes: read(&self.counts.sent_bytes) + sent.1,
+            sent_packets: counts.sent_packets + sent.0,
+            sent_bytes: counts.sent_bytes + sent.1,
             sent_dropped: (self.holds_frames() || !loses_nothing).then(dropped),
             has_rate: self.shaper.is_some(),
             ..kernel

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use flow::port_number::PortNumber;
 use flow::request::{FlowFilter, FlowMod};
@@ -180,13 +179,11 @@ pub(super) fn describe(switch: &Switch) -> String {
             if port.number != PortNumber::LOCAL {
                 let _ = writeln!(text, "        device: {}", port.describe());
             }
-            let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+            let counts = port.counts.totals();
             let _ = writeln!(
                 text,
                 "        packets: {} received, {} sent, {} dropped",
-                read(&port.counts.received_packets),
-                read(&port.counts.sent_packets),
-                read(&port.counts.sent_dropped),
+                counts.received_packets, counts.sent_packets, counts.sent_dropped,
             );
             if let Some(dropped) = port.policed() {
                 let _ = writeln!(text, "        policing: {dropped} received packets dropped");
