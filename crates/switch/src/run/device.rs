@@ -11,7 +11,7 @@ use port::{
 use super::capture_source::CaptureSource;
 use super::config::PortConfig;
 use super::duplex::DuplexDevice;
-use super::ordered::{Mutex, rank};
+use super::ordered::{Mutex, MutexGuard, rank};
 use super::pcap::{Capture, CaptureWriter, PcapError};
 use super::ports::OpenError;
 
@@ -21,10 +21,7 @@ pub(super) enum Device {
     /// Discards frames. Only commands let frames arrive.
     Null,
     /// Plays a capture and writes a capture. A dummy port with a capture has no queues.
-    Pcap {
-        queues: Vec<Mutex<CaptureSource, { rank::DEVICE }>>,
-        writer: Option<Mutex<PcapWriter, { rank::DEVICE }>>,
-    },
+    Pcap { queues: Vec<CaptureQueue>, writer: Option<Mutex<PcapWriter, { rank::DEVICE }>> },
     /// A network interface; `None` if the interface does not exist.
     Packet(Mutex<Option<Box<dyn Port>>, { rank::DEVICE }>),
     /// A TAP device. Users bring the device up when they like. Until then the device exists, and
@@ -33,6 +30,12 @@ pub(super) enum Device {
     /// A port that several threads use at once.
     Duplex(DuplexDevice),
 }
+
+/// A queue of a capture. A queue shares its cache lines with no other queue, because another packet
+/// thread may play that queue.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct CaptureQueue(Mutex<CaptureSource, { rank::DEVICE }>);
 
 /// A change of a device that the switch reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +56,16 @@ pub(super) struct PcapWriter {
     has_failed: bool,
 }
 
+impl CaptureQueue {
+    fn new(source: CaptureSource) -> Self {
+        Self(Mutex::new(source))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, CaptureSource> {
+        self.0.lock()
+    }
+}
+
 impl Device {
     /// Opens the device that the settings describe.
     pub(super) fn open(name: &str, config: &PortConfig) -> Result<Self, OpenError> {
@@ -69,7 +82,7 @@ impl Device {
                 };
                 let writer = config.write.as_deref().map(PcapWriter::create).transpose();
                 Ok(Self::Pcap {
-                    queues: queues.into_iter().map(Mutex::new).collect(),
+                    queues: queues.into_iter().map(CaptureQueue::new).collect(),
                     writer: writer.map_err(pcap)?.map(Mutex::new),
                 })
             }

@@ -54,7 +54,9 @@ pub(super) struct PmdThread {
     on_failure: OnFailure,
 }
 
-/// A receive queue that a packet thread polls.
+/// A receive queue that a packet thread polls. The main thread makes the queues of all threads, so
+/// the alignment keeps the queues of two threads out of common cache lines.
+#[repr(align(128))]
 pub(super) struct Queue {
     pub(super) bridge: Arc<BridgeState>,
     pub(super) port: Arc<SwitchPort>,
@@ -199,7 +201,11 @@ impl PmdThread {
         let mut empty_polls = 0_u32;
         let mut maintained = Instant::now();
         while !handle.stop.load(Ordering::Acquire) {
-            if handle.has_jobs.swap(false, Ordering::AcqRel) {
+            // The thread writes to the flag only if there are jobs: a locked instruction in each
+            // iteration would take time.
+            if handle.has_jobs.load(Ordering::Acquire)
+                && handle.has_jobs.swap(false, Ordering::AcqRel)
+            {
                 self.run_jobs(handle);
             }
             let start = cycles();
