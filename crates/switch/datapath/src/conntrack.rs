@@ -110,7 +110,10 @@ struct Limits {
     default_zone: AtomicU32,
 }
 
+/// Numbers that all threads change at new connections, for example. The alignment separates these
+/// numbers from the fields that all threads read for each packet.
 #[derive(Debug)]
+#[repr(align(128))]
 struct Totals {
     connections: AtomicU32,
     zones: Box<[AtomicU32]>,

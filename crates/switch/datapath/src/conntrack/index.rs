@@ -26,8 +26,10 @@ pub(super) struct Index {
 }
 
 /// The address of an index's lines, for a thread without the index's lock. The address may be
-/// outdated.
+/// outdated. All threads read the address for each packet, so the address has a cache line without
+/// other data.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(super) struct Whereabouts {
     start: AtomicUsize,
     count: AtomicUsize,

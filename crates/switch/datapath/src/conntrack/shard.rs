@@ -9,7 +9,11 @@ use super::wheel::Wheel;
 /// A connection is stored in the shard of its original tuple. The index of this shard and the index
 /// of the reply tuple's shard have a reference to the connection. The two shards differ only if a
 /// translation changed the addresses.
+///
+/// Threads hold the locks of different shards at the same time, so two shards have no common cache
+/// line.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct Shard {
     pub(super) number: u8,
     pub(super) index: Index,
