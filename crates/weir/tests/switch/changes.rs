@@ -2,16 +2,29 @@
 
 use super::captures::{self, udp};
 use super::test_switch::{TestSwitch, sandbox};
+use crate::support::Sandbox;
 
-/// A source repeats a round of four packets, one packet of each flow, and each flow has its own
-/// output. Meanwhile the test replaces the rules by other rules with the same outputs. The source
-/// plays whole rounds, so all outputs must have sent the same number of packets, and the sum of
-/// these numbers must be the number of packets that arrived.
 #[test]
 fn packets_are_neither_lost_nor_misrouted_while_rules_change() {
     let Some(sandbox) = sandbox() else { return };
+    change_under_load(sandbox, &[0]);
+}
+
+#[test]
+fn two_threads_neither_lose_nor_misroute_packets_while_rules_change() {
+    let Some(sandbox) = sandbox() else { return };
+    change_under_load(sandbox, &[0, 1]);
+}
+
+/// Each packet thread has a source, which repeats a round of four packets, one packet of each flow,
+/// and each flow has its own output. Meanwhile the test replaces the rules by other rules with the
+/// same outputs. The sources play whole rounds, so all outputs must have sent the same number of
+/// packets, and the sum of these numbers must be the number of packets that arrived.
+fn change_under_load(sandbox: Sandbox, cpus: &[usize]) {
     captures::write(&sandbox, "in.pcap", &(0..FLOWS).map(udp).collect::<Vec<_>>());
-    let mut words = vec!["--bridge", "br0"];
+    let list: Vec<_> = cpus.iter().map(usize::to_string).collect();
+    let list = list.join(",");
+    let mut words = vec!["--bridge", "br0", "--pmd-cpus", &list];
     for port in ["br0:p1=null", "br0:p2=null", "br0:p3=null", "br0:p4=null", "br0:p5=null"] {
         words.extend(["--port", port]);
     }
@@ -21,18 +34,29 @@ fn packets_are_neither_lost_nor_misrouted_while_rules_change() {
     switch.sandbox.write("base", &base);
     switch.ofctl(&["add-flows", "br0", &switch.path("base")]);
     let source = format!("pcap:{},loop", switch.path("in.pcap"));
-    switch.weir(&["port", "add", "br0", "p0", &source]);
+    for cpu in cpus {
+        let name = format!("source{cpu}");
+        switch.weir(&["port", "add", "br0", &name, &source]);
+        let affinity = format!("0:{cpu}");
+        switch.weir(&["port", "set", "br0", &name, "--rxq-affinity", &affinity]);
+    }
 
     for round in 0..ROUNDS {
         one_by_one(&switch, round);
         atomically(&switch, round, &base);
     }
 
-    switch.weir(&["port", "del", "br0", "p0"]);
+    for cpu in cpus {
+        switch.weir(&["port", "del", "br0", &format!("source{cpu}")]);
+    }
+    let each = received_by_thread(&switch);
+    assert_eq!(each.len(), cpus.len(), "{each:?}");
+    assert!(each.iter().all(|received| *received > 10_000), "{each:?}");
     let received = switch.counted("packets received");
+    assert_eq!(each.iter().sum::<u64>(), received);
     let sent = sent(&switch);
     let [outputs @ .., wrong] = &sent[..] else { panic!("{sent:?}") };
-    eprintln!("{received} packets arrived; sent by port: {sent:?}");
+    eprintln!("{each:?} packets arrived; sent by port: {sent:?}");
     assert!(received > 100_000, "{received}");
     assert_eq!(*wrong, 0, "{sent:?}");
     assert_eq!(outputs.iter().sum::<u64>(), received, "{sent:?}");
@@ -40,6 +64,17 @@ fn packets_are_neither_lost_nor_misrouted_while_rules_change() {
     let upcalls = switch.counted("miss with success upcall");
     assert!(upcalls > u64::from(ROUNDS * FLOWS), "packets saw few changes: {upcalls}");
     switch.end();
+}
+
+/// Reads the packets that each packet thread has received.
+fn received_by_thread(switch: &TestSwitch) -> Vec<u64> {
+    let text = switch.appctl(&["dpif-netdev/pmd-stats-show"]);
+    let threads = text.split("pmd thread ").skip(1);
+    let received = |thread: &str| -> u64 {
+        let (_, rest) = thread.split_once("packets received: ").unwrap();
+        rest.lines().next().unwrap().parse().unwrap()
+    };
+    threads.map(received).collect()
 }
 
 /// Changes the rules by separate commands. Each intermediate state has the right outputs.
