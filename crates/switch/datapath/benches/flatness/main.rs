@@ -9,6 +9,13 @@
 //! them. The source copies each frame into a buffer of the pool. The copy's cost is measured alone
 //! and subtracted, because frames of 262,144 flows do not fit the cache. The runs of all sizes
 //! alternate. The bench measures the thread's processor time, so that other processes disturb less.
+//!
+//! `cargo bench -p weir-switch-datapath --bench flatness -- --scale N [SET…] [--rounds N]`
+//!
+//! Compares N threads, each with a CPU and a looping source, with one thread, in the four sets of
+//! the report unless sets are named. docs/internals/switch.md explains the columns.
+
+mod threads;
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -33,10 +40,14 @@ fn main() {
     };
     let rounds = number("--rounds").unwrap_or(ROUNDS);
     let threads = number("--threads").unwrap_or(1);
-    let is_chosen = |set: &Set| {
-        let mut named = SETS.iter().filter(|other| arguments.iter().any(|text| text == other.name));
-        named.clone().next().is_none() || named.any(|other| other.name == set.name)
-    };
+    let is_named = |set: &Set| arguments.iter().any(|text| text == set.name);
+    let names_any = SETS.iter().any(is_named);
+    if let Some(threads) = number("--scale") {
+        let is_chosen =
+            |set: &&Set| if names_any { is_named(set) } else { REPORT.contains(&set.name) };
+        return threads::measure(SETS.iter().filter(is_chosen), rounds, threads);
+    }
+    let is_chosen = |set: &Set| !names_any || is_named(set);
     println!(
         "set      rules=flows   ns/packet  source     net   growth    Mpps  of 1  B/megaflow  \
          B/connection"
@@ -61,6 +72,9 @@ const SETS: &[Set] = &[
     Set { name: "nat", rules: nat },
     Set { name: "masks", rules: masks },
 ];
+
+/// The sets of the reference report.
+const REPORT: [&str; 4] = ["raw", "base", "mac", "nat"];
 
 fn raw(_: u32) -> Vec<String> {
     vec![format!("table=0,ip,nw_src=16.0.0.0/8,nw_dst=48.0.0.0/8 actions={FORWARD}")]
@@ -113,6 +127,18 @@ fn address(first: u8, number: u32) -> std::net::Ipv4Addr {
     std::net::Ipv4Addr::from_bits(u32::from(first) << 24 | number)
 }
 
+/// Makes the tables of a bridge with two ports and the rules of a set.
+fn tables(set: &Set, flows: u32) -> Tables {
+    let mut tables = Tables::new();
+    for number in 1..=2_u16 {
+        tables.insert_port(port(number));
+    }
+    let parse = |rule: &String| parse_flow_line(rule, &PortNames::none()).expect("a rule");
+    let changes = (set.rules)(flows).iter().map(parse).collect();
+    tables.change_all(changes, 0).expect("valid rules");
+    tables
+}
+
 /// A switch with its rules and its traffic.
 struct Bench {
     flows: u32,
@@ -160,18 +186,11 @@ impl Sink for Null {
 
 impl Bench {
     fn new(set: &Set, flows: u32, threads: usize) -> Self {
-        let mut tables = Tables::new();
-        for number in 1..=2_u16 {
-            tables.insert_port(port(number));
-        }
-        let parse = |rule: &String| parse_flow_line(rule, &PortNames::none()).expect("a rule");
-        let changes = (set.rules)(flows).iter().map(parse).collect();
-        tables.change_all(changes, 0).expect("valid rules");
         let settings = TrackerSettings { threads, ..TrackerSettings::default() };
         let table = Arc::new(Conntrack::new(&settings));
         Self {
             flows,
-            tables,
+            tables: tables(set, flows),
             datapath: Datapath::new(Settings { ticks: host::cycles, ..Settings::default() }),
             tracker: ThreadTracker::new(table.clone()),
             table,
