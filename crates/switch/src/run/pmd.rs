@@ -255,6 +255,16 @@ impl PmdThread {
         self.worker.clear_statistics();
     }
 
+    /// Stops polling the queues that are not in `stay`.
+    pub(super) fn retain(&mut self, stay: &[(Arc<SwitchPort>, usize)]) {
+        self.queues.retain(|polled| {
+            let is_polled = |(port, queue): &(Arc<SwitchPort>, usize)| {
+                Arc::ptr_eq(port, &polled.port) && *queue == polled.queue
+            };
+            stay.iter().any(is_polled)
+        });
+    }
+
     /// Polls `queues` from now on. Queues that stay keep their statistics.
     pub(super) fn assign(&mut self, mut queues: Vec<Queue>) {
         for queue in &mut queues {

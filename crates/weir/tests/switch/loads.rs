@@ -64,6 +64,36 @@ fn four_queues_on_two_threads_keep_the_order_of_each_flow() {
     switch.end();
 }
 
+/// Each change of the affinity moves the queue to the other thread while frames arrive.
+#[test]
+fn a_flow_keeps_its_order_while_its_queue_moves_between_threads() {
+    let Some(sandbox) = sandbox() else { return };
+    let switch = start(sandbox, &["p1=pcap,write=out.pcap"], "0,1");
+    switch.ofctl(&["add-flow", "br0", "in_port=2 actions=output:1"]);
+    let frames: Vec<_> = (0..MOVED)
+        .map(|number| {
+            let mut frame = udp(number % FLOWS);
+            frame[56..].copy_from_slice(&number.to_be_bytes());
+            frame
+        })
+        .collect();
+    play(&switch, "p2", &frames, "");
+    let mut affinities = ["0:0", "0:1"].into_iter().cycle();
+    await_some("all frames", || {
+        let affinity = affinities.next().unwrap();
+        switch.weir(&["port", "set", "br0", "p2", "--rxq-affinity", affinity]);
+        (counted(&switch, "p1", "tx pkts") == u64::from(MOVED)).then_some(())
+    });
+    let sent = await_some("the capture", || {
+        let sent = captures::read(&switch.sandbox, "out.pcap");
+        (sent.len() == frames.len()).then_some(sent)
+    });
+    let numbers = sent.iter().map(|frame| u32::from_be_bytes(frame[56..].try_into().unwrap()));
+    let late = numbers.zip(0..MOVED).find(|(number, place)| number != place);
+    assert_eq!(late, None);
+    switch.end();
+}
+
 #[test]
 fn more_flows_than_megaflows_are_all_forwarded() {
     let Some(sandbox) = sandbox() else { return };
@@ -272,3 +302,4 @@ const FLOWS: u32 = 64;
 const RULES: u32 = 100_000;
 const CONNECTIONS: u32 = 250_000;
 const TURNS: u32 = 100;
+const MOVED: u32 = 200_000;

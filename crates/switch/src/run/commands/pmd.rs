@@ -231,7 +231,7 @@ fn percent(part: u64, whole: u64) -> Option<u64> {
 }
 
 fn rebalance(switch: &Arc<Switch>, _: &[String]) -> Outcome {
-    switch.assign_queues();
+    switch.rebalance();
     Ok("pmd rxq rebalance requested.\n".to_owned())
 }
 

@@ -48,10 +48,17 @@ impl Switch {
         Ok(())
     }
 
+    /// Assigns the receive queues anew, while no other thread assigns queues.
+    pub(in crate::run) fn rebalance(&self) {
+        let _changes = self.changes.lock();
+        self.assign_queues();
+    }
+
     /// Assigns each receive queue to a packet thread: to the thread of its affinity, or else to the
     /// thread with the least load. As in Open vSwitch, a thread with affine queues gets no other
-    /// queues.
-    pub(in crate::run) fn assign_queues(&self) {
+    /// queues. The caller holds the lock of changes, because two assignments at the same time could
+    /// give a queue to two threads.
+    pub(super) fn assign_queues(&self) {
         let pmds = self.pmds();
         let loads = self.loads(&pmds);
         let mut shares: Vec<Vec<Queue>> = pmds.iter().map(|_| Vec::new()).collect();
@@ -86,6 +93,13 @@ impl Switch {
             let Some(place) = candidates.min_by_key(|place| load[*place]) else { continue };
             load[place] += cost(&port, queue);
             shares[place].push(Queue::new(bridge, port, queue, false));
+        }
+        // A queue leaves its former thread before its new thread polls the queue. Otherwise later
+        // frames of a flow could overtake the frames that the former thread still processes.
+        for (pmd, share) in pmds.iter().zip(&shares) {
+            let stay: Vec<_> =
+                share.iter().map(|queue| (queue.port.clone(), queue.queue)).collect();
+            pmd.ask(move |thread| thread.retain(&stay));
         }
         for (pmd, share) in pmds.iter().zip(shares) {
             pmd.tell(move |thread| thread.assign(share));

@@ -201,7 +201,7 @@ impl Switch {
         }
         self.run_bonds();
         if has_any_changed {
-            self.assign_queues();
+            self.rebalance();
         }
     }
 }
