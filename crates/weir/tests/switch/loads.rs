@@ -94,6 +94,36 @@ fn a_flow_keeps_its_order_while_its_queue_moves_between_threads() {
     switch.end();
 }
 
+/// The queues of four ports are assigned in turn, so the ports that repeat their capture begin on
+/// one thread, and the other thread has nothing to do.
+#[test]
+fn a_rebalance_gives_each_of_two_busy_queues_a_thread() {
+    let Some(sandbox) = sandbox() else { return };
+    captures::write(&sandbox, "in.pcap", &[udp(0)]);
+    let ports =
+        ["p1=pcap:in.pcap,loop", "p2=pcap:in.pcap", "p3=pcap:in.pcap,loop", "p4=pcap:in.pcap"];
+    let switch = start(sandbox, &ports, "0,1");
+    switch.ofctl(&["add-flow", "br0", "actions=drop"]);
+    let busy = ["p1", "p3"];
+    await_some("packets of both sources", || {
+        busy.iter().all(|port| counted(&switch, port, "rx pkts") > 10_000).then_some(())
+    });
+    assert_eq!(busy.map(|port| cpu_of(&switch, port)), [0, 0]);
+    let said = switch.appctl(&["dpif-netdev/pmd-rxq-rebalance"]);
+    assert_eq!(said, "pmd rxq rebalance requested.\n");
+    let cpus = busy.map(|port| cpu_of(&switch, port));
+    assert_ne!(cpus[0], cpus[1]);
+    switch.end();
+}
+
+/// Reads the CPU of the thread that polls the only queue of a port.
+fn cpu_of(switch: &TestSwitch, port: &str) -> usize {
+    let text = switch.appctl(&["dpif-netdev/pmd-rxq-show"]);
+    let (before, _) = text.split_once(&format!("port: {port} ")).unwrap();
+    let (_, core) = before.rsplit_once("core_id ").unwrap();
+    core.split(':').next().unwrap().parse().unwrap()
+}
+
 #[test]
 fn more_flows_than_megaflows_are_all_forwarded() {
     let Some(sandbox) = sandbox() else { return };
