@@ -16,6 +16,7 @@ use crate::meter::Charge;
 use crate::reading::{Reading, Readings};
 use crate::reassembly::Reassembly;
 use crate::stream::{Readable, Stream, StreamError};
+use crate::turns::{Class, RESERVE, Turns};
 use bytes::Bytes;
 use probes::Probes;
 use quinn_proto::{
@@ -111,9 +112,14 @@ pub struct Connection {
     allowed: Allowed,
     window: u64,
     stream_window: u64,
-    /// Streams that wait for connection-level credit or for send window, in order. A stream stays
-    /// in this queue until it has written.
-    writers: VecDeque<StreamId>,
+    /// The limit of unacknowledged bytes that this end buffers. Messages may exceed the limit by
+    /// [`RESERVE`].
+    send_window: u64,
+    /// Streams that wait for connection-level credit or for send window. A stream stays in its
+    /// queue until it has written.
+    turns: Turns,
+    /// The time of the last packet or timeout.
+    now: Instant,
     control_out: Option<StreamId>,
     control_in: Option<StreamId>,
     records_in: Reassembly,
@@ -160,6 +166,7 @@ impl Connection {
         control: Shared,
         readings: Readings,
         settings: &Settings,
+        now: Instant,
     ) -> Self {
         let most_streams = settings.streams;
         Self {
@@ -176,7 +183,9 @@ impl Connection {
             allowed: Allowed::new(),
             window: crate::FIRST_CREDIT,
             stream_window: crate::FIRST_CREDIT,
-            writers: VecDeque::new(),
+            send_window: crate::FIRST_CREDIT,
+            turns: Turns::default(),
+            now,
             control_out: None,
             control_in: None,
             records_in: Reassembly::default(),
@@ -299,10 +308,24 @@ impl Connection {
 
     /// Takes the part of `bytes` that credit and send window permit. If bytes are left,
     /// [`Event::Writable`] follows.
+    ///
+    /// A stream that sends little goes before streams that send much, in this queue and on the
+    /// path.
     pub fn write(&mut self, id: StreamId, bytes: &mut Bytes) -> Result<(), StreamError> {
         self.alive()?;
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.habit.offer(self.now);
+        }
+        let written = self.write_in_turn(id, bytes);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.habit.left(bytes.len());
+        }
+        written
+    }
+
+    fn write_in_turn(&mut self, id: StreamId, bytes: &mut Bytes) -> Result<(), StreamError> {
         while !bytes.is_empty() {
-            let stream = self.streams.get_mut(&id).ok_or(StreamError::GivenUp(0))?;
+            let stream = self.streams.get(&id).ok_or(StreamError::GivenUp(0))?;
             if let Some(code) = stream.stopped {
                 return Err(StreamError::GivenUp(code));
             }
@@ -310,22 +333,28 @@ impl Connection {
             if room == 0 {
                 return Ok(());
             }
-            let in_turn = self.writers.front().is_none_or(|first| *first == id);
-            if !in_turn || self.allowed.room() == 0 {
-                self.enqueue(id);
+            let class = self.turns.class(&stream.habit);
+            let at_once = match class {
+                Class::Message => stream.habit.allowance(),
+                Class::Bulk => TURN,
+            };
+            if stream.queued.is_some_and(|queue| queue != class) {
+                self.leave_queue(id);
+            }
+            if !self.turns.is_in_turn(class, id) || self.allowed.room() == 0 {
+                self.enqueue(id, class);
                 return Ok(());
             }
-            let most = room.min(self.allowed.room()).min(TURN);
+            let most = room.min(self.allowed.room()).min(at_once);
             let part = bytes.slice(..usize::try_from(most).unwrap_or(usize::MAX).min(bytes.len()));
-            match self.inner.send_stream(id).write_chunks(&mut [part]) {
+            match self.hand_over(id, class, part) {
                 Ok(written) => {
-                    let written = written.bytes;
                     self.is_eager = true;
                     bytes::Buf::advance(bytes, written);
-                    self.took(id, written as u64);
+                    self.took(id, class, written as u64);
                 }
                 Err(WriteError::Blocked) => {
-                    self.enqueue(id);
+                    self.enqueue(id, class);
                     return Ok(());
                 }
                 Err(WriteError::Stopped(code)) => return Err(StreamError::GivenUp(short(code))),
@@ -333,6 +362,23 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Passes bytes to the engine, which sends them in the order of the classes. Returns how many
+    /// bytes the engine took.
+    fn hand_over(&mut self, id: StreamId, class: Class, part: Bytes) -> Result<usize, WriteError> {
+        if let Some(stream) = self.streams.get_mut(&id)
+            && std::mem::replace(&mut stream.class, class) != class
+        {
+            // The write below reports a stream that no longer sends.
+            let _ = self.inner.send_stream(id).set_priority(class.priority());
+        }
+        if class == Class::Message {
+            self.inner.set_send_window(self.send_window.saturating_add(RESERVE));
+        }
+        let written = self.inner.send_stream(id).write_chunks(&mut [part]);
+        self.inner.set_send_window(self.send_window);
+        written.map(|written| written.bytes)
     }
 
     /// Ends the stream's sending half after the bytes written so far.
@@ -460,8 +506,10 @@ impl Connection {
         self.stream_window = window;
     }
 
-    /// Sets how many unacknowledged bytes this end buffers for retransmission.
+    /// Sets how many unacknowledged bytes this end buffers for retransmission. Streams that send
+    /// little may exceed the limit by 128 KiB together.
     pub fn set_send_window(&mut self, window: u64) {
+        self.send_window = window;
         self.inner.set_send_window(window);
     }
 
@@ -490,34 +538,36 @@ impl Connection {
         self.lost.clone().map_or(Ok(()), Err)
     }
 
-    fn enqueue(&mut self, id: StreamId) {
+    fn enqueue(&mut self, id: StreamId, class: Class) {
         if let Some(stream) = self.streams.get_mut(&id)
-            && !std::mem::replace(&mut stream.queued, true)
+            && stream.queued.replace(class).is_none()
         {
-            self.writers.push_back(id);
+            self.turns.join(class, id);
         }
     }
 
     /// Records that a stream has written `bytes`, and lets the next waiting stream write.
-    fn took(&mut self, id: StreamId, bytes: u64) {
+    fn took(&mut self, id: StreamId, class: Class, bytes: u64) {
         self.allowed.take(bytes);
+        self.turns.wrote(class, bytes);
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.allowed.take(bytes);
+            stream.habit.wrote(bytes);
         }
         self.leave_queue(id);
     }
 
     fn leave_queue(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
-        if std::mem::take(&mut stream.queued) {
-            self.writers.retain(|waiting| *waiting != id);
+        if let Some(class) = stream.queued.take() {
+            self.turns.leave(class, id);
         }
         self.wake_writer();
     }
 
     fn wake_writer(&mut self) {
-        if let Some(first) = self.writers.front() {
-            self.events.push_back(Event::Writable(*first));
+        if let Some(next) = self.turns.next() {
+            self.events.push_back(Event::Writable(next));
         }
     }
 

@@ -485,7 +485,7 @@ impl Endpoint {
             self.connections.resize_with(key.slot + 1, || None);
             self.deadlines.resize(key.slot + 1, None);
         }
-        let connection = Connection::new(handle, inner, control, readings, &self.settings);
+        let connection = Connection::new(handle, inner, control, readings, &self.settings, now);
         self.connections[key.slot] = Some((key.serial, Box::new(connection)));
         if let Some(connection) = self.get(key) {
             connection.pump(now);

@@ -9,6 +9,7 @@
 //! | `session`, `ack` | information from packet keys and ACK frames |
 //! | `flight`, `reordering`, `pacer` | packets in flight, late packets, departures |
 //! | `thinning` | when a receiver acknowledges |
+//! | `turns` | which stream writes next |
 //! | `window` | the receive and send windows that a path needs |
 //! | `reassembly` | chunks that arrived in any order |
 //! | `plain` | endpoints without encryption, for simulations |
@@ -40,6 +41,7 @@ mod reordering;
 mod session;
 mod stream;
 mod thinning;
+mod turns;
 mod window;
 
 pub use choice::{Congestion, CongestionError};

@@ -8,6 +8,7 @@ use crate::lost::Lost;
 use crate::meter::Meter;
 use crate::plain::Plain;
 use crate::stream::Readable;
+use crate::turns::RESERVE;
 use bytes::Bytes;
 use quinn_proto::{Dir, Side, StreamId};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -256,4 +257,49 @@ fn an_idle_connection_asks_its_peer_after_each_silence_of_the_time_that_was_set(
     assert!((4..=5).contains(&sent) && received == sent, "{sent} sent, {received} received");
     pair.at(CLIENT).probe();
     assert_eq!(during(&mut pair, None, Duration::from_millis(100)), (1, 1));
+}
+
+#[test]
+fn a_message_is_sent_while_bulk_waits_for_the_send_window() {
+    let mut pair = Pair::new();
+    pair.at(SERVER).set_receive_window(16 * FIRST_CREDIT);
+    pair.run(Duration::from_millis(10));
+    let mut bulk = Vec::new();
+    for _ in 0..2 {
+        let id = pair.at(CLIENT).open().unwrap().unwrap();
+        let mut bytes = Bytes::from(vec![7; FIRST_CREDIT as usize]);
+        pair.at(CLIENT).write(id, &mut bytes).unwrap();
+        bulk.push((id, bytes.len()));
+    }
+    assert!(bulk[1].1 > 0, "the send window is not full");
+    let id = pair.at(CLIENT).open().unwrap().unwrap();
+    let mut message = Bytes::from_static(b"question");
+    pair.at(CLIENT).write(id, &mut message).unwrap();
+    assert!(message.is_empty(), "the message waits behind bulk");
+    for _ in 0..100 {
+        pair.run(Duration::from_micros(100));
+        if pair.at(SERVER).unread_of(id) == 8 {
+            break;
+        }
+    }
+    let before: u64 = bulk.iter().map(|(id, _)| pair.at(SERVER).unread_of(*id)).sum();
+    assert_eq!(pair.at(SERVER).unread_of(id), 8);
+    assert!(before < FIRST_CREDIT / 2, "{before} bytes of bulk arrived before the message");
+}
+
+/// The reserve beyond the send window is the only memory that messages may add.
+#[test]
+fn messages_exceed_the_send_window_by_a_bounded_number_of_bytes() {
+    let mut pair = Pair::new();
+    pair.at(SERVER).set_receive_window(16 * FIRST_CREDIT);
+    pair.run(Duration::from_millis(10));
+    let mut taken = 0;
+    for _ in 0..20 {
+        let id = pair.at(CLIENT).open().unwrap().unwrap();
+        let mut bytes = Bytes::from(vec![7; 60_000]);
+        pair.at(CLIENT).write(id, &mut bytes).unwrap();
+        taken += 60_000 - bytes.len() as u64;
+    }
+    assert!(taken <= FIRST_CREDIT + RESERVE, "{taken} bytes are buffered");
+    assert!(taken >= FIRST_CREDIT, "{taken} bytes are buffered");
 }

@@ -2,6 +2,7 @@
 
 use crate::credit::{Allowed, Granted};
 use crate::lost::Lost;
+use crate::turns::{Class, Habit};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
@@ -51,7 +52,11 @@ pub(crate) struct Stream {
     pub(crate) delivered: bool,
     pub(crate) said_final: bool,
     pub(crate) sender_gone: bool,
-    pub(crate) queued: bool,
+    pub(crate) habit: Habit,
+    /// The class by which the engine orders the stream.
+    pub(crate) class: Class,
+    /// The queue in which the stream waits to write.
+    pub(crate) queued: Option<Class>,
     /// Whether the connection counts the stream in `unreported_streams`.
     pub(crate) is_unreported: bool,
 }
@@ -71,7 +76,9 @@ impl Stream {
             delivered: false,
             said_final: false,
             sender_gone: false,
-            queued: false,
+            habit: Habit::new(),
+            class: Class::Bulk,
+            queued: None,
             is_unreported: false,
         }
     }

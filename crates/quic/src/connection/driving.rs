@@ -4,6 +4,7 @@ use super::{Connection, Event, OVER_CREDIT, short};
 use crate::control::Blocked;
 use crate::lost::Lost;
 use crate::stream::Stream;
+use crate::turns::CREDIT_PRIORITY;
 use bytes::Bytes;
 use quinn_proto::{
     ConnectionEvent, Dir, EndpointEvent, ReadError, StreamEvent, StreamId, Transmit, VarInt,
@@ -26,6 +27,7 @@ impl Connection {
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.now = now;
         self.control.lock().at(now, now);
         if self.inner.poll_timeout().is_some_and(|due| due <= now) {
             self.one_by_one = PROBES;
@@ -67,6 +69,7 @@ impl Connection {
 
     /// Processes the engine's events since the last call.
     pub(crate) fn pump(&mut self, now: Instant) {
+        self.now = now;
         self.since_pumped = 0;
         let mut readable = std::mem::take(&mut self.readable);
         while let Some(event) = self.inner.poll() {
@@ -78,7 +81,7 @@ impl Connection {
                     self.control_out = self.inner.streams().open(Dir::Uni);
                     if let Some(stream) = self.control_out {
                         // Send credit before data.
-                        let _ = self.inner.send_stream(stream).set_priority(1);
+                        let _ = self.inner.send_stream(stream).set_priority(CREDIT_PRIORITY);
                     }
                     self.events.push_back(Event::Connected);
                 }
@@ -137,6 +140,7 @@ impl Connection {
         most: usize,
         out: &mut Vec<u8>,
     ) -> Option<Transmit> {
+        self.now = now;
         if self.would_amplify() {
             return None;
         }
