@@ -2,7 +2,7 @@
 //!
 //! A connection buffers several congestion windows of unacknowledged data, and bulk transfers keep
 //! this buffer full. A message that waited for room would arrive several round trips late. Messages
-//! therefore write first, beyond the buffer's limit by up to [`RESERVE`] bytes, and the engine sends
+//! therefore write first, up to [`RESERVE`] bytes beyond the buffer's limit, and the engine sends
 //! them first.
 
 use quinn_proto::StreamId;

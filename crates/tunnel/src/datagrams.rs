@@ -8,7 +8,7 @@
 mod flows;
 mod listener;
 
-pub(crate) use flows::{Flow, Flows};
+pub(crate) use flows::{BATCH, Flow, Flows};
 pub(crate) use listener::{LocalFlows, ReturnPath, UdpListener};
 
 use crate::access_log::End;
@@ -18,7 +18,7 @@ use crate::inbound::Inbound;
 use crate::relay::RelayError;
 use crate::session::Session;
 use crate::target::Target;
-use crate::transport::{Connection, DatagramRefused};
+use crate::transport::{Connection, DatagramRefused, set_receive_buffer};
 use bytes::{Bytes, BytesMut};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -45,6 +45,7 @@ async fn connected(address: SocketAddr) -> io::Result<UdpSocket> {
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let socket = UdpSocket::bind(local).await?;
+    set_receive_buffer(&socket, RECEIVE_BUFFER);
     socket.connect(address).await?;
     Ok(socket)
 }
@@ -137,5 +138,8 @@ async fn receive(socket: &UdpSocket, buffer: &mut BytesMut) -> io::Result<Bytes>
     }
 }
 
+/// The size of the receive buffer of a socket to an application or a target. The kernel's default
+/// holds less than 300 small datagrams, and drops the rest of a burst.
+pub(crate) const RECEIVE_BUFFER: usize = 1 << 20;
 /// A UDP payload over IPv4 has at most 65,507 bytes.
 pub(crate) const LARGEST: usize = 65_536;

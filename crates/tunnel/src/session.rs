@@ -1,7 +1,7 @@
 use crate::access_log::End;
 use crate::account::{SessionMeter, TunnelMeter};
 use crate::counters::Counters;
-use crate::datagrams::Flows;
+use crate::datagrams::{BATCH, Flows};
 use crate::frame::Opening;
 use crate::inbound::Inbound;
 use crate::memory::Budget;
@@ -135,9 +135,7 @@ impl<C: Connection> Session<C> {
         // Start with room for one datagram, so that a session without datagrams needs no batch.
         let mut batch = vec![bytes::Bytes::new()];
         while let Ok(count) = self.connection.receive_datagrams(&mut batch).await {
-            for datagram in &mut batch[..count] {
-                self.flows.deliver(std::mem::take(datagram), &self.counters);
-            }
+            self.flows.deliver_all(&mut batch[..count], &self.counters).await;
             batch.resize(BATCH, bytes::Bytes::new());
         }
     }
@@ -254,8 +252,6 @@ async fn reported(reports: &mut Option<watch::Receiver<u64>>) {
 
 const UNUSED_POLL: Duration = Duration::from_millis(200);
 const UNUSED_POLLS: u32 = 5;
-/// Maximum number of datagrams per call of `receive_datagrams`.
-const BATCH: usize = 64;
 /// The number of the first flow that each end opens.
 pub(crate) const CLIENTS: u32 = 0;
 pub(crate) const SERVERS: u32 = 1;

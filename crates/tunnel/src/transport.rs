@@ -17,6 +17,7 @@ mod tuning;
 pub use carrier::{Carried, CarriedReceiving, CarriedSending, Carrier, CarrierError};
 pub use shards::Shards;
 pub(crate) use shards::{carried, carried_over};
+pub(crate) use socket::set_receive_buffer;
 pub use tuning::Tuning;
 
 pub use ::quic::{DatagramRefused, Lost, StreamError};

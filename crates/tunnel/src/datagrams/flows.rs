@@ -41,9 +41,20 @@ impl Flows {
         self.next.fetch_add(2, Ordering::Relaxed) % FLOWS
     }
 
+    /// Delivers datagrams to their flows. Lets the flows' tasks take the datagrams of a whole batch
+    /// before the next batch follows, because a burst is longer than a flow's queue.
+    pub(crate) async fn deliver_all(&self, batch: &mut [Bytes], counters: &Counters) {
+        for datagram in &mut *batch {
+            self.deliver(std::mem::take(datagram), counters);
+        }
+        if batch.len() >= BATCH {
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Delivers a datagram to its flow. Drops the datagram if the flow's queue is full, as UDP
     /// does. Queues the datagram of an unknown flow until the flow begins.
-    pub(crate) fn deliver(&self, datagram: Bytes, counters: &Counters) {
+    fn deliver(&self, datagram: Bytes, counters: &Counters) {
         let Some((number, payload)) = flow_of(datagram) else {
             counters.not_understood.increment();
             return;
@@ -106,7 +117,38 @@ impl<C: Connection> Drop for Flow<C> {
     }
 }
 
+/// Maximum number of datagrams that are delivered at once.
+pub(crate) const BATCH: usize = 64;
 /// Maximum number of datagrams queued for one slow receiver.
 const WAITING: usize = 256;
 /// Maximum number of datagrams queued for flows of one connection that are not open yet.
 const EARLY: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame;
+
+    #[tokio::test]
+    async fn a_burst_longer_than_the_queue_of_a_flow_reaches_a_reader_that_keeps_up() {
+        const FLOW: u32 = 2;
+        let (flows, counters) = (Flows::new(0), Counters::default());
+        let (sender, mut receiver) = mpsc::channel(WAITING);
+        flows.lock().flows.insert(FLOW, sender);
+        let reader = tokio::spawn(async move {
+            let mut read = 0;
+            while receiver.recv().await.is_some() {
+                read += 1;
+            }
+            read
+        });
+        let batches = 4 * WAITING / BATCH;
+        for _ in 0..batches {
+            let mut batch = vec![frame::datagram(FLOW, b"payload"); BATCH];
+            flows.deliver_all(&mut batch, &counters).await;
+        }
+        flows.lock().flows.clear();
+        assert_eq!(reader.await.unwrap(), batches * BATCH);
+        assert_eq!(counters.now().datagrams_dropped, 0);
+    }
+}

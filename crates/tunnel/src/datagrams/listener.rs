@@ -5,7 +5,7 @@ use crate::frame::{Opening, Status};
 use crate::journal::{Journal, Kind, Line};
 use crate::relay::RelayError;
 use crate::session::{Session, Tunnel};
-use crate::transport::Connection;
+use crate::transport::{Connection, set_receive_buffer};
 use bytes::BytesMut;
 use socket2::{Domain, SockRef, Socket, Type};
 use std::collections::HashMap;
@@ -175,6 +175,7 @@ fn connected(listener: &UdpSocket, source: SocketAddr) -> io::Result<UdpSocket> 
     let at = listener.local_addr()?;
     let socket = Socket::new(Domain::for_address(at), Type::DGRAM, None)?;
     socket.set_nonblocking(true)?;
+    set_receive_buffer(&socket, super::RECEIVE_BUFFER);
     let listener = SockRef::from(listener);
     // Share the port only with this user's processes, and only for as long as it takes to bind.
     socket.set_reuse_port(true)?;
@@ -189,6 +190,7 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
     /// Creates flows on `socket`: carries at most `most` flows. A flow ends after `idle` without a
     /// datagram.
     pub(crate) fn new(socket: UdpSocket, idle: Duration, most: usize) -> Arc<Self> {
+        set_receive_buffer(&socket, super::RECEIVE_BUFFER);
         let (flows, journal) = (Mutex::default(), Journal::default());
         let (ended, keeps) = (CancellationToken::new(), AtomicBool::new(false));
         let sharing = Mutex::default();

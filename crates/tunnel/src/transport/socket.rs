@@ -1,6 +1,7 @@
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
 use units::Bytes;
 
 /// Binds a UDP socket with large buffers. `shared` lets other sockets bind the same port.
@@ -19,13 +20,18 @@ pub(super) fn bind(address: SocketAddr, shared: bool, buffer: Bytes) -> io::Resu
     Ok(socket.into())
 }
 
-/// Enlarges the socket's buffer. Exceeds `net.core.rmem_max` if the process has the right
-/// (`SO_RCVBUFFORCE`, socket(7)); otherwise this maximum limits the buffer.
+/// Sets the size of a socket's receive buffer. Exceeds `net.core.rmem_max` if the process has the
+/// right (`SO_RCVBUFFORCE`, socket(7)); otherwise this maximum limits the buffer.
+pub(crate) fn set_receive_buffer(socket: &impl AsFd, bytes: usize) {
+    if rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, bytes).is_err() {
+        let _ = SockRef::from(socket).set_recv_buffer_size(bytes);
+    }
+}
+
+/// Enlarges the buffers of a socket of the tunnel.
 fn enlarge(socket: &Socket, buffer: Bytes) {
     let bytes = usize::try_from(buffer.count()).unwrap_or(usize::MAX).min(1 << 30);
-    if rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, bytes).is_err() {
-        let _ = socket.set_recv_buffer_size(bytes);
-    }
+    set_receive_buffer(socket, bytes);
     let _ = socket.set_send_buffer_size(bytes);
     // The kernel reports twice the requested size, to include its own overhead (socket(7),
     // SO_RCVBUF).
