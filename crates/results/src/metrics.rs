@@ -94,7 +94,7 @@ const REGISTRY: &[Line] = &[
     ("sender_mbit_s", WHOLE, "Mbit/s", MORE, "Sent"),
     ("kbyte_s", WHOLE, "KB/s", MORE, "Download rate"),
     ("transfer_kbyte_s", WHOLE, "KB/s", MORE, "Without connect time"),
-    ("ideal_kbyte_s", &["", "path", "transfer"], "KB/s", NEITHER, "Ideal rate"),
+    ("ideal_kbyte_s", &["", "path", "doubling", "transfer"], "KB/s", NEITHER, "Ideal rate"),
     ("availability_percent", WHOLE, "%", MORE, "Availability"),
     ("connect_ms", &["p50", "max"], "ms", NEITHER, "Connect time"),
     ("first_byte_ms", &["p50", "p90", "p99"], "ms", LESS, "First byte"),

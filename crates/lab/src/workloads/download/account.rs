@@ -83,6 +83,7 @@ pub(super) fn record_ideals(path: &Path, size: Bytes, speed: f64, own: &mut Meas
     let ideal = possible(path.ideal(size));
     own.record("ideal_kbyte_s", Some(ideal));
     own.record("ideal_kbyte_s.path", Some(possible(path.ideal_of_path(size))));
+    own.record("ideal_kbyte_s.doubling", Some(possible(path.doubling(size).0)));
     let transferred = path.ideal(size).saturating_sub(path.round_trip);
     own.record("ideal_kbyte_s.transfer", Some(possible(transferred)));
     own.record("share_of_ideal", Some(speed / ideal));

@@ -43,6 +43,23 @@ impl Path {
         self.round_trip * 2 + Span::from_secs_f64(file.count() as f64 / self.goodput())
     }
 
+    /// Returns the minimum time of a sender that knows nothing of the path, and the number of round
+    /// trips that this sender spends below the path's rate. The sender begins with
+    /// [`FIRST_SEGMENTS`] and doubles in each round trip until the path is full, as BBR and CUBIC
+    /// do. The client's window never limits, because each window of [`FIRST_WINDOWS`] is larger.
+    pub(super) fn doubling(&self, file: Bytes) -> (Span, u32) {
+        let (mut left, mut takes, mut rounds) = (file.count() as f64, self.round_trip * 2, 0);
+        let full = self.goodput() * self.round_trip.secs_f64();
+        let mut window = FIRST_SEGMENTS * SEGMENT;
+        while window < full && left > window {
+            left -= window;
+            window *= 2.0;
+            takes = takes + self.round_trip;
+            rounds += 1;
+        }
+        (takes + Span::from_secs_f64(left / self.goodput()), rounds)
+    }
+
     /// Estimates the time of a download. Reno's and CUBIC's loss-limited rate is from Mathis et al.
     /// 1997.
     pub(super) fn expected(&self, file: Bytes, congestion: Option<&str>) -> Span {
@@ -71,11 +88,15 @@ pub(super) const FIRST_WINDOWS: [Bytes; 2] = [Bytes::new(64_256), Bytes::new(80_
 /// checksum.
 const SEGMENT: f64 = 1448.0;
 const FRAME: f64 = 1514.0;
+/// The first window of Linux and of BBR (RFC 6928).
+const FIRST_SEGMENTS: f64 = 10.0;
 const MATHIS: f64 = 1.22;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::builtin::BUILTIN;
+    use link::Loss;
 
     fn path(rate: &str, millis: u64, loss: f64) -> Path {
         let rate = rate.parse().unwrap();
@@ -109,5 +130,72 @@ mod tests {
     fn loss_bounds_the_ideal_rate_of_cubic_and_not_of_bbr() {
         let (file, lossy) = (Bytes::new(8 << 20), path("60.1mbit", 39, 0.01));
         assert!(lossy.expected(file, Some("cubic")) > lossy.expected(file, Some("bbr")) * 10);
+    }
+
+    #[test]
+    fn a_doubling_sender_spends_a_round_trip_for_each_window_below_the_path() {
+        let file = Bytes::new(640 * 1024);
+        // 35 ms at 12.5 Mbit/s are 36 segments: windows of 10 and 20 segments are too small.
+        let slow = path("12.5mbit", 35, 0.0);
+        let (takes, rounds) = slow.doubling(file);
+        assert_eq!(rounds, 2);
+        let expected = 4.0 * 0.035 + (655_360.0 - 30.0 * SEGMENT) / slow.goodput();
+        assert!((takes.secs_f64() - expected).abs() < 1e-6);
+        // A path of ten segments is full from the start.
+        let short = path("6.3mbit", 19, 0.0);
+        assert_eq!(short.doubling(file), (short.ideal_of_path(file), 0));
+        // A file of one window needs no second window.
+        let small = Bytes::new(14_480);
+        assert_eq!(slow.doubling(small), (slow.ideal(small), 0));
+    }
+
+    /// The table is computed and not measured. A failure prints the row that the page should have.
+    #[test]
+    fn the_page_on_tcpa_has_what_an_ideal_sender_can_gain_on_each_path() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/internals/tcpa.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let paths = paths_of_the_lab();
+        assert_eq!(paths.len(), 12);
+        for (name, path) in &paths {
+            let row = row(name, path);
+            assert!(page.contains(&row), "docs/internals/tcpa.md lacks this row:\n{row}");
+        }
+    }
+
+    fn row(name: &str, path: &Path) -> String {
+        let rtt = path.round_trip.secs_f64();
+        let full = path.goodput() * rtt / SEGMENT;
+        let (_, rounds) = path.doubling(Bytes::new(640 * 1024));
+        let of = |file: u64| {
+            let file = Bytes::new(file);
+            let (doubling, ideal) = (path.doubling(file).0.secs_f64(), path.ideal(file).secs_f64());
+            format!("{:.1} / {:.1} = {:.2}", doubling / rtt, ideal / rtt, doubling / ideal)
+        };
+        let files = [of(640 * 1024), of(8 << 20), of(25 << 20)].join(" | ");
+        let rate = path.rate.mbit_per_second();
+        format!("| {name} | {rate:.1} | {:.0} | {full:.0} | {rounds} | {files} |", rtt * 1e3)
+    }
+
+    /// Returns the paths of labs/tcpa.toml with their names.
+    fn paths_of_the_lab() -> Vec<(String, Path)> {
+        let lab = BUILTIN.iter().find(|lab| lab.name == "tcpa").unwrap();
+        let lab: toml::Table = toml::from_str(lab.text).unwrap();
+        let text = |table: &toml::Table, key: &str| {
+            table.get(key).and_then(toml::Value::as_str).unwrap().to_owned()
+        };
+        let links = lab.get("link").and_then(toml::Value::as_array).unwrap().iter();
+        let of = |link: &toml::Value| {
+            let link = link.as_table().unwrap();
+            let forward = link.get("forward").and_then(toml::Value::as_table).unwrap();
+            let loss = forward.get("loss").and_then(toml::Value::as_str);
+            let loss = loss.map_or(Loss::NONE, |loss| loss.parse().unwrap());
+            let path = Path {
+                rate: text(forward, "rate").parse().unwrap(),
+                round_trip: text(link, "rtt").parse().unwrap(),
+                loss: loss.mean().fraction(),
+            };
+            (text(link, "name"), path)
+        };
+        links.map(of).collect()
     }
 }
