@@ -347,7 +347,7 @@ impl Connection {
             }
             let most = room.min(self.allowed.room()).min(at_once);
             let part = bytes.slice(..usize::try_from(most).unwrap_or(usize::MAX).min(bytes.len()));
-            match self.hand_over(id, class, part) {
+            match self.write_to_engine(id, class, part) {
                 Ok(written) => {
                     self.is_eager = true;
                     bytes::Buf::advance(bytes, written);
@@ -366,7 +366,12 @@ impl Connection {
 
     /// Passes bytes to the engine, which sends them in the order of the classes. Returns how many
     /// bytes the engine took.
-    fn hand_over(&mut self, id: StreamId, class: Class, part: Bytes) -> Result<usize, WriteError> {
+    fn write_to_engine(
+        &mut self,
+        id: StreamId,
+        class: Class,
+        part: Bytes,
+    ) -> Result<usize, WriteError> {
         if let Some(stream) = self.streams.get_mut(&id)
             && std::mem::replace(&mut stream.class, class) != class
         {
@@ -639,6 +644,10 @@ impl Connection {
 
     pub(crate) fn unmute(&mut self, control: Option<StreamId>) {
         self.control_out = control;
+    }
+
+    pub(crate) fn has_unsent_records(&self) -> bool {
+        !self.records_out.is_empty() || !self.record_rest.is_empty()
     }
 
     pub(crate) fn known_streams(&self) -> usize {

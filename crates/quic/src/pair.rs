@@ -110,6 +110,22 @@ impl Pair {
         id
     }
 
+    /// Opens bulk streams until they fill the client's send window. Returns them.
+    fn fill_send_window(&mut self) -> Vec<StreamId> {
+        self.at(SERVER).set_receive_window(16 * FIRST_CREDIT);
+        self.run(Duration::from_millis(10));
+        let mut opened = Vec::new();
+        loop {
+            let id = self.at(CLIENT).open().unwrap().unwrap();
+            let mut bytes = Bytes::from(vec![7; FIRST_CREDIT as usize]);
+            self.at(CLIENT).write(id, &mut bytes).unwrap();
+            opened.push(id);
+            if !bytes.is_empty() {
+                return opened;
+            }
+        }
+    }
+
     /// Asserts that the server closed the connection for this reason and reported it to the client.
     fn assert_closed(&mut self, why: &'static str) {
         self.run(Duration::from_millis(10));
@@ -262,16 +278,7 @@ fn an_idle_connection_asks_its_peer_after_each_silence_of_the_time_that_was_set(
 #[test]
 fn a_message_is_sent_while_bulk_waits_for_the_send_window() {
     let mut pair = Pair::new();
-    pair.at(SERVER).set_receive_window(16 * FIRST_CREDIT);
-    pair.run(Duration::from_millis(10));
-    let mut bulk = Vec::new();
-    for _ in 0..2 {
-        let id = pair.at(CLIENT).open().unwrap().unwrap();
-        let mut bytes = Bytes::from(vec![7; FIRST_CREDIT as usize]);
-        pair.at(CLIENT).write(id, &mut bytes).unwrap();
-        bulk.push((id, bytes.len()));
-    }
-    assert!(bulk[1].1 > 0, "the send window is not full");
+    let bulk = pair.fill_send_window();
     let id = pair.at(CLIENT).open().unwrap().unwrap();
     let mut message = Bytes::from_static(b"question");
     pair.at(CLIENT).write(id, &mut message).unwrap();
@@ -282,7 +289,7 @@ fn a_message_is_sent_while_bulk_waits_for_the_send_window() {
             break;
         }
     }
-    let before: u64 = bulk.iter().map(|(id, _)| pair.at(SERVER).unread_of(*id)).sum();
+    let before: u64 = bulk.iter().map(|id| pair.at(SERVER).unread_of(*id)).sum();
     assert_eq!(pair.at(SERVER).unread_of(id), 8);
     assert!(before < FIRST_CREDIT / 2, "{before} bytes of bulk arrived before the message");
 }
@@ -302,4 +309,16 @@ fn messages_exceed_the_send_window_by_a_bounded_number_of_bytes() {
     }
     assert!(taken <= FIRST_CREDIT + RESERVE, "{taken} bytes are buffered");
     assert!(taken >= FIRST_CREDIT, "{taken} bytes are buffered");
+}
+
+#[test]
+fn credit_is_sent_while_the_send_window_is_full() {
+    let mut pair = Pair::new();
+    pair.fill_send_window();
+    pair.at(CLIENT).set_receive_window(16 * FIRST_CREDIT);
+    assert!(pair.at(CLIENT).has_unsent_records());
+    let (now, key) = (pair.now, pair.keys[CLIENT].unwrap());
+    pair.ends[CLIENT].touch(now, key);
+    assert!(pair.ends[CLIENT].poll_transmit(now, 1, &mut Vec::new()).is_some());
+    assert!(!pair.at(CLIENT).has_unsent_records());
 }

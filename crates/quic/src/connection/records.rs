@@ -2,6 +2,7 @@
 
 use super::{Connection, Event, OVER_CREDIT};
 use crate::credit::Record;
+use crate::turns::RESERVE;
 use bytes::Bytes;
 use quinn_proto::StreamId;
 
@@ -111,9 +112,13 @@ impl Connection {
                 self.record_rest = bytes.into();
             }
             let part = self.record_rest.clone();
-            match self.inner.send_stream(stream).write_chunks(&mut [part]) {
+            // Messages may have used up their reserve beyond the send window.
+            self.inner.set_send_window(self.send_window.saturating_add(2 * RESERVE));
+            let written = self.inner.send_stream(stream).write_chunks(&mut [part]);
+            self.inner.set_send_window(self.send_window);
+            match written {
                 Ok(written) => bytes::Buf::advance(&mut self.record_rest, written.bytes),
-                // The send window is full until the next acknowledgement.
+                // Many records are unacknowledged: the others wait for the next acknowledgement.
                 Err(_) => return,
             }
         }
