@@ -1,11 +1,11 @@
-//! Small requests beside bulk transfers on one connection, in virtual time.
+//! How long small transfers take beside bulk transfers, and after a loss, in virtual time.
 
 #![allow(clippy::unwrap_used)]
 
 mod world;
 
 use units::Span;
-use world::{CLIENT, PathConfig, SERVER, Transfer, Windows, World, seconds, settings};
+use world::{CLIENT, Change, PathConfig, SERVER, Transfer, Windows, World, seconds, settings};
 
 /// Bulk transfers fill a send window of ten bandwidth-delay products. A request that waits for its
 /// turn among them would take several round trips.
@@ -38,6 +38,28 @@ fn a_request_beside_many_bulk_transfers_takes_little_more_than_a_round_trip() {
     let seconds = world.now().since(began).nanos() as f64 / 1e9;
     let mbit = received as f64 * 8.0 / 1e6 / seconds;
     assert!(mbit > 14.0, "all transfers together carried {mbit:.1} Mbit/s");
+}
+
+/// The engine alone would find the loss by its probe timeout, and retransmit after two more round
+/// trips.
+#[test]
+fn a_lost_last_packet_is_repaired_within_one_more_round_trip() {
+    let open = PathConfig::new("50mbit", "80ms", "droptail:100p");
+    let mut broken = open.clone();
+    broken.up.loss = "100%".parse().unwrap();
+    let mut world = World::new(7, settings("tcpa"), &open);
+    assert!(world.run_until_confirmed(seconds(10)));
+    let began = world.now();
+    // The path loses all packets of the transfer, and carries the probe that follows.
+    world.change_at(began + Span::from_millis(1), Change::PathConfig(Box::new(broken)));
+    world.change_at(began + Span::from_millis(8), Change::PathConfig(Box::new(open)));
+    world.run_for(Span::from_millis(2));
+    world.transfer(CLIENT, Transfer { up: 3000, ..Transfer::default() });
+    // A packet that is not lost arrives after half a round trip.
+    world.run_for(Span::from_millis(60));
+    assert_eq!(world.hosts[SERVER].application.received, 0);
+    world.run_for(Span::from_millis(90));
+    assert_eq!(world.hosts[SERVER].application.received, 3000);
 }
 
 const BULK: u64 = 32;
