@@ -194,6 +194,7 @@ fn a_second_server_at_the_same_port_is_refused() {
     for endpoints in ["1", "2"] {
         let mut words = vec!["tunnel", "server", "--listen-on", "127.0.0.1:7500"];
         words.extend(["--peer", &ends.peer, "--endpoints", endpoints]);
+        words.extend(["--status-socket", "second.sock"]);
         let own = ends.own("server");
         words.extend(own.iter().map(String::as_str));
         let second = sandbox.weir(&words);
@@ -210,7 +211,7 @@ fn a_second_client_at_the_same_listener_is_refused_with_advice() {
     let forward = "tcp:127.0.0.1:6000=tcp:127.0.0.1:9";
     let _first = ends.client(&[forward]);
     let mut words = vec!["tunnel", "client", "--server", "127.0.0.1:7500", "--pin", &ends.pin];
-    words.extend(["--forward", forward]);
+    words.extend(["--forward", forward, "--status-socket", "second.sock"]);
     let own = ends.own("client");
     words.extend(own.iter().map(String::as_str));
     let second = sandbox.weir(&words);
