@@ -73,6 +73,13 @@ impl Executor {
             );
             return Err(LabError::File(lab.source.error(system.span(), message)));
         }
+        if let (false, Some(disturbance)) = (by_clock, &lab.disturbance) {
+            let message = format!(
+                "`[disturbance]` delays the emulator and takes CPU time away, and virtual time has neither: remove the \
+                 table, or run weir lab run {name}"
+            );
+            return Err(LabError::File(lab.source.error(disturbance.span(), message)));
+        }
         match self {
             Self::Machine { privilege, weir, profile } => match workload.refused_by_machine() {
                 Some(reason) => refuse(format!("{reason}: weir sim run {name}")),

@@ -262,6 +262,8 @@ fn each_executor_names_the_other_executor_for_missing_features() {
     sandbox.write("streams.toml", GRID.replace("flows = 2", "streams = 2"));
     let setting = "kind = \"tcp\"\nsysctl = { \"net.ipv4.tcp_wmem\" = \"4096 16384 262144\" }";
     sandbox.write("settings.toml", GRID.replace("kind = \"tcp\"", setting));
+    let late = "[disturbance]\nstalls = \"2ms every 20ms\"\n[workload]";
+    sandbox.write("late.toml", GRID.replace("[workload]", late));
     sandbox.write("bulk.toml", GRID.replace("\"flows\"", "\"bulk\""));
     let output = |words: &[&str]| {
         let output = sandbox.weir(words);
@@ -286,6 +288,11 @@ fn each_executor_names_the_other_executor_for_missing_features() {
             ["sim", "run", "bulk.toml"],
             "bulk.toml:16: `flows` is for workloads of `kind = \"flows\"`",
         ),
+        (
+            ["sim", "run", "late.toml"],
+            "late.toml:12: `[disturbance]` delays the emulator and takes CPU time away",
+        ),
+        (["sim", "run", "late.toml"], "or run weir lab run late.toml"),
         (["sim", "run", "settings.toml"], "its `sysctl` does not exist in virtual time"),
         (["sim", "run", "cc-gird"], "did you mean `cc-grid`?"),
     ] {

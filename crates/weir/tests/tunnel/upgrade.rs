@@ -278,5 +278,30 @@ fn an_upgrade_by_process_finds_the_status_socket_that_the_process_names() {
     assert!(unknown.stderr.contains("--status-socket PATH"), "{unknown:?}");
 }
 
+#[test]
+fn an_upgrade_by_process_reports_the_error_of_the_status_socket_that_the_process_names() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ends = Ends::new(&sandbox);
+    let mut server = ends.server(&["tcp:127.0.0.1:9"]);
+    let pid = server.pid();
+    let upgrade = || sandbox.weir(&["tunnel", "upgrade", "--pid", &pid.to_string()]);
+
+    // A stopped process accepts the connection and sends no answer.
+    server.signal("STOP");
+    let stopped = upgrade();
+    server.signal("CONT");
+    assert_eq!(stopped.status.code(), Some(1), "{stopped:?}");
+    let text = &stopped.stderr;
+    assert!(text.contains(&format!("process {pid} does not answer")), "{text}");
+    assert!(text.contains("server.sock") && text.contains("continue it, or restart it"), "{text}");
+
+    std::fs::remove_file(sandbox.path("server.sock")).unwrap();
+    let gone = upgrade();
+    assert_eq!(gone.status.code(), Some(1), "{gone:?}");
+    assert!(gone.stderr.contains("server.sock, which does not exist"), "{gone:?}");
+    assert!(gone.stderr.contains("--status-socket PATH"), "{gone:?}");
+    assert!(!server.has_ended());
+}
+
 /// How long the test waits for a datagram before it sends the datagram again.
 const AGAIN: Duration = Duration::from_millis(200);

@@ -38,9 +38,10 @@ pub(crate) fn run(arguments: &Upgrade) -> anyhow::Result<Ending> {
     let of_process = |pid| Former::of(pid).ok()?.status_socket();
     let named = arguments.pid.and_then(of_process);
     let socket = arguments.status_socket.as_deref().or(named.as_deref());
-    let found = tunnel::run::statuses(socket);
-    // The socket that a process names may have gone.
-    let mut ends = if named.is_some() { found.unwrap_or_default() } else { found? };
+    let mut ends = match (tunnel::run::statuses(socket), arguments.pid, &named) {
+        (Err(error), Some(pid), Some(socket)) => return Err(unanswered(pid, socket, error)),
+        (found, ..) => found?,
+    };
     ends.retain(|end| !end.is_draining);
     if let Some(pid) = arguments.pid {
         ends.retain(|end| end.pid == pid);
@@ -81,6 +82,18 @@ pub(crate) fn run(arguments: &Upgrade) -> anyhow::Result<Ending> {
         ))?,
     }
     Ok(Ending::Fine)
+}
+
+/// Returns the error for a process whose status socket gave no answer.
+fn unanswered(pid: u32, socket: &Path, error: RunError) -> anyhow::Error {
+    match error {
+        RunError::Status(error) if error.is_gone() => anyhow::anyhow!(
+            "process {pid} names the status socket {}, which does not exist: name the process's \
+             present socket by --status-socket PATH, or restart the process",
+            socket.display()
+        ),
+        error => anyhow::Error::new(error).context(format!("process {pid} does not answer")),
+    }
 }
 
 fn document(end: &Status, successor: Option<u32>) -> anyhow::Result<String> {
