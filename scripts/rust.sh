@@ -23,3 +23,16 @@ find_rust() {
   PATH=$original
   return 1
 }
+
+# Sets `target`, the absolute path of cargo's folder for builds. make, which builds libbpf, splits paths at spaces, so
+# a checkout with a space in its path builds in the user's cache.
+choose_target() {
+  target=$(realpath -sm "${CARGO_TARGET_DIR:-target}")
+  [[ $target =~ [[:space:]] ]] || return 0
+  target=${XDG_CACHE_HOME:-$HOME/.cache}/weir/target
+  if [[ $target =~ [[:space:]] ]]; then
+    echo "libbpf cannot be built in a folder with a space in its path: set CARGO_TARGET_DIR to a folder without spaces" >&2
+    return 1
+  fi
+  export CARGO_TARGET_DIR=$target
+}

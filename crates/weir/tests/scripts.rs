@@ -218,6 +218,66 @@ fn a_program_of_another_architecture_gets_no_packages() {
     assert!(!folder.path().join("out").exists());
 }
 
+/// cargo and rustc are scripts here: cargo records its flags, and builds a program of another
+/// architecture, for which there are no packages.
+#[test]
+fn packages_are_built_in_a_folder_with_a_space_in_its_path() {
+    for program in
+        ["cc", "dpkg-deb", "objcopy", "readelf", "strip", "gzip", "tar", "node", "python3"]
+    {
+        if !is_installed(program) {
+            return testing::skip(testing::Need::Program(program));
+        }
+    }
+    let script = r#"
+        work=$(mktemp -d)
+        trap 'rm -rf "$work"' EXIT
+        mkdir -p "$work/two words/scripts" "$work/programs" "$work/empty"
+        cp Cargo.toml Cargo.lock "$work/two words"
+        cp scripts/package scripts/rust.sh "$work/two words/scripts"
+        printf '#!/bin/sh\necho rustc 99.0.0\n' >"$work/programs/rustc"
+        cat >"$work/programs/cargo" <<'CARGO'
+#!/bin/sh
+set -eu
+echo 'int main(void) { return 0; }' >"$FLAGS.c"
+cc $CFLAGS -E -o "$FLAGS.i" "$FLAGS.c"
+printf '%s' "$CARGO_ENCODED_RUSTFLAGS" | tr '\037' '\n' >"$FLAGS"
+mkdir -p "$CARGO_TARGET_DIR/release"
+cp "$FOREIGN" "$CARGO_TARGET_DIR/release/weir"
+CARGO
+        chmod +x "$work/programs/rustc" "$work/programs/cargo"
+        # e_machine of the ELF header (elf(5)): EM_S390.
+        cp /bin/sh "$work/foreign"
+        python3 -c '
+import struct, sys
+with open(sys.argv[1], "r+b") as file:
+    file.seek(18)
+    file.write(struct.pack("=H", 22))' "$work/foreign"
+        unset CARGO_ENCODED_RUSTFLAGS CARGO_TARGET_DIR
+        export FLAGS="$work/flags" FOREIGN="$work/foreign" SOURCE_DATE_EPOCH=1700000000
+        export XDG_CACHE_HOME="$work/cache" CARGO_HOME="$work/cargo home" RUSTFLAGS="-C debuginfo=1"
+        export PATH="$work/programs:$PATH"
+        "$work/two words/scripts/package" 2>"$work/errors" && exit 1
+        grep -F "is a program for IBM S/390" "$work/errors"
+        [ ! -e "$work/two words/target" ]
+        sed "s|$work|WORK|" "$work/flags"
+    "#;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output = Command::new("bash").args(["-euc", script]).current_dir(root).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let flags: Vec<&str> = text.lines().skip(1).collect();
+    let expected = [
+        "-C",
+        "debuginfo=1",
+        "--remap-path-prefix=WORK/cargo home/registry=/usr/src/cargo/registry",
+        "--remap-path-prefix=WORK/cargo home=/usr/src/cargo",
+        "--remap-path-prefix=WORK/two words=/usr/src/weir",
+        "--remap-path-prefix=WORK/cache/weir/target=/usr/src/weir/target",
+    ];
+    assert_eq!(flags, expected);
+}
+
 /// The case failed at its last check. Other lines of the case ask for tunnels and NSH, which must
 /// not excuse the failure.
 #[test]
