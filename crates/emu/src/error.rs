@@ -37,13 +37,13 @@ pub enum EmuError {
     NoSuchNamespace { name: String, hint: String },
     #[error(
         "{end}: without root no other namespace of this machine can be entered; run as root, or leave \
-         out `pid:` and paths: a plain name then is a namespace of the link's own"
+         out `pid:` and paths: the link then makes a namespace of the plain name"
     )]
     OutOfReach { end: String },
     #[error("a link called `{name}` is up already{}: choose another --name, or end it with `weir link down {name}`",
         .pid.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
     NameTaken { name: String, pid: Option<u32> },
-    #[error("no link is called `{name}`{hint}; `weir link list` shows those that are up")]
+    #[error("no link is called `{name}`{hint}; `weir link list` shows the links that are up")]
     NoSuchLink { name: String, hint: String },
     #[error("cannot access the links of this user: {0}")]
     Directory(#[source] HostError),

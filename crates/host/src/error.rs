@@ -18,11 +18,15 @@ pub enum HostError {
     NoSuchInterface { name: String, namespace: String },
     #[error("`{program}` is not installed, or not in PATH: install it, or name it with its path")]
     NoSuchProgram { program: String },
-    #[error("this kernel has no {feature}, which {doing} needs")]
-    NotSupported { feature: &'static str, doing: String },
-    #[error("sysctl {name} cannot be set to `{value}` in this namespace: {source}")]
+    #[error("this kernel has no {feature}, which {doing} needs: {advice}")]
+    NotSupported { feature: &'static str, doing: String, advice: &'static str },
+    #[error(
+        "sysctl {name} cannot be set to `{value}` in this namespace: {source}; check its name and value"
+    )]
     Sysctl { name: String, value: String, source: io::Error },
-    #[error("sysctl {name} was set to `{wanted}` but the kernel keeps `{found}`")]
+    #[error(
+        "sysctl {name} was set to `{wanted}` but the kernel keeps `{found}`: use a value that the kernel accepts"
+    )]
     SysctlIgnored { name: String, wanted: String, found: String },
     #[error("{path} {found}: {advice}")]
     NotPrivate { path: PathBuf, found: String, advice: String },

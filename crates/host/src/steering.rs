@@ -30,7 +30,8 @@ pub fn steer_receiving(
         let written = file.and_then(|mut file| file.write_all(mask(cpus).as_bytes()));
         written.map_err(|error| match error.kind() {
             ErrorKind::NotFound => {
-                HostError::NotSupported { feature: "RPS (CONFIG_RPS)", doing: doing() }
+                let advice = "boot a kernel with CONFIG_RPS";
+                HostError::NotSupported { feature: "RPS", doing: doing(), advice }
             }
             _ => HostError::io(doing(), error),
         })

@@ -65,12 +65,15 @@ pub fn add_address(
         })
         .map_err(|error| match error {
             HostError::NotSupported { doing, .. } if address.ip.is_ipv6() => {
-                HostError::NotSupported { feature: "IPv6", doing }
+                let advice = "boot a kernel with IPv6, or use IPv4 addresses";
+                HostError::NotSupported { feature: "IPv6", doing, advice }
             }
             // If IPv6 is disabled, the kernel returns the error for missing privileges
             // (addrconf_add_dev() of net/ipv6/addrconf.c).
             HostError::NotPermitted { doing } if address.ip.is_ipv6() && is_off(interface) => {
-                HostError::NotSupported { feature: "IPv6 at this interface (disable_ipv6)", doing }
+                let advice =
+                    "set net.ipv6.conf.all.disable_ipv6=0 by sysctl, or use IPv4 addresses";
+                HostError::NotSupported { feature: "IPv6 at this interface", doing, advice }
             }
             error => error,
         })
@@ -183,7 +186,10 @@ where
 fn explain(doing: String, error: rtnetlink::Error) -> HostError {
     match error {
         rtnetlink::Error::NetlinkError(message) => match -message.raw_code() {
-            libc::EOPNOTSUPP => HostError::NotSupported { feature: "such interface type", doing },
+            libc::EOPNOTSUPP => {
+                let advice = "load its module, for example by `modprobe veth`";
+                HostError::NotSupported { feature: "interface of this type", doing, advice }
+            }
             _ => HostError::io(doing, message.to_io()),
         },
         other => HostError::Io { doing, source: std::io::Error::other(other.to_string()) },

@@ -211,7 +211,10 @@ pub(crate) async fn give(mut stream: tokio::net::UnixStream, end: &dyn HandOver,
     let begun = end.begin().and_then(|handed| match handed.files.len() {
         count if count > MOST_FILES => {
             end.give_up();
-            Err(format!("it has {count} sockets, more than the {MOST_FILES} that can be passed"))
+            Err(format!(
+                "the process has {count} sockets, and at most {MOST_FILES} can be handed over: \
+                 restart it instead"
+            ))
         }
         _ => Ok(handed),
     });

@@ -69,14 +69,17 @@ pub enum LinkType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CaptureError {
     /// The first bytes are neither a magic number of pcap nor a section header of pcapng.
-    #[error("is no capture in pcap's or pcapng's format")]
+    #[error("is no capture in pcap's or pcapng's format: name a file that `tcpdump -w` wrote")]
     NotCapture,
     /// The value is the number of packets before a record or block with an impossible length or
     /// interface.
-    #[error("is damaged behind packet {0}: a length there is impossible")]
+    #[error(
+        "is damaged behind packet {0}, where a length is impossible: copy the file again, or capture \
+         the packets again"
+    )]
     Damaged(u64),
     /// A section of a pcapng file has more interfaces than the reader keeps.
-    #[error("describes more than {MOST_INTERFACES} interfaces")]
+    #[error("describes more than {MOST_INTERFACES} interfaces: capture on fewer interfaces")]
     Interfaces,
 }
 

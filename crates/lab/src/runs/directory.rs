@@ -339,7 +339,8 @@ fn lock(path: &Path) -> Result<File, LabError> {
     match folder.try_lock() {
         Ok(()) => Ok(folder),
         Err(fs::TryLockError::WouldBlock) => Err(wrong(
-            "another weir is running here: wait for it, or name another with --out".into(),
+            "another weir is running here: wait for its end, or name another directory with --out"
+                .into(),
         )),
         // Some network file systems cannot lock files, and then nothing prevents a second run.
         Err(fs::TryLockError::Error(_)) => Ok(folder),

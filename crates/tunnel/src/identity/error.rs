@@ -56,9 +56,12 @@ pub enum IdentityError {
         foreign(.0)
     )]
     UnknownName(String),
-    #[error("the file now lists the certificate or key under the name of peer {0}")]
+    #[error(
+        "the configuration now lists the certificate or key under the name of peer {0}: the next \
+         connection has this name"
+    )]
     Renamed(super::PeerName),
-    #[error("the peer presented no certificate")]
+    #[error("the peer presented no certificate: start the peer with --cert-file and --key-file")]
     Nothing,
     #[error("`{0}` is not a pin: it is written sha256/ and 43 letters of base64, or 64 of hex")]
     Pin(String),

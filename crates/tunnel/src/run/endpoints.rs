@@ -113,7 +113,9 @@ impl StatusEndpoints {
                 name.push(format!(".{}", std::process::id()));
                 match status::listen(Path::new(&name)) {
                     Ok(socket) => socket.serve(tell, manage, None).await,
-                    Err(error) => tracing::warn!(%error, "no `weir tunnel status` of this process"),
+                    Err(error) => {
+                        tracing::warn!(%error, "`weir tunnel status` does not show this process");
+                    }
                 }
             });
         }

@@ -61,12 +61,12 @@ pub fn fetch_key(socket: &Path) {
                 if let Reply::Key(Some(text)) = reply
                     && let Err(error) = handed::keep(text.as_bytes())
                 {
-                    tracing::warn!(%error, "the key of the running end is not used");
+                    tracing::warn!(%error, "the key of the running end is not used: name a key by --key-file");
                 }
             }
         }
         // The hand-over itself reports why the end does not answer.
-        Err(error) => tracing::debug!(%error, "no key of the running end"),
+        Err(error) => tracing::debug!(%error, "the running end was not asked for its key"),
     }
 }
 

@@ -50,7 +50,7 @@ fn a_missing_empty_or_foreign_file_is_no_capture() {
     for (file, words) in [
         ("missing.pcap", "a capture in pcap's or pcapng's format"),
         ("empty.pcap", "none of the 0 packets"),
-        ("text.pcapng", "is no capture in pcap's or pcapng's format"),
+        ("text.pcapng", "pcapng's format: name a file that `tcpdump -w` wrote"),
     ] {
         let ended = sandbox.weir(&["doctor", file]);
         assert!(!ended.status.success(), "{ended:?}");

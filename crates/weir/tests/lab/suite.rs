@@ -198,7 +198,10 @@ fn wrong_options_are_reported_before_anything_runs() {
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         assert!(output.stderr.contains(says), "{output:?}");
     };
-    refused(&["--after", "touch x", "--", "true"], "nothing takes --after back");
+    refused(
+        &["--after", "touch x", "--", "true"],
+        "no command undoes --after: name one with --undo",
+    );
     refused(&["--after", "true", "--undo", "true", "--limit", "long", "--", "true"], "--limit");
     let again = ["--after", "true", "--undo", "true", "--again", "x", "--", "true"];
     refused(&again, "--again needs {cases}");

@@ -91,7 +91,8 @@ fn check(suite: &Suite) -> Result<(), LabError> {
     }
     if suite.before.is_none() && suite.undo.is_none() {
         return usage(
-            "nothing takes --after back: name --undo, or the --before that sets the first state",
+            "no command undoes --after: name one with --undo, or with --before the command that sets the \
+             first state",
         );
     }
     let names_results = |word: &String| word.contains(RESULTS);

@@ -175,7 +175,7 @@ fn own_first(text: &str) -> Result<bool, String> {
         "own" => Ok(true),
         "beside" => Ok(false),
         _ => Err(format!(
-            "`{text}` are no flows that start first: write `own` or `beside`{}",
+            "`{text}` does not name the flows that start first: write `own` or `beside`{}",
             units::did_you_mean(text, ["own", "beside"])
         )),
     }

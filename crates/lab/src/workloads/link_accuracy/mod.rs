@@ -24,7 +24,9 @@ impl Workload for LinkAccuracy {
     }
 
     fn loopback(&self) -> Loopback {
-        Err("only an emulated link can be judged, not `loopback`")
+        Err(
+            "the workload judges an emulated link, and `loopback` is none: name a link with a `rate`",
+        )
     }
 
     fn method(&self) -> Vec<(&'static str, String)> {

@@ -22,7 +22,7 @@ impl Workload for Validate {
     }
 
     fn loopback(&self) -> Loopback {
-        Err("only an emulated link can be judged, not `loopback`")
+        Err("the workload judges an emulated link, and `loopback` is none: leave `via` out")
     }
 
     fn method(&self) -> Vec<(&'static str, String)> {
