@@ -54,7 +54,7 @@ pub enum AccelError {
         "this network namespace has no Ethernet interface: name one of another namespace with --interface"
     )]
     NoInterface,
-    #[error("the kernel did not list its interfaces: {source}; run it again")]
+    #[error("the kernel did not list its interfaces: {source}; run the command again")]
     Interfaces { source: io::Error },
     #[error(
         "the kernel refused the programs for tags at {name}: {source}; name other interfaces with --interface"
@@ -87,7 +87,7 @@ pub enum AccelError {
     )]
     Exposed { path: PathBuf, problem: String, mode: &'static str },
     #[error(
-        "{} is not of weir accel, because {problem}: look at it, then remove it or give it another name",
+        "{} is not of weir accel, because {problem}: examine the file, then remove or rename it",
         path.display()
     )]
     NotOurs { path: PathBuf, problem: String },
@@ -119,7 +119,7 @@ pub enum AccelError {
     NoSetting { name: String },
     #[error("{name} was set to `{wanted}` but the kernel keeps `{found}`: choose a value it takes")]
     NotKept { name: String, wanted: String, found: String },
-    #[error("the kernel stopped within the list of connections ({source}): run it again")]
+    #[error("the kernel's list of connections ended early ({source}): run the command again")]
     OpenConnections { source: io::Error },
     #[error(
         "{failure}\nnot everything could be put back as it was: {back}; `weir accel status` shows what is in \

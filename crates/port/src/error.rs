@@ -13,7 +13,7 @@ pub enum PortError {
         "interface {name:?} is down or gone: bring it up with `ip link set {name} up`, and if {name} has no carrier, bring up its peer too"
     )]
     InterfaceDown { name: String },
-    #[error("this kernel has no {feature}")]
+    #[error("this kernel has no {feature}: load its module, or boot a kernel that has it")]
     NotSupported { feature: &'static str },
     /// `place`: the name of an interface, or the path of a socket.
     #[error("{place}: {problem}")]

@@ -56,7 +56,7 @@ pub enum SimError {
     #[error("{0}")]
     Caqm(#[from] cc::caqm::OutOfBounds),
     /// A world has more flows or links than its indices can number.
-    #[error("more than {limit} {what}: the world holds no more")]
+    #[error("a world holds at most {limit} {what}: use fewer")]
     TooMany {
         /// The name of the items: "flows" or "links".
         what: &'static str,

@@ -91,7 +91,7 @@ pub enum Refusal {
          `reverse` of {peer})"
     )]
     ListenNotListed { peer: PeerName, target: Target },
-    #[error("{target} cannot be listened on: an address is needed, not a name")]
+    #[error("{target} cannot be listened on: name an address instead of a host name")]
     ListenByName { target: Target },
     #[error("the name in {target} cannot be looked up: {source}")]
     Lookup { target: Target, source: io::Error },

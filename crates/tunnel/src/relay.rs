@@ -23,11 +23,11 @@ pub(crate) enum RelayError {
     Tunnel(#[from] StreamError),
     #[error("no answer to the opening: {0}")]
     Head(#[from] OpeningError),
-    #[error("refused ({0:?}): {1}")]
+    #[error("the peer refused the opening ({0:?}): {1}")]
     Refused(Status, String),
     #[error("the opening was not answered within {0:?}")]
     Unanswered(Duration),
-    #[error("the rules no longer allow it")]
+    #[error("the rules no longer allow the target")]
     Revoked,
     #[error("the quota of the identity is used up")]
     OverQuota,

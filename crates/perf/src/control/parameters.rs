@@ -79,7 +79,7 @@ pub(crate) const PERIODS_WISH: &str = "turns";
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParametersError {
-    #[error("SCTP was requested, but only TCP and UDP are served")]
+    #[error("SCTP was requested, but only TCP and UDP are served: test one of these")]
     Sctp,
     #[error("a password was sent, but this server has no accounts")]
     Authentication,

@@ -25,7 +25,7 @@ pub(super) enum HandshakeError {
     Io(#[from] io::Error),
     #[error("no answer: another program may be attached already")]
     Silence,
-    #[error("the peer is no ring of this version")]
+    #[error("the peer speaks another version of the ring protocol: use the same weir at both ends")]
     Greeting,
     #[error("the peer's memory is refused: {0}")]
     Memory(&'static str),

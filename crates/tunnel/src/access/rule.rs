@@ -71,7 +71,9 @@ pub enum RuleError {
     Host(String),
     #[error("`{prefix}` has bits behind the prefix: write {meant} or a longer prefix")]
     BitsBehind { prefix: String, meant: IpNet },
-    #[error("`{0}` is no absolute path without `.` and `..`; /* at its end means all in there")]
+    #[error(
+        "`{0}` is not an absolute path without `.` and `..`: write /PATH, or /FOLDER/* for all sockets of a folder"
+    )]
     Path(String),
 }
 

@@ -44,7 +44,9 @@ pub enum SourceError {
         "{0} lists tokens by address, and an application at a UNIX socket has no address: listen on tcp:ADDRESS:PORT, or choose the plugin Fixed"
     )]
     NoAddress(PathBuf),
-    #[error("the token source {0} cannot be reached: {1}")]
+    #[error(
+        "the token source {0} cannot be reached: {1}; check its address, and that its server runs"
+    )]
     Unreachable(SourceUrl, #[source] io::Error),
     #[error(
         "the name of the token source {0} leads to {1}, {2}: write the address in place of the name, or another name"
@@ -53,7 +55,7 @@ pub enum SourceError {
     #[error("the token source {0} has given no token: {1}")]
     Response(SourceUrl, #[source] ResponseError),
     #[error(
-        "the token source has not answered within {0:?}, or too many of its queries are under way"
+        "the token source has not answered within {0:?}, or too many of its queries are under way: check the source's server"
     )]
     TimedOut(Duration),
 }

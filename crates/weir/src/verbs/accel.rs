@@ -371,7 +371,7 @@ fn tell_removed(name: &str, reach: Reach, removed: &Removed) {
 fn tell_foreign(removed: &Removed) {
     for path in &removed.foreign {
         note(format_args!(
-            "{} is not of weir accel and was left alone: look at it, then remove it",
+            "{} is not of weir accel and was left alone: examine the file, then remove it",
             path.display()
         ));
     }

@@ -265,8 +265,8 @@ fn await_serving(child: &mut Child, socket: Option<&Path>, former: u32) -> anyho
         let is_last = Instant::now() >= until;
         if let Some(status) = child.try_wait()? {
             anyhow::bail!(
-                "the new process has failed ({status}), and process {former} goes on: its log says \
-                 why"
+                "the new process has failed ({status}), and process {former} goes on: read the \
+                 new process's log"
             );
         }
         // An error here may mean that the socket is being handed over.
