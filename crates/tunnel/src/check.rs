@@ -7,7 +7,7 @@ use crate::config::{ClientConfig, ServerConfig, Settings};
 use crate::counters::Counters;
 use crate::datagrams;
 use crate::frame::{self, Answer, FLOWS, Opening, Status};
-use crate::identity::Identity;
+use crate::identity::{Identity, explained};
 use crate::inbound::OpeningError;
 use crate::memory::Budget;
 use crate::run::{RunError, runtime};
@@ -179,7 +179,10 @@ async fn greet(
                 let round_trip = match round_trip(&connection).await {
                     Ok(round_trip) => round_trip,
                     Err(lost) => {
-                        findings = bad(&format!("{remote} does not let this client in: {lost}"));
+                        findings = bad(&format!(
+                            "{remote} does not let this client in: {}",
+                            explained(&lost)
+                        ));
                         continue;
                     }
                 };
@@ -209,7 +212,7 @@ async fn greet(
                 );
                 findings = bad(&text);
             }
-            Err(lost) => findings = bad(&format!("{remote}: {lost}")),
+            Err(lost) => findings = bad(&format!("{remote}: {}", explained(&lost))),
         }
     }
     findings

@@ -24,6 +24,7 @@ pub(crate) use certificate::date;
 pub use error::IdentityError;
 pub use keys::{Identity, NewCertificate, Secret, use_next};
 pub use pin::Pin;
+pub(crate) use tls::explained;
 pub use tls::{
     ALPN, ClientCredentials, Credentials, ServerCredentials, client_config, server_config,
 };

@@ -5,6 +5,7 @@ use super::backoff::{self, Backoff};
 use super::refusals::{self, Cause, Choice, Refusal};
 use super::{Remote, Shared, failover, reverse};
 use crate::account::SessionMeter;
+use crate::identity::explained;
 use crate::revocation;
 use crate::session::{CLIENTS, Session};
 use crate::transport::quic::QuicConnection;
@@ -293,7 +294,8 @@ impl Link {
         let failed = |place: usize, error: &Lost| {
             let Remote { address: server, failures, .. } = &*shared.servers[order[place]];
             shared.counters.connections_failed.increment();
-            if let Some(omitted) = failures.line(Instant::now(), &error.to_string()) {
+            let error = explained(error);
+            if let Some(omitted) = failures.line(Instant::now(), &error) {
                 tracing::warn!(%server, %error, omitted, "{TRYING_AGAIN}");
             }
         };
@@ -309,7 +311,7 @@ impl Shared {
     /// the key with this number. Returns whether the client now prefers another server.
     fn on_refusal(&self, server: usize, key: u64, cause: Cause, why: &Lost, then: &str) -> bool {
         let Remote { address: server, failures, refusals, .. } = &*self.servers[server];
-        let (at, error) = (Instant::now(), why.to_string());
+        let (at, error) = (Instant::now(), explained(why));
         let refusal = Refusal { at, cause, why: error.clone() };
         // This end closes a connection that its own rules no longer allow.
         let is_by_server = *why != Lost::Here;

@@ -8,7 +8,7 @@ use rcgen::{
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::kx_group;
 use rustls::pki_types::{ServerName, UnixTime};
-use rustls::{ClientConnection, NamedGroup, ServerConnection};
+use rustls::{CertificateError, ClientConnection, NamedGroup, ServerConnection};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -75,6 +75,22 @@ fn an_expired_certificate_is_refused_even_if_pinned() {
     let (certificate, key) = (home.path().join("old.crt"), home.path().join("old.key"));
     let error = Identity::load(&certificate, &key).unwrap_err().to_string();
     assert!(error.contains("expired on") && error.contains("weir tunnel keys"), "{error}");
+}
+
+#[test]
+fn the_error_of_an_expired_certificate_is_the_same_at_each_attempt_and_names_the_remedy() {
+    let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+    let expired = |time| {
+        let error = CertificateError::ExpiredContext { time: at(time), not_after: at(100) };
+        explained(&rustls::Error::from(error))
+    };
+    assert_eq!(expired(101), expired(160));
+    let text = expired(101);
+    assert!(text.contains("certificate expired: renew the certificate at its end"), "{text}");
+    let error = CertificateError::ExpiredRevocationListContext { time: at(9), next_update: at(1) };
+    let list = explained(&rustls::Error::from(error));
+    assert!(list.ends_with("list expired: get a newer list for `crl-file`"), "{list}");
+    assert_eq!(explained(&"another reason"), "another reason");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, OtherError,
     PeerIncompatible, ServerConfig, SignatureScheme,
 };
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 /// The application protocol of both ends. A new version of the frames needs a new name.
@@ -213,6 +213,18 @@ impl Debug for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.0)
     }
+}
+
+/// Returns the text of a connection's error. rustls appends the time of the check to an error about
+/// an expired certificate, so the error differs at each attempt: this text has the remedy instead.
+pub(crate) fn explained(error: &impl Display) -> String {
+    let text = error.to_string();
+    let Some((happened, _)) = text.split_once(": verification time ") else { return text };
+    let remedy = match happened.ends_with("revocation list expired") {
+        true => "get a newer list for `crl-file`",
+        false => "renew the certificate at its end (weir tunnel keys --renew), or set the clocks",
+    };
+    format!("{happened}: {remedy}")
 }
 
 /// Sends the matching alert to the other end, and logs the full reason here.

@@ -5,7 +5,7 @@ use super::limits::Usage;
 use super::places::Place;
 use super::{Shared, stream};
 use crate::account::{CountedSession, SessionMeter};
-use crate::identity::{PeerName, peer_name};
+use crate::identity::{PeerName, explained, peer_name};
 use crate::journal::Kind;
 use crate::revocation;
 use crate::session::{SERVERS, Session};
@@ -130,7 +130,8 @@ async fn shaken(
             if is_stranger {
                 tracing::warn!(%address, port, reason = %error, omitted, "connection refused");
             } else {
-                tracing::info!(%address, port, reason = %error, omitted, "handshake failed");
+                let reason = explained(error);
+                tracing::info!(%address, port, %reason, omitted, "handshake failed");
             }
         })
         .ok()

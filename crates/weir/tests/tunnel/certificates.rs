@@ -1,7 +1,7 @@
 //! Expired certificates, at a start, at a reload and while a tunnel runs.
 
 use crate::ends::{Ends, echo, through};
-use crate::support::{Sandbox, await_some, is_installed};
+use crate::support::{Running, Sandbox, await_some, is_installed};
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -57,6 +57,60 @@ fn a_certificate_that_expires_at_run_time_admits_no_new_connection() {
     let refused = check();
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     assert!(refused.stdout.contains("certificate expired"), "{refused:?}");
+}
+
+#[test]
+fn an_expired_client_certificate_is_named_at_both_ends_and_another_client_goes_on() {
+    let Some(sandbox) = sandbox() else { return };
+    let ends = Ends { keepalive: "1s", ..Ends::new(&sandbox) };
+    let target = sandbox.inside(echo);
+    let allow = format!("tcp:127.0.0.1:{target}");
+    let soon = SystemTime::now() + Duration::from_secs(20);
+    certify(&sandbox, "brief", soon);
+    let forward = format!("tcp:127.0.0.1:6001={allow}");
+    let brief = ["--cert-file", "brief.crt", "--key-file", "brief.key", "--forward", &forward];
+    let to_server = ["--server", "127.0.0.1:7500", "--pin", &ends.pin, "--carrier", "udp"];
+    let words = |verbs: &[&'static str]| [&["tunnel"][..], verbs, &to_server, &brief].concat();
+    let stop = |mut server: Running| {
+        server.signal("KILL");
+        server.child.wait().unwrap();
+    };
+
+    // The error about an unknown client has the client's pin.
+    let server = ends.server(&[&allow]);
+    let unknown = sandbox.weir(&words(&["check", "client"])).stdout;
+    let pin = unknown.split("--peer NAME=").nth(1).unwrap_or_else(|| panic!("{unknown}"));
+    let peer = format!("brief={}", pin.split_whitespace().next().unwrap());
+    stop(server);
+    let serve = || ends.server_with(&["--peer", &peer, "--allow", &allow]);
+    let server = serve();
+    let _other = ends.client(&[&format!("tcp:127.0.0.1:6000={allow}")]);
+    let client = ends.started(&words(&["client", "--status-socket", "brief.sock"]), "connected to");
+    for port in [6000, 6001] {
+        assert_eq!(sandbox.inside(|| through(port, b"valid")).unwrap(), b"valid");
+    }
+
+    await_some("the certificate's expiry", || (SystemTime::now() > soon + MARGIN).then_some(()));
+    stop(server);
+    let server = serve();
+    await_some("the other client's return", || {
+        sandbox.inside(|| through(6000, b"other")).ok().filter(|got| got == b"other")
+    });
+    let lines = |running: &Running| {
+        let text = running.output_so_far().1;
+        text.lines().filter(|line| line.contains(EXPIRED)).count()
+    };
+    for (end, running) in [("server", &server), ("client", &client)] {
+        await_some(end, || (lines(running) > 0).then_some(()));
+    }
+    await_some("further attempts", || {
+        let words = ["tunnel", "status", "--json", "--status-socket", "server.sock"];
+        let status =
+            serde_json::from_str::<serde_json::Value>(&sandbox.weir(&words).stdout).ok()?;
+        (status[0]["counters"]["connections_failed"].as_u64()? >= 10).then_some(())
+    });
+    assert!(lines(&client) <= 3, "{:?}", client.output_so_far());
+    assert_eq!(sandbox.inside(|| through(6000, b"still")).unwrap(), b"still");
 }
 
 fn sandbox() -> Option<Sandbox> {
@@ -116,6 +170,8 @@ fn date(at: SystemTime) -> String {
     String::from_utf8(command.output().unwrap().stdout).unwrap().trim().to_owned()
 }
 
+const EXPIRED: &str =
+    "certificate expired: renew the certificate at its end (weir tunnel keys --renew)";
 /// Repeat if the machine stalled: a tunnel connects over TCP if UDP does not answer within a
 /// second.
 const MARGIN: Duration = Duration::from_secs(2);
