@@ -9,6 +9,7 @@ mod certificates;
 mod command;
 mod confined;
 mod ends;
+mod git;
 mod key_change;
 mod killed;
 mod kinds;
