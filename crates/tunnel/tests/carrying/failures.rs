@@ -1,7 +1,9 @@
 //! After any failure the application gets an error, other tunnels continue, and the client
 //! reconnects.
 
-use crate::ends::{Keys, pair, pair_over_wire, refusal, soon, target, tcp_of, through, to_tcp};
+use crate::ends::{
+    Keys, echo, pair, pair_over_wire, refusal, soon, target, tcp_of, through, to_tcp,
+};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -437,13 +439,4 @@ async fn a_closed_listener_keeps_a_socket_that_replaced_its_own_socket() {
     client.drain(Duration::ZERO).await;
     drop(server);
     assert!(own.exists());
-}
-
-async fn echo(listener: TcpListener) {
-    while let Ok((mut stream, _)) = listener.accept().await {
-        tokio::spawn(async move {
-            let (mut reading, mut writing) = stream.split();
-            let _ = tokio::io::copy(&mut reading, &mut writing).await;
-        });
-    }
 }

@@ -1,6 +1,6 @@
 //! Two identities that may listen on the same address of the server.
 
-use crate::ends::Keys;
+use crate::ends::{Keys, until};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -68,13 +68,4 @@ async fn greeter(word: u8) -> SocketAddr {
 async fn greeting(at: SocketAddr) -> Option<u8> {
     tokio::time::sleep(Duration::from_millis(10)).await;
     TcpStream::connect(at).await.ok()?.read_u8().await.ok()
-}
-
-async fn until(what: &str, done: impl Fn() -> bool) {
-    let wait = async {
-        while !done() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), wait).await.expect(what);
 }

@@ -1,10 +1,9 @@
 //! Listeners on socket paths that a peer chooses. The listeners keep sockets of other processes,
 //! and a busy socket delays no other task.
 
-use crate::ends::Keys;
+use crate::ends::{Keys, until};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::Path;
-use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tunnel::client::{Client, ListenAt, Listener, Reverse};
 use tunnel::server::Server;
@@ -21,14 +20,6 @@ async fn listening(keys: &Keys, folder: &Path, listen: &Path) -> (Server, Client
     let client = Client::start(parts).await.unwrap();
     client.connected().await;
     (server, client)
-}
-
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let most = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < most, "{what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 #[tokio::test]

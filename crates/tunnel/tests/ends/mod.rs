@@ -138,6 +138,15 @@ pub async fn soon<T>(event: impl Future<Output = T>) -> T {
     happened
 }
 
+/// Waits until the condition holds.
+pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < end, "{what}: not within a minute");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// Sends without pause, and reads nothing.
 pub async fn write_endlessly(mut stream: TcpStream) {
     // All writers share one buffer: a buffer each would take more memory than the tunnels.

@@ -1,6 +1,6 @@
 //! Certificates that expire, are revoked, or are removed from the list while a tunnel runs.
 
-use crate::ends::{Keys, tcp_of, through, to_tcp};
+use crate::ends::{Keys, echo, tcp_of, through, to_tcp, until};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
     IsCa, KeyPair, RevokedCertParams, SerialNumber,
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tunnel::access::{Access, Rights};
 use tunnel::client::Client;
 use tunnel::config::{File, ServerTable};
@@ -311,15 +311,6 @@ fn in_time(span: Duration) -> SystemTime {
     SystemTime::now() + span
 }
 
-async fn echo(listener: TcpListener) {
-    while let Ok((mut stream, _)) = listener.accept().await {
-        tokio::spawn(async move {
-            let (mut reading, mut writing) = stream.split();
-            let _ = tokio::io::copy(&mut reading, &mut writing).await;
-        });
-    }
-}
-
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Lifetime of a short-lived certificate: long enough to connect on a busy machine.
 const LIFE: Duration = Duration::from_secs(12);
@@ -334,20 +325,11 @@ async fn a_server_whose_pin_is_replaced_during_the_handshake_loses_its_connectio
     let former = parts.servers[0].trust.clone();
     parts.servers[0].trust = ServerTrust::Pins(vec![keys.client.pin()]);
     let client = Client::start(parts).await.unwrap();
-    await_some(|| (client.counted().connections_made > 0).then_some(())).await;
-    await_some(|| client.links().iter().all(|link| link.server.is_none()).then_some(())).await;
+    let is_alone = || client.links().iter().all(|link| link.server.is_none());
+    until("a connection", || client.counted().connections_made > 0).await;
+    until("the loss of all connections", is_alone).await;
     client.replace_trust(0, &former);
     client.connected().await;
     client.replace_trust(0, &ServerTrust::Pins(vec![keys.client.pin()]));
-    await_some(|| client.links().iter().all(|link| link.server.is_none()).then_some(())).await;
-}
-
-async fn await_some(mut look: impl FnMut() -> Option<()>) {
-    for _ in 0..6000 {
-        if look().is_some() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("the awaited state was not reached in time");
+    until("the loss of all connections", is_alone).await;
 }

@@ -2,7 +2,7 @@
 
 use crate::ends::verifier::ServerVerifier;
 use crate::ends::wire::Wire;
-use crate::ends::{Keys, tcp_of, through, to_tcp, tuning};
+use crate::ends::{Keys, echo, tcp_of, through, to_tcp, tuning, until};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
@@ -13,7 +13,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
 use tunnel::client::Client;
 use tunnel::identity::{ALPN, Identity, ServerTrust};
 use tunnel::server::Server;
@@ -139,24 +138,6 @@ fn by_group(home: &Path, group: &'static dyn SupportedKxGroup) -> rustls::Client
         .unwrap();
     config.alpn_protocols = vec![ALPN.to_vec()];
     config
-}
-
-async fn until(what: &str, done: impl Fn() -> bool) {
-    let wait = async {
-        while !done() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, wait).await.expect(what);
-}
-
-async fn echo(listener: TcpListener) {
-    while let Ok((mut stream, _)) = listener.accept().await {
-        tokio::spawn(async move {
-            let (mut reading, mut writing) = stream.split();
-            let _ = tokio::io::copy(&mut reading, &mut writing).await;
-        });
-    }
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,6 +1,6 @@
 //! A peer's wide rules must not cover the server's own addresses.
 
-use crate::ends::{Keys, tcp_of, through, to_tcp};
+use crate::ends::{Keys, echo, tcp_of, through, to_tcp};
 use nix::sched::{CloneFlags, unshare};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
@@ -137,13 +137,4 @@ fn own_network() -> bool {
 
 fn ip(words: &str) -> bool {
     Command::new("ip").args(words.split(' ')).status().is_ok_and(|status| status.success())
-}
-
-async fn echo(listener: TcpListener) {
-    while let Ok((mut stream, _)) = listener.accept().await {
-        tokio::spawn(async move {
-            let (mut reading, mut writing) = stream.split();
-            let _ = tokio::io::copy(&mut reading, &mut writing).await;
-        });
-    }
 }
