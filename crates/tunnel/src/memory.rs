@@ -319,10 +319,13 @@ const UNTIL_STUCK: Duration = Duration::from_millis(1500);
 const AT_ONCE: usize = 8;
 
 #[cfg(test)]
+mod holding;
+#[cfg(test)]
 mod model;
 
 #[cfg(test)]
 mod tests {
+    use super::holding::Holding;
     use super::*;
 
     const KIB: u64 = 1024;
@@ -375,59 +378,25 @@ mod tests {
         assert_eq!(greedy[0].ask(3000 * KIB), 3000 * KIB - (all - 187 * KIB - KIB / 2));
     }
 
-    #[derive(Debug)]
-    struct Fake {
-        owner: Arc<str>,
-        charge: Mutex<quic::Charge>,
-        has_stuck: bool,
-        given_up: AtomicBool,
-    }
-
-    impl Holder for Fake {
-        fn owner(&self) -> &Arc<str> {
-            &self.owner
-        }
-
-        fn held(&self) -> u64 {
-            self.charge.lock().unwrap().bytes()
-        }
-
-        fn sweep(&self) {}
-
-        fn give_up(&self, most: usize) -> usize {
-            self.given_up.store(self.has_stuck, Ordering::Relaxed);
-            most.min(self.has_stuck.into())
-        }
-
-        fn close(&self) {
-            self.charge.lock().unwrap().set(0);
-        }
-    }
-
     #[test]
     fn only_the_greediest_identity_loses_tunnels_and_connections() {
         let budget = budget();
-        let fake = |owner: &str, kib: u64, has_stuck| {
-            let charge = Mutex::new(quic::Charge::new(budget.meter(), kib * KIB));
-            let given_up = AtomicBool::new(false);
-            let fake = Arc::new(Fake { owner: Arc::from(owner), charge, has_stuck, given_up });
-            let weak: Weak<Fake> = Arc::downgrade(&fake);
-            budget.add(weak);
-            fake
+        let add = |owner: &str, kib: u64, has_stuck: bool| {
+            let stuck: fn(u64) -> u64 = if has_stuck { |_| 1 } else { |_| 0 };
+            Holding::add(&budget, owner, kib * KIB, stuck, 0)
         };
-        let modest = fake("modest", 1100, true);
-        let greedy = [fake("greedy", 1500, false), fake("greedy", 1000, true)];
-        let was_reset = |fake: &Fake| fake.given_up.swap(false, Ordering::Relaxed);
+        let modest = add("modest", 1100, true);
+        let greedy = [add("greedy", 1500, false), add("greedy", 1000, true)];
         // Near the limit, the connection with a stuck tunnel resets it.
         budget.relieve(None);
-        assert!(was_reset(&greedy[1]));
+        assert!(greedy[1].was_reset());
         assert_eq!((greedy[0].held(), greedy[1].held()), (1500 * KIB, 1000 * KIB));
         // Above the limit, the same connection resets another tunnel.
-        let more = fake("greedy", 900, false);
+        let more = add("greedy", 900, false);
         budget.relieve(beyond(1, Duration::ZERO));
-        assert!(was_reset(&greedy[1]));
+        assert!(greedy[1].was_reset());
         budget.relieve(beyond(PATIENCE, LONG));
-        assert!(was_reset(&greedy[1]));
+        assert!(greedy[1].was_reset());
         assert_eq!(
             (greedy[0].held(), greedy[1].held(), more.held()),
             (1500 * KIB, 1000 * KIB, 900 * KIB)
@@ -436,26 +405,21 @@ mod tests {
         budget.relieve(beyond(PATIENCE + 1, LONG));
         assert_eq!((greedy[0].held(), greedy[1].held(), more.held()), (0, 1000 * KIB, 900 * KIB));
         // Far above the limit, the largest connection is closed at once.
-        let most = fake("greedy", 2000, true);
+        let most = add("greedy", 2000, true);
         budget.relieve(beyond(1, Duration::ZERO));
         assert_eq!((most.held(), greedy[1].held(), more.held()), (0, 1000 * KIB, 900 * KIB));
-        assert!(!was_reset(&greedy[1]));
+        assert!(!greedy[1].was_reset());
         assert_eq!(modest.held(), 1100 * KIB);
-        assert!(!modest.given_up.load(Ordering::Relaxed));
+        assert!(!modest.was_reset());
     }
 
     #[test]
     fn a_connection_without_a_tunnel_to_reset_is_closed_once_tunnels_had_time_to_count_as_stuck() {
         let budget = budget();
-        let charge = Mutex::new(quic::Charge::new(budget.meter(), 4100 * KIB));
-        let owner = Arc::from("greedy");
-        let fake =
-            Arc::new(Fake { owner, charge, has_stuck: false, given_up: AtomicBool::new(false) });
-        let weak: Weak<Fake> = Arc::downgrade(&fake);
-        budget.add(weak);
+        let holding = Holding::add(&budget, "greedy", 4100 * KIB, |_| 0, 0);
         budget.relieve(beyond(PATIENCE + 1, Duration::ZERO));
-        assert_eq!(fake.held(), 4100 * KIB);
+        assert_eq!(holding.held(), 4100 * KIB);
         budget.relieve(beyond(PATIENCE + 1, LONG));
-        assert_eq!(fake.held(), 0);
+        assert_eq!(holding.held(), 0);
     }
 }

@@ -1,9 +1,10 @@
 //! Explores the states of a budget with three connections of two identities, in every order of
 //! events up to a depth. The model uses the real ledger and the real relief.
 
+use super::holding::Holding;
 use super::*;
 use proptest::prelude::*;
-use quic::{Charge, FIRST_CREDIT};
+use quic::FIRST_CREDIT;
 use std::collections::HashSet;
 
 /// A connection: its grant, the credit that its peer may still use, and the bytes that nobody has
@@ -28,40 +29,6 @@ const LIMIT: u64 = 8 * STEP;
 const MOST: u64 = LIMIT + LIMIT / 8;
 const GRANTS: u64 = LIMIT - LIMIT / 4;
 const DEPTH: usize = 14;
-
-#[derive(Debug)]
-struct Holding {
-    owner: Arc<str>,
-    charge: Mutex<Charge>,
-    closed: AtomicBool,
-}
-
-impl Holder for Holding {
-    fn owner(&self) -> &Arc<str> {
-        &self.owner
-    }
-
-    fn held(&self) -> u64 {
-        self.charge.lock().unwrap().bytes()
-    }
-
-    fn sweep(&self) {}
-
-    /// Each step of unread bytes is one tunnel.
-    fn give_up(&self, most: usize) -> usize {
-        let mut charge = self.charge.lock().unwrap();
-        let stuck = if &*self.owner == OWNERS[READER] { 0 } else { charge.bytes().div_ceil(STEP) };
-        let reset = stuck.min(most as u64);
-        let left = charge.bytes().saturating_sub(reset * STEP);
-        charge.set(left);
-        reset as usize
-    }
-
-    fn close(&self) {
-        self.charge.lock().unwrap().set(0);
-        self.closed.store(true, Ordering::Relaxed);
-    }
-}
 
 fn all_held(state: &State) -> u64 {
     state.iter().map(|session| session.held).sum()
@@ -122,18 +89,16 @@ fn tell(session: &mut Session) {
 fn relieve(state: &State, beyond: Option<Beyond>) -> State {
     let budget = Budget::new(Bytes::new(LIMIT));
     let holders = [0, 1, 2].map(|index| {
-        let charge = Mutex::new(Charge::new(budget.meter(), state[index].held));
-        let (owner, closed) = (Arc::from(OWNERS[index]), AtomicBool::new(false));
-        let holding = Arc::new(Holding { owner, charge, closed });
-        let weak: Weak<Holding> = Arc::downgrade(&holding);
-        budget.add(weak);
-        holding
+        // Each step of unread bytes is one tunnel.
+        let stuck: fn(u64) -> u64 =
+            if index == READER { |_| 0 } else { |held| held.div_ceil(STEP) };
+        Holding::add(&budget, OWNERS[index], state[index].held, stuck, STEP)
     });
     budget.relieve(beyond);
     let mut next = *state;
     for (session, holder) in next.iter_mut().zip(&holders) {
         session.held = holder.held();
-        if holder.closed.load(Ordering::Relaxed) {
+        if holder.is_closed() {
             // The peer connects again.
             *session = NEW;
         }
