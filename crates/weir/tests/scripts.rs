@@ -232,7 +232,7 @@ fn packages_are_built_in_a_folder_with_a_space_in_its_path() {
     let script = r#"
         work=$(mktemp -d)
         trap 'rm -rf "$work"' EXIT
-        mkdir -p "$work/two words/scripts" "$work/programs" "$work/empty"
+        mkdir -p "$work/two words/scripts" "$work/programs"
         cp Cargo.toml Cargo.lock "$work/two words"
         cp scripts/package scripts/rust.sh "$work/two words/scripts"
         printf '#!/bin/sh\necho rustc 99.0.0\n' >"$work/programs/rustc"
