@@ -56,7 +56,7 @@ fn a_certificate_that_expires_at_run_time_admits_no_new_connection() {
     await_some("the end of its time", || (SystemTime::now() > soon + MARGIN).then_some(()));
     let refused = check();
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
-    assert!(refused.stdout.contains("certificate expired"), "{refused:?}");
+    assert!(refused.stdout.contains(EXPIRED), "{refused:?}");
 }
 
 #[test]
