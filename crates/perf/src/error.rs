@@ -31,7 +31,7 @@ pub enum PerfError {
     Silent { peer: String, within: Duration, doing: &'static str },
     #[error("the file from {peer} did not arrive within {:.1} s: {} came, the last of it {} before", .within.as_secs_f64(), .came.shown(), .silent.shown())]
     Incomplete { peer: String, within: Duration, came: Bytes, silent: Span },
-    #[error("{peer} closed the connection while {doing}")]
+    #[error("{peer} closed the connection while {doing}: read the messages of the program there")]
     Gone { peer: String, doing: &'static str },
     #[error("{peer} ended the test")]
     EndedByPeer { peer: String },

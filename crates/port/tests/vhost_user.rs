@@ -201,7 +201,11 @@ fn truncated_guest_memory_ends_only_the_connection() {
             }
             !device.is_connected()
         });
-        assert!(device.describe().contains("its memory was cut off"), "{}", device.describe());
+        assert!(
+            device.describe().contains("the driver's memory was cut off"),
+            "{}",
+            device.describe()
+        );
     }
     let driver = VhostDriver::connect(Path::new(&path)).unwrap();
     await_connection(&[&device, &driver]);

@@ -15,11 +15,11 @@ pub struct Geometry {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Violation {
-    #[error("it announces {descriptors} descriptors and an area of {area} bytes")]
+    #[error("the peer announces {descriptors} descriptors and an area of {area} bytes")]
     Geometry { descriptors: u32, area: u32 },
-    #[error("its index moved by {moved}, and the ring allows {allowed}")]
+    #[error("the peer's index moved by {moved}, and the ring allows {allowed}")]
     Index { moved: u32, allowed: u32 },
-    #[error("its descriptor names {len} bytes at {offset} of an area of {area} bytes")]
+    #[error("the peer's descriptor names {len} bytes at {offset} of an area of {area} bytes")]
     Descriptor { offset: u32, len: u32, area: u32 },
 }
 

@@ -53,13 +53,13 @@ pub(super) enum RingError {
     Size(u32),
     #[error("a ring is outside the memory, or at an odd address")]
     Place,
-    #[error("its index moved by {0}, beyond the ring's size")]
+    #[error("the driver's index moved by {0}, beyond the ring's size")]
     Index(u16),
     #[error("{0}")]
     Chain(#[from] ChainError),
     #[error("a buffer is outside the memory, or not to be used in this direction")]
     Buffer,
-    #[error("its memory was cut off")]
+    #[error("the driver's memory was cut off")]
     Cut,
 }
 

@@ -43,11 +43,11 @@ pub(super) struct TransmitRing {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(super) enum DeviceFault {
-    #[error("its index moved by {0}, beyond the ring's size")]
+    #[error("the device's index moved by {0}, beyond the ring's size")]
     Index(u16),
-    #[error("it returns descriptor {0}, which it does not have")]
+    #[error("the device returns descriptor {0}, which it does not have")]
     Descriptor(u32),
-    #[error("it returns {len} bytes in {count} buffers, which does not fit")]
+    #[error("the device returns {len} bytes in {count} buffers, which does not fit")]
     Frame { len: u64, count: u16 },
 }
 

@@ -46,7 +46,7 @@ pub enum IdentityError {
     UnknownServer(super::Pin),
     #[error("the server knows no client with the key {0}: add the client there by --peer NAME={0}")]
     UnknownClient(super::Pin),
-    #[error("no authority that this end trusts has signed the certificate: {}", foreign(.0))]
+    #[error("no authority that this end trusts has signed the certificate: {}; name its authority by `ca-file`", foreign(.0))]
     Untrusted(String),
     #[error("the authority has revoked the certificate: ask the authority for a new certificate")]
     Revoked,
