@@ -64,7 +64,8 @@ pub struct PeriodReport {
     /// The mean time between two samples. The observation takes fewer samples if they are
     /// expensive.
     pub sampled_every: Span,
-    /// The share of a core that the observation itself took.
+    /// The share of a core that the observation itself took, with the start of the command and,
+    /// for an observation of this command, with the judgement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observer_cpu: Option<f64>,
     /// The flows that were judged, the busiest first.
@@ -124,6 +125,18 @@ pub struct Found {
     pub seen_at: Vec<String>,
     #[serde(flatten)]
     pub finding: Finding,
+}
+
+impl Diagnosis {
+    /// Adds the CPU time of the judgement to that of the observations, so that the share of a core
+    /// in the output is the share that the whole command took.
+    pub fn add_own_cpu(&mut self, judging: Span) {
+        let observed: f64 = self.periods.iter().map(|period| period.observed.secs_f64()).sum();
+        let more = judging.secs_f64() / observed.max(1e-9);
+        for share in self.periods.iter_mut().filter_map(|period| period.observer_cpu.as_mut()) {
+            *share += more;
+        }
+    }
 }
 
 impl Found {

@@ -82,7 +82,8 @@ pub struct Period {
     /// The process of the observation, which does not count as the machine's own work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observer: Option<u32>,
-    /// The CPU time that the observation took.
+    /// The CPU time that the observation took, with the CPU time before its first sample that
+    /// counts as the observation's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own_cpu: Option<Span>,
     /// The far ends in other network namespaces of this machine.

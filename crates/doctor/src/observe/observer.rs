@@ -214,7 +214,7 @@ impl Observer {
             short_lived: self.tree.is_here().then(|| self.sockets.short_lived()),
             observer: own_pid(&self.tree),
             drops,
-            own_cpu: Some(clock::own_thread_cpu_time() - self.cpu_before),
+            own_cpu: Some(self.plan.spent + (clock::own_thread_cpu_time() - self.cpu_before)),
             ..Period::default()
         });
         let mut unseen: BTreeSet<_> = recording.unseen.drain(..).collect();
@@ -269,7 +269,16 @@ const MOST_SEARCHED: usize = 16_384;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recording::Machine;
     use crate::rules::sketch::Sketch;
+
+    #[test]
+    fn the_cpu_time_before_the_first_sample_counts_as_the_observations() {
+        let plan = Plan { spent: Span::from_secs(5), ..Plan::default() };
+        let mut recording = Recording::new(Machine::default());
+        Observer::begin(Tree::here(), plan).finish("this machine", &mut recording);
+        assert!(recording.periods[0].own_cpu >= Some(Span::from_secs(5)), "{recording:?}");
+    }
 
     #[test]
     fn expensive_searches_for_processes_are_rare() {

@@ -268,6 +268,10 @@ To do: Let the receiver's kernel use larger buffers, and remove SO_RCVBUF from
         let brief = page(&recording, false);
         let line = "\nObserved for 3 s with 0.80 % of a core; --verbose shows all causes.\n";
         assert!(brief.ends_with(line), "{brief}");
+        let mut judged = diagnose(&recording, Question::Machine);
+        judged.add_own_cpu(Span::from_millis(6));
+        let brief = text(&judged, 100, false);
+        assert!(brief.contains("Observed for 3 s with 1.0 % of a core;"), "{brief}");
     }
 
     #[test]

@@ -130,7 +130,11 @@ pub(crate) fn run(arguments: &Doctor) -> anyhow::Result<Ending> {
         }
         output::note(format_args!("The recording is in {}.", path.display()));
     }
-    let diagnosis = doctor::diagnose(&recording, Question::of(&recording));
+    let observed = observe::own_cpu_time();
+    let mut diagnosis = doctor::diagnose(&recording, Question::of(&recording));
+    if !subject.is_recording() {
+        diagnosis.add_own_cpu(observe::own_cpu_time() - observed);
+    }
     arguments.print(&diagnosis)?;
     if let Some(directory) = &arguments.report {
         page::write(directory, &recording, &diagnosis)?;
