@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
-use survey::{Seen, Survey};
+use survey::{MOST_BUSY, Seen, Survey};
 use track::{Ends, Track};
 use units::Span;
 
@@ -73,7 +73,8 @@ fn judge<R: Read>(
     survey.packets = packets.count();
     survey.times = packets.times();
     let is_cut = packets.is_cut();
-    let chosen = survey.chosen(focus);
+    let (chosen, unjudged) = survey.chosen(focus);
+    survey.unjudged = unjudged;
     let Some((begin, end)) = survey.period(&chosen) else {
         return Err(match focus {
             Focus::All => DoctorError::NoSegments { packets: survey.packets },
@@ -260,6 +261,15 @@ fn recording(survey: Survey, tracks: Tracks, is_cut: bool, focus: &Focus) -> Rec
         note(
             "further connections",
             format!("{} segments belong to more connections than are counted", survey.uncounted),
+        );
+    }
+    if survey.unjudged > 0 {
+        note(
+            "the less busy connections",
+            format!(
+                "only the {MOST_BUSY} busiest are judged: choose among the other {} with --flow",
+                survey.unjudged
+            ),
         );
     }
     recording.unseen = unseen.into_iter().collect();

@@ -8,7 +8,7 @@ pub use two_ends::{EndReport, Observed, diagnose_both, unreached};
 
 use crate::recording::{Drops, Origin, Period, Recording, Unseen};
 use crate::rules::{Answer, Finding, Outcome, settled};
-use crate::view::{Flow, View};
+use crate::view::{self, Flow, View};
 use serde::Serialize;
 use std::net::{IpAddr, SocketAddr};
 use units::{Rate, Span};
@@ -79,6 +79,9 @@ pub struct PeriodReport {
     pub machine: Vec<Found>,
     pub ruled_out: Vec<RuledOut>,
     pub not_seen: Vec<RuledOut>,
+    /// The period has more flows, threads or control groups than are judged.
+    #[serde(skip)]
+    pub is_cut: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -185,11 +188,15 @@ impl Question {
 pub fn diagnose(recording: &Recording, question: Question) -> Diagnosis {
     let periods: Vec<_> =
         recording.periods.iter().filter_map(|period| report(recording, period)).collect();
+    let mut not_seen = recording.unseen.clone();
+    if periods.iter().any(|period| period.is_cut) {
+        not_seen.push(view::cut_off());
+    }
     Diagnosis {
         weir_doctor: 1,
         verdict: verdict::of(recording, &periods, question),
         periods,
-        not_seen: recording.unseen.clone(),
+        not_seen,
         origin: recording.origin,
         note: recording.note.clone(),
         kernel: recording.machine.kernel.clone(),
@@ -219,6 +226,7 @@ fn report(recording: &Recording, period: &Period) -> Option<PeriodReport> {
         machine: machine.causes,
         ruled_out: machine.ruled_out,
         not_seen: machine.not_seen,
+        is_cut: view.is_cut,
     })
 }
 
@@ -319,7 +327,7 @@ pub(crate) const LIMITS_FROM: f64 = 0.2;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recording::{ShortLived, TCP_CONNECTIONS};
+    use crate::recording::{Group, ShortLived, TCP_CONNECTIONS};
     use crate::rules::sketch::Sketch;
     use units::Bytes;
 
@@ -333,6 +341,20 @@ mod tests {
         assert_eq!((verdict.kind, verdict.cause), (VerdictKind::Limited, Some("receiver-window")));
         assert_eq!(verdict.confidence, Confidence::High);
         assert!(verdict.sentence.starts_with("The receiver's window is the limit"));
+    }
+
+    #[test]
+    fn lists_of_a_period_that_are_cut_are_named() {
+        let mut recording = Sketch::idle().recording().clone();
+        let is_named = |recording: &Recording| {
+            diagnose(recording, Question::Machine).not_seen.contains(&view::cut_off())
+        };
+        assert!(!is_named(&recording));
+        for sample in &mut recording.periods[0].samples {
+            let group = |at: u32| Group { path: format!("/{at}"), ..Group::default() };
+            sample.groups = (0..1025).map(group).collect();
+        }
+        assert!(is_named(&recording));
     }
 
     #[test]

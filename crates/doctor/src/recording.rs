@@ -12,7 +12,7 @@ mod sample;
 pub use connection::{Connection, ConnectionState, Holder, Listener, Tcp, UdpSocket};
 pub use drops::{DropPlace, Drops};
 pub use far::{Attempt, FarEnd, Refusal};
-pub(crate) use file::bounded;
+pub(crate) use file::{bound, bounded};
 pub use machine::{
     Bus, Clock, Interface, InterruptPlace, LinkModes, Machine, Neighbour, Offloads, Path, Queue,
     Rings,

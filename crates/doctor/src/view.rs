@@ -20,7 +20,7 @@ pub use places::FlowCores;
 pub use queues::QueueUse;
 pub use task::{GroupUse, OFTEN_THROTTLED, TaskUse};
 
-use crate::recording::{Holder, Machine, Period, Recording, Sample, SocketLimit};
+use crate::recording::{Holder, Machine, Period, Recording, Sample, SocketLimit, Unseen, bound};
 use std::collections::BTreeMap;
 use units::Span;
 
@@ -40,6 +40,8 @@ pub struct View<'a> {
     pub flows: Vec<Flow<'a>>,
     /// Connections outside the focus, to the hosts of the connections in focus.
     pub beside: Vec<Flow<'a>>,
+    /// The period has more flows, threads or control groups than are judged.
+    pub is_cut: bool,
 }
 
 impl<'a> View<'a> {
@@ -47,19 +49,28 @@ impl<'a> View<'a> {
     pub fn of(recording: &'a Recording, period: &'a Period) -> Option<Self> {
         let (first, last) = (period.samples.first()?, period.samples.last()?);
         let is_beside = |flow: &Flow<'_>| flow.end().last().beside;
-        let (beside, flows) = flow::of(recording, period).into_iter().partition(is_beside);
+        let mut flows = flow::of(recording, period);
+        let mut tasks = task::between(&period.samples, |sample| &sample.tasks);
+        let mut processes = task::between(&period.samples, |sample| &sample.processes);
+        let mut groups = task::groups_between(&period.samples);
+        let mut is_cut = bound(&mut flows, MOST_FLOWS);
+        is_cut |= bound(&mut tasks, MOST_TASKS);
+        is_cut |= bound(&mut processes, MOST_TASKS);
+        is_cut |= bound(&mut groups, MOST_GROUPS);
+        let (beside, flows) = flows.into_iter().partition(is_beside);
         (last.at > first.at).then(|| Self {
             recording,
             period,
             first,
             last,
             cores: cores::between(first, last),
-            tasks: task::between(&period.samples, |sample| &sample.tasks),
-            processes: task::between(&period.samples, |sample| &sample.processes),
-            groups: task::groups_between(&period.samples),
+            tasks,
+            processes,
+            groups,
             queues: queues::between(&period.samples),
             flows,
             beside,
+            is_cut,
         })
     }
 
@@ -167,3 +178,20 @@ impl<'a> View<'a> {
         self.sysctl(name)?.split_ascii_whitespace().nth(column)?.parse().ok()
     }
 }
+
+/// Returns the signals that are missing if the lists of a period were cut.
+pub fn cut_off() -> Unseen {
+    Unseen {
+        what: "the least busy connections, threads and control groups".to_owned(),
+        reason: format!(
+            "Weir judges at most {MOST_FLOWS} connections, {MOST_TASKS} threads and {MOST_GROUPS} control groups of a \
+             period"
+        ),
+    }
+}
+
+/// Maximum numbers of flows, tasks and groups of a period. An observation keeps fewer; a file may
+/// have any number.
+const MOST_FLOWS: usize = 4096;
+const MOST_TASKS: usize = 16_384;
+const MOST_GROUPS: usize = 1024;

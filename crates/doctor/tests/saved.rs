@@ -102,6 +102,21 @@ fn a_small_file_with_many_cores_and_intervals_makes_no_huge_recording() {
     assert!(recording.unseen.iter().any(|unseen| unseen.what == "the end of the test"));
 }
 
+#[test]
+fn a_saved_test_names_connections_and_cores_beyond_the_bounds() {
+    let mut document = perf(|_| json!({}), 5.0);
+    let stream = document["start"]["connected"][0].clone();
+    document["start"]["connected"] = json!(vec![stream; 257]);
+    let core = |core: u32| json!({"core": core, "busy_percent": 1.0});
+    let cores: Vec<_> = (0..4097).map(core).collect();
+    document["intervals"][0]["weir"]["cpu"]["cores"] = json!(cores);
+    let recording = saved::parse(&document.to_string(), None).unwrap();
+    for what in ["further connections", "further cores"] {
+        let is_named = recording.unseen.iter().any(|unseen| unseen.what == what);
+        assert!(is_named, "{what}: {:?}", recording.unseen);
+    }
+}
+
 /// The client and the server of the test run on the same machine: the result has neither the
 /// server's process nor other programs.
 #[test]
@@ -283,6 +298,27 @@ fn cells_of_a_lab_show_a_full_link_and_a_full_thread_of_a_tunnel() {
     let stopped = diagnose(&alone, Question::of(&alone));
     assert_eq!(stopped.periods.len(), 4);
     assert!(first(&stopped).contains(&("tcp, rate 100mbit".to_owned(), Some("link"))));
+}
+
+#[test]
+fn a_lab_names_cells_turns_and_cores_beyond_the_bounds() {
+    let (mut results, journal) = lab();
+    let cells = results["cells"].as_array_mut().unwrap();
+    cells.extend((0..1000).map(|at| json!({"system": "none", "axes": {"at": at}})));
+    results["environment"]["workload_cpus"] = json!((0..513).collect::<Vec<u32>>());
+    let journal = journal + "\n" + &"cut\n".repeat(65_536);
+    let recording = saved::parse(&results.to_string(), Some(&journal)).unwrap();
+    for what in ["further cells", "further cores", "the last 4 turns"] {
+        let is_named = recording.unseen.iter().any(|unseen| unseen.what == what);
+        assert!(is_named, "{what}: {:?}", recording.unseen);
+    }
+    // A run that was stopped names its cells in its turns.
+    let turn = |at: u32| json!({"system": "tcp", "axes": {"at": at}}).to_string() + "\n";
+    let (_, first) = lab();
+    let journal = first.lines().nth(1).unwrap().to_owned() + "\n";
+    let journal = journal + &(0..1000).map(turn).collect::<String>();
+    let stopped = saved::parse("null", Some(&journal)).unwrap();
+    assert!(stopped.unseen.iter().any(|unseen| unseen.what == "further cells"));
 }
 
 #[test]

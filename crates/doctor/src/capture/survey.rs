@@ -12,6 +12,8 @@ pub(super) struct Survey {
     pub(super) segments: u64,
     /// Segments of the connections beyond the first [`MOST_COUNTED`].
     pub(super) uncounted: u64,
+    /// Connections beyond the [`MOST_BUSY`] busiest, which are not judged.
+    pub(super) unjudged: usize,
     /// Nanoseconds of the first and of the last packet.
     pub(super) times: Option<(u64, u64)>,
     pub(super) opened: u64,
@@ -86,8 +88,8 @@ impl Survey {
     }
 
     /// Returns the connections to judge: connections that moved most data, and some connections
-    /// whose SYN got no answer.
-    pub(super) fn chosen(&self, focus: &Focus) -> Vec<Ends> {
+    /// whose SYN got no answer. Also returns the number of further connections.
+    pub(super) fn chosen(&self, focus: &Focus) -> (Vec<Ends>, usize) {
         let is_asked = |(one, other): &Ends| match focus {
             Focus::All | Focus::Process(_) => true,
             Focus::Port(port) => one.port() == *port || other.port() == *port,
@@ -104,7 +106,7 @@ impl Survey {
         chosen.extend(all.into_iter().map(|(ends, _)| *ends));
         let rest = rest.into_iter().filter(|(_, seen)| silent(seen)).take(MOST_SILENT);
         chosen.extend(rest.map(|(ends, _)| *ends));
-        chosen
+        (chosen, busy.saturating_sub(MOST_BUSY))
     }
 
     /// Returns the time from the first to the last packet of the connection that moved most.
@@ -120,5 +122,5 @@ impl Survey {
 }
 
 const MOST_COUNTED: usize = 200_000;
-const MOST_BUSY: usize = 24;
+pub(super) const MOST_BUSY: usize = 24;
 const MOST_SILENT: usize = 4;

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::recording::{Attempt, Connection, Machine, Period, Recording, Sample, Unseen};
 use crate::rules::{Answer, Outcome, Side, joined, settled};
-use crate::view::{Flow, View};
+use crate::view::{self, Flow, View};
 use crate::words;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -89,6 +89,9 @@ pub fn diagnose_both(ends: [Observed<'_>; 2]) -> Diagnosis {
                 ..one
             }),
         );
+    }
+    if periods.iter().any(|period| period.is_cut) {
+        not_seen.push(view::cut_off());
     }
     not_seen.sort();
     not_seen.dedup();
@@ -171,6 +174,7 @@ fn of_both([near, far]: [Observed<'_>; 2], period: &Period) -> Option<PeriodRepo
         machine: machine.causes,
         ruled_out: machine.ruled_out,
         not_seen: machine.not_seen,
+        is_cut: views.iter().any(|view| view.is_cut),
     })
 }
 

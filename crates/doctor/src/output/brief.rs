@@ -362,6 +362,7 @@ mod tests {
             machine: causes(count),
             ruled_out: Vec::new(),
             not_seen: Vec::new(),
+            is_cut: false,
         };
         Diagnosis {
             weir_doctor: 1,

@@ -150,7 +150,7 @@ fn bound_sample(sample: &mut Sample) -> bool {
 }
 
 /// Cuts a list. Returns whether the list was longer.
-fn bound<T>(list: &mut Vec<T>, most: usize) -> bool {
+pub(crate) fn bound<T>(list: &mut Vec<T>, most: usize) -> bool {
     let is_longer = list.len() > most;
     list.truncate(most);
     is_longer

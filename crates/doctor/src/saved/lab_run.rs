@@ -17,9 +17,11 @@ pub(super) fn read(results: &Value, journal: Option<&str>) -> Result<Recording, 
     let Some(journal) = journal else {
         return Err(format!("the run of {lab} has no journal.jsonl beside it: name its directory"));
     };
-    let turns = journal.lines().take(MOST_TURNS);
+    let mut lines = journal.lines();
+    let turns = lines.by_ref().take(MOST_TURNS);
     let turns: Vec<Value> =
         turns.filter_map(|line| serde_json::from_str(line).ok()).map(shown).collect();
+    let unread = lines.count();
     let mut recording = Recording::new(Machine::default());
     recording.origin = Origin::Saved;
     recording.focus = Some(format!("the cells of {lab}"));
@@ -35,7 +37,8 @@ pub(super) fn read(results: &Value, journal: Option<&str>) -> Result<Recording, 
     let mut links = Links::default();
     let (mut failed, mut have_tunnels, mut room) = (Vec::new(), false, MOST_ENTRIES);
     let mut cut = 0;
-    for cell in cells(results, &turns) {
+    let (cells, has_all_cells) = cells(results, &turns);
+    for cell in cells {
         let of_cell = || turns.iter().filter(|turn| is_of(turn, &cell));
         let turn = median(of_cell().filter(|turn| is_valid(turn)).collect());
         // Each sample has all cores.
@@ -72,6 +75,19 @@ pub(super) fn read(results: &Value, journal: Option<&str>) -> Result<Recording, 
         let what = format!("the end of {}", crate::words::counted(cut, "cell", "cells"));
         recording.unseen.push(unseen(&what, "the run has too many samples"));
     }
+    if unread > 0 {
+        let what = format!("the last {}", crate::words::counted(unread as u64, "turn", "turns"));
+        let reason = format!("only the first {MOST_TURNS} turns of a run are read");
+        recording.unseen.push(unseen(&what, &reason));
+    }
+    if !has_all_cells {
+        let reason = format!("only the first {MOST_CELLS} cells of a run are judged");
+        recording.unseen.push(unseen("further cells", &reason));
+    }
+    if known_cores(results).len() > MOST_CORES {
+        let reason = format!("only the first {MOST_CORES} cores of a run are judged");
+        recording.unseen.push(unseen("further cores", &reason));
+    }
     if have_tunnels {
         let reason = "a run saves the connections that end at the tunnel's own client";
         recording.unseen.push(unseen("connections between tunnels", reason));
@@ -86,18 +102,22 @@ fn shown(mut turn: Value) -> Value {
     turn
 }
 
-/// Returns the cells of the results. If the lab was stopped, returns the cells that its runs name.
-fn cells(results: &Value, turns: &[Value]) -> Vec<Value> {
+/// Returns the cells of the results, and whether these are all. If the lab was stopped, returns the
+/// cells that its runs name.
+fn cells(results: &Value, turns: &[Value]) -> (Vec<Value>, bool) {
     let known = list(results, &["cells"]);
     let mut cells: Vec<Value> = known.iter().take(MOST_CELLS).cloned().collect();
-    if results.is_null() {
-        for turn in turns {
-            if cells.len() < MOST_CELLS && !cells.iter().any(|cell| is_of(turn, cell)) {
-                cells.push(json!({"system": turn.get("system"), "axes": turn.get("axes")}));
-            }
+    let unnamed = if results.is_null() { turns } else { &[] };
+    for turn in unnamed {
+        if cells.iter().any(|cell| is_of(turn, cell)) {
+            continue;
         }
+        if cells.len() >= MOST_CELLS {
+            return (cells, false);
+        }
+        cells.push(json!({"system": turn.get("system"), "axes": turn.get("axes")}));
     }
-    cells
+    (cells, known.len() <= MOST_CELLS)
 }
 
 fn is_of(turn: &Value, cell: &Value) -> bool {
@@ -425,11 +445,16 @@ fn label(turn: &Value) -> String {
 }
 
 fn cores(results: &Value) -> Vec<usize> {
+    let cores = known_cores(results).iter();
+    let cores = cores.filter_map(|core| usize::try_from(core.as_u64()?).ok());
+    cores.take(MOST_CORES).collect()
+}
+
+/// Returns the workload's cores as the results list them.
+fn known_cores(results: &Value) -> &[Value] {
     let known = |key: &str| list(results, &["environment", key]);
     let own = known("workload_cpus");
-    let cores = if own.is_empty() { known("cores_usable") } else { own };
-    let cores = cores.iter().filter_map(|core| usize::try_from(core.as_u64()?).ok());
-    cores.take(MOST_CORES).collect()
+    if own.is_empty() { known("cores_usable") } else { own }
 }
 
 fn method_time(results: &Value, name: &str) -> Option<f64> {

@@ -87,6 +87,14 @@ pub(super) fn read(document: &Value) -> Result<Recording, String> {
         let reason = format!("only the first {judged} of {} intervals are judged", intervals.len());
         recording.unseen.push(unseen("the end of the test", &reason));
     }
+    if list(document, &["start", "connected"]).len() > MOST_STREAMS {
+        let reason = format!("only the first {MOST_STREAMS} connections of a test are judged");
+        recording.unseen.push(unseen("further connections", &reason));
+    }
+    if intervals.iter().take(judged).any(|interval| reported_cores(interval).len() > MOST_CORES) {
+        let reason = format!("only the first {MOST_CORES} cores of an interval are judged");
+        recording.unseen.push(unseen("further cores", &reason));
+    }
     recording.unseen.sort();
     Ok(recording)
 }
@@ -232,7 +240,7 @@ fn add_cpu(sample: &mut Sample, interval: &Value, length: Span, whole: &Value) {
         task.user = task.user + part(user);
         task.system = task.system + part(system);
     }
-    for core in list(interval, &["weir", "cpu", "cores"]).iter().take(MOST_CORES) {
+    for core in reported_cores(interval).iter().take(MOST_CORES) {
         let read = || {
             let index = usize::try_from(count(core, &["core"])?).ok()?;
             let busy = number(core, &["busy_percent"])?.min(100.0);
@@ -250,6 +258,10 @@ fn add_cpu(sample: &mut Sample, interval: &Value, length: Span, whole: &Value) {
     let busiest = sample.cores.iter().max_by_key(|(_, times)| times.user + times.system);
     let busiest = busiest.map(|(core, _)| *core);
     sample.tasks.iter_mut().for_each(|task| task.core = busiest);
+}
+
+fn reported_cores(interval: &Value) -> &[Value] {
+    list(interval, &["weir", "cpu", "cores"])
 }
 
 fn attempt(document: &Value, streams: &[Stream], is_weir: bool) -> Attempt {

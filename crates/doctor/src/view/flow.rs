@@ -171,7 +171,6 @@ pub(super) fn of<'a>(recording: &'a Recording, period: &'a Period) -> Vec<Flow<'
         };
         rank(b).cmp(&rank(a)).then_with(|| a.addresses().cmp(&b.addresses()))
     });
-    flows.truncate(MOST_FLOWS);
     flows
 }
 
@@ -218,5 +217,3 @@ fn joined<'a>(
 /// Minimum rate of a transfer, in bits per second: an interactive session is slower.
 const BUSY_FROM: u64 = 64_000;
 const STALLED_BELOW: u64 = 8_000;
-/// Maximum number of flows of a period. An observation keeps fewer; a file may have any number.
-const MOST_FLOWS: usize = 4096;

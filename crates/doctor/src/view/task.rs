@@ -59,11 +59,6 @@ pub const OFTEN_THROTTLED: f64 = 0.1;
 /// Minimum share of the time in which the quota stopped the group.
 const LONG_STOPPED: f64 = 0.04;
 
-/// Maximum numbers of tasks and of groups of a period. An observation reads fewer; a file may have
-/// any number.
-const MOST_TASKS: usize = 16_384;
-const MOST_GROUPS: usize = 1024;
-
 /// A control group's use of its quota.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupUse<'a> {
@@ -169,7 +164,6 @@ pub(super) fn between<'a>(
         })
         .collect();
     uses.sort_by(|a, b| b.cpu.total_cmp(&a.cpu));
-    uses.truncate(MOST_TASKS);
     uses
 }
 
@@ -200,9 +194,9 @@ pub(super) fn groups_between(samples: &[Sample]) -> Vec<GroupUse<'_>> {
             })
         })
         .collect();
-    if uses.len() > MOST_GROUPS {
+    // The caller cuts the end off a longer list.
+    if uses.len() > super::MOST_GROUPS {
         uses.sort_by_key(|group| std::cmp::Reverse(group.throttled));
-        uses.truncate(MOST_GROUPS);
     }
     uses
 }
