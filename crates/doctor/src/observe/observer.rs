@@ -129,7 +129,7 @@ impl Observer {
         // A search for processes is rare and does not count as the cost of a sample. Later listings
         // wait until the CPU time of the search fits into the observation's share.
         let searching = clock::own_thread_cpu_time();
-        self.find_processes(sample.at);
+        self.find_processes(&sample);
         let searched = clock::own_thread_cpu_time() - searching;
         self.watched.read(&self.tree, &mut sample, &mut self.unseen);
         self.pace.note(lists, clock::own_thread_cpu_time() - begun - searched);
@@ -137,21 +137,26 @@ impl Observer {
         self.samples.push(sample);
     }
 
-    /// Looks for the processes of new connections, including connections that may be kept later.
-    /// The search reads all of /proc, so it is rare.
-    fn find_processes(&mut self, now: Span) {
+    /// Looks for the processes of new connections, including connections that may be kept later,
+    /// and for processes that may have received an open connection. The search reads all of /proc,
+    /// so it is rare.
+    fn find_processes(&mut self, sample: &Sample) {
+        let now = sample.at;
         let soon = self.searched_at.is_some_and(|at| now - at < SEARCH_GAP);
         if self.samples.is_empty() || soon || self.searches >= MOST_SEARCHES {
             return;
         }
-        let is_affordable = is_affordable(self.searching, self.search, now);
+        let is_affordable = |share: f64| is_affordable(self.searching, self.search, now, share);
         let kept = self.sockets.kept();
         let inodes: BTreeSet<u32> =
             kept.iter().filter_map(|cookie| self.sockets.inode(*cookie)).collect();
-        let is_new = is_affordable && !self.watched.has_searched(&inodes);
-        if self.searches == 0 || is_new {
+        let is_new = is_affordable(SEARCH_SHARE) && !self.watched.has_searched(&inodes);
+        let may_have_passed = is_affordable(PASSED_SHARE) && self.watched.has_changed(&self.tree);
+        if self.searches == 0 || is_new || may_have_passed {
             let begun = clock::own_thread_cpu_time();
-            let others = self.sockets.inodes().take(MOST_SEARCHED);
+            // The end of the observation needs the processes of these sockets, too.
+            let others = named_udp(sample).into_iter().chain(self.sockets.waiting(sample));
+            let others = others.chain(self.sockets.inodes().take(MOST_SEARCHED));
             self.watched.search(&self.tree, inodes.iter().copied().chain(others).collect());
             (self.searches, self.searched_at) = (self.searches + 1, Some(now));
             self.search = clock::own_thread_cpu_time() - begun;
@@ -166,10 +171,16 @@ impl Observer {
         let mut inodes: BTreeSet<u32> =
             kept.iter().filter_map(|cookie| self.sockets.inode(*cookie)).collect();
         // Only the processes behind listeners with waiting connections are needed.
-        let waiting = self.samples.last().into_iter().flat_map(|sample| &sample.listeners);
-        let waiting = waiting.filter(|listener| listener.waiting > 0);
-        inodes.extend(waiting.filter_map(|one| self.sockets.listener_inode(&one.local)));
+        if let Some(last) = self.samples.last() {
+            inodes.extend(self.sockets.waiting(last));
+        }
         let udp = self.samples.last().map(named_udp).unwrap_or_default();
+        let elapsed = clock::now().since(self.start);
+        if is_affordable(self.searching, self.search, elapsed, SEARCH_SHARE)
+            && self.watched.has_changed(&self.tree)
+        {
+            self.watched.search(&self.tree, inodes.union(&udp).copied().collect());
+        }
         let holders = self.watched.holders(&self.tree, &inodes, &udp, &mut self.unseen);
         let of = |inode: Option<u32>| inode.and_then(|inode| holders.get(&inode)).cloned();
         let mut peers = self.sockets.ended_hosts();
@@ -223,12 +234,12 @@ impl Observer {
     }
 }
 
-/// Whether the observation has CPU time for a further search at `now`, after searches that took
+/// Whether the share of a core has room for a further search at `now`, after searches that took
 /// `spent`, and the last of them `last`. On a machine with many descriptors that opens connections
 /// all the time, each search costs as much as many samples. The end of the observation finds the
 /// processes of the other connections.
-fn is_affordable(spent: Span, last: Span, now: Span) -> bool {
-    (spent + last).secs_f64() <= now.secs_f64() * SEARCH_SHARE
+fn is_affordable(spent: Span, last: Span, now: Span, share: f64) -> bool {
+    (spent + last).secs_f64() <= now.secs_f64() * share
 }
 
 /// Returns the connections whose far end may be in another network namespace of this machine: the
@@ -263,6 +274,8 @@ const SEARCH_GAP: Span = Span::from_millis(450);
 const MOST_SEARCHES: usize = 8;
 /// The share of a core that searches after the first may take.
 const SEARCH_SHARE: f64 = 0.005;
+/// The share of a core up to which a further search may only look for passed connections.
+const PASSED_SHARE: f64 = 0.002;
 /// Maximum number of sockets in one search for their processes.
 const MOST_SEARCHED: usize = 16_384;
 
@@ -285,7 +298,7 @@ mod tests {
         let searches = |cost: Span| {
             let (mut spent, mut count) = (cost, 1);
             for tick in 1..=20 {
-                if is_affordable(spent, cost, SEARCH_GAP * tick) {
+                if is_affordable(spent, cost, SEARCH_GAP * tick, SEARCH_SHARE) {
                     (spent, count) = (spent + cost, count + 1);
                 }
             }

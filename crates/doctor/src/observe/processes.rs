@@ -8,16 +8,19 @@ use probe::tree::Tree;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use units::Span;
 
 /// The processes that hold the connections of interest, and the busiest other processes.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     pids: BTreeSet<u32>,
     /// Inode numbers of the sockets that the selected process holds, of all sockets of the last
-    /// listing, and the number of the process's descriptors when these were last read.
+    /// listing, the number of the process's descriptors at that listing, and the time of the last
+    /// reading of the descriptors.
     sockets: BTreeSet<u32>,
     listed: HashSet<u32>,
     descriptors: Option<u64>,
+    read_at: Option<Span>,
     places: Vec<Place>,
     mounts: Option<CgroupMounts>,
     /// The control groups that limit the socket memory of these processes.
@@ -32,6 +35,8 @@ pub(super) struct Watched {
     known: BTreeMap<u32, Vec<u32>>,
     /// The names and limits of the processes at their last reading.
     holders: BTreeMap<u32, Holder>,
+    /// The number of descriptors of these processes at the last search.
+    counts: BTreeMap<u32, Option<u64>>,
     /// All processes at the first sample. The busiest processes follow from the difference.
     first: Option<Vec<Task>>,
 }
@@ -53,12 +58,14 @@ impl Watched {
 
     /// Adds the sockets that the process in focus has opened since the last listing. `listed`: the
     /// inodes of the sockets of this listing. Reads the descriptors, of which a process may have
-    /// many thousands, only if one of these sockets is new or the number of descriptors has
-    /// changed.
-    pub(super) fn look_again(&mut self, tree: &Tree, pid: u32, listed: HashSet<u32>) {
+    /// many thousands, only if one of these sockets is new, if the number of descriptors has
+    /// changed, or after a second: another process may have passed an open socket to this process.
+    pub(super) fn look_again(&mut self, tree: &Tree, pid: u32, listed: HashSet<u32>, now: Span) {
         let descriptors = tree.descriptors(pid);
-        if descriptors != self.descriptors || !listed.is_subset(&self.listed) {
+        let is_old = self.read_at.is_none_or(|at| now - at >= READ_AGAIN);
+        if is_old || descriptors != self.descriptors || !listed.is_subset(&self.listed) {
             self.sockets.extend(Holders::sockets_of(tree, pid).unwrap_or_default());
+            self.read_at = Some(now);
         }
         (self.listed, self.descriptors) = (listed, descriptors);
     }
@@ -81,6 +88,16 @@ impl Watched {
         if is_unowned {
             self.searched.insert(0);
         }
+        for (pid, count) in &mut self.counts {
+            *count = tree.descriptors(*pid);
+        }
+    }
+
+    /// Whether a process behind a socket of interest has opened or closed a descriptor, or has
+    /// ended, since the last search. The process may have passed the socket to another process.
+    pub(super) fn has_changed(&self, tree: &Tree) -> bool {
+        let mut some = self.counts.iter().take(MOST_PROCESSES);
+        some.any(|(pid, count)| tree.descriptors(*pid) != *count)
     }
 
     fn add(&mut self, found: &Holders) {
@@ -99,12 +116,16 @@ impl Watched {
         }
     }
 
-    /// Finds the processes of each new socket: first its holder, then the processes of the holder's
-    /// pipeline, which set its pace. Returns the new sockets.
+    /// Finds the processes of each socket that is new or that has a new holder: first its holders,
+    /// then the processes of the holders' pipelines, which set its pace, then its earlier holders.
+    /// Returns these sockets.
     fn keep(&mut self, tree: &Tree, inodes: &BTreeSet<u32>) -> Vec<u32> {
-        let is_new = |inode: &u32| !self.known.contains_key(inode);
-        let found = inodes.iter().copied().filter(|inode| self.found.contains_key(inode));
-        let new: Vec<u32> = found.filter(is_new).collect();
+        let is_new = |inode: &u32| {
+            let known = self.known.get(inode);
+            let is_known = |pid: &u32| known.is_some_and(|known| known.contains(pid));
+            self.found.get(inode).is_some_and(|pids| !pids.iter().all(is_known))
+        };
+        let new: Vec<u32> = inodes.iter().copied().filter(is_new).collect();
         let all: BTreeSet<u32> =
             new.iter().filter_map(|inode| self.found.get(inode)).flatten().copied().collect();
         let pipelines = match tree.is_here() && all.len() <= MOST_PROCESSES {
@@ -116,10 +137,19 @@ impl Watched {
             let others = pids.iter().filter_map(|pid| pipelines.get(pid)).flatten().copied();
             let others: BTreeSet<u32> = others.filter(|other| !pids.contains(other)).collect();
             pids.extend(others.into_iter().take(MOST_HOLDERS));
+            let earlier = self.known.get(inode).into_iter().flatten().copied();
+            let earlier: Vec<u32> = earlier.filter(|pid| !pids.contains(pid)).collect();
+            pids.extend(earlier.into_iter().take(MOST_HOLDERS));
             for pid in &pids {
-                if !self.holders.contains_key(pid) {
-                    self.holders.extend(holder(tree, *pid).map(|holder| (*pid, holder)));
+                if self.holders.contains_key(pid) {
+                    continue;
                 }
+                let Some(holder) = holder(tree, *pid) else { continue };
+                // This process opens and closes descriptors all the time.
+                if *pid != std::process::id() {
+                    self.counts.insert(*pid, holder.descriptors);
+                }
+                self.holders.insert(*pid, holder);
             }
             self.known.insert(*inode, pids);
         }
@@ -445,6 +475,8 @@ fn tunnels(tree: &Tree, pid: u32) -> Vec<String> {
     some.filter(is_tunnel).filter_map(interface).take(MOST_TUNNELS).collect()
 }
 
+/// The time after which the descriptors of a process in focus are read again.
+const READ_AGAIN: Span = Span::from_secs(1);
 const MOST_PROCESSES: usize = 32;
 /// Maximum number of holders of one socket.
 const MOST_HOLDERS: usize = 4;
@@ -531,23 +563,57 @@ mod tests {
         let mut command = Command::new("sleep");
         let mut child = command.arg("600").stdin(OwnedFd::from(listener)).spawn().unwrap();
         let (tree, pid, mut watched) = (Tree::here(), child.id(), Watched::default());
-        let mut reads = |listed: &[u32]| {
-            watched.look_again(&tree, pid, listed.iter().copied().collect());
+        let mut reads = |listed: &[u32], now: Span| {
+            watched.look_again(&tree, pid, listed.iter().copied().collect(), now);
             let has_read = watched.has_socket(known);
             watched.sockets.clear();
             has_read
         };
-        let first = reads(&[known]);
+        let first = reads(&[known], Span::ZERO);
         // The number of descriptors changes while the process starts.
         let deadline = Instant::now() + Duration::from_secs(60);
-        while reads(&[known]) && Instant::now() < deadline {
+        while reads(&[known], Span::ZERO) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
         }
         let is_late = Instant::now() >= deadline;
-        let again = reads(&[known, known + 1]);
+        let again = reads(&[known, known + 1], Span::ZERO);
+        // A socket that another process passes is in the listing before.
+        let later = reads(&[known, known + 1], READ_AGAIN);
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!((first, is_late, again), (true, false, true));
+        assert_eq!((first, is_late, again, later), (true, false, true, true));
+    }
+
+    #[test]
+    fn a_process_that_receives_an_open_socket_is_found_beside_the_earlier_holder() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let passed = || {
+            let copy = OwnedFd::from(listener.try_clone().unwrap());
+            Command::new("sleep").arg("600").stdin(copy).spawn().unwrap()
+        };
+        let (tree, inodes) = (Tree::here(), BTreeSet::from([inode(&listener)]));
+        let mut watched = Watched::default();
+        let mut first = passed();
+        watched.search(&tree, inodes.clone());
+        watched.take(&tree, &inodes);
+        // The number of descriptors changes while the process starts.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while watched.has_changed(&tree) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+            watched.search(&tree, inodes.clone());
+        }
+        let is_late = Instant::now() >= deadline;
+        let mut second = passed();
+        first.kill().unwrap();
+        first.wait().unwrap();
+        let has_changed = watched.has_changed(&tree);
+        watched.search(&tree, inodes.clone());
+        watched.take(&tree, &inodes);
+        second.kill().unwrap();
+        second.wait().unwrap();
+        let known = &watched.known[&inode(&listener)];
+        assert!(!is_late && has_changed, "{watched:?}");
+        assert!([&first, &second].iter().all(|one| known.contains(&one.id())), "{known:?}");
     }
 
     #[test]

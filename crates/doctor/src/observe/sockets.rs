@@ -163,7 +163,7 @@ impl Sockets {
             return;
         }
         if let Focus::Process(pid) = focus {
-            rest = of_process(tree, *pid, watched, &rest, &mut messages);
+            rest = of_process(tree, *pid, watched, &rest, &mut messages, sample.at);
         }
         if has_focus {
             self.add_beside(&rest, &mut messages);
@@ -326,6 +326,12 @@ impl Sockets {
         self.tracks.get(&cookie).map(|track| track.inode)
     }
 
+    /// Returns the inodes of the listeners of this sample that have waiting connections.
+    pub(super) fn waiting(&self, sample: &Sample) -> impl Iterator<Item = u32> {
+        let waiting = sample.listeners.iter().filter(|listener| listener.waiting > 0);
+        waiting.filter_map(move |listener| self.listener_inode(&listener.local))
+    }
+
     pub(super) fn listener_inode(&self, local: &SocketAddr) -> Option<u32> {
         self.listener_inodes.get(local).copied()
     }
@@ -440,9 +446,10 @@ fn of_process(
     watched: &mut Watched,
     all: &Messages,
     messages: &mut Messages,
+    now: Span,
 ) -> Messages {
     let inodes = all.sockets().map(|socket| socket.inode()).filter(|inode| *inode != 0);
-    watched.look_again(tree, pid, inodes.collect());
+    watched.look_again(tree, pid, inodes.collect(), now);
     let mut others = Messages::default();
     for socket in all.sockets() {
         match watched.has_socket(socket.inode()) {
