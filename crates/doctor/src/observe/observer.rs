@@ -123,7 +123,10 @@ impl Observer {
                     let (tree, watched) = (&self.tree, &mut self.watched);
                     self.sockets.list(tree, focus, watched, place, &mut sample, &mut self.unseen);
                 }
-                false => self.sockets.look(&mut sample, &mut self.unseen),
+                false => {
+                    let has_focus = *focus != Focus::All;
+                    self.sockets.look(has_focus, &mut sample, &mut self.unseen);
+                }
             }
         }
         // A search for processes is rare and does not count as the cost of a sample. Later listings
@@ -168,6 +171,11 @@ impl Observer {
     /// Ends the period and adds it, with the facts of the machine, to a recording.
     pub fn finish(mut self, label: impl Into<String>, recording: &mut Recording) {
         let kept = self.sockets.kept();
+        if let Some(last) = self.samples.last_mut()
+            && self.tree.is_here()
+        {
+            self.sockets.look_rest(&kept, last, &mut self.unseen);
+        }
         let mut inodes: BTreeSet<u32> =
             kept.iter().filter_map(|cookie| self.sockets.inode(*cookie)).collect();
         // Only the processes behind listeners with waiting connections are needed.

@@ -28,6 +28,7 @@ pub(super) struct Sockets {
     first: Messages,
     latest: Messages,
     listings: u32,
+    looks: u32,
     states: BTreeMap<String, u64>,
     busiest_remote: Option<RemotePorts>,
     listener_inodes: BTreeMap<SocketAddr, u32>,
@@ -44,6 +45,8 @@ struct Track {
     first: u64,
     last: u64,
     waits: bool,
+    /// The connection is open, and neither end of it waits for data or for an answer.
+    rests: bool,
     /// The first and the last listing with the connection, and their times.
     opened: u32,
     listing: u32,
@@ -74,6 +77,7 @@ impl Sockets {
             first: Messages::default(),
             latest: Messages::default(),
             listings: 0,
+            looks: 0,
             states: BTreeMap::new(),
             busiest_remote: None,
             listener_inodes: BTreeMap::new(),
@@ -195,9 +199,53 @@ impl Sockets {
         }
     }
 
-    /// Looks up the chosen connections, and reads the sockets that listen.
-    pub(super) fn look(&mut self, sample: &mut Sample, unseen: &mut BTreeSet<Unseen>) {
-        for cookie in &self.chosen {
+    /// Looks up the chosen connections, and reads the sockets that listen. Passes over most quiet
+    /// connections, unless `has_focus` is set: the user asks about these connections.
+    pub(super) fn look(
+        &mut self,
+        has_focus: bool,
+        sample: &mut Sample,
+        unseen: &mut BTreeSet<Unseen>,
+    ) {
+        let has_all = has_focus || self.looks.is_multiple_of(QUIET_GAP);
+        self.looks += 1;
+        let is_quiet = |cookie: &u64| self.tracks.get(cookie).is_some_and(Track::is_quiet);
+        let chosen = self.chosen.iter().copied();
+        let chosen: Vec<u64> = chosen.filter(|cookie| has_all || !is_quiet(cookie)).collect();
+        if !self.look_up(&chosen, sample, unseen) {
+            return;
+        }
+        let mut listeners = Vec::new();
+        let read = self.diag.each_bare(&Filter::listening(), |socket| {
+            listeners.extend(listener(&socket));
+        });
+        if let Err(error) = read {
+            add(unseen, TCP_CONNECTIONS, &error);
+        }
+        self.finish_sample(listeners, sample);
+    }
+
+    /// Adds the kept connections that [`Self::look`] passed over to the last sample.
+    pub(super) fn look_rest(
+        &mut self,
+        kept: &HashSet<u64>,
+        sample: &mut Sample,
+        unseen: &mut BTreeSet<Unseen>,
+    ) {
+        let has: HashSet<u64> = sample.connections.iter().map(|one| one.cookie).collect();
+        let rest = kept.iter().copied().filter(|cookie| self.chosen.contains(cookie));
+        let rest: Vec<u64> = rest.filter(|cookie| !has.contains(cookie)).collect();
+        self.look_up(&rest, sample, unseen);
+    }
+
+    /// Looks up connections one by one. Returns whether the kernel answered.
+    fn look_up(
+        &mut self,
+        cookies: &[u64],
+        sample: &mut Sample,
+        unseen: &mut BTreeSet<Unseen>,
+    ) -> bool {
+        for cookie in cookies {
             let Some(track) = self.tracks.get_mut(cookie) else { continue };
             if track.ended_brief.is_some() {
                 continue;
@@ -208,17 +256,10 @@ impl Sockets {
             });
             if let Err(error) = looked {
                 add(unseen, TCP_CONNECTIONS, &error);
-                return;
+                return false;
             }
         }
-        let mut listeners = Vec::new();
-        let read = self.diag.each_bare(&Filter::listening(), |socket| {
-            listeners.extend(listener(&socket));
-        });
-        if let Err(error) = read {
-            add(unseen, TCP_CONNECTIONS, &error);
-        }
-        self.finish_sample(listeners, sample);
+        true
     }
 
     fn finish_sample(&mut self, mut listeners: Vec<(Listener, u32)>, sample: &mut Sample) {
@@ -261,6 +302,7 @@ impl Sockets {
             first: if is_first { moved(socket) } else { 0 },
             last: 0,
             waits: false,
+            rests: false,
             opened: self.listings,
             listing: 0,
             opened_at: at,
@@ -377,9 +419,19 @@ impl Track {
     fn note(&mut self, socket: &RawSocket<'_>) {
         // For a connection in FIN-WAIT-2 that no process holds, the kernel reports no byte counts.
         self.last = self.last.max(moved(socket));
-        let has_queue = matches!(socket.queues(), Queues::Data { send, .. } if send > Bytes::ZERO);
+        let (receive, send) = match socket.queues() {
+            Queues::Data { receive, send } => (receive, send),
+            Queues::Accept { .. } => (Bytes::ZERO, Bytes::ZERO),
+        };
         let again = matches!(socket.timer(), Some(Timer::Retransmit { retransmits: 1.., .. }));
-        self.waits = has_queue || again;
+        self.waits = send > Bytes::ZERO || again;
+        let is_open = socket.state() == Some(TcpState::Established);
+        self.rests = is_open && !self.waits && receive == Bytes::ZERO;
+    }
+
+    /// Whether the connection has moved no data since the first listing, and rests.
+    fn is_quiet(&self) -> bool {
+        self.rests && self.last == self.first
     }
 }
 
@@ -481,6 +533,8 @@ fn is_at(focus: &Focus, socket: &RawSocket<'_>) -> bool {
     }
 }
 
+/// A quiet connection is in each fourth of the samples that look up connections.
+const QUIET_GAP: u32 = 4;
 const MOST_BESIDE: usize = 8;
 const MOST_LISTENERS: usize = 64;
 const MOST_TRACKS: usize = 400_000;
@@ -510,7 +564,7 @@ mod tests {
         assert_eq!(samples[0].connections.len(), 8);
         ends[19].0.write_all(&[1; 1000]).unwrap();
         sockets.list(&tree, &focus, &mut watched, 1, &mut samples[1], &mut unseen);
-        sockets.look(&mut samples[2], &mut unseen);
+        sockets.look(true, &mut samples[2], &mut unseen);
         let local = ends[19].0.local_addr().unwrap();
         let kept = sockets.kept();
         assert_eq!(kept.len(), 4);
@@ -520,6 +574,37 @@ mod tests {
             assert!(sample.listeners.iter().any(|one| one.local == address));
         }
         assert!(unseen.is_empty(), "{unseen:?}");
+    }
+
+    #[test]
+    fn a_quiet_connection_is_looked_up_seldom_and_at_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut client = TcpStream::connect(address).unwrap();
+        let mut server = listener.accept().unwrap().0;
+        let (tree, mut watched) = (Tree::here(), Watched::default());
+        let mut unseen = BTreeSet::new();
+        // Enough for connections of other programs to this address.
+        let mut sockets = Sockets::new(16);
+        let mut samples = [(); 7].map(|()| Sample::default());
+        let focus = Focus::Port(address.port());
+        sockets.list(&tree, &focus, &mut watched, 0, &mut samples[0], &mut unseen);
+        for sample in &mut samples[1..4] {
+            sockets.look(false, sample, &mut unseen);
+        }
+        let kept = sockets.kept();
+        sockets.look_rest(&kept, &mut samples[3], &mut unseen);
+        client.write_all(&[1; 1000]).unwrap();
+        server.read_exact(&mut [0; 1000]).unwrap();
+        sockets.look(true, &mut samples[4], &mut unseen);
+        for sample in &mut samples[5..7] {
+            sockets.look(false, sample, &mut unseen);
+        }
+        let counts = samples.each_ref().map(|sample| {
+            let ends = sample.connections.iter().map(|one| [one.local, one.remote]);
+            ends.filter(|ends| ends.contains(&address)).count()
+        });
+        assert_eq!(counts, [2, 2, 0, 2, 2, 2, 2], "{unseen:?}");
     }
 
     /// BBR needs half a second for a few segments over a long round trip.
@@ -535,6 +620,7 @@ mod tests {
                 first: 0,
                 last: 9,
                 waits: false,
+                rests: false,
                 opened,
                 listing,
                 opened_at: at(opened),
@@ -593,7 +679,7 @@ mod tests {
         sockets.list(&tree, &focus, &mut watched, 0, &mut first, &mut unseen);
         assert_eq!(first.connections.len(), 2);
         drop((pair, listener));
-        sockets.look(&mut last, &mut unseen);
+        sockets.look(true, &mut last, &mut unseen);
         assert!(last.listeners.iter().all(|one| one.local != address));
         assert!(unseen.is_empty(), "{unseen:?}");
     }
