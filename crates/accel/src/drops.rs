@@ -244,15 +244,25 @@ fn name_functions(known: &mut BTreeMap<u64, Option<String>>, addresses: &[u64]) 
 }
 
 /// Finds the last symbol at or before each address, with the symbol's address. Addresses that the
-/// kernel hides are zero.
-fn nearest(symbols: impl BufRead, addresses: &[u64]) -> BTreeMap<u64, (u64, String)> {
+/// kernel hides are zero. The kernel lists its own symbols in the order of their addresses, then
+/// those of its modules: the search stops behind the last address if all have a symbol.
+fn nearest(mut symbols: impl BufRead, addresses: &[u64]) -> BTreeMap<u64, (u64, String)> {
     let mut found: BTreeMap<u64, (u64, String)> = BTreeMap::new();
-    for line in symbols.lines().map_while(Result::ok) {
+    let last = addresses.last().copied().unwrap_or(0);
+    let mut line = String::new();
+    loop {
+        line.clear();
+        if !symbols.read_line(&mut line).is_ok_and(|length| length > 0) {
+            break;
+        }
         let mut words = line.split_ascii_whitespace();
         let at = words.next().and_then(|word| u64::from_str_radix(word, 16).ok());
         let (Some(at), Some(kind), Some(name)) = (at, words.next(), words.next()) else { continue };
         if at == 0 || !matches!(kind, "t" | "T" | "w" | "W") {
             continue;
+        }
+        if at > last && found.len() == addresses.len() {
+            break;
         }
         let first = addresses.partition_point(|address| *address < at);
         for address in &addresses[first..] {
@@ -331,6 +341,20 @@ mod tests {
         let found = nearest(symbols.as_bytes(), &sorted);
         let name = |at: u64| found.get(&at).map(|(_, name)| name.as_str());
         assert_eq!(addresses.map(name), [Some("first"), Some("second"), Some("drop_it"), None]);
+    }
+
+    #[test]
+    fn the_list_of_functions_is_read_only_as_far_as_addresses_need() {
+        let symbols = "ffffffff81000000 T first\nffffffff81000100 t second\nffffffff81000200 t third\n\
+                       ffffffff81000008 t unread\n";
+        let name = |addresses: &[u64]| {
+            let found = nearest(symbols.as_bytes(), addresses);
+            found.into_values().map(|(_, name)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(name(&[0xffff_ffff_8100_0010]), ["first"]);
+        assert_eq!(name(&[0xffff_ffff_8100_0010, 0xffff_ffff_8100_0110]), ["first", "second"]);
+        // The list has no function of this address, so the whole list is read.
+        assert_eq!(name(&[1, 0xffff_ffff_8100_0010]), ["unread"]);
     }
 
     #[test]
