@@ -25,6 +25,11 @@ impl SoftirqSnapshot {
         Ok(Self { taken: Time::ZERO, table: CoreTable::parse(PATH, text)? })
     }
 
+    /// Returns the counts of a type since boot, by core.
+    pub fn counts(&self, kind: &str) -> Option<&BTreeMap<usize, u64>> {
+        self.table.rows.get(kind)
+    }
+
     pub fn since(&self, earlier: &Self) -> SoftirqUse {
         SoftirqUse {
             elapsed: self.taken.since(earlier.taken),
@@ -63,6 +68,14 @@ mod tests {
         assert!(spent.total("NET_RX").unwrap() > 1 << 32);
         assert_eq!(spent.total("NEWKIND"), None);
         assert_eq!(earlier.table.rows.len(), 10);
+    }
+
+    #[test]
+    fn the_counts_of_a_type_are_those_since_boot() {
+        let text = "  CPU0 CPU1\n NET_RX: 5 7\n TIMER: 1 2\n";
+        let snapshot = SoftirqSnapshot::parse(text).unwrap();
+        assert_eq!(snapshot.counts("NET_RX"), Some(&BTreeMap::from([(0, 5), (1, 7)])));
+        assert_eq!(snapshot.counts("NET_TX"), None);
     }
 
     #[test]

@@ -82,22 +82,8 @@ fn net_rx(tree: &Tree) -> Result<BTreeMap<usize, u64>, ProbeError> {
     // The other rows are long on a machine with hundreds of cores.
     let is_kept = |(at, line): &(usize, &str)| *at == 0 || line.trim_start().starts_with("NET_RX:");
     let kept: Vec<&str> = text.lines().enumerate().filter(is_kept).map(|(_, line)| line).collect();
-    let text = kept.join("\n") + "\n";
-    let zero = SoftirqSnapshot::parse(&zeroed(&text))?;
-    let mut kinds = SoftirqSnapshot::parse(&text)?.since(&zero).kinds;
-    Ok(kinds.remove("NET_RX").unwrap_or_default())
-}
-
-/// Returns the table with every count set to zero. The difference between a table and its zeroed
-/// copy is the table itself.
-fn zeroed(table: &str) -> String {
-    let mut lines = table.lines();
-    let header = lines.next().unwrap_or_default();
-    let cores = header.split_ascii_whitespace().count();
-    lines.fold(format!("{header}\n"), |text, line| {
-        let name = line.split(':').next().unwrap_or_default();
-        text + name + ":" + &" 0".repeat(cores) + "\n"
-    })
+    let snapshot = SoftirqSnapshot::parse(&kept.join("\n"))?;
+    Ok(snapshot.counts("NET_RX").cloned().unwrap_or_default())
 }
 
 fn counters(tree: &Tree) -> Result<BTreeMap<String, u64>, ProbeError> {
@@ -331,14 +317,6 @@ const COUNTERS: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_first_reading_of_soft_interrupts_counts_from_zero() {
-        let text = "  CPU0 CPU1\n NET_RX: 5 7\n TIMER: 1 2\n";
-        let zero = SoftirqSnapshot::parse(&zeroed(text)).unwrap();
-        let kinds = SoftirqSnapshot::parse(text).unwrap().since(&zero).kinds;
-        assert_eq!(kinds["NET_RX"], BTreeMap::from([(0, 5), (1, 7)]));
-    }
 
     #[test]
     fn the_counters_of_this_machine_are_read() {
