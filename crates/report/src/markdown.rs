@@ -74,7 +74,7 @@ fn summary(out: &mut String, results: &Results) {
     line(out, &format!("## {}\n", escape(&summary.title)));
     let heads = summary.heads.iter().map(|head| {
         let published = if head.published { " (reference)" } else { "" };
-        with_unit(&head.text, &head.unit) + published
+        pivot::with_unit(&head.text, &head.unit) + published
     });
     let heads: Vec<String> = summary.names.iter().cloned().chain(heads).collect();
     let text = |figure: &Field<'_>| match figure {
@@ -138,7 +138,7 @@ fn headline_tables(out: &mut String, results: &Results) {
     let Some(pivot) = Pivot::headline(results) else {
         return;
     };
-    line(out, &format!("## {}\n", escape(&with_unit(&pivot.label, &pivot.unit))));
+    line(out, &format!("## {}\n", escape(&pivot.title())));
     for panel in &pivot.panels {
         let fixed = axis::describe(&panel.fixed);
         if !fixed.is_empty() {
@@ -265,11 +265,7 @@ fn every_metric(out: &mut String, results: &Results) {
     let axes = axis::names(results);
     let mut heads = vec!["system".to_owned()];
     heads.extend(axes.iter().cloned());
-    heads.extend(
-        names
-            .iter()
-            .map(|name| with_unit(&metrics::meaning(name).label, &pivot::unit(results, name))),
-    );
+    heads.extend(names.iter().map(|name| pivot::head(results, name)));
     let rows: Vec<Vec<String>> = results
         .cells
         .iter()
@@ -398,10 +394,6 @@ fn bullets<'a>(out: &mut String, texts: impl Iterator<Item = &'a String>) {
 pub(crate) fn line(out: &mut String, text: &str) {
     out.push_str(text);
     out.push('\n');
-}
-
-fn with_unit(label: &str, unit: &str) -> String {
-    if unit.is_empty() { label.to_owned() } else { format!("{label}, {unit}") }
 }
 
 /// Shows foreign text literally: neither as markup nor, on sites that allow it, as HTML. Only names

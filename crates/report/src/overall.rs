@@ -78,8 +78,7 @@ pub(crate) fn grouped_metrics(results: &Results) -> Vec<&Overall> {
 }
 
 pub(crate) fn named(one: &Overall) -> String {
-    let label = metrics::meaning(&one.metric).label;
-    if one.unit.is_empty() { label } else { format!("{label}, {}", one.unit) }
+    pivot::with_unit(&metrics::meaning(&one.metric).label, &one.unit)
 }
 
 pub(crate) fn note(counts: bool) -> &'static str {

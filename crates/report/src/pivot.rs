@@ -72,6 +72,11 @@ impl<'a> Pivot<'a> {
         Some(Self::of(results, headline(results)?))
     }
 
+    /// Returns the metric's label with its unit.
+    pub(crate) fn title(&self) -> String {
+        with_unit(&self.label, &self.unit)
+    }
+
     pub(crate) fn intervals(&self) -> impl Iterator<Item = Around> {
         let rows = self.panels.iter().flat_map(|panel| &panel.rows);
         rows.flat_map(|row| &row.entries).filter_map(|entry| Around::metric(entry.metric?))
@@ -226,6 +231,15 @@ pub(crate) fn unit(results: &Results, metric: &str) -> String {
     let mut stated = results.cells.iter().filter_map(|cell| cell.metrics.get(metric));
     let stated = stated.find(|metric| !metric.unit.is_empty());
     stated.map_or_else(|| metrics::meaning(metric).unit.to_owned(), |metric| metric.unit.clone())
+}
+
+/// Returns the label and the unit of a metric, for the head of a column.
+pub(crate) fn head(results: &Results, metric: &str) -> String {
+    with_unit(&metrics::meaning(metric).label, &unit(results, metric))
+}
+
+pub(crate) fn with_unit(label: &str, unit: &str) -> String {
+    if unit.is_empty() { label.to_owned() } else { format!("{label}, {unit}") }
 }
 
 /// Finds the published number that belongs beside `cell`: the row that agrees on most axes.

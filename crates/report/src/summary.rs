@@ -203,8 +203,7 @@ fn by_point<'a>(results: &'a Results, pivot: Pivot<'a>) -> Summary<'a> {
             begins = false;
         }
     }
-    let unit = if pivot.unit.is_empty() { String::new() } else { format!(", {}", pivot.unit) };
-    let title = format!("{}{unit}{}", pivot.label, places.fixed());
+    let title = pivot::with_unit(&pivot.label, &pivot.unit) + &places.fixed();
     Summary { title, names: places.heads(), heads, rows, note: String::new() }
 }
 

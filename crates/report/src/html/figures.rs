@@ -212,7 +212,7 @@ pub(super) fn line_chart(pivot: &Pivot<'_>, panel: &Panel<'_>, id: &str) -> Line
         },
         x_label: axis_name.to_owned(),
         x_values: values,
-        y_label: with_unit(&pivot.label, &pivot.unit),
+        y_label: pivot.title(),
         lines,
     }
 }
@@ -254,7 +254,7 @@ fn new_cdf(sample: &Sample, index: usize) -> Cdf {
             description: format!("Cumulative distribution of {label}, one line a system"),
             title,
         },
-        x_label: with_unit(&label, &sample.unit),
+        x_label: pivot::with_unit(&label, &sample.unit),
         distributions: Vec::new(),
     }
 }
@@ -299,7 +299,7 @@ fn repeats(results: &Results, samples: &Samples, pivot: &Pivot<'_>) -> Markup {
                 numbers"
                 .to_owned(),
         },
-        x_label: with_unit(&pivot.label, &pivot.unit),
+        x_label: pivot.title(),
         rows,
     };
     html! {
@@ -307,10 +307,6 @@ fn repeats(results: &Results, samples: &Samples, pivot: &Pivot<'_>) -> Markup {
             figure class="wide" { div class="scroll" { (chart.render()) } }
         }))
     }
-}
-
-pub(super) fn with_unit(label: &str, unit: &str) -> String {
-    if unit.is_empty() { label.to_owned() } else { format!("{label}, {unit}") }
 }
 
 const LEAST_EVENTS: usize = 20;

@@ -3,7 +3,7 @@
 
 use maud::{Markup, html};
 
-use super::figures::{line_chart, with_unit};
+use super::figures::line_chart;
 use crate::charts::svg::{COLOURS, Caption, ChartLine, LineChart, Point};
 use crate::summary::Places;
 use crate::{Panel, Pivot, axis, pivot};
@@ -132,7 +132,7 @@ fn dots(results: &Results) -> Option<LineChart> {
         },
         x_label,
         x_values,
-        y_label: with_unit(&label, &pivot::unit(results, metric)),
+        y_label: pivot::with_unit(&label, &pivot::unit(results, metric)),
         lines,
     })
 }

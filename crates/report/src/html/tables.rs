@@ -16,7 +16,7 @@ pub(super) fn headline(results: &Results) -> Markup {
     let Some(pivot) = Pivot::headline(results).filter(|_| is_shown) else { return html! {} };
     fold(
         "headline",
-        format!("{} by system", named(&pivot)),
+        format!("{} by system", pivot.title()),
         &html! {
             (panels(&pivot))
             p class="note" {
@@ -214,7 +214,7 @@ pub(super) fn other_metrics(results: &Results) -> Markup {
                             @for panel in &pivot.panels {
                                 @for row in panel.rows.iter().filter(has_figure) {
                                     tr {
-                                        th scope="row" { (named(pivot)) }
+                                        th scope="row" { (pivot.title()) }
                                         @for text in places.texts(&point(pivot, panel, row)) {
                                             td class="text" { (text) }
                                         }
@@ -242,14 +242,6 @@ fn point(pivot: &Pivot<'_>, panel: &Panel<'_>, row: &Row<'_>) -> Axes {
         point.insert(axis.clone(), row.value.clone());
     }
     point
-}
-
-fn named(pivot: &Pivot<'_>) -> String {
-    if pivot.unit.is_empty() {
-        pivot.label.clone()
-    } else {
-        format!("{}, {}", pivot.label, pivot.unit)
-    }
 }
 
 fn panels(pivot: &Pivot<'_>) -> Markup {

@@ -3,7 +3,7 @@
 use crate::interval::Around;
 use crate::{Column, Entry, Pivot};
 use crate::{axis, columns, confusion, interval, method, missing, number, overall, pivot};
-use results::{Axes, Cell, Results, metrics};
+use results::{Axes, Cell, Results};
 use std::fmt::Write as _;
 
 /// A table whose rows have a rank. If not all rows fit, the rows with the lowest rank stay.
@@ -81,7 +81,7 @@ impl Decisive {
         let places = Places::of(results);
         let mut heads = vec!["system".to_owned()];
         heads.extend(places.heads());
-        heads.extend(columns.iter().map(|name| head(results, name)));
+        heads.extend(columns.iter().map(|name| pivot::head(results, name)));
         let row = |cell: &Cell| {
             let reference = columns::reference_of(results, cell);
             let mut row = vec![format!("{}{}", cell.system, method::mark(cell))];
@@ -132,7 +132,7 @@ impl Decisive {
             [_] => results.view.iter().flat_map(|view| &view.also).take(MOST_BESIDE).collect(),
             _ => Vec::new(),
         };
-        heads.extend(also.iter().map(|name| head(results, name)));
+        heads.extend(also.iter().map(|name| pivot::head(results, name)));
         let mut rows = Vec::new();
         for panel in &pivot.panels {
             for row in &panel.rows {
@@ -150,7 +150,7 @@ impl Decisive {
                 rows.push((rank(results, &point, None), texts));
             }
         }
-        let label = head(results, pivot.metric);
+        let label = pivot::head(results, pivot.metric);
         let mut notes =
             vec![format!("{label}. {}", interval::note(pivot.intervals(), "in brackets"))];
         if columns.len() < pivot.columns.len() {
@@ -227,11 +227,6 @@ fn rank(results: &Results, at: &Axes, system: Option<&String>) -> Rank {
 /// or the share.
 fn figure<'a>(cell: &'a Cell, name: &str) -> Option<&'a results::Metric> {
     cell.metrics.get(name).filter(|_| cell.is_measured())
-}
-
-fn head(results: &Results, name: &str) -> String {
-    let (label, unit) = (metrics::meaning(name).label, pivot::unit(results, name));
-    if unit.is_empty() { label } else { format!("{label}, {unit}") }
 }
 
 fn entry(entry: &Entry<'_>) -> String {
