@@ -172,12 +172,8 @@ mod tests {
         };
         let members = speeds.iter().enumerate().map(of).collect();
         let whole = Measurement { members, ..Measurement::default() };
-        Outcome {
-            system: system.to_owned(),
-            axes: Axes::from([("path".to_owned(), "drawn".to_owned())]),
-            block,
-            verdict: Verdict::Measured(Box::new(whole)),
-        }
+        let axes = Axes::from([("path".to_owned(), "drawn".to_owned())]);
+        Outcome::measured(system, axes, block, whole)
     }
 
     fn spec() -> SpreadSpec {

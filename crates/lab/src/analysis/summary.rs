@@ -537,15 +537,8 @@ mod tests {
         let mut other = Measurement::default();
         other.record("capacity_pps", Some(2e6));
         other.miss(&["ndr_pps", "offered_pps"], "no CPU is free".to_owned(), false);
-        let outcome = |block, measured: &Measurement| Outcome {
-            system: "a".to_owned(),
-            axes: Axes::new(),
-            block,
-            verdict: Verdict::Measured(Box::new(measured.clone())),
-        };
-        let steps = [outcome(0, &searched), outcome(1, &other)];
-        let planned = PlannedCell { system: "a".to_owned(), axes: Axes::new() };
-        let (cell, _) = summarised(&planned, &steps.iter().collect::<Vec<_>>(), false);
+        let outcome = |block, measured| Outcome::measured("a", Axes::new(), block, measured);
+        let cell = cell(&[outcome(0, searched), outcome(1, other)], false);
         assert_eq!(cell.missing.len(), 1, "{:?}", cell.missing);
         assert!(cell.missing[0].failed && cell.has_failed());
         assert_eq!(cell.why_missing("ndr_pps").unwrap().reason, "the generator ended");
@@ -554,14 +547,10 @@ mod tests {
 
     #[test]
     fn only_virtual_time_runs_have_the_fnv_hash_of_their_events() {
-        let outcome = |fingerprint: Option<&str>| Outcome {
-            system: "a".to_owned(),
-            axes: Axes::new(),
-            block: 0,
-            verdict: Verdict::Measured(Box::new(Measurement {
-                fingerprint: fingerprint.map(str::to_owned),
-                ..Measurement::default()
-            })),
+        let outcome = |fingerprint: Option<&str>| {
+            let fingerprint = fingerprint.map(str::to_owned);
+            let measured = Measurement { fingerprint, ..Measurement::default() };
+            Outcome::measured("a", Axes::new(), 0, measured)
         };
         // FNV-1a's published hash of "foobar".
         let both = [outcome(Some("foo")), outcome(Some("bar"))];
@@ -572,14 +561,10 @@ mod tests {
     #[test]
     fn retried_turns_are_counted_by_system_and_failed_repeats_stay_in_the_cell() {
         let flaw = Flaw { what: "the link was late".to_owned(), detail: "310 µs".to_owned() };
-        let outcome = |system: &str, block, flaws: usize| Outcome {
-            system: system.to_owned(),
-            axes: Axes::new(),
-            block,
-            verdict: Verdict::Measured(Box::new(Measurement {
-                retried: vec![flaw.clone(); flaws],
-                ..Measurement::default()
-            })),
+        let outcome = |system: &str, block, flaws: usize| {
+            let retried = vec![flaw.clone(); flaws];
+            let measured = Measurement { retried, ..Measurement::default() };
+            Outcome::measured(system, Axes::new(), block, measured)
         };
         let mut all = vec![outcome("bbr", 0, 2), outcome("cubic", 0, 0), outcome("tcpa", 0, 1)];
         assert_eq!(
@@ -599,12 +584,7 @@ mod tests {
     fn step(block: u32, figures: &[(&str, f64)]) -> Outcome {
         let mut measured = Measurement::default();
         figures.iter().for_each(|(name, value)| measured.record(name, Some(*value)));
-        Outcome {
-            system: "a".to_owned(),
-            axes: Axes::new(),
-            block,
-            verdict: Verdict::Measured(Box::new(measured)),
-        }
+        Outcome::measured("a", Axes::new(), block, measured)
     }
 
     /// Applies `change` to the measurement of each step. `change` receives the number of the step.

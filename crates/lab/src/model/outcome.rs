@@ -24,6 +24,11 @@ pub enum Verdict {
 }
 
 impl Outcome {
+    pub(crate) fn measured(system: &str, axes: Axes, block: u32, measurement: Measurement) -> Self {
+        let verdict = Verdict::Measured(Box::new(measurement));
+        Self { system: system.to_owned(), axes, block, verdict }
+    }
+
     /// Returns a text that identifies the step.
     pub(crate) fn step_name(&self) -> String {
         name_of(&self.system, &self.axes, self.block)
@@ -171,8 +176,7 @@ mod tests {
             measured.miss(&["ndr_pps", "actual_s"], "no search".to_owned(), false);
             let metrics: Vec<_> = measured.missing.iter().map(|one| &one.metrics).collect();
             assert_eq!(metrics, [&["ndr_pps"], &["actual_s"]]);
-            let verdict = Verdict::Measured(Box::new(measured));
-            Outcome { system: "a".to_owned(), axes: Axes::new(), block: 0, verdict }
+            Outcome::measured("a", Axes::new(), 0, measured)
         };
         assert!(!outcome(true).stands() && outcome(false).stands());
     }

@@ -175,12 +175,8 @@ mod tests {
         for (name, text) in [("verdict", verdict), ("expected", expected)] {
             measured.labels.insert(name.to_owned(), text.to_owned());
         }
-        Outcome {
-            system: "doctor".to_owned(),
-            axes: Axes::from([("fault".to_owned(), fault.to_owned())]),
-            block: 0,
-            verdict: Verdict::Measured(Box::new(measured)),
-        }
+        let axes = Axes::from([("fault".to_owned(), fault.to_owned())]);
+        Outcome::measured("doctor", axes, 0, measured)
     }
 
     #[test]

@@ -22,12 +22,7 @@ pub(super) fn outcomes(lab: &LabFile, outcomes: &[Outcome]) -> Vec<Outcome> {
             measurement.cpu_limit.clone_from(&whole.cpu_limit);
             measurement.fingerprint.clone_from(&whole.fingerprint);
             measurement.congestion_control.clone_from(&whole.congestion_control);
-            Outcome {
-                system: outcome.system.clone(),
-                axes,
-                block: outcome.block,
-                verdict: Verdict::Measured(Box::new(measurement)),
-            }
+            Outcome::measured(&outcome.system, axes, outcome.block, measurement)
         };
         whole.members.iter().map(of_member).collect()
     };
@@ -66,12 +61,8 @@ mod tests {
             congestion_control: Some("cubic".to_owned()),
             ..Measurement::default()
         };
-        Outcome {
-            system: "sockets".to_owned(),
-            axes: Axes::from([("streams".to_owned(), "4".to_owned())]),
-            block,
-            verdict: Verdict::Measured(Box::new(whole)),
-        }
+        let axes = Axes::from([("streams".to_owned(), "4".to_owned())]);
+        Outcome::measured("sockets", axes, block, whole)
     }
 
     #[test]

@@ -129,12 +129,7 @@ mod tests {
             let mut measured = Measurement::default();
             let goodput = if is_sampled(block) { 98.0 } else { 100.0 };
             measured.record("goodput_mbit_s", Some(goodput));
-            Outcome {
-                system: "tcp".to_owned(),
-                axes: Axes::new(),
-                block,
-                verdict: Verdict::Measured(Box::new(measured)),
-            }
+            Outcome::measured("tcp", Axes::new(), block, measured)
         };
         let told = |blocks: u32| cost(&(0..blocks).map(outcome).collect::<Vec<_>>());
         assert!(
