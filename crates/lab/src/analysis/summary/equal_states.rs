@@ -1,9 +1,10 @@
 //! `labs/before-after.toml` with two equal states, and with one slower row, over many seeded runs.
 
 use super::comparisons;
+use super::whole_run::figure;
 use crate::bench::LabFile;
 use crate::model::plan::{Plan, Step};
-use crate::model::{Measurement, Outcome, Verdict};
+use crate::model::{Outcome, Verdict};
 use crate::workloads::builtin;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -47,9 +48,7 @@ impl Bench {
             "bw_pipe" | "bw_unix" | "bw_tcp" => ("mbyte_s", 3000.0 * speed),
             _ => ("requests_s", 40_000.0 * speed),
         };
-        let mut measured = Measurement::default();
-        measured.record(metric, Some(value));
-        Verdict::Measured(Box::new(measured))
+        figure(metric, value)
     }
 
     /// Simulates a whole run of the full form and returns its comparisons.

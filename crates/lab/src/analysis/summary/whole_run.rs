@@ -26,6 +26,13 @@ pub(super) fn invented(
     summary::results(lab, &plan, &outcomes)
 }
 
+/// Invents a measurement of a single metric.
+pub(super) fn figure(metric: &str, value: f64) -> Verdict {
+    let mut measured = Measurement::default();
+    measured.record(metric, Some(value));
+    Verdict::Measured(Box::new(measured))
+}
+
 fn verdict(system: &str, axes: &Axes, block: u32) -> Verdict {
     let (rtt, loss) = (axes["rtt"].as_str(), axes["loss"].as_str());
     if (system, rtt, block) == ("bbr", "80ms", 2) {
@@ -71,9 +78,7 @@ fn small(loss: &str, more: &str) -> LabFile {
 }
 
 fn goodput(value: f64) -> Verdict {
-    let mut measured = Measurement::default();
-    measured.record("goodput_mbit_s", Some(value));
-    Verdict::Measured(Box::new(measured))
+    figure("goodput_mbit_s", value)
 }
 
 #[test]

@@ -1,14 +1,12 @@
 //! Comparisons and intervals by the code that a run uses, over many seeded runs.
 
-use crate::analysis::summary;
-use crate::analysis::summary::whole_run::invented;
+use crate::analysis::summary::whole_run::{figure, invented};
 use crate::bench::LabFile;
 use crate::model::file::FileError;
-use crate::model::plan::Plan;
-use crate::model::{Flaw, Measurement, Outcome, Verdict};
+use crate::model::{Flaw, Measurement, Verdict};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use results::{Comparison, CpuLimit, Form, Results};
+use results::{Comparison, CpuLimit, Results};
 
 /// Builds a lab with two systems at `places` places.
 fn lab(places: usize, repeats: u32, more: &str) -> LabFile {
@@ -59,9 +57,14 @@ fn results(lab: &LabFile, mut verdict: impl FnMut(&str, u32) -> Verdict) -> Resu
 }
 
 fn measured(goodput: f64) -> Verdict {
-    let mut measurement = Measurement::default();
-    measurement.record("goodput_mbit_s", Some(goodput));
-    Verdict::Measured(Box::new(measurement))
+    figure("goodput_mbit_s", goodput)
+}
+
+/// Invents a measurement that is not valid.
+fn late(goodput: f64) -> Verdict {
+    let Verdict::Measured(mut measurement) = measured(goodput) else { unreachable!() };
+    measurement.invalid.push(Flaw { what: "late".to_owned(), detail: "3 ms".to_owned() });
+    Verdict::Measured(measurement)
 }
 
 fn only(results: &Results) -> &Comparison {
@@ -180,21 +183,11 @@ fn a_cell_that_was_not_run_has_not_failed_and_is_not_compared() {
     let primary =
         "[[primary]]\nmetric = \"goodput_mbit_s\"\nsystem = \"bbr\"\nbaseline = \"cubic\"\n";
     let lab = lab(2, 8, primary);
-    let plan = Plan::new(&lab, Form::Full, &["cubic".to_owned(), "bbr".to_owned()], None);
-    let outcome = |step: &crate::model::plan::Step| {
-        let cell = &plan.cells[step.cell];
-        let verdict = match (cell.system.as_str(), cell.axes["rtt"].as_str()) {
-            ("bbr", "1ms") => {
-                Verdict::Failed("not run: needs 3 CPUs, this machine has 2".to_owned())
-            }
-            ("bbr", _) => measured(40.0),
-            _ => measured(10.0),
-        };
-        let (system, axes, block) = (cell.system.clone(), cell.axes.clone(), step.block);
-        Outcome { system, axes, block, verdict }
-    };
-    let outcomes: Vec<Outcome> = plan.steps.iter().map(outcome).collect();
-    let run = summary::results(&lab, &plan, &outcomes);
+    let run = invented(&lab, |system, axes, _| match (system, axes["rtt"].as_str()) {
+        ("bbr", "1ms") => Verdict::Failed("not run: needs 3 CPUs, this machine has 2".to_owned()),
+        ("bbr", _) => measured(40.0),
+        _ => measured(10.0),
+    });
     let one = only(&run);
     assert_eq!((one.axes["rtt"].as_str(), one.ratio.median), ("2ms", 4.0));
     let cell = run.cells.iter().find(|cell| !cell.is_measured()).unwrap();
@@ -233,11 +226,7 @@ fn goodput_above_the_link_rate_is_marked() {
 
 #[test]
 fn a_proportion_has_a_binomial_interval_and_its_count() {
-    let judged = |right: f64| {
-        let mut measurement = Measurement::default();
-        measurement.record("first_verdict_right", Some(right));
-        Verdict::Measured(Box::new(measurement))
-    };
+    let judged = |right| figure("first_verdict_right", right);
     for (total, count, low, high) in [(6, 5, 0.359, 0.996), (20, 17, 0.621, 0.968)] {
         let lab = lab(1, total, "");
         let run = results(&lab, |_, block| judged(f64::from(u8::from(block < count))));
@@ -255,11 +244,7 @@ fn a_proportion_has_a_binomial_interval_and_its_count() {
     }
     // A case that expects two verdicts may be half right.
     let lab = lab(1, 6, "");
-    let halves = results(&lab, |_, _| {
-        let mut measurement = Measurement::default();
-        measurement.record("among_first_two", Some(0.5));
-        Verdict::Measured(Box::new(measurement))
-    });
+    let halves = results(&lab, |_, _| figure("among_first_two", 0.5));
     assert_eq!(halves.cells[0].metrics["among_first_two"].share, None);
 }
 
@@ -294,19 +279,10 @@ fn correlated_repeats_warn_in_results_terminal_and_report() {
 #[test]
 fn windows_of_one_start_have_a_range_and_no_verdict() {
     let lab = LabFile::parse("x.toml", WINDOWS).unwrap();
-    let systems = ["weir-switch".to_owned(), "ovs-dpdk".to_owned()];
-    let plan = Plan::new(&lab, Form::Full, &systems, None);
-    let outcome = |step: &crate::model::plan::Step| {
-        let cell = &plan.cells[step.cell];
-        let mut measurement = Measurement::default();
-        let rate = if cell.system == "weir-switch" { 8e6 } else { 5e6 };
-        measurement.record("capacity_pps", Some(rate + f64::from(step.block)));
-        let verdict = Verdict::Measured(Box::new(measurement));
-        let (system, axes, block) = (cell.system.clone(), cell.axes.clone(), step.block);
-        Outcome { system, axes, block, verdict }
-    };
-    let outcomes: Vec<Outcome> = plan.steps.iter().map(outcome).collect();
-    let run = summary::results(&lab, &plan, &outcomes);
+    let run = results(&lab, |system, block| {
+        let rate = if system == "weir-switch" { 8e6 } else { 5e6 };
+        figure("capacity_pps", rate + f64::from(block))
+    });
     let metric = &run.cells[0].metrics["capacity_pps"];
     assert!(metric.one_start && metric.ci95.is_none() && metric.range.is_some(), "{metric:?}");
     let one = only(&run);
@@ -320,11 +296,6 @@ fn windows_of_one_start_have_a_range_and_no_verdict() {
 
 #[test]
 fn an_invalid_repeat_is_left_out_with_its_pair() {
-    let late = |goodput| {
-        let Verdict::Measured(mut measurement) = measured(goodput) else { unreachable!() };
-        measurement.invalid.push(Flaw { what: "late".to_owned(), detail: "3 ms".to_owned() });
-        Verdict::Measured(measurement)
-    };
     let lab = lab(1, 8, "");
     let two = results(&lab, |system, block| match (system, block) {
         ("bbr", 0 | 1) => late(1.0),
@@ -469,12 +440,7 @@ fn a_metric_that_one_system_never_has_is_not_compared() {
     let lab = lab(1, 8, "");
     for without in ["cubic", "bbr"] {
         let run = results(&lab, |system, _| {
-            if system != without {
-                return measured(10.0);
-            }
-            let mut measurement = Measurement::default();
-            measurement.record("loss_percent", Some(1.0));
-            Verdict::Measured(Box::new(measurement))
+            if system == without { figure("loss_percent", 1.0) } else { measured(10.0) }
         });
         assert!(run.comparisons.is_empty(), "{without}: {:?}", run.comparisons);
     }
@@ -482,11 +448,6 @@ fn a_metric_that_one_system_never_has_is_not_compared() {
 
 #[test]
 fn a_comparison_without_a_verdict_has_the_range_of_its_ratios() {
-    let late = |goodput| {
-        let Verdict::Measured(mut measurement) = measured(goodput) else { unreachable!() };
-        measurement.invalid.push(Flaw { what: "late".to_owned(), detail: "3 ms".to_owned() });
-        Verdict::Measured(measurement)
-    };
     let run = results(&lab(1, 7, ""), |system, block| match system {
         "bbr" => late(20.0 + f64::from(block)),
         _ => measured(10.0),
@@ -572,11 +533,7 @@ fn repeats_in_virtual_time_and_windows_have_no_correlation() {
     });
     assert_eq!(simulated.correlations, []);
     let windows = LabFile::parse("x.toml", WINDOWS).unwrap();
-    let run = results(&windows, |_, block| {
-        let mut measurement = Measurement::default();
-        measurement.record("capacity_pps", Some(8e6 + f64::from(block)));
-        Verdict::Measured(Box::new(measurement))
-    });
+    let run = results(&windows, |_, block| figure("capacity_pps", 8e6 + f64::from(block)));
     assert_eq!(run.correlations, []);
 }
 
