@@ -76,6 +76,14 @@ impl LabError {
         }
     }
 
+    /// Converts the failure of a measurement that has a single cell.
+    pub(crate) fn not_measured(failure: Failure) -> Self {
+        match failure {
+            Failure::Interrupted => Self::Interrupted { directory: None },
+            failure => Self::NotMeasured { reason: failure.to_string() },
+        }
+    }
+
     /// Whether a different command line would have helped.
     pub fn is_misuse(&self) -> bool {
         matches!(

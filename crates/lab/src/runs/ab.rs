@@ -143,12 +143,13 @@ fn alternate(
             State::Base => (base, &mut repeated.base),
             State::Change => (change, &mut repeated.change),
         };
-        let value = measure(state, repeats).map_err(|failure| match not_measured(&failure) {
-            LabError::NotMeasured { reason } => LabError::NotMeasured {
-                reason: format!("turn {} of `{name}`: {reason}", observations.len() + 1),
-            },
-            other => other,
-        })?;
+        let value =
+            measure(state, repeats).map_err(|failure| match LabError::not_measured(failure) {
+                LabError::NotMeasured { reason } => LabError::NotMeasured {
+                    reason: format!("turn {} of `{name}`: {reason}", observations.len() + 1),
+                },
+                other => other,
+            })?;
         decider.observe(state, value).map_err(|error| {
             let reason = match error {
                 stats::StatsError::NotPositive { .. } => format!(
@@ -260,13 +261,6 @@ fn last_number(text: &str) -> Option<f64> {
     text.split(|c: char| c.is_whitespace() || c == ',' || c == ';')
         .rev()
         .find_map(|word| word.parse::<f64>().ok().filter(|number| number.is_finite()))
-}
-
-fn not_measured(failure: &Failure) -> LabError {
-    match failure {
-        Failure::Interrupted => LabError::Interrupted { directory: None },
-        failure => LabError::NotMeasured { reason: failure.to_string() },
-    }
 }
 
 const MOST_OUTPUT: u64 = 1 << 20;

@@ -1,6 +1,5 @@
 //! Two systems of a lab, alternated over one network that stays up throughout.
 
-use super::not_measured;
 use crate::bench::LabFile;
 use crate::bench::machine::{CpuPlan, Emulation, Kept, Loaded, MachineStep, Stream, Testbed};
 use crate::model::file::{Ends, SystemKind, SystemSpec};
@@ -83,7 +82,7 @@ impl<'a> Prepared<'a> {
         }
         let settings = lab.settings_at(&axes, None)?;
         let testbed = Testbed::build(lab, &ends, links, &settings, disturbance, lab.seed, &cpus)
-            .map_err(|failure| not_measured(&failure))?;
+            .map_err(LabError::not_measured)?;
         Ok(Self { contest, base, change, axes, ends, cpus, testbed })
     }
 
@@ -156,7 +155,7 @@ impl<'a> Prepared<'a> {
     /// Takes the network down. Returns the reason if the measurements over the network are invalid.
     pub(super) fn finish(self) -> Result<Option<Flaw>, LabError> {
         let bound = self.testbed.lateness_bound();
-        let seen = self.testbed.finish().map_err(|failure| not_measured(&failure))?;
+        let seen = self.testbed.finish().map_err(LabError::not_measured)?;
         Ok(seen.as_ref().and_then(|seen| bound.exceeded(&Emulation::of(seen))))
     }
 }

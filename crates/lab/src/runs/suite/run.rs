@@ -8,7 +8,7 @@ use super::program::{self, Bounds, Ended, told};
 use super::states::{State, States};
 use super::{Suite, page};
 use crate::bench::environment::machine;
-use crate::model::{Cancel, Failure, LabError};
+use crate::model::{Cancel, LabError};
 use crate::runs::date::now;
 use crate::runs::on_disk;
 use indexmap::IndexMap;
@@ -39,7 +39,7 @@ pub fn run(
     let folder = folder(suite)?;
     let started = now();
     let mark = format!("{}-{started}", std::process::id());
-    let mut states = States::new(suite, &mark).map_err(not_measured)?;
+    let mut states = States::new(suite, &mark).map_err(LabError::not_measured)?;
     let mut runs = Runs {
         suite,
         folder: &folder,
@@ -195,7 +195,7 @@ impl Runs<'_> {
         if self.cancel.is_cancelled() {
             return Err(LabError::Interrupted { directory: None });
         }
-        states.switch_to(state, self.cancel).map_err(not_measured)?;
+        states.switch_to(state, self.cancel).map_err(LabError::not_measured)?;
         let number = &mut self.numbers[usize::from(state == State::After)];
         *number += 1;
         let number = *number;
@@ -210,7 +210,8 @@ impl Runs<'_> {
             most_output: self.suite.most_output,
             cancel: Some(self.cancel),
         };
-        let ended = program::run(command, &self.mark, &output, bounds).map_err(not_measured)?;
+        let ended =
+            program::run(command, &self.mark, &output, bounds).map_err(LabError::not_measured)?;
         let seconds = begun.elapsed().as_secs_f64();
         let (place, text) = self.results(&output, &results, ended)?;
         let parsed = self.parsed(&text, &name, ended, asked)?;
@@ -541,13 +542,6 @@ fn quoted(word: &str) -> String {
     match !word.is_empty() && word.chars().all(is_plain) {
         true => word.to_owned(),
         false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
-}
-
-fn not_measured(failure: Failure) -> LabError {
-    match failure {
-        Failure::Interrupted => LabError::Interrupted { directory: None },
-        failure => LabError::NotMeasured { reason: failure.to_string() },
     }
 }
 
