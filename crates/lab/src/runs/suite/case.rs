@@ -59,6 +59,15 @@ impl Case {
     }
 }
 
+#[cfg(test)]
+impl Parsed {
+    /// Returns the name, the outcome and the reason of each case.
+    pub(super) fn told(&self) -> Vec<(&str, Outcome, Option<&str>)> {
+        let cases = self.cases.iter();
+        cases.map(|case| (case.name.as_str(), case.outcome, case.reason.as_deref())).collect()
+    }
+}
+
 impl Outcome {
     pub fn word(self) -> &'static str {
         match self {

@@ -308,10 +308,7 @@ mod tests {
             let axes = [("set", *set), ("rules", *rules), ("pmds", "1")];
             let axes: Axes = axes.map(|(a, v)| (a.to_owned(), v.to_owned())).into_iter().collect();
             let mut cell = Cell::new("a", axes);
-            let median = *rate;
-            let unit = "packets/s".to_owned();
-            let metric = Metric::single(median, unit);
-            cell.metrics.insert(CAPACITY.to_owned(), metric);
+            cell.metrics.insert(CAPACITY.to_owned(), Metric::single(*rate, "packets/s"));
             results.cells.push(cell);
         }
         results
@@ -346,9 +343,7 @@ mod tests {
         let mut run = results(&[("mac", "1", 10e6), ("mac", "65536", 8e6)]);
         for (cell, [all, receive]) in run.cells.iter_mut().zip([[200.0, 20.0], [250.0, 40.0]]) {
             for (name, median) in [("cycles", all), ("cycles.receive", receive)] {
-                let unit = "cycles".to_owned();
-                let metric = Metric::single(median, unit);
-                cell.metrics.insert(name.to_owned(), metric);
+                cell.metrics.insert(name.to_owned(), Metric::single(median, "cycles"));
             }
         }
         assert_eq!(

@@ -110,13 +110,8 @@ mod tests {
 <testcase name="off" status="notrun"/>
 </testsuite></testsuites>"#;
         let parsed = parse(text).unwrap();
-        let told: Vec<_> = parsed
-            .cases
-            .iter()
-            .map(|case| (case.name.as_str(), case.outcome, case.reason.as_deref()))
-            .collect();
         assert_eq!(
-            told,
+            parsed.told(),
             [
                 ("net.test_tcp.test_open", Outcome::Passed, None),
                 ("net.test_tcp.test_read[<1>]", Outcome::Failed, Some("assert 1 == 2")),

@@ -116,13 +116,8 @@ mod tests {
     "environment": {"kernel": "6.6.0"}
 }"#;
         let parsed = parse(text).unwrap();
-        let told: Vec<_> = parsed
-            .cases
-            .iter()
-            .map(|case| (case.name.as_str(), case.outcome, case.reason.as_deref()))
-            .collect();
         assert_eq!(
-            told,
+            parsed.told(),
             [
                 ("accept01", Outcome::Passed, None),
                 ("sctp01", Outcome::Skipped, Some("TCONF: no sctp")),

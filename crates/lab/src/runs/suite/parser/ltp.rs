@@ -261,13 +261,8 @@ mod tests {
         ]
         .concat();
         let parsed = parse(&text);
-        let told: Vec<_> = parsed
-            .cases
-            .iter()
-            .map(|case| (case.name.as_str(), case.outcome, case.reason.as_deref()))
-            .collect();
         assert_eq!(
-            told,
+            parsed.told(),
             [
                 ("accept01", Outcome::Failed, Some("TFAIL: invalid socket: succeeded")),
                 ("abort01", Outcome::Passed, None),

@@ -98,13 +98,8 @@ Ran    4 tests:    2 passing,    1 failing,    1 timed out (60.42 sec): tcp/
     #[test]
     fn packetdrill_lines_are_cases_with_their_reasons() {
         let parsed = parse(RUN_ALL);
-        let told: Vec<_> = parsed
-            .cases
-            .iter()
-            .map(|case| (case.name.as_str(), case.outcome, case.reason.as_deref()))
-            .collect();
         assert_eq!(
-            told,
+            parsed.told(),
             [
                 ("/pd/tcp/ack/ack-per-1pkt.pkt (ipv4)", Outcome::Passed, None),
                 (

@@ -258,13 +258,8 @@ mod tests {
                     read'\n  severity: fail\n  ...\nok 3 # skip no root\nnot ok 4 later # TODO not \
                     written\nok 5 holds \\# and colours#1\nok\n# a remark\nokay\n";
         let parsed = parse(text);
-        let all: Vec<_> = parsed
-            .cases
-            .iter()
-            .map(|case| (case.name.as_str(), case.outcome, case.reason.as_deref()))
-            .collect();
         assert_eq!(
-            all,
+            parsed.told(),
             [
                 ("opens", Outcome::Passed, None),
                 ("reads", Outcome::Failed, Some("short read")),
