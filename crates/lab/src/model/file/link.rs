@@ -230,6 +230,13 @@ impl Document {
     }
 }
 
+/// Returns an array of these fields, each with its name, which is its key in the file.
+macro_rules! named {
+    ($spec:ident: $($field:ident),+) => {
+        [$((stringify!($field), &$spec.$field)),+]
+    };
+}
+
 impl LinkSpec {
     pub(crate) fn is_direct(&self) -> bool {
         self.direct.as_ref().is_some_and(|direct| *direct.get_ref())
@@ -237,23 +244,8 @@ impl LinkSpec {
 
     /// Returns every emulator setting with its key.
     pub(crate) fn emulated(&self) -> impl Iterator<Item = (String, &Spanned<String>)> {
-        let own = [
-            ("rate", &self.rate),
-            ("trace", &self.trace),
-            ("rtt", &self.rtt),
-            ("delay", &self.delay),
-            ("jitter", &self.jitter),
-            ("loss", &self.loss),
-            ("reorder", &self.reorder),
-            ("duplicate", &self.duplicate),
-            ("corrupt", &self.corrupt),
-            ("queue", &self.queue),
-            ("overhead", &self.overhead),
-            ("steps", &self.steps),
-            ("policer", &self.policer),
-            ("aggregate", &self.aggregate),
-            ("interrupts", &self.interrupts),
-        ];
+        let own = named!(self: rate, trace, rtt, delay, jitter, loss, reorder, duplicate, corrupt,
+            queue, overhead, steps, policer, aggregate, interrupts);
         let own =
             own.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value.as_ref()?)));
         let ways = [("forward", &self.forward), ("backward", &self.backward)];
@@ -265,21 +257,8 @@ impl LinkSpec {
 
 impl DirectionSpec {
     fn settings(&self) -> impl Iterator<Item = (&'static str, &Spanned<String>)> {
-        let all = [
-            ("rate", &self.rate),
-            ("trace", &self.trace),
-            ("delay", &self.delay),
-            ("jitter", &self.jitter),
-            ("loss", &self.loss),
-            ("reorder", &self.reorder),
-            ("duplicate", &self.duplicate),
-            ("corrupt", &self.corrupt),
-            ("queue", &self.queue),
-            ("overhead", &self.overhead),
-            ("steps", &self.steps),
-            ("policer", &self.policer),
-            ("aggregate", &self.aggregate),
-        ];
+        let all = named!(self: rate, trace, delay, jitter, loss, reorder, duplicate, corrupt, queue,
+            overhead, steps, policer, aggregate);
         all.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)))
     }
 }
