@@ -39,7 +39,7 @@ pub(crate) use profiling::{Profiling, cost as cost_of_profile};
 pub(crate) use program::Started;
 pub(crate) use receiving::{ReceiveCounts, Receiving};
 pub(crate) use step::{MachineStep, Measured, PORT, SeenLinks, fit};
-pub(crate) use stream::{Stream, send_until};
+pub(crate) use stream::{Stream, accept, send_until};
 pub(crate) use testbed::{CpuPlan, Testbed};
 pub(crate) use validity::LatenessBound;
 pub(crate) use watch::{Roles, Watch};

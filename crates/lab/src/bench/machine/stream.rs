@@ -86,7 +86,7 @@ impl Stream<'_> {
         slice: Span,
         cancel: &Cancel,
     ) -> Result<f64, Failure> {
-        let mut socket = accept(listener, cancel)?;
+        let mut socket = accept(listener, cancel, "accepting", "no connection arrived")?;
         let wrong = |e: std::io::Error| Failure::io("receiving", &e);
         socket.set_read_timeout(Some(Duration::from_millis(200))).map_err(wrong)?;
         let mut block = vec![0_u8; 256 * 1024];
@@ -125,9 +125,15 @@ impl Stream<'_> {
     }
 }
 
-/// Accepts a connection with a timeout, because the connecting side may have failed.
-fn accept(listener: &TcpListener, cancel: &Cancel) -> Result<TcpStream, Failure> {
-    let wrong = |e: std::io::Error| Failure::io("accepting", &e);
+/// Accepts a connection with a timeout, because the connecting side may have failed. `doing`
+/// begins the text of a system error, and `silent` is the failure if no connection arrives.
+pub(crate) fn accept(
+    listener: &TcpListener,
+    cancel: &Cancel,
+    doing: &str,
+    silent: &str,
+) -> Result<TcpStream, Failure> {
+    let wrong = |e: std::io::Error| Failure::io(doing, &e);
     listener.set_nonblocking(true).map_err(wrong)?;
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -136,6 +142,7 @@ fn accept(listener: &TcpListener, cancel: &Cancel) -> Result<TcpStream, Failure>
                 socket.set_nonblocking(false).map_err(wrong)?;
                 return Ok(socket);
             }
+            // The last packet of the handshake may still be in flight.
             Err(e) if e.kind() == ErrorKind::WouldBlock => {}
             Err(e) => return Err(wrong(e)),
         }
@@ -143,7 +150,7 @@ fn accept(listener: &TcpListener, cancel: &Cancel) -> Result<TcpStream, Failure>
             return Err(Failure::Interrupted);
         }
         if Instant::now() > deadline {
-            return Err(Failure::Workload("no connection arrived".to_owned()));
+            return Err(Failure::Workload(silent.to_owned()));
         }
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -9,7 +9,8 @@ use super::caqm::Spoken;
 use super::cell::FlowsCell;
 use super::settings::FlowsSettings;
 use crate::bench::machine::{
-    MachineStep, Measured, PORT, ReceiveCounts, Roles, SeenLinks, Testbed, Watch, send_until,
+    MachineStep, Measured, PORT, ReceiveCounts, Roles, SeenLinks, Testbed, Watch, accept,
+    send_until,
 };
 use crate::model::file::Shape;
 use crate::model::{Cancel, Failure, Measurement};
@@ -217,29 +218,11 @@ fn connect(
     address: SocketAddr,
     cancel: &Cancel,
 ) -> Result<(TcpStream, TcpStream), Failure> {
-    let wrong = |error: std::io::Error| Failure::io("connecting", &error);
     let sender = near.run(|| Ok(TcpStream::connect_timeout(&address, PATIENCE)))?;
-    let sender = sender.map_err(wrong)?;
-    listener.set_nonblocking(true).map_err(wrong)?;
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match listener.accept() {
-            Ok((receiver, _)) => {
-                receiver.set_nonblocking(false).map_err(wrong)?;
-                return Ok((sender, receiver));
-            }
-            // The last packet of the handshake is still in flight.
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => return Err(wrong(error)),
-        }
-        if cancel.is_cancelled() {
-            return Err(Failure::Interrupted);
-        }
-        if Instant::now() > deadline {
-            return Err(Failure::Workload("the far end accepted no connection".to_owned()));
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let sender = sender.map_err(|error| Failure::io("connecting", &error))?;
+    let silent = "the far end accepted no connection";
+    let receiver = accept(listener, cancel, "connecting", silent)?;
+    Ok((sender, receiver))
 }
 
 impl Seen {
