@@ -1,7 +1,6 @@
 use super::{Cpu, Kind, LatencySummary, RoundsOptions, RoundsOutcome, Run};
 use crate::PerfError;
 use serde_json::{Value, json};
-use units::Span;
 
 /// Returns the measurements as a JSON document, with the error if they ended early.
 pub fn document(
@@ -49,7 +48,7 @@ fn result(outcome: &RoundsOutcome) -> Value {
         "response": outcome.kind.has_latency().then(|| outcome.size.response.count()),
         "repeats": outcome.runs.len(),
         "confidence": confidence,
-        "latency_us": outcome.latency.as_ref().map(latency),
+        "latency_us": outcome.latency.map(LatencySummary::micros),
         "lost": outcome.lost(),
         "late": outcome.late(),
         "loss_percent": outcome.loss().map(|loss| loss.percent()),
@@ -76,25 +75,10 @@ fn run(kind: Kind, run: &Run) -> Value {
         "bytes_received": run.bytes_received,
         "lost": run.lost,
         "late": run.late,
-        "latency_us": run.latency.as_ref().map(latency),
+        "latency_us": run.latency.map(LatencySummary::micros),
     });
     value[name] = json!(run.rate / unit);
     value
-}
-
-fn latency(all: &LatencySummary) -> Value {
-    let micros = Span::micros_f64;
-    json!({
-        "samples": all.samples,
-        "min": micros(all.min),
-        "mean": micros(all.mean),
-        "deviation": micros(all.deviation),
-        "p50": micros(all.p50),
-        "p90": micros(all.p90),
-        "p99": micros(all.p99),
-        "p99.9": micros(all.p999),
-        "max": micros(all.max),
-    })
 }
 
 fn cpu(outcome: &RoundsOutcome, cpu: &Cpu) -> Value {

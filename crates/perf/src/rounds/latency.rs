@@ -1,4 +1,5 @@
 use hdrhistogram::Histogram;
+use serde_json::{Value, json};
 use std::time::Duration;
 use units::Span;
 
@@ -20,6 +21,24 @@ pub struct LatencySummary {
     pub p99: Span,
     pub p999: Span,
     pub max: Span,
+}
+
+impl LatencySummary {
+    /// Returns the JSON of the summary, in microseconds.
+    pub(crate) fn micros(self) -> Value {
+        let micros = Span::micros_f64;
+        json!({
+            "samples": self.samples,
+            "min": micros(self.min),
+            "mean": micros(self.mean),
+            "deviation": micros(self.deviation),
+            "p50": micros(self.p50),
+            "p90": micros(self.p90),
+            "p99": micros(self.p99),
+            "p99.9": micros(self.p999),
+            "max": micros(self.max),
+        })
+    }
 }
 
 impl Default for Latencies {

@@ -27,10 +27,10 @@ pub fn document(options: &WebOptions, outcome: &WebOutcome) -> Value {
         "requests_s": outcome.requests_s(),
         "body_bytes": outcome.body,
         "goodput_mbit_s": outcome.mbit_s(),
-        "latency_us": latency(outcome.latency.as_ref()),
+        "latency_us": outcome.latency.map(LatencySummary::micros),
         "latency_corrected": options.rate.is_some(),
-        "service_us": latency(outcome.service.as_ref()),
-        "connect_us": latency(outcome.connect.as_ref()),
+        "service_us": outcome.service.map(LatencySummary::micros),
+        "connect_us": outcome.connect.map(LatencySummary::micros),
         "errors": outcome.errors(),
         "errors_by_kind": errors,
         "statuses": statuses,
@@ -38,20 +38,5 @@ pub fn document(options: &WebOptions, outcome: &WebOutcome) -> Value {
         "unfinished": outcome.unfinished,
         "unsent": outcome.unsent,
         "cpu_us_per_request": outcome.cpu_us(),
-    })
-}
-
-fn latency(summary: Option<&LatencySummary>) -> Value {
-    let Some(summary) = summary else { return Value::Null };
-    json!({
-        "samples": summary.samples,
-        "min": summary.min.micros_f64(),
-        "mean": summary.mean.micros_f64(),
-        "deviation": summary.deviation.micros_f64(),
-        "p50": summary.p50.micros_f64(),
-        "p90": summary.p90.micros_f64(),
-        "p99": summary.p99.micros_f64(),
-        "p99.9": summary.p999.micros_f64(),
-        "max": summary.max.micros_f64(),
     })
 }
