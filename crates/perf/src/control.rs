@@ -8,7 +8,7 @@ mod results;
 mod state;
 
 pub use connection::Control;
-pub(crate) use connection::ready;
+pub(crate) use connection::{is_transient, ready};
 pub use cookie::Cookie;
 pub use message::{LONGEST, LONGEST_PARAMETERS, Message, MessageError};
 pub(crate) use parameters::{PERIODS_WISH, SERIES_WISH};

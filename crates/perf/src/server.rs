@@ -23,6 +23,7 @@ use crate::PerfError;
 use crate::accounts::Authenticator;
 use crate::event::{Audience, Listening, Stop};
 use crate::options::ServerOptions;
+use crate::session::plain;
 use client_session::{ClientSession, ServerContext};
 pub use confinement::ServeAs;
 use listener::Listener;
@@ -251,10 +252,4 @@ impl Summary {
             Outcome::Nothing => self.dismissed += 1,
         }
     }
-}
-
-/// Shows a mapped IPv4 address of a dual-stack socket as plain IPv4.
-fn plain(mut address: SocketAddr) -> SocketAddr {
-    address.set_ip(address.ip().to_canonical());
-    address
 }

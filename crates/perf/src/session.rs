@@ -22,6 +22,7 @@ mod rate_limit;
 mod schedule;
 
 pub(crate) use account::{Account, Additions};
+pub(crate) use facts::plain;
 
 use crate::PerfError;
 use crate::control::{Control, State, ready};

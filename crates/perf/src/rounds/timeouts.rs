@@ -1,3 +1,4 @@
+pub(super) use crate::control::is_transient;
 use crate::event::Stop;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -129,10 +130,6 @@ impl TransferError {
             _ => Self::Failed(error),
         }
     }
-}
-
-pub(super) fn is_transient(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 /// Prepares a data connection: disables Nagle's algorithm, and sets the timeout of reads and writes

@@ -33,7 +33,7 @@ pub(super) fn connection(socket: &DataSocket) -> Option<&TcpStream> {
 }
 
 /// Shows a mapped IPv4 address of a dual-stack socket as plain IPv4.
-fn plain(mut address: std::net::SocketAddr) -> std::net::SocketAddr {
+pub(crate) fn plain(mut address: std::net::SocketAddr) -> std::net::SocketAddr {
     address.set_ip(address.ip().to_canonical());
     address
 }
