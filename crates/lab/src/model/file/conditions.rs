@@ -2,6 +2,7 @@
 //! batches.
 
 use super::part::Part;
+use super::workload_table::bounded;
 use units::{Bytes, Rate, Span};
 
 /// Parses `none` or `50% at 10s, 100mbit at 20s`: the rate from each time on.
@@ -74,11 +75,8 @@ pub(super) fn aggregate(text: &str) -> Result<Option<Span>, String> {
     if text == "none" {
         return Ok(None);
     }
-    let every: Span = text.parse().map_err(|error| format!("{error}"))?;
-    if every == Span::ZERO || every > Span::from_secs(1) {
-        return Err("`aggregate` is above 0 and at most 1s".to_owned());
-    }
-    Ok(Some(every))
+    let bounds = Span::from_nanos(1)..=Span::from_secs(1);
+    bounded(text, bounds, || "`aggregate` is above 0 and at most 1s".to_owned()).map(Some)
 }
 
 #[cfg(test)]

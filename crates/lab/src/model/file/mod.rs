@@ -59,5 +59,5 @@ pub use system::SystemSettings;
 pub use tcp::TcpSpec;
 pub use topology::{Rtts, Shape, TopologySettings, TopologySpec};
 pub(crate) use words::{open_quote, words};
-pub(crate) use workload_table::Key;
 pub use workload_table::{Better, FigureSpec, OneWay, WorkloadTable};
+pub(crate) use workload_table::{Key, bounded};

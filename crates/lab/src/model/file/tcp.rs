@@ -3,6 +3,7 @@
 use super::LinkSettings;
 use super::locate::FileError;
 use super::schema::{Document, NumberOrText};
+use super::workload_table::bounded;
 use results::Axes;
 use settings::table;
 use sim::{ReceiveWindow, TcpConfig};
@@ -113,11 +114,8 @@ fn unless<T>(
 }
 
 fn span(text: &str, most: Span) -> Result<Span, String> {
-    let span: Span = text.parse().map_err(|error| format!("{error}"))?;
-    match span > Span::ZERO && span <= most {
-        true => Ok(span),
-        false => Err(format!("it is above 0 and at most {most}")),
-    }
+    let bounds = Span::from_nanos(1)..=most;
+    bounded(text, bounds, || format!("it is above 0 and at most {most}"))
 }
 
 fn size(text: &str) -> Result<Bytes, String> {

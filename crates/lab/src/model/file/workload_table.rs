@@ -7,7 +7,9 @@ use results::Axes;
 use serde::Deserialize;
 use serde::de::Unexpected;
 use settings::{Mistakes, Node, Table, leaves, table};
+use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
+use std::str::FromStr;
 use toml::Spanned;
 use toml::de::DeValue;
 use units::Span;
@@ -57,6 +59,16 @@ pub enum Better {
     #[default]
     More,
     Less,
+}
+
+/// Parses a value between two bounds. `refused`: the error for a value beyond a bound.
+pub(crate) fn bounded<T: FromStr<Err: Display> + PartialOrd>(
+    text: &str,
+    bounds: RangeInclusive<T>,
+    refused: impl FnOnce() -> String,
+) -> Result<T, String> {
+    let value = text.parse::<T>().map_err(|error| format!("{error}"))?;
+    if bounds.contains(&value) { Ok(value) } else { Err(refused()) }
 }
 
 /// A key's position in the file, and its value.

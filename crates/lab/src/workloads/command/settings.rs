@@ -1,7 +1,7 @@
 //! The keys of the workload `command`.
 
 use crate::bench::machine::PORT;
-use crate::model::file::{Document, FileError, Key, SystemSpec, command_words};
+use crate::model::file::{Document, FileError, Key, SystemSpec, bounded, command_words};
 use results::Axes;
 use std::time::Duration;
 use toml::Spanned;
@@ -97,11 +97,8 @@ impl CommandSettings {
             (None, None) => None,
         };
         let timeout = document.workload_key(axes, TIMEOUT, |text| {
-            let span: Span = text.parse().map_err(|error| format!("{error}"))?;
-            match (Span::from_millis(1)..=LONGEST).contains(&span) {
-                true => Ok(span.as_duration()),
-                false => Err("`timeout` is from 1ms to 1h".to_owned()),
-            }
+            let refused = || "`timeout` is from 1ms to 1h".to_owned();
+            bounded(text, Span::from_millis(1)..=LONGEST, refused).map(Span::as_duration)
         })?;
         Ok(Self { client, server, timeout: timeout.unwrap_or(USUAL_TIMEOUT) })
     }

@@ -2,7 +2,7 @@
 
 use super::{Download, SIZE};
 use crate::bench::workload::Workload;
-use crate::model::file::{Document, FileError, LinkSettings, TO, VIA};
+use crate::model::file::{Document, FileError, LinkSettings, TO, VIA, bounded};
 use results::Axes;
 use units::Bytes;
 
@@ -72,11 +72,7 @@ pub(super) fn ways(document: &Document, axes: &Axes, from: &str) -> Result<Vec<W
 }
 
 fn size(text: &str) -> Result<Bytes, String> {
-    let size: Bytes = text.parse().map_err(|error| format!("{error}"))?;
-    match size == Bytes::ZERO || size > LARGEST {
-        true => Err(format!("a file has from 1 byte to {LARGEST}")),
-        false => Ok(size),
-    }
+    bounded(text, Bytes::new(1)..=LARGEST, || format!("a file has from 1 byte to {LARGEST}"))
 }
 
 /// Maximum size of the file.

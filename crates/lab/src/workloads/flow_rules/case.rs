@@ -1,7 +1,7 @@
 //! The keys of a cell.
 
 use super::rule_set::{RULE_SETS, RuleSet};
-use crate::model::file::{Document, FileError, Key};
+use crate::model::file::{Document, FileError, Key, bounded};
 use generator::Addressing;
 use results::{Axes, NOT_RUN};
 use units::Span;
@@ -63,11 +63,9 @@ impl Case {
         })?;
         let span = |key: Key| {
             document.workload_key(axes, key, |text| {
-                let span: Span = text.parse().map_err(|error| format!("{error}"))?;
-                match (SHORTEST..=LONGEST).contains(&span) {
-                    true => Ok(span),
-                    false => Err(format!("`{}` is from {SHORTEST} to {LONGEST}", key.name)),
-                }
+                bounded(text, SHORTEST..=LONGEST, || {
+                    format!("`{}` is from {SHORTEST} to {LONGEST}", key.name)
+                })
             })
         };
         let missing = |key: Key| {

@@ -3,7 +3,7 @@
 use super::demand::{self, Arrivals, Cross, Demand};
 use super::{ARRIVALS, BESIDE, CROSS, DEMAND, FIRST, FLOWS, MEMORY, RPS, SIZE, STAGGER};
 use crate::bench::machine::Receiving;
-use crate::model::file::{Document, FileError, FormSpec};
+use crate::model::file::{Document, FileError, FormSpec, bounded};
 use cc::Algorithm;
 use results::Axes;
 use sim::Sizes;
@@ -65,12 +65,10 @@ impl FlowsSettings {
         let own = document.workload_count(axes, FLOWS, 1..=MOST_FLOWS)?.unwrap_or(1);
         let beside = document.workload_key(axes, BESIDE, beside)?.flatten();
         let own_first = document.workload_key(axes, FIRST, own_first)?.unwrap_or(false);
-        let span = |text: &str| text.parse::<Span>().map_err(|error| format!("{error}"));
-        let stagger = document.workload_key(axes, STAGGER, span)?.unwrap_or_default();
-        if stagger > LONGEST_STAGGER {
-            let place = document.place_of_workload(&[STAGGER]);
-            return Err(document.source.error(place, "`stagger` is at most 60s"));
-        }
+        let stagger = |text: &str| {
+            bounded(text, Span::ZERO..=LONGEST_STAGGER, || "`stagger` is at most 60s".to_owned())
+        };
+        let stagger = document.workload_key(axes, STAGGER, stagger)?.unwrap_or_default();
         let size = document.workload_key(axes, SIZE, demand::sizes)?.flatten();
         let arrivals = document.workload_key(axes, ARRIVALS, Arrivals::parse)?.flatten();
         let demand = document.workload_key(axes, DEMAND, Demand::parse)?.unwrap_or(Demand::Bulk);

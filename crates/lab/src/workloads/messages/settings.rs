@@ -1,7 +1,7 @@
 //! The messages of one cell.
 
 use super::{MESSAGES, SIZE};
-use crate::model::file::{Document, FileError};
+use crate::model::file::{Document, FileError, bounded};
 use results::Axes;
 use units::Bytes;
 
@@ -26,11 +26,7 @@ impl MessageSettings {
 
 /// Parses the size of a message.
 pub(in crate::workloads) fn message_size(text: &str) -> Result<Bytes, String> {
-    let size: Bytes = text.parse().map_err(|error| format!("{error}"))?;
-    match size == Bytes::ZERO || size > LARGEST {
-        true => Err(format!("a message has from 1 byte to {LARGEST}")),
-        false => Ok(size),
-    }
+    bounded(text, Bytes::new(1)..=LARGEST, || format!("a message has from 1 byte to {LARGEST}"))
 }
 
 /// Size of the messages in the reference reports' own test.

@@ -1,7 +1,7 @@
 //! The service of one cell.
 
 use super::{EVENT, IDLE, PATIENCE, SIZE};
-use crate::model::file::{Document, FileError};
+use crate::model::file::{Document, FileError, bounded};
 use crate::workloads::messages::message_size;
 use results::Axes;
 use units::{Bytes, Span};
@@ -47,11 +47,9 @@ fn event(text: &str) -> Result<Event, String> {
 }
 
 fn patience(text: &str) -> Result<Span, String> {
-    let patience: Span = text.parse().map_err(|error| format!("{error}"))?;
-    match (SHORTEST..=LONGEST).contains(&patience) {
-        true => Ok(patience),
-        false => Err(format!("`patience` is from {} to {}", SHORTEST.shown(), LONGEST.shown())),
-    }
+    bounded(text, SHORTEST..=LONGEST, || {
+        format!("`patience` is from {} to {}", SHORTEST.shown(), LONGEST.shown())
+    })
 }
 
 const EVENTS: [(&str, Event); 3] = [

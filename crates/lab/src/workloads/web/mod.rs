@@ -7,7 +7,7 @@ use super::between::{Client, Exchange};
 use super::{CellWorkload, Workload};
 use crate::bench::hosts::Turn;
 use crate::bench::machine::{MachineStep, Measured, Testbed};
-use crate::model::file::{Document, FileError, Key, SystemKind};
+use crate::model::file::{Document, FileError, Key, SystemKind, bounded};
 use crate::model::{Failure, Measurement};
 use perf::web::Fault;
 use results::Axes;
@@ -77,18 +77,11 @@ impl Workload for Web {
         let keep_alive = document
             .workload_key(axes, CONNECTION, |text| either(text, ["keep-alive", "short"]))?;
         let size = |text: &str| {
-            let size: Bytes = text.parse().map_err(|error| format!("{error}"))?;
-            match size > LARGEST {
-                true => Err(format!("a body has at most {LARGEST}")),
-                false => Ok(size),
-            }
+            bounded(text, Bytes::ZERO..=LARGEST, || format!("a body has at most {LARGEST}"))
         };
         let timeout = |text: &str| {
-            let span: Span = text.parse().map_err(|error| format!("{error}"))?;
-            match span < Span::from_millis(1) || span > Span::from_secs(3600) {
-                true => Err("`timeout` is from 1ms to 1h".to_owned()),
-                false => Ok(span),
-            }
+            let bounds = Span::from_millis(1)..=Span::from_secs(3600);
+            bounded(text, bounds, || "`timeout` is from 1ms to 1h".to_owned())
         };
         Ok(Box::new(WebSettings {
             is_tls: is_tls.unwrap_or(usual.is_tls),
