@@ -16,10 +16,3 @@ pub fn blocks(cells: usize, repeats: usize, seed: u64) -> Vec<Vec<usize>> {
     };
     (0..repeats).map(block).collect()
 }
-
-/// Returns `pairs` pairs of the cells 0 and 1 in the order AB BA AB BA …, so that a steady drift
-/// affects both cells alike over every two pairs.
-pub fn abba(pairs: usize) -> Vec<[usize; 2]> {
-    let pair = |i: usize| if i.is_multiple_of(2) { [0, 1] } else { [1, 0] };
-    (0..pairs).map(pair).collect()
-}

@@ -5,7 +5,7 @@ use crate::error::finite;
 use crate::median_interval::median_interval;
 use crate::outliers::outliers;
 use crate::quantile::{median_in_place, of_sorted};
-use crate::spread::{mean, median_absolute_deviation, standard_deviation};
+use crate::spread::{mean, standard_deviation};
 
 /// The estimate that a table shows for a cell: the median, with its interval from six samples on,
 /// and with the range of fewer samples.
@@ -68,12 +68,6 @@ pub struct Summary {
     pub max: f64,
     /// Standard deviation with n-1 in the denominator. `None` for a single sample.
     pub sd: Option<f64>,
-    /// Median absolute deviation from the median, not scaled.
-    pub mad: f64,
-    /// Lower quartile, by the definition of [`crate::quantile`](mod@crate::quantile).
-    pub p25: f64,
-    /// Upper quartile, by the definition of [`crate::quantile`](mod@crate::quantile).
-    pub p75: f64,
     /// Indices of suspicious samples. See [`crate::outliers`].
     pub outliers: Vec<usize>,
 }
@@ -116,9 +110,6 @@ pub fn summary(samples: &[f64]) -> Result<Summary, StatsError> {
         min: sorted[0],
         max: sorted[n - 1],
         sd: standard_deviation(samples, mean),
-        mad: median_absolute_deviation(samples, median),
-        p25: of_sorted(&sorted, 0.25),
-        p75: of_sorted(&sorted, 0.75),
         outliers: outliers(samples)?,
     })
 }
