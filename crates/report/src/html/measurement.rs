@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::document;
-use super::page::{footer, over_time};
+use super::page::{footer, over_time, text_table};
 use crate::measurement::{
     Measurement, Table, answer, cpu, environment, how, latency, limits, meaning, outcome, series,
     title,
@@ -61,22 +61,7 @@ fn section(id: &str, heading: &str, table: &Table) -> Markup {
     html! {
         @if !table.rows.is_empty() {
             h2 id=(id) { (heading) }
-            div class="scroll" tabindex="0" role="group" aria-label=(heading) { table {
-                thead { tr {
-                    @for (place, head) in table.heads.iter().enumerate() {
-                        th scope="col" class=[(place == 0).then_some("text")] { (head) }
-                    }
-                } }
-                tbody {
-                    @for row in &table.rows {
-                        tr {
-                            @for (place, text) in row.iter().enumerate() {
-                                @if place == 0 { th scope="row" { (text) } } @else { td { (text) } }
-                            }
-                        }
-                    }
-                }
-            } }
+            (text_table(heading, None, &table.heads, &table.rows))
         }
     }
 }

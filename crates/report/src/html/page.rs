@@ -61,32 +61,45 @@ pub(super) fn footer(data: &str) -> Markup {
     }
 }
 
-fn section(section: &Section) -> Markup {
+/// Renders a table whose first column has the rows' names.
+pub(super) fn text_table(
+    label: &str,
+    class: Option<&str>,
+    heads: &[String],
+    rows: &[Vec<String>],
+) -> Markup {
     html! {
-        h2 { (section.heading) }
-        @if !section.rows.is_empty() {
-            div class="scroll" tabindex="0" role="group" aria-label=(section.heading) {
-                table class=(if section.heads.is_empty() { "wrap pairs" } else { "wrap" }) {
-                    @if !section.heads.is_empty() {
-                        thead {
-                            tr {
-                                @for (place, head) in section.heads.iter().enumerate() {
-                                    th scope="col" class=[(place == 0).then_some("text")] { (head) }
-                                }
+        div class="scroll" tabindex="0" role="group" aria-label=(label) {
+            table class=[class] {
+                @if !heads.is_empty() {
+                    thead {
+                        tr {
+                            @for (place, head) in heads.iter().enumerate() {
+                                th scope="col" class=[(place == 0).then_some("text")] { (head) }
                             }
                         }
                     }
-                    tbody {
-                        @for row in &section.rows {
-                            tr {
-                                @for (place, text) in row.iter().enumerate() {
-                                    @if place == 0 { th scope="row" { (text) } } @else { td { (text) } }
-                                }
+                }
+                tbody {
+                    @for row in rows {
+                        tr {
+                            @for (place, text) in row.iter().enumerate() {
+                                @if place == 0 { th scope="row" { (text) } } @else { td { (text) } }
                             }
                         }
                     }
                 }
             }
+        }
+    }
+}
+
+fn section(section: &Section) -> Markup {
+    html! {
+        h2 { (section.heading) }
+        @if !section.rows.is_empty() {
+            @let class = if section.heads.is_empty() { "wrap pairs" } else { "wrap" };
+            (text_table(&section.heading, Some(class), &section.heads, &section.rows))
         }
         @if !section.items.is_empty() { ul { @for item in &section.items { li { (item) } } } }
         @if !section.commands.is_empty() { pre { code { (section.commands.join("\n")) } } }
