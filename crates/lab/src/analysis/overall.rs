@@ -156,19 +156,14 @@ mod tests {
 
     #[test]
     fn means_cover_only_cells_that_all_systems_have() {
-        let mut results = Results::new("x", Form::Full);
-        for (system, loss, value) in [
-            ("a", "0%", 4.0),
-            ("b", "0%", 1.0),
-            ("a", "1%", 1.0),
-            ("b", "1%", 4.0),
-            ("b", "5%", 9.0),
-        ] {
-            let mut cell = Cell::new(system, Axes::from([("loss".to_owned(), loss.to_owned())]));
-            let metric = Metric::single(value, "");
-            cell.metrics.insert("goodput_mbit_s".to_owned(), metric);
-            results.cells.push(cell);
-        }
+        let cell = |system, loss, value| (system, loss, "goodput_mbit_s", value);
+        let results = results(&[
+            cell("a", "0%", 4.0),
+            cell("b", "0%", 1.0),
+            cell("a", "1%", 1.0),
+            cell("b", "1%", 4.0),
+            cell("b", "5%", 9.0),
+        ]);
         let all = means(&results);
         assert_eq!(all.len(), 1);
         let one = &all[0];
