@@ -96,17 +96,15 @@ pub fn run(
     watch: &mut dyn FnMut(usize, usize),
 ) -> Result<Answer, LabError> {
     match contest {
-        Contest::Commands { base, change, patience } => {
+        Contest::Commands { base, change, patience }
+        | Contest::Durations { base, change, patience } => {
+            let is_timed = matches!(contest, Contest::Durations { .. });
             let measure = |state, _: &mut usize| {
                 let line = if state == State::Base { base } else { change };
-                number_of(line, *patience, cancel)
-            };
-            alternate(base, change, plan, cancel, watch, measure)
-        }
-        Contest::Durations { base, change, patience } => {
-            let measure = |state, _: &mut usize| {
-                let line = if state == State::Base { base } else { change };
-                duration_of(line, *patience, cancel)
+                match is_timed {
+                    true => duration_of(line, *patience, cancel),
+                    false => number_of(line, *patience, cancel),
+                }
             };
             alternate(base, change, plan, cancel, watch, measure)
         }
