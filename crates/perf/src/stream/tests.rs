@@ -19,6 +19,12 @@ fn udp_pair() -> (UdpSocket, UdpSocket) {
     (one, other)
 }
 
+/// Returns the options of a UDP test whose datagrams have `block` bytes.
+fn udp_options(block: u64) -> TestOptions {
+    let block = Some(Bytes::new(block));
+    TestOptions { protocol: Protocol::Udp, block, ..TestOptions::default() }
+}
+
 fn start(sends: bool, sockets: Vec<DataSocket>, options: &TestOptions) -> Running {
     let opened = (1..).zip(sockets).map(|(id, socket)| Opened { id, sends, socket }).collect();
     Running::start(opened, options, None, Stop::default()).unwrap()
@@ -147,12 +153,7 @@ fn a_tcp_reset_is_reported_as_a_reset() {
 
 #[test]
 fn an_oversized_datagram_is_reported_with_the_size_that_fits() {
-    let options = TestOptions {
-        protocol: Protocol::Udp,
-        block: Some(Bytes::new(65_507)),
-        dont_fragment: true,
-        ..TestOptions::default()
-    };
+    let options = TestOptions { dont_fragment: true, ..udp_options(65_507) };
     // The loopback interface's MTU is 65536, which holds the largest IPv4 datagram.
     let Ok(receiver) = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) else {
         testing::skip(testing::Need::Ipv6);
@@ -260,11 +261,7 @@ fn queue(options: &TestOptions) -> (Running, impl Fn(std::ops::RangeInclusive<u6
 
 #[test]
 fn datagrams_still_in_the_queue_when_a_test_ends_are_counted() {
-    let options = TestOptions {
-        protocol: Protocol::Udp,
-        block: Some(Bytes::new(100)),
-        ..TestOptions::default()
-    };
+    let options = udp_options(100);
     let (receiver, send) = queue(&options);
     send(1..=200);
     // The cut is far in the future: the kernel may start to timestamp datagrams only shortly after
@@ -281,11 +278,7 @@ fn datagrams_still_in_the_queue_when_a_test_ends_are_counted() {
 
 #[test]
 fn datagrams_that_arrive_after_the_test_are_not_counted() {
-    let options = TestOptions {
-        protocol: Protocol::Udp,
-        block: Some(Bytes::new(100)),
-        ..TestOptions::default()
-    };
+    let options = udp_options(100);
     let (receiver, send) = queue(&options);
     receiver.cut_datagrams(probe::clock::now());
     send(1..=200);
@@ -308,13 +301,8 @@ fn a_udp_receiver_with_an_empty_queue_ends_with_the_test() {
 
 #[test]
 fn udp_headers_are_read_whole_if_the_data_is_not_copied() {
-    let options = TestOptions {
-        protocol: Protocol::Udp,
-        amount: Amount::Blocks(20),
-        block: Some(Bytes::new(1000)),
-        skip_receive_copy: true,
-        ..TestOptions::default()
-    };
+    let options =
+        TestOptions { amount: Amount::Blocks(20), skip_receive_copy: true, ..udp_options(1000) };
     let (sender, receiver) = udp_ends(&options);
     receiver.go();
     sender.go();
@@ -333,11 +321,7 @@ fn a_sender_goes_on_if_its_peer_lacks_bytes_of_the_amount() {
 
 #[test]
 fn a_block_without_room_for_a_udp_header_is_refused() {
-    let options = TestOptions {
-        protocol: Protocol::Udp,
-        block: Some(Bytes::new(15)),
-        ..TestOptions::default()
-    };
+    let options = udp_options(15);
     let error = Running::start(Vec::new(), &options, None, Stop::default()).unwrap_err();
     assert!(error.is_misuse(), "{error}");
 }
