@@ -3,9 +3,28 @@
 use super::WORKLOADS;
 use super::crowd::{Crowd, CrowdSettings};
 use super::messages::{MessageSettings, Messages};
-use crate::bench::LabFile;
-use results::Axes;
+use crate::bench::{Executor, LabFile};
+use crate::runs::{Build, Location, Request};
+use results::{Axes, Form};
+use std::path::Path;
 use units::Bytes;
+
+/// Describes a run of the full form in virtual time, whose directory is in `folder`.
+pub(super) fn simulated(lab: LabFile, folder: &Path, threads: usize) -> Request {
+    let command = format!("weir sim run {}.toml", lab.name());
+    Request {
+        lab,
+        form: Form::Full,
+        location: Location::At(folder.join("run")),
+        systems: Vec::new(),
+        repeats: None,
+        seed: None,
+        build: Build::default(),
+        command,
+        executor: Executor::Simulator { threads },
+        shard: None,
+    }
+}
 
 fn lab(workload: &str) -> Result<LabFile, String> {
     let text = format!(
@@ -26,7 +45,7 @@ fn at(many: &str) -> Axes {
 #[test]
 fn every_workload_key_is_documented() {
     let page = |name: &str| {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");
         std::fs::read_to_string(root.join(name)).unwrap()
     };
     let pages = page("lab-workloads.md") + &page("lab-file.md");

@@ -1,10 +1,9 @@
 //! Transfers in virtual time.
 
-use crate::bench::{Executor, LabFile};
+use crate::bench::LabFile;
 use crate::model::{Cancel, Outcome, Plan, PlannedCell};
-use crate::runs::run;
-use crate::runs::{Build, Ended, Location, Progress, Request};
-use results::Form;
+use crate::runs::{Ended, Progress, run};
+use crate::workloads::tests::simulated;
 use std::time::Duration;
 
 /// The first data is acknowledged two round trips after the first SYN. The next second contains the
@@ -13,18 +12,7 @@ use std::time::Duration;
 fn the_window_opens_at_the_first_data_of_all_streams() {
     let lab = LabFile::parse("slow.toml", LAB).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let request = Request {
-        lab,
-        form: Form::Full,
-        location: Location::At(folder.path().join("run")),
-        systems: Vec::new(),
-        repeats: None,
-        seed: None,
-        build: Build::default(),
-        command: "weir sim run slow.toml".to_owned(),
-        executor: Executor::Simulator { threads: 1 },
-        shard: None,
-    };
+    let request = simulated(lab, folder.path(), 1);
     let Ended::Run(finished) = run(request, &Cancel::default(), &mut Unseen).unwrap() else {
         panic!()
     };

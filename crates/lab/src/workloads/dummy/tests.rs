@@ -2,27 +2,15 @@
 
 use crate::bench::{Executor, LabFile};
 use crate::model::{Cancel, Outcome, Plan, PlannedCell};
-use crate::runs::run;
-use crate::runs::{Build, Ended, Location, Progress, Request};
-use results::Form;
+use crate::runs::{Ended, Progress, run};
+use crate::workloads::tests::simulated;
 use std::time::Duration;
 
 #[test]
 fn a_registered_workload_is_planned_and_simulated() {
     let lab = LabFile::parse("dummy.toml", LAB).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let request = Request {
-        lab,
-        form: Form::Full,
-        location: Location::At(folder.path().join("run")),
-        systems: Vec::new(),
-        repeats: None,
-        seed: None,
-        build: Build::default(),
-        command: "weir sim run dummy.toml".to_owned(),
-        executor: Executor::Simulator { threads: 2 },
-        shard: None,
-    };
+    let request = simulated(lab, folder.path(), 2);
     let mut seen = Seen::default();
     let Ended::Run(finished) = run(request, &Cancel::default(), &mut seen).unwrap() else {
         panic!()
