@@ -4,6 +4,7 @@
 use super::go_build;
 use crate::bench::LabFile;
 use crate::bench::machine::search_path;
+use crate::model::LabError;
 use crate::model::checksum::hex;
 use crate::model::file::{SystemKind, SystemSpec, Traffic, words};
 use aws_lc_rs::digest::{Context, SHA256};
@@ -18,8 +19,11 @@ pub(crate) fn own() -> Map<String, Value> {
 }
 
 /// Returns the checksum of this program.
-pub(crate) fn own_sha256() -> Option<String> {
-    own().get("sha256")?.as_str().map(str::to_owned)
+pub(crate) fn own_sha256() -> Result<String, LabError> {
+    let sha256 = own().get("sha256").and_then(Value::as_str).map(str::to_owned);
+    sha256.ok_or_else(|| {
+        LabError::Usage("the checksum of this program cannot be read: is /proc mounted?".to_owned())
+    })
 }
 
 /// Returns every program that the lab's own commands start, without Weir itself: its file,
