@@ -222,11 +222,7 @@ impl Reservation {
             let waited = self.sessions.ended.wait_timeout(table, within);
             (table, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
-        if let Some(session) =
-            table.sessions.iter_mut().find(|session| session.number == self.number)
-        {
-            session.silent = None;
-        }
+        table.change(self.number, |session| session.silent = None);
         drop(table);
         self.progress.step();
         Ok(())
@@ -307,11 +303,7 @@ impl Reservation {
         if taken + bytes > most || of_address + bytes > MOST_MEMORY_OF_ADDRESS {
             return false;
         }
-        if let Some(session) =
-            table.sessions.iter_mut().find(|session| session.number == self.number)
-        {
-            session.memory = bytes;
-        }
+        table.change(self.number, |session| session.memory = bytes);
         true
     }
 
@@ -319,21 +311,13 @@ impl Reservation {
     pub(super) fn new_token(&self) -> Token {
         let token = Token::random();
         let mut table = self.sessions.table();
-        if let Some(session) =
-            table.sessions.iter_mut().find(|session| session.number == self.number)
-        {
-            session.token = Some(token);
-        }
+        table.change(self.number, |session| session.token = Some(token));
         token
     }
 
     fn want(&self, wants: Wants) {
         let mut table = self.sessions.table();
-        if let Some(session) =
-            table.sessions.iter_mut().find(|session| session.number == self.number)
-        {
-            session.wants = wants;
-        }
+        table.change(self.number, |session| session.wants = wants);
     }
 }
 
@@ -358,6 +342,13 @@ struct Table {
 }
 
 impl Table {
+    /// Changes the session of this number, unless the session has ended.
+    fn change(&mut self, number: u64, change: impl FnOnce(&mut Session)) {
+        if let Some(session) = self.sessions.iter_mut().find(|session| session.number == number) {
+            change(session);
+        }
+    }
+
     fn room(&self, peer: IpAddr, most: TestLimits) -> Result<(), LimitReached> {
         most.room(Share { tests: self.tests().count(), of_address: self.tests_of(peer) })
     }
