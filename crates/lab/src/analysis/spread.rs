@@ -215,16 +215,20 @@ mod tests {
         assert_eq!(found(3.0, 12.0, true), Some(2.0));
     }
 
+    /// Builds three places where `tcpa` took these times and `bbr` took 2.
+    fn beside_bbr(times: [f64; 3]) -> Places {
+        let place = |(number, took): (usize, f64)| {
+            let values = [(("tcpa".to_owned(), 0), took), (("bbr".to_owned(), 0), 2.0)];
+            let place = Axes::from([("queue".to_owned(), number.to_string())]);
+            (place, values.into_iter().collect())
+        };
+        times.into_iter().enumerate().map(place).collect()
+    }
+
     #[test]
     fn the_worst_path_of_a_time_metric_has_the_highest_ratio() {
         let spec = SpreadSpec { metric: Spanned::new(0..0, "fct_ms.p50".to_owned()), ..spec() };
-        let mut places = Places::new();
-        for (number, took) in [1.0, 2.0, 4.0].into_iter().enumerate() {
-            let place = Axes::from([("queue".to_owned(), number.to_string())]);
-            let values = [(("tcpa".to_owned(), 0), took), (("bbr".to_owned(), 0), 2.0)];
-            places.push((place, values.into_iter().collect()));
-        }
-        let found = spread(&spec, "tcpa", &Axes::new(), &places).unwrap();
+        let found = spread(&spec, "tcpa", &Axes::new(), &beside_bbr([1.0, 2.0, 4.0])).unwrap();
         assert_eq!((found.worst, found.best, found.median), (2.0, 0.5, 1.0));
     }
 
@@ -271,15 +275,9 @@ mod tests {
 
     #[test]
     fn a_failed_repeat_of_a_lower_is_better_metric_ranks_worst() {
-        let text = |text: &str| Spanned::new(0..0, text.to_owned());
-        let spec = SpreadSpec { metric: text("fct_ms.p50"), ..spec() };
-        let mut places = Places::new();
-        for (number, took) in [1.0, f64::INFINITY, 4.0].into_iter().enumerate() {
-            let place = Axes::from([("queue".to_owned(), number.to_string())]);
-            let values = [(("tcpa".to_owned(), 0), took), (("bbr".to_owned(), 0), 2.0)];
-            places.push((place, values.into_iter().collect()));
-        }
-        let found = spread(&spec, "tcpa", &Axes::new(), &places).unwrap();
+        let spec = SpreadSpec { metric: Spanned::new(0..0, "fct_ms.p50".to_owned()), ..spec() };
+        let found =
+            spread(&spec, "tcpa", &Axes::new(), &beside_bbr([1.0, f64::INFINITY, 4.0])).unwrap();
         assert_eq!((found.places, found.best, found.median), (3, 0.5, 2.0));
         assert_eq!((found.worst, found.worst_decile), (f64::INFINITY, f64::INFINITY));
         assert_eq!(found.worst_at["queue"], "1");
