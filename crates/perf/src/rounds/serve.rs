@@ -4,12 +4,12 @@ use super::timeouts::Timeouts;
 use super::wire::{LONGEST, Offer, Order, Ready, Refusal, Report, TestRequest};
 use super::{Kind, bulk, crr, rr, udp_bulk, udp_rr};
 use crate::PerfError;
-use crate::control::{Control, Cookie, State};
+use crate::control::{Control, Cookie, State, ready};
 use crate::event::Stop;
 use crate::observe::cpu::CpuAccount;
 use crate::options::{Limits, ServerOptions};
 use crate::session::progress::Progress;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -378,12 +378,8 @@ fn admit(order: &Order, asked: Kind, limits: &Limits) -> Result<(), String> {
 }
 
 pub(super) fn wait_readable(socket: &TcpStream, within: Duration) {
-    let timeout = Timespec {
-        tv_sec: i64::try_from(within.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: within.subsec_nanos().into(),
-    };
     // Ignore errors: the next read of the socket reports them.
-    let _ = poll(&mut [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)], Some(&timeout));
+    let _ = ready(socket.as_fd(), PollFlags::IN, within);
 }
 
 const CONNECTING: &str = "opening its data connections";
