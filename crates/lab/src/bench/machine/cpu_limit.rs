@@ -11,7 +11,6 @@ pub(super) struct Spent<'a> {
     pub(super) elapsed: Span,
     pub(super) cpus: &'a [usize],
     pub(super) cores: &'a CpuUse,
-    /// The processes of each side.
     pub(super) sides: &'a [(&'a str, &'a ProcessesUse)],
     /// All processes of the machine, including the processes of the sides.
     pub(super) everyone: &'a ProcessesUse,

@@ -62,7 +62,6 @@ pub struct RunRecord {
     pub counts: Side,
 }
 
-/// A case and its verdict.
 #[derive(Debug, Clone, Serialize)]
 pub struct CaseVerdict {
     pub name: String,
@@ -105,7 +104,6 @@ impl CaseVerdict {
 }
 
 impl Answer {
-    /// Returns the cases with this verdict.
     pub fn of(&self, verdict: Judged) -> impl Iterator<Item = &CaseVerdict> {
         self.cases.iter().filter(move |case| case.verdict == verdict)
     }

@@ -24,7 +24,6 @@ impl MessageSettings {
     }
 }
 
-/// Parses the size of a message.
 pub(in crate::workloads) fn message_size(text: &str) -> Result<Bytes, String> {
     bounded(text, Bytes::new(1)..=LARGEST, || format!("a message has from 1 byte to {LARGEST}"))
 }

@@ -439,7 +439,6 @@ fn count<'a>(cells: impl Iterator<Item = &'a Cell>, metric: &str) -> Option<Stri
     (all > 0).then(|| format!("{held} of {all}"))
 }
 
-/// Returns the best value of a metric.
 fn best_of(values: impl IntoIterator<Item = f64>, metric: &str) -> Option<f64> {
     values.into_iter().reduce(if is_less(metric) { f64::min } else { f64::max })
 }
