@@ -6,7 +6,7 @@ use flow::word;
 use super::checksum::{Change, crc32c, fixed};
 use super::packet::{Layout, Packet, flag};
 use super::parse::transport::{ICMP, ICMPV6, SCTP, TCP, UDP};
-use super::parse::{neighbor, u16_at, u64_at};
+use super::parse::{is_vlan, neighbor, u16_at, u64_at};
 
 impl Packet {
     /// Sets bits in words of the key and in the frame: each entry is a word's index, a value and a
@@ -111,7 +111,7 @@ impl Packet {
     /// Removes the outermost VLAN tag.
     pub fn pop_vlan(&mut self) {
         let bytes = self.frame.bytes_mut();
-        if bytes.len() < 18 || !matches!(u16_at(bytes, 12), 0x8100 | 0x88a8) {
+        if bytes.len() < 18 || !is_vlan(u16_at(bytes, 12)) {
             return;
         }
         bytes.copy_within(0..12, 4);
@@ -120,6 +120,13 @@ impl Packet {
         self.layout.flags &= !flag::TAGGED;
         self.key.words[word::ETH_DST] &= !0xffff;
         self.key.words[word::VLAN_TPID] = 0;
+        // If a push had covered the packet's own tag, that tag is the outermost tag again.
+        let bytes = self.frame.bytes();
+        if self.layout.network >= 18 && bytes.len() >= 18 && is_vlan(u16_at(bytes, 12)) {
+            self.layout.flags |= flag::TAGGED;
+            self.key.words[word::ETH_DST] |= u64::from(u16_at(bytes, 14) | PRESENT);
+            self.key.words[word::VLAN_TPID] = u16_at(bytes, 12).into();
+        }
     }
 
     /// Adds an MPLS entry in front of the network header.

@@ -191,7 +191,7 @@ fn arp(frame: &[u8], key: &mut Key, layout: &mut Layout) {
     layout.flags |= flag::ARP;
 }
 
-fn is_vlan(kind: u16) -> bool {
+pub(super) fn is_vlan(kind: u16) -> bool {
     matches!(kind, 0x8100 | 0x88a8)
 }
 

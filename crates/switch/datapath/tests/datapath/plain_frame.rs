@@ -27,11 +27,16 @@ impl PlainFrame {
     }
 
     pub(super) fn pop_vlan(&mut self) {
-        if self.bytes.len() >= 18 && matches!(self.bytes[12..14], [0x81, 0x00] | [0x88, 0xa8]) {
+        if self.has_tag() {
             self.bytes.drain(12..16);
             self.network = (self.network - 4).max(14);
-            self.key.write(Field::VlanTci, 0);
+            let has_other = self.network >= 18 && self.has_tag();
+            self.key.write(Field::VlanTci, if has_other { 0x1000 } else { 0 });
         }
+    }
+
+    fn has_tag(&self) -> bool {
+        self.bytes.len() >= 18 && matches!(self.bytes[12..14], [0x81, 0x00] | [0x88, 0xa8])
     }
 
     pub(super) fn push_mpls(&mut self, ethertype: u16, entry: u32) {

@@ -28,6 +28,28 @@ fn vlan_tags_are_pushed_and_popped_in_order() {
 }
 
 #[test]
+fn a_rule_changes_the_tag_that_is_outermost_after_a_push_and_a_pop() {
+    let tagged = frame("udp,nw_dst=10.0.0.1,dl_vlan=10");
+    let changed = frame("udp,nw_dst=10.0.0.1,dl_vlan=5");
+    for actions in [
+        "push_vlan:0x88a8,output:2,strip_vlan,mod_vlan_vid:5,output:3",
+        "push_vlan:0x88a8,output:2,strip_vlan,output:4,mod_vlan_vid:5,output:3",
+        "push_vlan:0x8100,push_vlan:0x88a8,output:2,strip_vlan,mod_vlan_vid:7,strip_vlan,\
+         mod_vlan_vid:5,output:3",
+    ] {
+        let mut bridge = Bridge::new(&[format!("actions={actions}")]);
+        let sent = bridge.process(1, std::slice::from_ref(&tagged)).sent;
+        let to_3: Vec<_> = sent.iter().filter(|(port, _)| *port == 3).collect();
+        assert_eq!(to_3, [&(3, changed.clone())], "{actions}");
+    }
+    let untagged = frame("udp,nw_dst=10.0.0.1");
+    let mut bridge = Bridge::new(&["actions=push_vlan:0x88a8,output:2,strip_vlan,\
+                                    mod_vlan_vid:5,output:3"]);
+    let sent = bridge.process(1, &[untagged]).sent;
+    assert_eq!(sent[1], (3, changed), "{sent:?}");
+}
+
+#[test]
 fn the_second_vlan_tag_chooses_among_the_tunnel_ports_of_customers() {
     let mut bridge = Bridge::new(&["actions=NORMAL"]);
     for (port, cvlan) in [(2, 20), (3, 30)] {

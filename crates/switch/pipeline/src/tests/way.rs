@@ -137,6 +137,38 @@ fn a_vlan_tag_is_pushed_with_its_fields_and_popped() {
 }
 
 #[test]
+fn a_change_of_a_tag_comes_after_the_pop_that_uncovers_the_tag() {
+    let mut packet = udp(1, 1, 2);
+    packet.write(Field::VlanTci, 0x100a);
+    let actions = vec![
+        Action::PushVlan(0x88a8),
+        output(2),
+        Action::SetEthDst([2, 0, 0, 0, 0, 9]),
+        Action::StripVlan,
+        Action::SetVlanVid(5),
+        output(3),
+    ];
+    let steps = steps(actions, &packet);
+    let [
+        Step::PushVlan { .. },
+        first,
+        Step::Rewrite(address),
+        Step::PopVlan,
+        Step::Rewrite(tag),
+        last,
+    ] = &steps[..]
+    else {
+        panic!("{steps:?}");
+    };
+    assert_eq!((first, last), (&out(2), &out(3)));
+    assert_eq!(
+        (address.mask.read(Field::VlanTci), address.value.read(Field::EthDst)),
+        (0, 0x0200_0000_0009)
+    );
+    assert_eq!((tag.mask.read(Field::EthDst), tag.value.read(Field::DlVlan)), (0, 5));
+}
+
+#[test]
 fn an_expired_ttl_goes_to_the_controller_and_ends_the_rule() {
     let mut packet = udp(1, 1, 2);
     packet.write(Field::NwTtl, 1);

@@ -9,7 +9,13 @@ use super::{Failure, Way};
 impl Way<'_> {
     pub(super) fn commit(&mut self) {
         let mut mask = std::mem::take(&mut self.pending);
-        if self.has_pushed_tag() {
+        // The steps that push tags include the tags' fields. A tag under popped tags changes after
+        // the pops.
+        let mut uncovered = Key::ZERO;
+        if self.has_popped_tag() && !self.has_pushed_tag() {
+            uncovered.words[word::ETH_DST] = mask.words[word::ETH_DST] & TCI;
+        }
+        if self.has_popped_tag() || self.has_pushed_tag() {
             mask.words[word::ETH_DST] &= !TCI;
         }
         if self.pushed_mpls.is_some() {
@@ -18,15 +24,13 @@ impl Way<'_> {
         if self.is_alike {
             self.narrow(&mut mask);
         }
-        if mask != Key::ZERO {
-            let value = self.flow.masked(&mask);
-            self.steps.push(Step::Rewrite(Box::new(Rewrite { value, mask })));
-        }
+        self.rewrite(mask);
         if let Some(ethertype) = self.pushed_mpls.take() {
             let entry = (self.flow.words[word::MPLS] >> 32) as u32;
             self.steps.push(Step::PushMpls { ethertype, entry });
         }
         self.commit_tags();
+        self.rewrite(uncovered);
         let priority = self.flow.read_at(Key::PRIORITY) as u32;
         if priority != self.priority {
             self.priority = priority;
@@ -34,6 +38,13 @@ impl Way<'_> {
         }
         if self.is_alike {
             self.base = self.flow.clone();
+        }
+    }
+
+    fn rewrite(&mut self, mask: Key) {
+        if mask != Key::ZERO {
+            let value = self.flow.masked(&mask);
+            self.steps.push(Step::Rewrite(Box::new(Rewrite { value, mask })));
         }
     }
 

@@ -164,6 +164,10 @@ impl Way<'_> {
     pub(super) fn has_pushed_tag(&self) -> bool {
         !self.tags.pushes.is_empty()
     }
+
+    pub(super) fn has_popped_tag(&self) -> bool {
+        self.tags.pops > 0
+    }
 }
 
 pub(super) const TCI: u64 = 0xffff;
