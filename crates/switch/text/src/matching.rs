@@ -366,10 +366,12 @@ impl Printer<'_> {
             let _ = write!(self.out, "vlan_tci=0x{tci:04x}/0x{mask:04x},");
         }
         let Match { value, mask } = self.matching;
-        let inner = value.read_at(Key::INNER_TCI);
-        if inner != 0 && mask.read_at(Key::INNER_TCI) != 0 {
-            let (vid, pcp) = (inner & VLAN_VID, inner >> 13);
-            let _ = write!(self.out, "dl_vlan1={vid},dl_vlan_pcp1={pcp},");
+        let (inner, mask) = (value.read_at(Key::INNER_TCI), mask.read_at(Key::INNER_TCI));
+        if inner != 0 && mask != 0 {
+            let _ = write!(self.out, "dl_vlan1={},", inner & VLAN_VID);
+            if mask & VLAN_PCP != 0 {
+                let _ = write!(self.out, "dl_vlan_pcp1={},", inner >> 13);
+            }
         }
         self.field_as("dl_src", Field::EthSrc);
         self.field_as("dl_dst", Field::EthDst);

@@ -384,6 +384,13 @@ fn a_megaflow_that_depends_on_the_second_vlan_tag_prints_both_tags() {
         "recirc_id=0,eth,in_port=1,dl_vlan=10,dl_vlan_pcp=0,dl_vlan1=20,dl_vlan_pcp1=3,\
          dl_type=0x8100"
     );
+    let mut mask = matching.mask.clone();
+    mask.write_at(Key::INNER_TCI, 0x1fff);
+    let matching = Match { value: key.masked(&mask), mask };
+    assert_eq!(
+        print_megaflow_match(&matching, &PortNames::none()),
+        "recirc_id=0,eth,in_port=1,dl_vlan=10,dl_vlan_pcp=0,dl_vlan1=20,dl_type=0x8100"
+    );
 }
 
 #[test]

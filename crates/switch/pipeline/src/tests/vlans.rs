@@ -111,8 +111,23 @@ fn a_tunnel_port_sends_only_its_customers_vlans_and_without_the_service_tag() {
         let translation = translate(&tunnels(), &packet);
         assert_eq!(outputs(&translation), ports, "{inner:x}");
         assert_eq!(translation.steps[0], Step::PopVlan);
-        assert_eq!(translation.mask.read_at(Key::INNER_TCI), 0xffff);
+        assert_eq!(translation.mask.read_at(Key::INNER_TCI), 0x1fff);
     }
+}
+
+#[test]
+fn frames_whose_second_tags_differ_only_in_priority_share_a_megaflow() {
+    let translate_with = |inner: u128| {
+        let mut packet = udp(4, 9, 9);
+        packet.write(Field::VlanTci, 0x1000 | 10);
+        packet.write_at(Key::TAG_TYPE, 0x88a8);
+        packet.write_at(Key::INNER_TCI, inner);
+        let translation = translate(&tunnels(), &packet);
+        let key = packet.masked(&translation.mask);
+        (key, translation.mask, translation.steps)
+    };
+    assert_eq!(translate_with(0x1000 | 20), translate_with(0xf000 | 20));
+    assert_ne!(translate_with(0x1000 | 20).0, translate_with(0x1000 | 30).0);
 }
 
 #[test]
@@ -182,7 +197,7 @@ fn a_copy_without_the_service_tag_does_not_change_the_ports_of_the_customer() {
     packet.write_at(Key::INNER_TCI, 0x1000 | 30);
     let translation = translate(&tables, &packet);
     assert_eq!(outputs(&translation), [5, 1, 3]);
-    assert_eq!(translation.mask.read_at(Key::INNER_TCI), 0xffff);
+    assert_eq!(translation.mask.read_at(Key::INNER_TCI), 0x1fff);
 }
 
 #[test]

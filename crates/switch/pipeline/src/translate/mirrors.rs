@@ -6,7 +6,7 @@ use flow::{Field, word};
 
 use super::Way;
 use super::fields::PRESENT;
-use super::vlan::OuterTag;
+use super::vlan::{OuterTag, VLAN};
 use crate::mirror::{Mirror, MirrorOutput, MirroredPorts};
 use crate::ports::BridgePort;
 use crate::vlans::{PacketVlan, PortVlans, ServiceTag, VlanMode};
@@ -136,7 +136,7 @@ impl Way<'_> {
         match vlan.service {
             _ if !self.is_tagged() => 0,
             Some(_) => self.read_field(Field::DlVlan) as u16,
-            None => self.inner_tci() & VLAN,
+            None => self.inner_vlan(),
         }
     }
 
@@ -251,6 +251,3 @@ impl Way<'_> {
         }
     }
 }
-
-/// The bits of a tag that hold the VLAN.
-const VLAN: u16 = 0xfff;

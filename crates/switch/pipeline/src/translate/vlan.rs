@@ -97,16 +97,18 @@ impl Way<'_> {
         }
     }
 
-    /// Returns the tag under the outer tag; 0 without such a tag.
-    pub(super) fn inner_tci(&mut self) -> u16 {
+    /// Returns the VLAN of the tag under the outer tag; 0 without such a tag. The steps do not
+    /// depend on the tag's priority.
+    pub(super) fn inner_vlan(&mut self) -> u16 {
+        let wanted = u64::from(PRESENT | VLAN);
         if let Some(hidden) = self.tags.hidden.last() {
-            let (tci, bits) = (hidden.tci as u16, TCI & !hidden.written);
+            let (tci, bits) = (hidden.tci as u16, wanted & !hidden.written);
             self.mask.words[word::ETH_DST] |= bits;
             self.lengths.depend(word::ETH_DST, bits);
-            return tci;
+            return tci & VLAN;
         }
-        self.depend(word::VLAN_TPID, TYPES & !0xffff);
-        self.flow.read_at(Key::INNER_TCI) as u16
+        self.depend(word::VLAN_TPID, wanted << Key::INNER_TCI.shift);
+        self.flow.read_at(Key::INNER_TCI) as u16 & VLAN
     }
 
     /// Returns the outer tag of a tagged packet.
@@ -171,6 +173,8 @@ impl Way<'_> {
 }
 
 pub(super) const TCI: u64 = 0xffff;
+/// The bits of a tag that hold the VLAN.
+pub(super) const VLAN: u16 = 0xfff;
 /// The bits of the outer tag's type and of the inner tag, in their word.
 const TYPES: u64 = 0xffff_ffff;
 const DOT1Q: u16 = 0x8100;
