@@ -189,7 +189,8 @@ fn write_rewrite(out: &mut String, rewrite: &Rewrite, packet: &Key) {
         }
     }
     if has(&[Field::VlanTci]) {
-        let (vid, pcp) = (value.read(Field::DlVlan), value.read(Field::DlVlanPcp));
+        let part = |field| packet.read(field) & !mask.read(field) | value.read(field);
+        let (vid, pcp) = (part(Field::DlVlan), part(Field::DlVlanPcp));
         parts.push(format!("pop_vlan,push_vlan(vid={vid},pcp={pcp})"));
     }
     parts.retain(|part| !part.is_empty());

@@ -415,7 +415,9 @@ fn steps_print_as_open_vswitch_prints_them() {
     let solicitation = "eth_type(0x86dd),ipv6(src=::1,dst=::2,label=0,proto=58,tclass=0,\
                         hlimit=255,frag=no),icmpv6(type=135,code=0)";
     let mpls = "eth_type(0x8847),mpls(label=5,tc=1,ttl=9,bos=1)";
-    let cases: [(&str, Vec<Step>, &str); 7] = [
+    let tagged = "eth_type(0x8100),vlan(vid=10,pcp=3),encap(eth_type(0x0800),ipv4(ttl=1))";
+    let cases: [(&str, Vec<Step>, &str); 8] = [
+        (tagged, vec![rewrite(&[(Field::DlVlan, 5)])], "pop_vlan,push_vlan(vid=5,pcp=3)"),
         (
             tcp,
             vec![

@@ -137,6 +137,16 @@ fn a_vlan_tag_is_pushed_with_its_fields_and_popped() {
 }
 
 #[test]
+fn a_new_vlan_keeps_the_priority_of_the_tag() {
+    let mut packet = udp(1, 1, 2);
+    packet.write(Field::VlanTci, 0x700a);
+    let steps = steps(vec![Action::SetVlanVid(5), output(2)], &packet);
+    let [Step::Rewrite(tag), last] = &steps[..] else { panic!("{steps:?}") };
+    assert_eq!((tag.value.read(Field::DlVlan), last), (5, &out(2)));
+    assert_eq!(tag.mask.read(Field::VlanTci), 0xfff);
+}
+
+#[test]
 fn a_change_of_a_tag_comes_after_the_pop_that_uncovers_the_tag() {
     let mut packet = udp(1, 1, 2);
     packet.write(Field::VlanTci, 0x100a);

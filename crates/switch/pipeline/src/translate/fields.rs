@@ -4,6 +4,7 @@ use flow::action::Subfield;
 use flow::{Field, Key, Place, Prerequisite, word};
 
 use super::Way;
+use super::vlan::VLAN;
 
 impl Way<'_> {
     /// Records that the steps depend on these bits of the packet, except on bits that actions wrote
@@ -54,7 +55,13 @@ impl Way<'_> {
         }
         match field {
             Field::VlanTci | Field::VlanVid => self.write_tci(value as u16, mask as u16),
-            Field::DlVlan => self.write_tci(value as u16 & 0xfff | PRESENT, mask as u16 | PRESENT),
+            Field::DlVlan => {
+                self.write_tci(value as u16 & VLAN | PRESENT, mask as u16 & VLAN | PRESENT);
+                if self.is_alike {
+                    // OVS replaces the tag, so its megaflows depend on the priority, too.
+                    self.read_field(Field::DlVlanPcp);
+                }
+            }
             Field::DlVlanPcp | Field::VlanPcp => {
                 self.write_tci((value as u16) << 13 | PRESENT, (mask as u16) << 13 | PRESENT);
             }
