@@ -15,7 +15,6 @@ pub mod config {
     pub const NO_RECEIVE: u32 = 1 << 2;
     pub const NO_FLOOD: u32 = 1 << 4;
     pub const NO_FORWARD: u32 = 1 << 5;
-    pub const NO_PACKET_IN: u32 = 1 << 6;
     /// A bit of the port's state, not of its configuration.
     pub const LINK_DOWN: u32 = 1;
 }
@@ -143,11 +142,6 @@ impl Ports {
     #[must_use]
     pub fn port(&self, number: PortNumber) -> Option<&BridgePort> {
         self.by_number.get(&number)
-    }
-
-    #[must_use]
-    pub fn of_index(&self, index: PortIndex) -> Option<&BridgePort> {
-        self.by_number.values().find(|port| port.index == index)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &BridgePort> {

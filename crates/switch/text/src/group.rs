@@ -4,14 +4,14 @@ use std::fmt::Write;
 
 use flow::Field;
 use flow::port_number::PortNumber;
-use flow::request::{Bucket, FlowMod, GroupCommand, GroupEntry, GroupMod, GroupType};
+use flow::request::{Bucket, FlowMod, GroupCommand, GroupMod, GroupType};
 
-use super::action::{Context, Parser, write_actions};
+use super::action::{Context, Parser};
 use super::error::{TextError, refuse};
 use super::number::{number_16, number_32, number_64};
-use super::port::{PortNames, parse_port, print_port};
+use super::port::{PortNames, parse_port};
 use super::token::KeyValues;
-use super::value::{self, field_named, ones, parse_exact, print_value, stored, written};
+use super::value::{self, field_named, ones, parse_exact, stored};
 
 const MAX_GROUP: u32 = 0xffff_ff00;
 const MAX_METHOD: usize = 16;
@@ -264,77 +264,4 @@ pub fn parse_bucket(text: &str, kind: GroupType, names: &PortNames) -> Result<Bu
     }
     bucket.actions = Parser::new(names).list(&actions, Context::Plain)?;
     Ok(bucket)
-}
-
-/// Prints `group_id=1,type=select,bucket=bucket_id:0,weight:2,actions=output:1`. OpenFlow 1.1 to
-/// 1.4 have no bucket numbers.
-#[must_use]
-pub fn print_group(entry: &GroupEntry, has_bucket_ids: bool, names: &PortNames) -> String {
-    let mut out = format!("group_id={}", entry.group);
-    out.push_str(match entry.kind {
-        GroupType::All => ",type=all",
-        GroupType::Select => ",type=select",
-        GroupType::Indirect => ",type=indirect",
-        GroupType::FastFailover => ",type=ff",
-    });
-    if let Some((method, parameter, fields)) = &entry.selection {
-        let _ = write!(out, ",selection_method={method}");
-        if *parameter != 0 {
-            let _ = write!(out, ",selection_method_param={parameter}");
-        }
-        write_fields(&mut out, fields);
-    }
-    out.push(',');
-    let plain = u16::from(entry.kind == GroupType::Select);
-    for bucket in &entry.buckets {
-        out.push_str("bucket=");
-        if has_bucket_ids {
-            out.push_str("bucket_id:");
-            match bucket.id {
-                GroupMod::FIRST => out.push_str("first,"),
-                GroupMod::LAST => out.push_str("last,"),
-                GroupMod::EVERY => out.push_str("all,"),
-                id => {
-                    let _ = write!(out, "{id},");
-                }
-            }
-        }
-        if bucket.weight != plain {
-            let _ = write!(out, "weight:{},", bucket.weight);
-        }
-        if bucket.watch_port != PortNumber::NONE {
-            out.push_str("watch_port:");
-            print_port(&mut out, bucket.watch_port, names);
-            out.push(',');
-        }
-        if bucket.watch_group != FlowMod::ANY_GROUP {
-            let _ = write!(out, "watch_group:{},", bucket.watch_group);
-        }
-        out.push_str("actions=");
-        write_actions(&mut out, &bucket.actions, names);
-        out.push(',');
-    }
-    out.pop();
-    out
-}
-
-fn write_fields(out: &mut String, fields: &[(Field, u128)]) {
-    if fields.is_empty() {
-        return;
-    }
-    out.push_str(if fields.len() == 1 { ",fields=" } else { ",fields(" });
-    for (index, (field, mask)) in fields.iter().enumerate() {
-        if index > 0 {
-            out.push(',');
-        }
-        out.push_str(field.name());
-        if *mask != field.place().all_ones() {
-            let (mask, _) = written(*field, *mask, *mask);
-            out.push('=');
-            print_value(out, *field, mask, u128::MAX, &PortNames::none());
-        }
-    }
-    if fields.len() > 1 {
-        out.push(')');
-    }
 }

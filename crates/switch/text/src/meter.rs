@@ -1,8 +1,6 @@
 //! Meters: `meter=1,kbps,band=type=drop,rate=100`.
 
-use std::fmt::Write;
-
-use flow::request::{Band, BandKind, MeterCommand, MeterEntry, MeterMod};
+use flow::request::{Band, BandKind, MeterCommand, MeterMod};
 
 use super::error::{TextError, refuse};
 use super::number::{number_8, number_32};
@@ -129,38 +127,4 @@ fn finish(mut band: Band, precedence: u8, has_burst: bool) -> Result<Band, TextE
         return Err(refuse!("band may have 'burst_size' only when 'burst' flag is set"));
     }
     Ok(band)
-}
-
-/// Prints `meter=1 kbps bands=` and a line for each band, like `ovs-ofctl dump-meters`.
-#[must_use]
-pub fn print_meter(entry: &MeterEntry) -> String {
-    let mut out = String::from("meter=");
-    match entry.meter {
-        MeterMod::ALL => out.push_str("all "),
-        MeterMod::CONTROLLER => out.push_str("controller "),
-        MeterMod::SLOW_PATH => out.push_str("slowpath "),
-        meter => {
-            let _ = write!(out, "{meter} ");
-        }
-    }
-    out.push_str(if entry.is_in_packets { "pktps " } else { "kbps " });
-    if entry.has_burst {
-        out.push_str("burst ");
-    }
-    if entry.has_statistics {
-        out.push_str("stats ");
-    }
-    out.push_str("bands=");
-    for band in &entry.bands {
-        let kind = if band.kind == BandKind::Drop { "drop" } else { "dscp_remark" };
-        let _ = write!(out, "\ntype={kind} rate={}", band.rate);
-        if entry.has_burst {
-            let _ = write!(out, " burst_size={}", band.burst);
-        }
-        if let BandKind::DscpRemark { precedence } = band.kind {
-            let _ = write!(out, " prec_level={precedence}");
-        }
-    }
-    out.push('\n');
-    out
 }
