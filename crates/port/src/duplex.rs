@@ -6,7 +6,9 @@ use crate::{Accepted, Frame, Offload, PortCounters, PortError};
 /// locks. Receiving and sending never block.
 pub trait DuplexPort: Send + Sync + std::fmt::Debug {
     /// Returns the number of queues from which frames can arrive.
-    fn queues(&self) -> usize;
+    fn queues(&self) -> usize {
+        1
+    }
 
     /// Appends at most `limit` frames of a queue, oldest first, and returns their number.
     fn receive(

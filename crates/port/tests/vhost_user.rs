@@ -119,9 +119,7 @@ fn invalid_rings_and_chains_end_the_connection() {
         !device.is_connected()
     });
     drop(front);
-    let driver = VhostDriver::connect(Path::new(&path)).unwrap();
-    await_connection(&[&device, &driver]);
-    exchange(&device, &driver);
+    serve_next_driver(&device, &path);
 }
 
 #[test]
@@ -207,9 +205,7 @@ fn truncated_guest_memory_ends_only_the_connection() {
             device.describe()
         );
     }
-    let driver = VhostDriver::connect(Path::new(&path)).unwrap();
-    await_connection(&[&device, &driver]);
-    exchange(&device, &driver);
+    serve_next_driver(&device, &path);
 }
 
 #[test]
@@ -258,9 +254,14 @@ fn malformed_vhost_user_messages_end_only_the_connection() {
         front.stream.write_all(&bytes).unwrap();
         front.await_end();
     }
-    let driver = VhostDriver::connect(Path::new(&path)).unwrap();
-    await_connection(&[&device, &driver]);
-    exchange(&device, &driver);
+    serve_next_driver(&device, &path);
+}
+
+/// Checks that the device still serves a driver.
+fn serve_next_driver(device: &dyn DuplexPort, path: &str) {
+    let driver = VhostDriver::connect(Path::new(path)).unwrap();
+    await_connection(&[device, &driver]);
+    exchange(device, &driver);
 }
 
 #[test]

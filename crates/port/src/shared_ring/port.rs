@@ -103,10 +103,6 @@ impl RingPort {
 }
 
 impl DuplexPort for RingPort {
-    fn queues(&self) -> usize {
-        1
-    }
-
     fn receive(&self, _: usize, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, PortError> {
         let mut guard = lock(&self.ends.receiving);
         let Some(receiving) = guard.as_mut() else { return Ok(0) };

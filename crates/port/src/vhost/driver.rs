@@ -88,10 +88,6 @@ impl VhostDriver {
 }
 
 impl DuplexPort for VhostDriver {
-    fn queues(&self) -> usize {
-        1
-    }
-
     fn receive(&self, _: usize, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, PortError> {
         let mut guard = lock(&self.state.receiving);
         let Some(receiving) = guard.as_mut() else { return Ok(0) };

@@ -178,10 +178,6 @@ impl XdpPort {
 }
 
 impl DuplexPort for XdpPort {
-    fn queues(&self) -> usize {
-        1
-    }
-
     fn receive(&self, _: usize, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, PortError> {
         let mut receiving = lock(&self.receiving);
         let before = batch.len();
