@@ -37,15 +37,20 @@ pub(crate) fn integer(text: &str, bytes: u8) -> Result<(u128, &str), NumberError
 
 /// Reads a number like `strtoull`: a sign is allowed, and a negative number wraps.
 pub(crate) fn unsigned(text: &str, base: u32) -> Result<(u64, &str), NumberError> {
-    let text = text.trim_start_matches(is_space);
-    let (negative, text) = match text.as_bytes().first() {
-        Some(b'-') => (true, &text[1..]),
-        Some(b'+') => (false, &text[1..]),
-        _ => (false, text),
-    };
+    let (negative, text) = sign(text);
     let (value, rest) = digits(text, base)?;
     let value = u64::try_from(value).map_err(|_| NumberError::TooLarge)?;
     Ok((if negative { value.wrapping_neg() } else { value }, rest))
+}
+
+/// Skips spaces and a sign. Returns whether the sign is negative, and the rest of the text.
+fn sign(text: &str) -> (bool, &str) {
+    let text = text.trim_start_matches(is_space);
+    match text.as_bytes().first() {
+        Some(b'-') => (true, &text[1..]),
+        Some(b'+') => (false, &text[1..]),
+        _ => (false, text),
+    }
 }
 
 /// Reads the digits at the start of `text` in base 8, 10 or 16. Base 0 takes the base from a
@@ -74,12 +79,7 @@ fn digits(text: &str, base: u32) -> Result<(u128, &str), NumberError> {
 
 /// Reads a number like `scanf` with `%i`, `%d`, `%x` or `%u`: the value wraps to 64 bits.
 pub(crate) fn scan(text: &str, base: u32) -> Option<(u64, &str)> {
-    let text = text.trim_start_matches(is_space);
-    let (negative, text) = match text.as_bytes().first() {
-        Some(b'-') => (true, &text[1..]),
-        Some(b'+') => (false, &text[1..]),
-        _ => (false, text),
-    };
+    let (negative, text) = sign(text);
     let (value, rest) = digits(text, base).ok()?;
     let value = value as u64;
     Some((if negative { value.wrapping_neg() } else { value }, rest))
