@@ -1,8 +1,8 @@
-//! Texts from users of a switch: rules, groups, meters, packets, and requests of ovs-appctl. A rule
-//! that is accepted can be printed and parsed again.
+//! Texts from users of a switch: rules, groups, packets, and requests of ovs-appctl. A rule that is
+//! accepted can be printed and parsed again.
 #![no_main]
 
-use flow::request::{FlowCommand, GroupCommand, MeterCommand};
+use flow::request::{FlowCommand, GroupCommand};
 use libfuzzer_sys::fuzz_target;
 use switch::run::unixctl::Requests;
 
@@ -24,9 +24,6 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = text::parse_filter(rule, &names);
     for command in [GroupCommand::Add, GroupCommand::InsertBucket, GroupCommand::Delete] {
         let _ = text::parse_group(rule, command, &names);
-    }
-    for command in [MeterCommand::Add, MeterCommand::Delete] {
-        let _ = text::parse_meter(rule, command);
     }
     for key in
         [text::parse_packet(rule, &names), text::parse_datapath_key(rule)].into_iter().flatten()

@@ -1,4 +1,4 @@
-//! The syntax of ovs-ofctl and ovs-appctl: rules, groups, meters, packets and megaflows as text.
+//! The syntax of ovs-ofctl and ovs-appctl: rules, groups, packets and megaflows as text.
 //!
 //! The crate is for programs that read rules from users or files, or show rules. Begin with
 //! [`parse_flow_line`] and [`print_flow_entry`].
@@ -18,7 +18,7 @@
 //! | module | for |
 //! | --- | --- |
 //! | `flow`, `dump` | rules: `table=0,ip,nw_dst=10.0.0.0/8 actions=normal` |
-//! | `group`, `meter` | groups and meters |
+//! | `group` | groups |
 //! | `matching`, `value`, `normal` | matches |
 //! | `action` | actions |
 //! | `datapath`, `steps`, `packet` | megaflows and packets in the syntax of `ovs-appctl` |
@@ -36,7 +36,6 @@ mod flags;
 mod flow;
 mod group;
 mod matching;
-mod meter;
 mod normal;
 mod number;
 mod packet;
@@ -56,7 +55,6 @@ pub use error::TextError;
 pub use flags::{parse_connection_state, print_connection_state};
 pub use group::{parse_bucket, parse_group};
 pub use matching::{parse_match, print_match, print_match_with, print_megaflow_match};
-pub use meter::parse_meter;
 pub use normal::normalize;
 pub use packet::{parse_datapath_key, parse_datapath_key_with, parse_hex_frame, parse_packet};
 pub use port::PortNames;

@@ -14,16 +14,16 @@ use std::time::Duration;
 
 use flow::connection::{Connection, Tuple};
 use flow::port_number::PortNumber;
-use flow::request::{FlowCommand, FlowEntry, GroupCommand, MeterCommand};
+use flow::request::{FlowCommand, FlowEntry, GroupCommand};
 use flow::step::{PortIndex, Rewrite, Step, Track};
 use flow::{Field, Key, Match, word};
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use text::{
     FlowPrint, PortNames, compose, normalize, parse_actions, parse_datapath_key, parse_filter,
-    parse_flow, parse_flow_line, parse_group, parse_hex_frame, parse_match, parse_meter,
-    parse_packet, print_actions, print_connection, print_datapath_key, print_flow_entry,
-    print_match, print_megaflow_match, print_steps,
+    parse_flow, parse_flow_line, parse_group, parse_hex_frame, parse_match, parse_packet,
+    print_actions, print_connection, print_datapath_key, print_flow_entry, print_match,
+    print_megaflow_match, print_steps,
 };
 
 const RULES: u64 = 4000;
@@ -134,28 +134,20 @@ fn error_of(arguments: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn wrong_groups_and_meters_have_the_errors_of_ovs_ofctl() {
+fn wrong_groups_have_the_errors_of_ovs_ofctl() {
     if !is_installed() {
         return;
     }
     let mut differences = String::new();
-    let mut compare = |text: &str, theirs: Option<String>, ours: Option<String>| {
-        if ours != theirs {
-            let _ = writeln!(differences, "{text}\n  theirs: {theirs:?}\n  ours:   {ours:?}");
-        }
-    };
     let names = PortNames::none();
     for text in wrong::GROUPS {
         let theirs =
             error_of(&["--no-names", "-O", "OpenFlow15", "add-group", "no-such-bridge", text]);
         let ours = parse_group(text, GroupCommand::Add, &names).err();
-        compare(text, theirs, ours.map(|error| error.to_string()));
-    }
-    for text in wrong::METERS {
-        let theirs =
-            error_of(&["--no-names", "-O", "OpenFlow13", "add-meter", "no-such-bridge", text]);
-        let ours = parse_meter(text, MeterCommand::Add).err();
-        compare(text, theirs, ours.map(|error| error.to_string()));
+        let ours = ours.map(|error| error.to_string());
+        if ours != theirs {
+            let _ = writeln!(differences, "{text}\n  theirs: {theirs:?}\n  ours:   {ours:?}");
+        }
     }
     assert!(differences.is_empty(), "{differences}");
 }
@@ -263,7 +255,6 @@ fn parsing_random_text_causes_no_panic() {
             let _ = parse_match(cut, &names);
             let _ = parse_actions(cut, &names);
             let _ = parse_group(cut, GroupCommand::Add, &names);
-            let _ = parse_meter(cut, MeterCommand::Add);
             let _ = parse_packet(cut, &names).map(|key| compose(&key));
             let _ = parse_datapath_key(cut).map(|key| compose(&key));
             let _ = parse_hex_frame(cut);

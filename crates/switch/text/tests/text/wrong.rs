@@ -1,4 +1,4 @@
-//! Rules, groups and meters that ovs-ofctl refuses, and some odd rules that ovs-ofctl accepts.
+//! Rules and groups that ovs-ofctl refuses, and some odd rules that ovs-ofctl accepts.
 
 pub(crate) const RULES: &[&str] = &[
     "",
@@ -276,29 +276,4 @@ pub(crate) const GROUPS: &[&str] = &[
     "group_id=1,type=select,bucket=weight=5",
     "group_id=1,type=select,bucket=weight:0,actions=foo",
     "group_id=1,type=select,bucket=actions=clone(1,2),output:3",
-];
-
-pub(crate) const METERS: &[&str] = &[
-    "meter=1",
-    "meter=1,kbps",
-    "meter=1,band=type=drop,rate=1",
-    "kbps,band=type=drop,rate=1",
-    "meter=0,kbps,band=type=drop,rate=1",
-    "meter=x,kbps,band=type=drop,rate=1",
-    "meter=4294901761,kbps,band=type=drop,rate=1",
-    "meter=1,foo,kbps,band=type=drop,rate=1",
-    "meter=1,foo=1,kbps,band=type=drop,rate=1",
-    "meter=1,kbps,band=rate=1",
-    "meter=1,kbps,band=type=foo,rate=1",
-    "meter=1,kbps,band=type=drop",
-    "meter=1,kbps,band=",
-    "meter=1,kbps,band=type=drop,rate=x",
-    "meter=1,kbps,band=type=drop,rate=1,foo=1",
-    "meter=1,kbps,band=type=drop,rate=1,prec_level=1",
-    "meter=1,kbps,band=type=dscp_remark,rate=1",
-    "meter=1,kbps,band=type=dscp_remark,rate=1,prec_level=x",
-    "meter=1,kbps,burst,band=type=drop,rate=1",
-    "meter=1,kbps,band=type=drop,rate=1,burst_size=5",
-    "meter=1,kbps,band=type",
-    "meter=1,stats,band=type=drop,rate=1",
 ];
