@@ -12,7 +12,7 @@
 //! assert!(parse_actions("outptu:2", &names).is_err());
 //! ```
 //!
-//! Normal forms and error texts are those of Open vSwitch 3.1. A parsed text prints to a text that
+//! Normal forms and error texts are those of Open vSwitch 3.1. A parsed rule prints to a text that
 //! parses to the same value.
 //!
 //! | module | for |
