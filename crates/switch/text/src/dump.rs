@@ -37,13 +37,6 @@ pub fn print_dump(entries: &[FlowEntry], print: FlowPrint, names: &PortNames) ->
 }
 
 /// Prints ` cookie=0x0, duration=1.234s, table=0, n_packets=0, …, ip actions=NORMAL`.
-#[must_use]
-pub fn print_flow_entry(entry: &FlowEntry, print: FlowPrint, names: &PortNames) -> String {
-    let mut out = String::new();
-    write_entry(&mut out, entry, print, names);
-    out
-}
-
 fn write_entry(out: &mut String, entry: &FlowEntry, print: FlowPrint, names: &PortNames) {
     out.push(' ');
     if print.has_statistics || entry.cookie != 0 {

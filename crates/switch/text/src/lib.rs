@@ -1,7 +1,7 @@
 //! The syntax of ovs-ofctl and ovs-appctl: rules, groups, packets and megaflows as text.
 //!
 //! The crate is for programs that read rules from users or files, or show rules. Begin with
-//! [`parse_flow_line`] and [`print_flow_entry`].
+//! [`parse_flow_line`] and [`print_dump`].
 //!
 //! ```
 //! use text::{PortNames, parse_actions, print_actions};
@@ -50,7 +50,7 @@ pub use action::{parse_actions, print_actions, print_actions_with};
 pub use compose::compose;
 pub use connection::print_connection;
 pub use datapath::{print_datapath_flow, print_datapath_key};
-pub use dump::{FlowPrint, print_dump, print_flow_entry};
+pub use dump::{FlowPrint, print_dump};
 pub use error::TextError;
 pub use flags::{parse_connection_state, print_connection_state};
 pub use group::{parse_bucket, parse_group};
