@@ -9,50 +9,23 @@ use super::action::write_actions;
 use super::matching::write_match;
 use super::port::PortNames;
 
-/// Options for the printed parts of a rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FlowPrint {
-    /// Whether to print counters, ages, and the cookie even if it is 0: ovs-ofctl's default without
-    /// `--no-stats`.
-    pub has_statistics: bool,
-    /// Whether to print ages, which OpenFlow 1.0 with Nicira's extensions carries.
-    pub has_ages: bool,
-}
-
-impl Default for FlowPrint {
-    fn default() -> Self {
-        Self { has_statistics: true, has_ages: true }
-    }
-}
-
 /// Prints a line for each rule, without the header that ovs-ofctl prints for OpenFlow's reply.
 #[must_use]
-pub fn print_dump(entries: &[FlowEntry], print: FlowPrint, names: &PortNames) -> String {
+pub fn print_dump(entries: &[FlowEntry], names: &PortNames) -> String {
     let mut out = String::new();
     for entry in entries {
-        write_entry(&mut out, entry, print, names);
+        write_entry(&mut out, entry, names);
         out.push('\n');
     }
     out
 }
 
 /// Prints ` cookie=0x0, duration=1.234s, table=0, n_packets=0, …, ip actions=NORMAL`.
-fn write_entry(out: &mut String, entry: &FlowEntry, print: FlowPrint, names: &PortNames) {
-    out.push(' ');
-    if print.has_statistics || entry.cookie != 0 {
-        let _ = write!(out, "cookie=0x{:x}, ", entry.cookie);
-    }
-    if print.has_statistics {
-        out.push_str("duration=");
-        write_duration(out, entry.duration);
-        out.push_str(", ");
-    }
-    if print.has_statistics || entry.table != 0 {
-        let _ = write!(out, "table={}, ", entry.table);
-    }
-    if print.has_statistics {
-        let _ = write!(out, "n_packets={}, n_bytes={}, ", entry.packets, entry.bytes);
-    }
+fn write_entry(out: &mut String, entry: &FlowEntry, names: &PortNames) {
+    let _ = write!(out, " cookie=0x{:x}, duration=", entry.cookie);
+    write_duration(out, entry.duration);
+    let (table, packets, bytes) = (entry.table, entry.packets, entry.bytes);
+    let _ = write!(out, ", table={table}, n_packets={packets}, n_bytes={bytes}, ");
     for (name, value) in
         [("idle_timeout", entry.idle_timeout), ("hard_timeout", entry.hard_timeout)]
     {
@@ -64,11 +37,9 @@ fn write_entry(out: &mut String, entry: &FlowEntry, print: FlowPrint, names: &Po
     if entry.importance != 0 {
         let _ = write!(out, "importance={}, ", entry.importance);
     }
-    if print.has_statistics && print.has_ages {
-        let _ = write!(out, "idle_age={}, ", entry.idle_age.as_secs());
-        if entry.hard_age.as_secs() != entry.duration.as_secs() {
-            let _ = write!(out, "hard_age={}, ", entry.hard_age.as_secs());
-        }
+    let _ = write!(out, "idle_age={}, ", entry.idle_age.as_secs());
+    if entry.hard_age.as_secs() != entry.duration.as_secs() {
+        let _ = write!(out, "hard_age={}, ", entry.hard_age.as_secs());
     }
     write_rule(out, entry.priority, &entry.matching, names);
     out.push_str("actions=");

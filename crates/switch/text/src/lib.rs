@@ -50,7 +50,7 @@ pub use action::{parse_actions, print_actions, print_actions_with};
 pub use compose::compose;
 pub use connection::print_connection;
 pub use datapath::{print_datapath_flow, print_datapath_key};
-pub use dump::{FlowPrint, print_dump};
+pub use dump::print_dump;
 pub use error::TextError;
 pub use flags::{parse_connection_state, print_connection_state};
 pub use group::{parse_bucket, parse_group};

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use flow::port_number::PortNumber;
 use flow::request::{FlowCommand, FlowEntry};
 use serde_json::{Value, json};
-use text::{
-    FlowPrint, PortNames, parse_filter, parse_flow, print_actions, print_dump, print_match,
-};
+use text::{PortNames, parse_filter, parse_flow, print_actions, print_dump, print_match};
 
 use super::{Command, Outcome, bridge};
 use crate::run::flow_file;
@@ -89,7 +87,7 @@ fn change(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
 fn dump(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let mut flows = flows(switch, arguments)?;
     flows.iter_mut().for_each(|flow| flow.flags = flow.flags.lasting());
-    Ok(print_dump(&flows, FlowPrint::default(), &PortNames::none()))
+    Ok(print_dump(&flows, &PortNames::none()))
 }
 
 fn dump_json(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
