@@ -63,7 +63,8 @@ pub struct Switch {
     measured_since: Mutex<Instant, { rank::LAST }>,
     /// The start time, and the cycle counter then.
     started: (Instant, u64),
-    /// Held during each change of bridges, ports or packet threads.
+    /// Held during each change of bridges, ports or packet threads, and during each assignment of
+    /// receive queues.
     changes: Mutex<(), { rank::CHANGES }>,
     /// Held while patch ports are linked.
     links: Mutex<(), { rank::LINKS }>,
