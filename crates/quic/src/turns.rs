@@ -119,7 +119,7 @@ impl Turns {
     /// Records that a stream has written `bytes` in this class.
     pub(crate) fn wrote(&mut self, class: Class, bytes: u64) {
         self.ahead = match class {
-            Class::Message => self.ahead.saturating_add(bytes).min(MOST_AHEAD),
+            Class::Message => self.ahead.saturating_add(bytes),
             Class::Bulk => self.ahead.saturating_sub(bytes),
         };
     }
@@ -241,6 +241,27 @@ mod tests {
             turns.wrote(turns.class(&Habit::new()), 1000);
         }
         assert!(messages <= bulk + MOST_AHEAD + 1000, "{messages} beside {bulk}");
+        assert!(bulk <= messages, "{messages} beside {bulk}");
+    }
+
+    /// The path may take only a packet of bulk between two whole bursts.
+    #[test]
+    fn bursts_beside_single_packets_get_half_of_a_connection_at_most() {
+        let mut turns = Turns::default();
+        let (mut messages, mut bulk) = (0, 0);
+        for _ in 0..100_000 {
+            match turns.class(&Habit::new()) {
+                Class::Message => {
+                    messages += BURST;
+                    turns.wrote(Class::Message, BURST);
+                }
+                Class::Bulk => {
+                    bulk += 1200;
+                    turns.wrote(Class::Bulk, 1200);
+                }
+            }
+        }
+        assert!(messages <= bulk + MOST_AHEAD + BURST, "{messages} beside {bulk}");
         assert!(bulk <= messages, "{messages} beside {bulk}");
     }
 }
