@@ -245,7 +245,8 @@ fn name_functions(known: &mut BTreeMap<u64, Option<String>>, addresses: &[u64]) 
 
 /// Finds the last symbol at or before each address, with the symbol's address. Addresses that the
 /// kernel hides are zero. The kernel lists its own symbols in the order of their addresses, then
-/// those of its modules: the search stops behind the last address if all have a symbol.
+/// those of its modules in any order: the search stops behind the last address if all addresses
+/// have a symbol of the kernel itself.
 fn nearest(mut symbols: impl BufRead, addresses: &[u64]) -> BTreeMap<u64, (u64, String)> {
     let mut found: BTreeMap<u64, (u64, String)> = BTreeMap::new();
     let last = addresses.last().copied().unwrap_or(0);
@@ -261,7 +262,8 @@ fn nearest(mut symbols: impl BufRead, addresses: &[u64]) -> BTreeMap<u64, (u64, 
         if at == 0 || !matches!(kind, "t" | "T" | "w" | "W") {
             continue;
         }
-        if at > last && found.len() == addresses.len() {
+        let is_of_module = words.next().is_some();
+        if !is_of_module && at > last && found.len() == addresses.len() {
             break;
         }
         let first = addresses.partition_point(|address| *address < at);
@@ -355,6 +357,15 @@ mod tests {
         assert_eq!(name(&[0xffff_ffff_8100_0010, 0xffff_ffff_8100_0110]), ["first", "second"]);
         // The list has no function of this address, so the whole list is read.
         assert_eq!(name(&[1, 0xffff_ffff_8100_0010]), ["unread"]);
+    }
+
+    #[test]
+    fn the_symbols_of_modules_may_have_any_order() {
+        let symbols = "ffffffff81000000 T of_kernel\nffffffffc0000000 t far\t[module]\n\
+                       ffffffffc0000200 t behind\t[module]\nffffffffc0000100 t near\t[module]\n";
+        let found = nearest(symbols.as_bytes(), &[0xffff_ffff_c000_0110]);
+        let names: Vec<_> = found.into_values().map(|(_, name)| name).collect();
+        assert_eq!(names, ["near"]);
     }
 
     #[test]
