@@ -2,6 +2,7 @@
 
 use crate::ends::Ends;
 use crate::support::{Sandbox, await_some, is_installed};
+use std::path::Path;
 use std::process::Command;
 
 #[test]
@@ -15,9 +16,7 @@ fn git_clones_by_https_every_byte_over_each_carrier() {
     let ends = Ends::new(&sandbox);
     let run = |program: &str, words: &[&str]| {
         let mut command = Command::new(program);
-        // The user's own settings of git, authorities and proxies must not count.
-        command.env("HOME", sandbox.home()).env("GIT_CONFIG_NOSYSTEM", "1");
-        command.env("GIT_TERMINAL_PROMPT", "0").env("no_proxy", "*");
+        hide_own_settings(&mut command, sandbox.home());
         command.env("GIT_SSL_CAINFO", sandbox.path("git.crt")).args(words);
         let output = sandbox.start_command(command).end();
         assert!(output.status.success(), "{program} {words:?}: {output:?}");
@@ -46,7 +45,7 @@ fn git_clones_by_https_every_byte_over_each_carrier() {
     sandbox.write("git_server.py", include_str!("git_server.py"));
     let mut command = Command::new("python3");
     command.args(["git_server.py", sandbox.home().to_str().unwrap(), "git.crt", "git.key"]);
-    command.env("HOME", sandbox.home());
+    hide_own_settings(&mut command, sandbox.home());
     let git_server = sandbox.start_command(command);
     let port: u16 =
         await_some("the git server's port", || git_server.output_so_far().0.trim().parse().ok());
@@ -73,4 +72,16 @@ fn git_clones_by_https_every_byte_over_each_carrier() {
         let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap();
         assert_eq!(status[0]["connections"][0]["carrier"], carrier, "{status}");
     }
+}
+
+/// Hides the user's own settings of git, authorities and proxies. A hook of git sets GIT_DIR, by
+/// which this test would commit to the user's repository.
+fn hide_own_settings(command: &mut Command, home: &Path) {
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"GIT_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("HOME", home).env("XDG_CONFIG_HOME", home).env("GIT_CONFIG_NOSYSTEM", "1");
+    command.env("GIT_TERMINAL_PROMPT", "0").env("no_proxy", "*");
 }
