@@ -107,9 +107,10 @@ fn an_expired_client_certificate_is_named_at_both_ends_and_another_client_goes_o
         let words = ["tunnel", "status", "--json", "--status-socket", "server.sock"];
         let status =
             serde_json::from_str::<serde_json::Value>(&sandbox.weir(&words).stdout).ok()?;
-        (status[0]["counters"]["connections_failed"].as_u64()? >= 10).then_some(())
+        (status[0]["counters"]["connections_failed"].as_u64()? >= 6).then_some(())
     });
-    assert!(lines(&client) <= 3, "{:?}", client.output_so_far());
+    // A line before the restart, a line after it, and further lines if other failures come between.
+    assert!(lines(&client) <= 4, "{:?}", client.output_so_far());
     assert_eq!(sandbox.inside(|| through(6000, b"still")).unwrap(), b"still");
 }
 
