@@ -61,7 +61,10 @@ pub fn fetch_key(socket: &Path) {
                 if let Reply::Key(Some(text)) = reply
                     && let Err(error) = handed::keep(text.as_bytes())
                 {
-                    tracing::warn!(%error, "the key of the running end is not used: name a key by --key-file");
+                    tracing::warn!(
+                        %error,
+                        "the key of the running end is not used: name a key by --key-file"
+                    );
                 }
             }
         }
