@@ -154,7 +154,11 @@ impl Observer {
         let inodes: BTreeSet<u32> =
             kept.iter().filter_map(|cookie| self.sockets.inode(*cookie)).collect();
         let is_new = is_affordable(SEARCH_SHARE) && !self.watched.has_searched(&inodes);
-        let may_have_passed = is_affordable(PASSED_SHARE) && self.watched.has_changed(&self.tree);
+        let is_few = self.searches < MOST_PASSED && is_affordable(PASSED_SHARE);
+        // Old kernels count a process's descriptors by a walk through all of them.
+        let counting = clock::own_thread_cpu_time();
+        let may_have_passed = is_few && self.watched.has_changed(&self.tree);
+        self.searching = self.searching + (clock::own_thread_cpu_time() - counting);
         if self.searches == 0 || is_new || may_have_passed {
             let begun = clock::own_thread_cpu_time();
             // The end of the observation needs the processes of these sockets, too.
@@ -280,6 +284,9 @@ fn own_pid(tree: &Tree) -> Option<u32> {
 
 const SEARCH_GAP: Span = Span::from_millis(450);
 const MOST_SEARCHES: usize = 8;
+/// Maximum number of searches after which a passed connection may cause another search. The other
+/// searches are for new connections.
+const MOST_PASSED: usize = 4;
 /// The share of a core that searches after the first may take.
 const SEARCH_SHARE: f64 = 0.005;
 /// The share of a core up to which a further search may only look for passed connections.
