@@ -406,6 +406,8 @@ with tempfile.TemporaryDirectory() as folder:
     def interrupt():
         while not (folder / "slow/journal.jsonl").exists():
             time.sleep(0.01)
+        # On a busy machine the script may still be starting the run, which an interrupt would leave alone.
+        time.sleep(1)
         os.kill(os.getpid(), signal.SIGINT)
     threading.Thread(target=interrupt).start()
     outcomes = repeat(run("slow"), run("never"))
