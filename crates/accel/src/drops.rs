@@ -347,8 +347,8 @@ mod tests {
 
     #[test]
     fn the_list_of_functions_is_read_only_as_far_as_addresses_need() {
-        let symbols = "ffffffff81000000 T first\nffffffff81000100 t second\nffffffff81000200 t third\n\
-                       ffffffff81000008 t unread\n";
+        let symbols = "ffffffff81000000 T first\nffffffff81000100 t second\n\
+                       ffffffff81000200 t third\nffffffff81000008 t unread\n";
         let name = |addresses: &[u64]| {
             let found = nearest(symbols.as_bytes(), addresses);
             found.into_values().map(|(_, name)| name).collect::<Vec<_>>()

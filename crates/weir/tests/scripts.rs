@@ -85,6 +85,9 @@ fn each_program_of_tests_runs_once() {
           done
         } | sort >"$log.all"
         diff "$log.run" "$log.all" || exit
+        # cargo runs all programs of a name, so the command shares no name with another crate.
+        others=$(integration_tests $(other_folders) "${pure[@]/#switch-/switch/}" | sort -u)
+        comm -12 <(integration_tests weir | sort) - <<<"$others" | grep . && exit 1
         [ "$(grep -cx -e --skip "$log") $(grep -cx -e "$waiting" "$log")" = "1 2" ] || exit
         # The tests in sources, those of documents, and a part of the process beside the others.
         for kind in lib bins doc; do echo "$kind $(grep -cx -e --$kind "$log")"; done
