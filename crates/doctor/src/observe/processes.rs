@@ -2,6 +2,7 @@ use super::connections::add;
 use super::focus::Focus;
 use crate::recording::{Group, Holder, InnerEnd, Sample, SocketLimit, Task, UdpSocket, Unseen};
 use probe::cgroup::{self, CgroupMounts, CgroupPaths, Level};
+use probe::clock;
 use probe::local_addresses::LocalAddresses;
 use probe::process::{Holders, Process};
 use probe::tree::Tree;
@@ -16,11 +17,12 @@ pub(super) struct Watched {
     pids: BTreeSet<u32>,
     /// Inode numbers of the sockets that the selected process holds, of all sockets of the last
     /// listing, the number of the process's descriptors at that listing, and the time of the last
-    /// reading of the descriptors.
+    /// reading of the descriptors with the CPU time that the reading took.
     sockets: BTreeSet<u32>,
     listed: HashSet<u32>,
     descriptors: Option<u64>,
     read_at: Option<Span>,
+    reading: Span,
     places: Vec<Place>,
     mounts: Option<CgroupMounts>,
     /// The control groups that limit the socket memory of these processes.
@@ -59,12 +61,16 @@ impl Watched {
     /// Adds the sockets that the process in focus has opened since the last listing. `listed`: the
     /// inodes of the sockets of this listing. Reads the descriptors, of which a process may have
     /// many thousands, only if one of these sockets is new, if the number of descriptors has
-    /// changed, or after a second: another process may have passed an open socket to this process.
+    /// changed, or after a second and more: another process may have passed an open socket to this
+    /// process.
     pub(super) fn look_again(&mut self, tree: &Tree, pid: u32, listed: HashSet<u32>, now: Span) {
         let descriptors = tree.descriptors(pid);
-        let is_old = self.read_at.is_none_or(|at| now - at >= READ_AGAIN);
+        let gap = READ_AGAIN.max(self.reading * READ_GAP);
+        let is_old = self.read_at.is_none_or(|at| now - at >= gap);
         if is_old || descriptors != self.descriptors || !listed.is_subset(&self.listed) {
+            let begun = clock::own_thread_cpu_time();
             self.sockets.extend(Holders::sockets_of(tree, pid).unwrap_or_default());
+            self.reading = clock::own_thread_cpu_time() - begun;
             self.read_at = Some(now);
         }
         (self.listed, self.descriptors) = (listed, descriptors);
@@ -475,8 +481,10 @@ fn tunnels(tree: &Tree, pid: u32) -> Vec<String> {
     some.filter(is_tunnel).filter_map(interface).take(MOST_TUNNELS).collect()
 }
 
-/// The time after which the descriptors of a process in focus are read again.
+/// Minimum time after which the descriptors of a process in focus are read again without a sign of
+/// change, and the minimum as a multiple of the CPU time of a reading.
 const READ_AGAIN: Span = Span::from_secs(1);
+const READ_GAP: u64 = 200;
 const MOST_PROCESSES: usize = 32;
 /// Maximum number of holders of one socket.
 const MOST_HOLDERS: usize = 4;
