@@ -4,7 +4,7 @@
 pure=(units stats results settings wire link cc quic report sim switch-flow switch-openflow switch-text switch-datapath switch-pipeline)
 without_pure=(--workspace "${pure[@]/#/--exclude=weir-}" --locked --no-fail-fast)
 # The command's tests that measure the machine: nothing runs beside these tests.
-alone=(doctor generator lab)
+alone=(doctor generator lab perf)
 # The tests of `lab` whose labs wait for deadlines, by a part of their names: other tests may run beside these.
 waiting=failures::
 # The command's tests that run beside the tests of the pure crates: tests of accel, which wait most of the time, and tests
