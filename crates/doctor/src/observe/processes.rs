@@ -424,7 +424,7 @@ fn all(tree: &Tree, unseen: &mut BTreeSet<Unseen>) -> Vec<Task> {
         }
     };
     let pids = names.iter().filter_map(|name| name.parse::<u32>().ok()).take(MOST_LISTED);
-    let tick = probe::clock::tick();
+    let tick = clock::tick();
     pids.filter_map(|pid| {
         let text = tree.text(&format!("/proc/{pid}/stat")).ok()?;
         let process = Process::parse(&text, tick).ok()?;
