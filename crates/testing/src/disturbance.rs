@@ -41,6 +41,10 @@ impl Watch {
         Self { since: Instant::now(), stolen: stolen(), stop, sleeper: Some(sleeper) }
     }
 
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.since.elapsed()
+    }
+
     /// Stops the watch. Returns the disturbance if it was large enough to excuse a failure.
     pub fn end(mut self) -> Option<Disturbance> {
         self.stop.store(true, Ordering::Relaxed);
@@ -59,6 +63,14 @@ impl Drop for Watch {
 }
 
 impl Disturbance {
+    /// A disturbance of a second, in milliseconds.
+    #[cfg(test)]
+    pub(crate) fn of_a_second(stolen: u64, worst: u64, total: u64) -> Self {
+        let of = Duration::from_millis;
+        let late = Lateness { worst: of(worst), total: of(total) };
+        Self { watched: of(1000), stolen: of(stolen), late }
+    }
+
     fn excuses(&self) -> bool {
         self.late.worst >= STALL
             || self.late.total > self.watched.mul_f64(LATE_SHARE)
@@ -117,20 +129,14 @@ const STOLEN_SHARE: f64 = 0.02;
 mod tests {
     use super::*;
 
-    fn found(stolen: u64, worst: u64, total: u64) -> Disturbance {
-        let of = Duration::from_millis;
-        let late = Lateness { worst: of(worst), total: of(total) };
-        Disturbance { watched: of(1000), stolen: of(stolen), late }
-    }
-
     #[test]
     fn only_a_stall_many_delays_or_stolen_time_excuse_a_failure() {
         for (disturbance, excuses) in [
-            (found(0, 0, 0), false),
-            (found(10, 19, 90), false),
-            (found(0, 20, 20), true),
-            (found(0, 3, 110), true),
-            (found(30, 0, 0), true),
+            (Disturbance::of_a_second(0, 0, 0), false),
+            (Disturbance::of_a_second(10, 19, 90), false),
+            (Disturbance::of_a_second(0, 20, 20), true),
+            (Disturbance::of_a_second(0, 3, 110), true),
+            (Disturbance::of_a_second(30, 0, 0), true),
         ] {
             assert_eq!(disturbance.excuses(), excuses, "{disturbance}");
         }

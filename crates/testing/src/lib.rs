@@ -7,7 +7,8 @@
 //! skipped.
 //!
 //! **May a failed measurement be repeated?** [`undisturbed`] repeats a measurement only if there is
-//! evidence that the machine was disturbed while the measurement ran, and prints the evidence. A
+//! evidence that the machine was disturbed while the measurement ran, and prints the evidence.
+//! [`within`] demands the same evidence for an event that took too long and cannot be repeated. A
 //! test that judges valid figures only calls [`judged`] or [`not_judged`]. `scripts/test` fails if
 //! no measurement of a kind was judged.
 //!
@@ -31,5 +32,5 @@ mod need;
 
 pub use disturbance::{Disturbance, Watch};
 pub use forbidden::{forbidden_names, permitted};
-pub use measurement::{Attempt, judged, not_judged, undisturbed};
+pub use measurement::{Attempt, judged, not_judged, try_undisturbed, undisturbed, within};
 pub use need::{Need, is_installed, skip, skip_because, skip_part};

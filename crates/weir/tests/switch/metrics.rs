@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::captures::{self, udp};
 use super::test_switch::{TestSwitch, sandbox};
@@ -109,13 +109,12 @@ fn slow_clients_that_reconnect_do_not_block_the_metrics() {
             });
         }
         std::thread::sleep(Duration::from_millis(300));
-        let (watch, begin) = (testing::Watch::start(), Instant::now());
+        let watch = testing::Watch::start();
         for _ in 0..20 {
             let text = fetch(&switch, "GET /healthz HTTP/1.1\r\n\r\n");
             assert!(text.starts_with("HTTP/1.1 200"), "{text}");
         }
-        let (took, disturbance) = (begin.elapsed(), watch.end());
-        assert!(took < Duration::from_secs(20) || disturbance.is_some(), "{took:?}");
+        testing::within("answers beside slow clients", Duration::from_secs(20), watch);
     });
     switch.end();
 }
