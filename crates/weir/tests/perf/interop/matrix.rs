@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use testing::Attempt;
 
 /// The results of all cases with one peer.
 pub(crate) struct Matrix {
@@ -72,26 +73,24 @@ impl Row {
 }
 
 /// Runs a case. Each end computes its rate over its own seconds, so if the machine delays one end,
-/// the rates differ. If only rates disagree and the machine was disturbed, the case has three
+/// the rates differ. If only rates disagree and the machine was disturbed, the case has further
 /// attempts, and the table says so. If bytes or counts disagree, the case has a single attempt.
 fn fairly(case: &Case, client: &Program, server: &Program) -> Outcome {
-    let mut watch = testing::Watch::start();
-    let mut outcome = run(case, client, server);
-    for tries in 2..=TRIES {
-        let disturbance = watch.end();
-        watch = testing::Watch::start();
-        let Outcome::Failed(why) = &outcome else { break };
-        let Some(disturbance) = disturbance.filter(|_| why.contains("bit/s")) else { break };
-        println!("DISTURBED rates of {}, try {}: {disturbance}: {why}", case.name, tries - 1);
-        let before = why.clone();
-        outcome = match run(case, client, server) {
-            Outcome::Agreed(figures) => {
-                Outcome::Agreed(format!("{figures}; try {tries}, before: {before}"))
+    let mut before = String::new();
+    let ended = testing::try_undisturbed("rates of two perf programs", |attempt| {
+        match run(case, client, server) {
+            Outcome::Failed(why) if why.contains("bit/s") => {
+                before.clone_from(&why);
+                Attempt::Wrong(format!("{}: {why}", case.name))
             }
-            other => other,
-        };
-    }
-    outcome
+            Outcome::Agreed(figures) if attempt > 1 => Attempt::Right(Outcome::Agreed(format!(
+                "{figures}; attempt {attempt}, before: {before}"
+            ))),
+            other => Attempt::Right(other),
+        }
+    });
+    // No attempt is invalid, so each case has an outcome or a failure.
+    ended.map_or_else(Outcome::Failed, Option::unwrap)
 }
 
 impl fmt::Display for Matrix {
@@ -123,4 +122,3 @@ impl fmt::Display for Matrix {
 
 /// Number of cases that run at once: most are paced and leave two CPUs idle.
 const AT_ONCE: usize = 3;
-const TRIES: usize = 3;
