@@ -100,6 +100,68 @@ fn each_program_of_tests_runs_once() {
     assert_eq!(text, "lib 2\nbins 1\ndoc 2\npassed documentation\n");
 }
 
+/// `scripts/test` fails if a kind of measurement was invalid each time, and counts a skipped test
+/// once. The log is as cargo and `testing` write it.
+#[test]
+fn the_log_of_tests_shows_skipped_tests_and_kinds_that_were_never_judged() {
+    let script = r#"
+        . scripts/tests_log.sh
+        log=$(mktemp)
+        trap 'rm -f "$log"' EXIT
+        cat >"$log" <<'LOG'
+running 5 tests
+test measures::again ... ok
+test measures::late ... ok
+test needs::ipv6 ... ok
+test needs::part ... ok
+test wrong ... FAILED
+
+successes:
+
+---- measures::again stdout ----
+DISTURBED emulated link, attempt 1: the link was 9 ms late
+NOT JUDGED emulated link: all 3 attempts were invalid
+JUDGED emulated link
+
+---- measures::late stdout ----
+NOT JUDGED rounds: all 3 attempts were invalid
+
+---- needs::ipv6 stdout ----
+SKIPPED: no IPv6
+SKIPPED: no IPv6: the second reason counts no second test
+
+---- needs::part stdout ----
+SKIPPED in part: no tbf
+
+test result: FAILED. 4 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s
+error: test failed
+  process didn't exit successfully: `target/debug/deps/other-1` (signal: 11, SIGSEGV: invalid memory reference)
+test without_capture ...
+SKIPPED: no veth
+ok
+test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s
+LOG
+        judged && exit 1
+        left_out
+        count_tests
+        echo "JUDGED rounds" >>"$log"
+        judged
+    "#;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output = Command::new("bash").args(["-uc", script]).current_dir(root).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let expected = "\
+no valid measurement of this kind: rounds
+left out       in test needs::ipv6: no IPv6
+left out       in test needs::ipv6: no IPv6: the second reason counts no second test
+left out       in test needs::part: in part: no tbf
+left out       in test without_capture: no veth
+3 passed, 2 failed, 4 skipped
+each kind of measurement was judged at least once
+";
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+}
+
 /// The tarball has another program in the place of weir.
 #[test]
 fn a_container_image_is_complete_and_the_same_for_another_user() {
