@@ -210,7 +210,7 @@ mod tests {
     /// second.
     fn folders() -> Option<(tempfile::TempDir, PathBuf, PathBuf)> {
         if !geteuid().is_root() {
-            eprintln!("SKIPPED: only root can make files of other users");
+            testing::skip(testing::Need::Root);
             return None;
         }
         let folder = tempfile::tempdir().unwrap();

@@ -178,14 +178,13 @@ const MOST_SAMPLES: usize = 400_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use testing::Attempt;
+    use testing::{Attempt, Need};
 
     #[test]
     fn a_busy_thread_appears_with_its_name_and_its_time() {
         let names = KernelNames::read().unwrap();
         if let Err(error @ ProbeError::NotSupported { .. }) = Profiler::start(&names) {
-            eprintln!("SKIPPED: {error}");
-            return;
+            return testing::skip_because(Need::PerfEvents, error);
         }
         // The kernel may charge the thread with time that a hypervisor stole, in which no samples
         // are taken.

@@ -29,6 +29,7 @@ mod disturbance;
 mod forbidden;
 mod measurement;
 mod need;
+mod perf_events;
 
 pub use disturbance::{Disturbance, Watch};
 pub use forbidden::{forbidden_names, permitted};

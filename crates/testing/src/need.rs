@@ -1,5 +1,6 @@
 //! Features of the machine that tests need, and how to detect them without the product's code.
 
+use crate::perf_events;
 use std::fmt::{self, Display};
 use std::net::{Ipv6Addr, UdpSocket};
 use std::path::Path;
@@ -36,6 +37,8 @@ pub enum Need {
     CpuLimit,
     /// Real-time scheduling.
     RealTime,
+    /// A process may sample the stacks of every CPU, in the kernel and in all programs.
+    PerfEvents,
     /// An ICMP socket, either unprivileged or raw.
     Icmp,
     /// The kernel's own threads are visible in /proc.
@@ -98,7 +101,7 @@ pub fn is_installed(program: &str) -> bool {
 
 impl Need {
     /// All needs that have no parameter.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Root,
         Self::NetworkNamespaces,
         Self::UserNamespaces,
@@ -114,6 +117,7 @@ impl Need {
         Self::CgroupV2,
         Self::CpuLimit,
         Self::RealTime,
+        Self::PerfEvents,
         Self::Icmp,
         Self::Confinement,
         Self::KernelThreads,
@@ -165,6 +169,7 @@ impl Need {
                     && (version_2 || Path::new("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").exists())
             }
             Self::RealTime => succeeds("chrt --fifo 1 true"),
+            Self::PerfEvents => perf_events::are_allowed(),
             Self::Icmp => is_root() || may_ping(),
             Self::Confinement => {
                 // landlock_create_ruleset(2) returns the version of the interface.
@@ -215,6 +220,7 @@ impl Display for Need {
             Self::CgroupV2 => f.write_str("control groups of version 2"),
             Self::CpuLimit => f.write_str("CPU limits of control groups"),
             Self::RealTime => f.write_str("real-time scheduling"),
+            Self::PerfEvents => f.write_str("perf events of every CPU"),
             Self::Icmp => f.write_str("ICMP sockets"),
             Self::Confinement => f.write_str("landlock and seccomp"),
             Self::KernelThreads => f.write_str("kernel threads in /proc"),

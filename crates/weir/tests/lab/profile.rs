@@ -1,7 +1,7 @@
 //! `weir lab run --profile` as a user runs it.
 
 use crate::support::Sandbox;
-use testing::Attempt;
+use testing::{Attempt, Need};
 
 const LAB: &str = r#"
 name = "profiled"
@@ -24,9 +24,8 @@ duration = "300ms"
 fn a_profiled_run_has_functions_softirqs_and_a_flame_graph_of_each_system() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("profiled.toml", LAB);
-    if !std::path::Path::new("/proc/sys/kernel/perf_event_paranoid").exists() {
-        eprintln!("SKIPPED: this kernel has no perf events");
-        return;
+    if !Need::PerfEvents.is_met() {
+        return testing::skip(Need::PerfEvents);
     }
     // If the machine stalls for the whole turn, the turn has hardly any samples.
     let measured = testing::undisturbed("profile of a lab", |_| {

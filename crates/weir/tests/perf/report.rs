@@ -2,7 +2,7 @@
 
 use crate::support::{Sandbox, await_some, intervals};
 use serde_json::Value;
-use testing::Attempt;
+use testing::{Attempt, Need};
 
 #[test]
 fn a_test_leaves_a_page_markdown_and_numbers() {
@@ -41,9 +41,8 @@ fn a_test_leaves_a_page_markdown_and_numbers() {
 #[test]
 fn a_profile_has_functions_a_flame_graph_and_stacks_of_the_measured_time() {
     let Some(sandbox) = Sandbox::new() else { return };
-    if !std::path::Path::new("/proc/sys/kernel/perf_event_paranoid").exists() {
-        eprintln!("SKIPPED: this kernel has no perf events");
-        return;
+    if !Need::PerfEvents.is_met() {
+        return testing::skip(Need::PerfEvents);
     }
     let directory = sandbox.home().join("where");
     let place = directory.to_str().unwrap();

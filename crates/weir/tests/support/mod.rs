@@ -152,8 +152,8 @@ impl Sandbox {
         let (file, new) = (self.path(precious), self.path("absent"));
         for (name, target) in [("link", file.as_path()), ("new", &new), ("way", self.home())] {
             symlink(target, folder.join(name)).unwrap();
-            if lchown(folder.join(name), Some(OTHER_USER), None).is_err() {
-                eprintln!("SKIPPED: only root can make files of other users");
+            if let Err(error) = lchown(folder.join(name), Some(OTHER_USER), None) {
+                testing::skip_because(testing::Need::Root, error);
                 return None;
             }
         }
