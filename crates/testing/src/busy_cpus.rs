@@ -1,4 +1,4 @@
-//! Keeps a measurement away from CPUs that other programs keep busy.
+//! The times of the CPUs. Keeps a measurement away from CPUs that other programs keep busy.
 
 #![allow(unsafe_code)]
 
@@ -40,11 +40,31 @@ impl Drop for FreeCpus {
     }
 }
 
+/// Runs `work`. Returns the result, and the share of the time that the CPU with most interrupts
+/// spent on interrupts and softirqs meanwhile.
+pub fn with_interrupts<T>(work: impl FnOnce() -> T) -> (T, f64) {
+    let first = ticks();
+    let result = work();
+    (result, most_interrupts(&first, &ticks()))
+}
+
+fn most_interrupts(first: &[Ticks], last: &[Ticks]) -> f64 {
+    let shares = last.iter().filter_map(|last| {
+        let first = first.iter().find(|first| first.cpu == last.cpu)?;
+        let all = last.all.saturating_sub(first.all);
+        let interrupts = last.interrupts.saturating_sub(first.interrupts);
+        (all > 0).then(|| interrupts as f64 / all as f64)
+    });
+    shares.fold(0.0, f64::max)
+}
+
 /// The time of one CPU since the system's start, in ticks.
 #[derive(Debug, Clone, Copy)]
 struct Ticks {
     cpu: usize,
     idle: u64,
+    /// Interrupts and softirqs.
+    interrupts: u64,
     all: u64,
 }
 
@@ -69,7 +89,7 @@ fn ticks() -> Vec<Ticks> {
     parse(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
 }
 
-/// Reads the lines `cpuN`: user, nice, system, idle, iowait and further times (proc(5)).
+/// Reads the lines `cpuN`: user, nice, system, idle, iowait, irq, softirq and steal (proc(5)).
 fn parse(text: &str) -> Vec<Ticks> {
     let lines = text.lines().filter_map(|line| {
         // The first line, `cpu` and a space, is the sum of all CPUs.
@@ -77,7 +97,13 @@ fn parse(text: &str) -> Vec<Ticks> {
         let mut words = line.split_whitespace();
         let cpu = words.next()?.parse().ok()?;
         let times: Vec<u64> = words.take(8).filter_map(|time| time.parse().ok()).collect();
-        Some(Ticks { cpu, idle: times.get(3)? + times.get(4)?, all: times.iter().sum() })
+        let [_, _, _, idle, waiting, interrupts, softirqs, ..] = times[..] else { return None };
+        Some(Ticks {
+            cpu,
+            idle: idle + waiting,
+            interrupts: interrupts + softirqs,
+            all: times.iter().sum(),
+        })
     });
     lines.collect()
 }
@@ -127,6 +153,15 @@ intr 6";
         assert_eq!(divide(&first, &last, |_| true), (vec![0, 2], vec![1]));
         assert_eq!(divide(&first, &last, |cpu| cpu == 1), (vec![], vec![1]));
         assert_eq!(divide(&first, &[], |_| true), (vec![], vec![]));
+    }
+
+    #[test]
+    fn the_share_of_interrupts_is_that_of_the_cpu_with_most_interrupts() {
+        let first = parse("cpu0 100 0 50 300 50 7 7 0\ncpu1 100 0 50 300 50 7 7 0\n");
+        let last = parse("cpu0 110 0 50 380 50 12 12 0\ncpu1 110 0 60 310 50 17 27 0\n");
+        assert_eq!(most_interrupts(&first, &last), 0.5);
+        assert_eq!(most_interrupts(&last, &last), 0.0);
+        assert_eq!(most_interrupts(&[], &last), 0.0);
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod measurement;
 mod need;
 mod perf_events;
 
+pub use busy_cpus::with_interrupts;
 pub use disturbance::{Disturbance, Watch};
 pub use forbidden::{forbidden_names, permitted};
 pub use measurement::{Attempt, judged, not_judged, try_undisturbed, undisturbed, within};

@@ -62,17 +62,18 @@ fn a_full_accept_queue_is_diagnosed() {
 fn an_idle_namespace_has_no_fault() {
     let Some(sandbox) = Sandbox::new() else { return };
     testing::undisturbed(DIAGNOSIS, |_| {
-        let ended = sandbox.weir(&["doctor", "--json", "-t", "1"]);
+        let (ended, interrupts) =
+            testing::with_interrupts(|| sandbox.weir(&["doctor", "--json", "-t", "1"]));
         assert!(ended.status.success(), "{ended:?}");
         let diagnosis: Value = serde_json::from_str(&ended.stdout).unwrap();
         assert_eq!(diagnosis["periods"][0]["flows"].as_array().unwrap().len(), 0, "{diagnosis}");
         let (kind, cause) = (&diagnosis["verdict"]["kind"], &diagnosis["verdict"]["cause"]);
         if kind == "nothing_wrong" {
             Attempt::Right(())
-        } else if cause == "stolen-cpu" || cause == "softirq-core" {
+        } else if cause == "stolen-cpu" || cause == "softirq-core" && interrupts > MANY_INTERRUPTS {
             // Other tests and the hypervisor use the same CPUs, so the namespace may be free of
             // faults.
-            Attempt::Invalid(diagnosis.to_string())
+            Attempt::Invalid(format!("interrupts took {interrupts:.2} of a CPU: {diagnosis}"))
         } else {
             Attempt::Wrong(diagnosis.to_string())
         }
@@ -102,3 +103,6 @@ fn judged(sandbox: &Sandbox, words: &[&str], cause: &str) -> Value {
 }
 
 const DIAGNOSIS: &str = "diagnosis";
+/// Half of the share from which the doctor names a core: the program also starts and ends in the
+/// measured time.
+const MANY_INTERRUPTS: f64 = 0.3;
