@@ -101,9 +101,13 @@ impl TestMachine {
     }
 
     /// Returns a line of shell that gives a network namespace the kernel's own settings. A new
-    /// namespace begins with the machine's settings, which its owner may have raised.
+    /// namespace begins with the machine's settings, which its owner may have raised. The line
+    /// first raises the buffers, so that each test begins as on a tuned machine.
     pub fn kernel_settings() -> String {
-        KERNEL_SETTINGS.map(|(name, value)| format!("echo {value} > {name}")).join(" && ")
+        let settings = TUNED_SETTINGS.into_iter().chain(KERNEL_SETTINGS);
+        let lines: Vec<_> =
+            settings.map(|(name, value)| format!("echo {value} > {name}")).collect();
+        lines.join(" && ")
     }
 
     pub fn weir(&self, words: &[&str]) -> CommandOutput {
@@ -277,5 +281,8 @@ const KERNEL_SETTINGS: [(&str, &str); 3] = [
     ("tcp_rmem", "4096 131072 6291456"),
     ("tcp_timestamps", "1"),
 ];
+/// Settings of a machine whose owner has raised the buffers for long paths.
+const TUNED_SETTINGS: [(&str, &str); 2] =
+    [("tcp_wmem", "4096 65536 16777216"), ("tcp_rmem", "4096 131072 16777216")];
 /// The prefix of a test's control group; the process and a number follow.
 const MARK: &str = "weir-accel-test-";
