@@ -2,7 +2,7 @@
 
 use super::Executor;
 use super::hosts::check_between_machines;
-use super::machine::{missing_right, problem_of};
+use super::machine::{missing_right, problem_of, problems_of_states};
 use super::workload::{Workload, programs};
 use crate::model::file::{Document, FileError, SystemSpec, axes};
 use crate::model::plan::form_of;
@@ -29,9 +29,15 @@ impl LabFile {
     }
 
     /// Returns the programs, algorithms, CPUs and rights that this machine lacks, at the systems
-    /// that need them, or at the workload. Also names the systems and turns that are left out for
-    /// lack of these.
+    /// or the `[state]` that need them, or at the workload. Also names the systems and turns that
+    /// are left out for lack of these.
     pub fn lacking(&self) -> Vec<FileError> {
+        let is_root = rustix::process::geteuid().is_root();
+        self.lacking_for(if is_root { Privilege::Root } else { Privilege::UserNamespace })
+    }
+
+    /// Returns what [`Self::lacking`] returns for a user with these rights.
+    fn lacking_for(&self, privilege: Privilege) -> Vec<FileError> {
         let machine =
             Executor::Machine { privilege: Privilege::Root, weir: PathBuf::new(), profile: false };
         // A lab that runs in virtual time needs nothing from the machine, and `weir lab hosts
@@ -47,13 +53,17 @@ impl LabFile {
         lacking.extend(of_workload.map(|reason| at(self.workload.span(), reason)));
         for system in self.document.systems() {
             let problem = problem_of(system, &programs(self, system));
-            let problem = problem.or_else(|| missing_right(system));
+            let problem = problem.or_else(|| missing_right(system, privilege));
             let Some(problem) = problem else { continue };
             let outcome = if system.optional { "is left out here" } else { "cannot run here" };
             let text = format!("system `{}` {outcome}: {problem}", system.name());
             lacking.push(at(system.name.span(), text));
         }
-        if !rustix::process::geteuid().is_root() {
+        if let Some(state) = &self.state {
+            let problems = problems_of_states(self, privilege);
+            lacking.extend(problems.into_iter().map(|problem| at(state.span(), problem)));
+        }
+        if privilege != Privilege::Root {
             let text = "you are not root: the lab runs in a user namespace, if the kernel permits one to \
                         users, without real-time scheduling, and is late more often";
             lacking.push(at(self.workload.span(), text.to_owned()));
@@ -229,5 +239,59 @@ repeats = 6
         assert_eq!(lacking("net.ipv4.tcp_rmem"), [""; 0]);
         // The interface exists only in a host of the lab, so no setting is reported.
         assert_eq!(lacking("net.ipv4.conf.nowhere0.forwarding"), [""; 0]);
+    }
+
+    fn lacking_for(text: &str, privilege: Privilege) -> Vec<String> {
+        let lacking = LabFile::parse("lab.toml", text).unwrap().lacking_for(privilege);
+        lacking.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn missing_programs_algorithms_and_rights_of_a_state_are_reported() {
+        let system = "[[system]]\nname = \"cubic\"\nkind = \"tcp\"\ncongestion = \"cubic\"\n";
+        let states = "[state]\n\
+                      before = { command = \"/nowhere/make x\", undo = \"/nowhere/remove\" }\n\
+                      after = { congestion = \"bbr9\", load = [\"tcpa\"], offload = { tso = \"off\" } }\n";
+        let text = LAB.replace(system, states);
+        let as_root = lacking_for(&text, Privilege::Root);
+        for expected in [
+            "lab.toml:15: before: `/nowhere/make` is not installed",
+            "lab.toml:15: before: `/nowhere/remove` is not installed",
+            "lab.toml:15: after: this machine has no congestion control `bbr9`",
+        ] {
+            let told = as_root.iter().filter(|text| text.starts_with(expected)).count();
+            assert_eq!(told, 1, "{expected}: {as_root:?}");
+        }
+        let places = ["ethtool", "/usr/sbin/ethtool", "/sbin/ethtool"];
+        let has_ethtool = places.into_iter().any(host::is_installed);
+        let ethtool = "lab.toml:15: after: `ethtool` is not installed".to_owned();
+        assert_eq!(as_root.contains(&ethtool), !has_ethtool, "{as_root:?}");
+        let right = "lab.toml:15: after: only root loads `tcpa` into the kernel";
+        let as_user = lacking_for(&text, Privilege::UserNamespace);
+        assert!(as_user.iter().any(|text| text.starts_with(right)), "{as_user:?}");
+        assert!(!as_root.iter().any(|text| text.contains("only root")), "{as_root:?}");
+    }
+
+    #[test]
+    fn a_system_that_only_root_can_measure_is_reported_to_a_user() {
+        let text = LAB.replace("\"cubic\"\n[form", "\"tcpa\"\n[form");
+        assert_eq!(lacking_for(&text, Privilege::Root), [""; 0]);
+        let as_user = lacking_for(&text, Privilege::UserNamespace);
+        let right =
+            "lab.toml:16: system `cubic` cannot run here: only root loads `tcpa` into the kernel";
+        assert_eq!(as_user[0], right, "{as_user:?}");
+        let slower = "the lab runs in a user namespace";
+        assert!(as_user.len() == 2 && as_user[1].contains(slower), "{as_user:?}");
+    }
+
+    #[test]
+    fn an_optional_system_without_its_programs_is_reported_as_left_out() {
+        let external = "kind = \"external\"\noptional = true\nserver = \"/nowhere/peer -s\"\n\
+                        client = \"/nowhere/peer -c\"";
+        let text = LAB.replace("kind = \"tcp\"\ncongestion = \"cubic\"", external);
+        let expected =
+            "lab.toml:16: system `cubic` is left out here: `/nowhere/peer` is not installed";
+        assert_eq!(lacking_for(&text, Privilege::Root), [expected]);
+        assert_eq!(LabFile::parse("lab.toml", &text).unwrap().left_out(), ["cubic"]);
     }
 }

@@ -3,6 +3,8 @@
 
 use crate::support::Sandbox;
 use std::fmt::Write;
+use std::path::Path;
+use std::process::Command;
 
 const LAB: &str = r#"name = "lab"
 hosts = ["client", "server"]
@@ -370,4 +372,47 @@ fn mistakes_are_reported_although_a_later_file_cannot_be_read() {
     }
     let output = sandbox.weir(&["lab", "validate", "--json", "wrong.toml", "none.toml"]);
     assert_eq!((output.status.code(), output.stdout.as_str()), (Some(2), ""), "{output:?}");
+}
+
+/// A lab file without mistakes stays valid: the message says that the machine lacks a program.
+#[test]
+fn validate_prints_the_programs_that_the_machine_lacks() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let peer = "\nkind = \"external\"\nserver = \"far-peer -s\"\nclient = \"far-peer -c\"";
+    sandbox.write("lab.toml", LAB.replace("\nkind = \"tcp\"\ncongestion = \"cubic\"", peer));
+    let validate = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(["lab", "validate"]).args(words);
+        let empty = sandbox.path("tmp");
+        command.env("PATH", &empty).env("WEIR_PEERS", &empty);
+        sandbox.start_command(command).end()
+    };
+    let labs = ["lab.toml", "quic-tun", "conntrack", "tunnel-peers"];
+    let output = validate(&labs);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    for lab in labs {
+        let valid = format!("{lab}: no mistakes found in `");
+        assert!(output.stdout.contains(&valid), "{valid}: {output:?}");
+    }
+    for lacks in [
+        "lab.toml:18: system `cubic` cannot run here: `far-peer` is not installed",
+        "system `quic-tun` is left out here: `quictun-server` and `quictun-client` are not installed",
+        "system `hysteria` is left out here: `hysteria` is not installed",
+    ] {
+        assert!(output.stderr.contains(lacks), "{lacks}: {output:?}");
+    }
+    // The labs also look for nft among the daemons.
+    let has_nft = Path::new("/usr/sbin/nft").exists();
+    for lacks in [
+        "system `nf-conntrack` is left out here: `/usr/sbin/nft` is not installed",
+        "`nft` is not installed (apt-get install nftables): ",
+    ] {
+        assert_eq!(output.stderr.contains(lacks), !has_nft, "{lacks}: {output:?}");
+    }
+    let document = validate(&["lab.toml", "--json"]);
+    assert_eq!(document.status.code(), Some(0), "{document:?}");
+    let document: serde_json::Value = serde_json::from_str(&document.stdout).unwrap();
+    assert_eq!(document["valid"], true, "{document}");
+    let lacks = document["lacking"].to_string();
+    assert!(lacks.contains("`far-peer` is not installed"), "{lacks}");
 }

@@ -34,7 +34,7 @@ pub(crate) use listener::Listener;
 pub(crate) use loaded::Loaded;
 pub(crate) use pair::{Pair, await_listener, is_installed, missing_programs};
 pub(crate) use peers::search_path;
-pub(crate) use preflight::{missing_right, problem_of};
+pub(crate) use preflight::{missing_right, problem_of, problems_of_states};
 pub(crate) use profiling::{Profiling, cost as cost_of_profile};
 pub(crate) use program::Started;
 pub(crate) use receiving::{ReceiveCounts, Receiving};

@@ -21,7 +21,7 @@ pub(crate) fn problem_of(system: &SystemSpec, own: &[String]) -> Option<String> 
 }
 
 /// Returns the programs and rights that the states of a `[state]` need and that are missing here.
-pub(super) fn problems_of_states(lab: &LabFile, privilege: Privilege) -> Vec<String> {
+pub(crate) fn problems_of_states(lab: &LabFile, privilege: Privilege) -> Vec<String> {
     let Some(state) = &lab.state else { return Vec::new() };
     let mut problems = Vec::new();
     for (name, side) in state.get_ref().sides() {
@@ -51,11 +51,11 @@ pub(super) fn problems_of_states(lab: &LabFile, privilege: Privilege) -> Vec<Str
 }
 
 /// Returns the reason why only root can measure this system.
-pub(crate) fn missing_right(system: &SystemSpec) -> Option<String> {
+pub(crate) fn missing_right(system: &SystemSpec, privilege: Privilege) -> Option<String> {
     let name = system.congestion.as_ref()?.get_ref();
     let is_loaded = [NAME, accel::caqm::NAME].contains(&name.as_str());
     let kinds = [SystemKind::Tcp, SystemKind::Doctor];
-    (is_loaded && kinds.contains(&system.kind) && !rustix::process::geteuid().is_root())
+    (is_loaded && kinds.contains(&system.kind) && privilege != Privilege::Root)
         .then(|| format!("only root loads `{name}` into the kernel"))
 }
 
