@@ -140,29 +140,73 @@ fn sentence_at(results: &Results, metric: &str, axes: &Axes) -> String {
     format!("{label}{at}: {}.", figures(results, metric, axes))
 }
 
-/// Names the points where another system has a better median than the system that the lab asks
-/// about. The primary comparisons show only a few points.
-fn behind(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
-    let Some(first) = primaries.first() else { return Vec::new() };
-    let (subject, metric) = (&first.a, &first.metric);
-    if primaries.iter().any(|one| one.a != *subject || one.metric != *metric) {
-        return Vec::new();
+/// Returns at most three sentences for a terminal, which shows them below the table of a lab whose
+/// answer is one line: the systems that are ahead, the CPU time, queue and fairness.
+pub(crate) fn beside_headline(results: &Results) -> Vec<String> {
+    let primaries: Vec<&Comparison> =
+        results.comparisons.iter().filter(|one| one.primary).collect();
+    let simulated = queue_and_fairness::sentences(results);
+    let mut facts: Vec<String> = Vec::new();
+    if let Some((subject, metric)) = asked_about(&primaries) {
+        // Queue and fairness take the place of a second metric.
+        let second = compared_beside(results, subject, metric).filter(|_| simulated.is_empty());
+        let names = std::iter::once(metric).chain(second);
+        facts.extend(names.filter_map(|name| ahead(results, subject, name)));
     }
+    facts.extend(costs(results, &primaries).into_iter().take(1));
+    facts.extend(simulated);
+    facts.truncate(MOST_BESIDE);
+    facts
+}
+
+/// Returns the system and the metric that the lab asks about, if all primary comparisons have the
+/// same system and metric.
+fn asked_about<'a>(primaries: &[&'a Comparison]) -> Option<(&'a str, &'a str)> {
+    let first = *primaries.first()?;
+    let agrees = |one: &&Comparison| one.a == first.a && one.metric == first.metric;
+    primaries.iter().all(agrees).then_some((first.a.as_str(), first.metric.as_str()))
+}
+
+/// Returns the first metric beside the main metric by which the lab compares the system. The CPU
+/// time has a sentence of its own.
+fn compared_beside<'a>(results: &'a Results, subject: &str, metric: &str) -> Option<&'a str> {
+    let is_compared = |name: &&String| {
+        results.comparisons.iter().any(|one| one.metric == **name && one.a == subject)
+    };
+    let mut also = results.view.iter().flat_map(|view| &view.also);
+    let is_other = |name: &&String| name.as_str() != metric && !metrics::is_cpu(name);
+    also.find(|name| is_other(name) && is_compared(name)).map(String::as_str)
+}
+
+/// The settings in which a system has a better median than the system that the lab asks about.
+struct Lead {
+    system: String,
+    /// Number of settings with medians of both systems.
+    shared: usize,
+    /// Ratio of the medians, below 1 if more is better, and the setting.
+    places: Vec<(f64, String)>,
+}
+
+/// Returns the leads of other systems. The primary comparisons show only a few points.
+fn leads(results: &Results, subject: &str, metric: &str) -> Vec<Lead> {
     let less = metrics::direction(metric) == Some(Direction::LowerIsBetter);
     let limit = 1.0 + NEAR;
     let value = |cell: &Cell| cell.metrics.get(metric).map(Metric::value);
     let own: Vec<(&Cell, f64)> = results
         .cells
         .iter()
-        .filter(|cell| cell.system == *subject && cell.valid)
+        .filter(|cell| cell.system == subject && cell.valid)
         .filter_map(|cell| Some((cell, value(cell)?)))
         .collect();
-    let against = |system: &String| {
-        let mut places: Vec<(f64, String)> = Vec::new();
-        let mut shared = 0;
+    // The sentences about the primary comparisons already name a single point.
+    if own.len() < 2 {
+        return Vec::new();
+    }
+    let lead = |system: String| {
+        let (mut places, mut shared) = (Vec::new(), 0);
         for (cell, own) in &own {
             let there =
-                |other: &&Cell| other.system == *system && other.axes == cell.axes && other.valid;
+                |other: &&Cell| other.system == system && other.axes == cell.axes && other.valid;
             let Some(other) = results.cells.iter().find(there).and_then(value) else { continue };
             shared += 1;
             let lag = if less { own / other } else { other / own };
@@ -170,25 +214,53 @@ fn behind(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
                 places.push((own / other, varied(results, &cell.axes)));
             }
         }
-        let places: Vec<String> = places
+        (!places.is_empty()).then_some(Lead { system, shared, places })
+    };
+    let others = pivot::systems(results).into_iter().filter(|system| system != subject);
+    others.filter_map(lead).collect()
+}
+
+/// Names the points where another system has a better median than the system that the lab asks
+/// about.
+fn behind(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
+    let Some((subject, metric)) = asked_about(primaries) else { return Vec::new() };
+    let sentence = |lead: Lead| {
+        let places: Vec<String> = lead
+            .places
             .iter()
             .map(|(ratio, place)| format!("{} at {place}", number::ratio(*ratio)))
             .collect();
-        (!places.is_empty()).then(|| {
-            let count = places.len();
-            format!(
-                "By its medians {subject} is behind {system} in {count} of {}: {}.",
-                counted(shared, "setting"),
-                places.join("; ")
-            )
-        })
+        format!(
+            "By its medians {subject} is behind {} in {} of {}: {}.",
+            lead.system,
+            places.len(),
+            counted(lead.shared, "setting"),
+            places.join("; ")
+        )
     };
-    // The sentences about the primary comparisons already name a single point.
-    if own.len() < 2 {
-        return Vec::new();
+    leads(results, subject, metric).into_iter().map(sentence).collect()
+}
+
+/// Names the systems with most leads, each with its largest lead: `Goodput: by its medians tunnel
+/// is behind bbr in 2 of 9 settings (worst 0.900× at loss 0%).`
+fn ahead(results: &Results, subject: &str, metric: &str) -> Option<String> {
+    let mut leads = leads(results, subject, metric);
+    leads.sort_by_key(|lead| std::cmp::Reverse(lead.places.len()));
+    let clause = |lead: &Lead| {
+        let size = |ratio: f64| ratio.ln().abs();
+        let largest = lead.places.iter().max_by(|a, b| size(a.0).total_cmp(&size(b.0)));
+        let (ratio, place) = largest?;
+        let (count, settings) = (lead.places.len(), counted(lead.shared, "setting"));
+        let worst = number::ratio(*ratio);
+        Some(format!("{} in {count} of {settings} (worst {worst} at {place})", lead.system))
+    };
+    let mut clauses: Vec<String> = leads.iter().take(MOST_AHEAD).filter_map(clause).collect();
+    if let Some(more @ 1..) = leads.len().checked_sub(MOST_AHEAD) {
+        clauses.push(counted(more, "more system"));
     }
-    let systems = pivot::systems(results);
-    systems.iter().filter(|system| *system != subject).filter_map(against).collect()
+    let label = metrics::meaning(metric).label;
+    let list = clauses.join(", ");
+    (!list.is_empty()).then(|| format!("{label}: by its medians {subject} is behind {list}."))
 }
 
 /// Names the CPU time at the axis values of the first primary comparison, if the lab names CPU time
@@ -399,6 +471,9 @@ const WITHIN: &str = "within";
 /// Relative difference below which medians count as equal: the emulated link itself is accurate to
 /// 0.5 % of its rate.
 const NEAR: f64 = 0.01;
+/// Maximum number of sentences below the table of a terminal.
+const MOST_BESIDE: usize = 3;
+const MOST_AHEAD: usize = 2;
 
 #[cfg(test)]
 mod tests {
@@ -442,8 +517,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_answer_names_points_where_other_systems_are_faster_and_the_cpu_time() {
+    /// A run in which bbr is ahead at one point, with CPU times.
+    fn behind_at_one_point() -> Results {
         let mut run = run();
         run.comparisons = vec![comparison("5%", "tunnel", true)];
         run.view = Some(results::View {
@@ -459,12 +534,60 @@ mod tests {
             let cost = Metric::single(cost, "core-seconds per Gbit");
             cell.metrics.insert("cpu_seconds_per_gbit.system".to_owned(), cost);
         }
-        let told = sentences(&run);
+        run
+    }
+
+    const COST: &str = "CPU per Gbit system at loss 5%: cubic 0.500, bbr 0.500, tunnel 1.50 core-seconds per \
+                        Gbit.";
+
+    #[test]
+    fn the_answer_names_points_where_other_systems_are_faster_and_the_cpu_time() {
+        let told = sentences(&behind_at_one_point());
         let behind = "By its medians tunnel is behind bbr in 1 of 2 settings: 0.900× at loss 0%.";
         assert!(told.iter().any(|one| one == behind), "{told:?}");
-        let cost = "CPU per Gbit system at loss 5%: cubic 0.500, bbr 0.500, tunnel 1.50 core-seconds per \
-                    Gbit.";
-        assert!(told.iter().any(|one| one == cost), "{told:?}");
+        assert!(told.iter().any(|one| one == COST), "{told:?}");
+    }
+
+    #[test]
+    fn a_terminal_names_points_behind_and_the_cpu_time_below_an_answer_in_one_line() {
+        let mut run = behind_at_one_point();
+        run.headline = Some("The tunnel carries 505 Mbit/s.".to_owned());
+        let behind = "Goodput: by its medians tunnel is behind bbr in 1 of 2 settings (worst 0.900× at \
+                      loss 0%).";
+        assert_eq!(beside_headline(&run), [behind, COST]);
+        let terminal = crate::terminal::render(&run, 200, false);
+        for sentence in [behind, COST] {
+            assert_eq!(terminal.lines().filter(|line| *line == sentence).count(), 1, "{terminal}");
+        }
+        // The lab compares a second metric.
+        for cell in run.cells.iter_mut().filter(|cell| cell.system != "cubic") {
+            let slower = cell.system == "tunnel" && cell.axes["loss"] == "5%";
+            let rate = Metric::single(if slower { 1e6 } else { 2e6 }, "packets/s");
+            cell.metrics.insert("ndr_pps".to_owned(), rate);
+        }
+        let second =
+            Comparison { metric: "ndr_pps".to_owned(), ..comparison("5%", "tunnel", false) };
+        run.comparisons.push(second);
+        run.view.as_mut().unwrap().also.push("ndr_pps".to_owned());
+        let without_loss = "Highest without loss: by its medians tunnel is behind bbr in 1 of 2 settings \
+                            (worst 0.500× at loss 5%).";
+        assert_eq!(beside_headline(&run), [behind, without_loss, COST]);
+    }
+
+    #[test]
+    fn a_terminal_names_two_of_many_systems_that_are_ahead() {
+        let mut run = run();
+        run.comparisons = vec![comparison("5%", "tunnel", true)];
+        for loss in ["5%", "0%"] {
+            let faster = [("slow", 500.0), ("fast", 600.0), ("faster", 700.0), ("fastest", 800.0)];
+            run.cells.extend(faster.map(|(system, goodput)| cell(system, loss, Some(goodput))));
+        }
+        run.cells.push(cell("slow", "1%", Some(500.0)));
+        run.cells.push(cell("tunnel", "1%", Some(505.0)));
+        run.cells.push(cell("faster", "1%", Some(1010.0)));
+        let ahead = "Goodput: by its medians tunnel is behind faster in 3 of 3 settings (worst 0.500× at \
+                     loss 1%), fast in 2 of 2 settings (worst 0.842× at loss 0%), 1 more system.";
+        assert_eq!(beside_headline(&run), [ahead]);
     }
 
     fn run() -> Results {

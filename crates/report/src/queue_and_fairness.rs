@@ -94,6 +94,11 @@ mod tests {
         assert_eq!(sentences(&results), expected);
         let answer = crate::answer::sentences(&results);
         assert!(expected.iter().all(|one| answer.iter().any(|said| said == one)), "{answer:?}");
+        results.headline = Some("CAQM has the shorter queue.".to_owned());
+        let terminal = crate::terminal::render(&results, 200, false);
+        for sentence in expected {
+            assert!(terminal.lines().any(|line| line == sentence), "{sentence}: {terminal}");
+        }
         results.cells.truncate(2);
         assert_eq!(sentences(&results)[0], "Queue delay p95: caqm 1.50, cubic 40.0 ms.");
         results.environment.clear();

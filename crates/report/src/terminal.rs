@@ -344,9 +344,9 @@ fn heading(results: &Results, width: usize, colour: bool) -> String {
 }
 
 fn closing(results: &Results, width: usize, colour: bool) -> String {
-    // If the answer is one line, only the report has the sentences.
+    // If the answer is one line, only the report has all sentences.
     let mut paragraphs = match results.headline {
-        Some(_) => missing::sentences(results),
+        Some(_) => [answer::beside_headline(results), missing::sentences(results)].concat(),
         None => answer::details(results),
     };
     let mut out = String::new();
