@@ -135,6 +135,36 @@ fn an_unmeasured_metric_is_named_in_the_answer_and_in_the_tables() {
 }
 
 #[test]
+fn cells_with_failed_repeats_have_a_mark_and_their_number_in_the_legend() {
+    let unmarked = terminal::render(&results(), 140, false);
+    assert!(!unmarked.contains('†'), "{unmarked}");
+    let mut results = results();
+    for cell in &mut results.cells {
+        let is_in_part =
+            cell.system == "tcp-cubic" && cell.axes["loss"] == "0.1%" && cell.axes["rtt"] == "1ms";
+        if is_in_part {
+            (cell.failed_repeats, cell.repeats) = (1, 8);
+        } else if cell.failed.is_some() {
+            (cell.failed_repeats, cell.repeats) = (8, 8);
+        }
+    }
+    let legend =
+        "† repeats failed and are not in the number: tcp-cubic at loss 0.1% · rtt 1ms 1 of 8.";
+    let text = terminal::render(&results, 140, false);
+    let page = markdown::render(&results, "");
+    let html = html::render(&results, &Samples::new("x"), &[], "");
+    for (shown, figure) in [
+        (&text, "298 †  [281, 314]"),
+        (&page, "| 298 [281, 314] † (ref 306"),
+        (&html, ">298</b> †"),
+    ] {
+        assert!(shown.contains(figure) && shown.contains(legend), "{figure}: {shown}");
+    }
+    // The cell without a number says itself that it failed.
+    assert_eq!(text.matches('†').count(), 2, "{text}");
+}
+
+#[test]
 fn names_between_backticks_are_code() {
     let mut results = results();
     results.question = "Does `weir doctor` find *every* cause of a_b ` here?".to_owned();
