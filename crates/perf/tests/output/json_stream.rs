@@ -28,6 +28,19 @@ fn each_event_is_written_as_a_line_of_json() {
 }
 
 #[test]
+fn the_json_names_a_loopback_connection() {
+    let mut case = Case::new(Role::Client, tcp(Direction::Forward, 1));
+    for (remote, is_loopback) in [("198.51.100.7:5201", false), ("127.0.0.1:5201", true)] {
+        case.started.remote = remote.parse().unwrap();
+        let mut stream = JsonStream::new(Vec::new());
+        case.tell(|event| stream.event(event));
+        let lines = lines(&stream.finish().unwrap());
+        let results = lines.iter().rfind(|line| line["event"] == "weir").unwrap();
+        assert_eq!(results["data"]["loopback"], is_loopback, "{remote}");
+    }
+}
+
+#[test]
 fn an_error_event_is_followed_by_an_end_event() {
     let mut stream = JsonStream::new(Vec::new());
     stream.event(&Event::Failed(&PerfError::Busy { peer: "far".to_owned() }));

@@ -2,7 +2,7 @@ use crate::events::{Case, server_text, tcp, udp};
 use perf::PerfError;
 use perf::event::{Audience, Event, Role};
 use perf::options::{Amount, Direction, TestOptions};
-use perf::output::{RateUnit, Text, TextFormat};
+use perf::output::{LOOPBACK, RateUnit, Text, TextFormat};
 use units::{Rate, Span};
 
 fn written(case: &Case, format: TextFormat) -> String {
@@ -126,6 +126,22 @@ fn quiet_output_prints_only_the_result() {
     // The text shows output that the user requested.
     case.ended.server_output = Some(server_text());
     assert!(written(&case, quiet).contains("server output"));
+}
+
+#[test]
+fn the_text_explains_round_trips_over_loopback() {
+    let remarks = |case: &Case| {
+        let text = written(case, watched(80));
+        let words: Vec<&str> = text.split_whitespace().collect();
+        words.join(" ").matches(LOOPBACK).count()
+    };
+    let mut case = Case::new(Role::Client, tcp(Direction::Forward, 1));
+    assert_eq!(remarks(&case), 0, "the peer is another machine");
+    case.started.local = "127.0.0.1:47190".parse().unwrap();
+    case.started.remote = "127.0.0.1:5201".parse().unwrap();
+    assert_eq!(remarks(&case), 1);
+    (case.idle, case.ended.idle_latency, case.ended.loaded_latency) = (None, None, None);
+    assert_eq!(remarks(&case), 0, "the text shows no round trips of the probe");
 }
 
 #[test]

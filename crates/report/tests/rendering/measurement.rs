@@ -7,6 +7,7 @@ use perf::event::{
 use perf::observe::cpu::CpuOf;
 use perf::observe::{Line, Observed, Series};
 use perf::options::{Direction, Protocol, TestOptions};
+use perf::output::LOOPBACK;
 use report::measurement::Measurement;
 use std::time::{Duration, UNIX_EPOCH};
 use units::{Bytes, Rate, Span};
@@ -27,6 +28,19 @@ fn the_answer_names_a_cpu_that_was_the_limit() {
     measurement.ended.observed.as_mut().unwrap().limiting_core = Some(3);
     let text = measurement.markdown();
     assert_eq!(text.matches("This machine's CPU was the limit: core 3 was busy.").count(), 1);
+}
+
+#[test]
+fn the_answer_explains_round_trips_over_loopback() {
+    let mut measurement = measurement(Protocol::Tcp, Direction::Forward, 1);
+    let remarks = |measurement: &Measurement| measurement.markdown().matches(LOOPBACK).count();
+    assert_eq!(remarks(&measurement), 0, "the peer is another machine");
+    measurement.started.local = "127.0.0.1:47188".parse().unwrap();
+    measurement.started.remote = "127.0.0.1:5201".parse().unwrap();
+    assert_eq!(remarks(&measurement), 1);
+    assert!(measurement.html().contains(LOOPBACK));
+    (measurement.ended.idle_latency, measurement.ended.loaded_latency) = (None, None);
+    assert_eq!(remarks(&measurement), 0, "the test measured no round trips");
 }
 
 #[test]
