@@ -72,3 +72,63 @@ fn head(text: &mut String, name: &str, kind: &str, help: &str) {
 }
 
 const AGE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use accel::status::{Flow, Limit};
+    use accel::{Policy, Work};
+    use units::Rate;
+
+    #[test]
+    fn every_metric_of_accel_has_a_type_and_a_help_that_is_a_sentence() {
+        let flow = Flow {
+            inside: None,
+            algorithm: "tcpa".to_owned(),
+            local: "192.0.2.1:443".parse().unwrap(),
+            remote: "198.51.100.7:4000".parse().unwrap(),
+            rate: Some(Rate::from_mbit(8)),
+            pacing: None,
+            rtt: None,
+            min_rtt: None,
+            window: None,
+            retransmitted: None,
+            acked: None,
+            limit: Limit::Path,
+            cookie: 1,
+            core: None,
+            remembered: None,
+        };
+        let status = Status {
+            presence: Presence::Whole,
+            gives: true,
+            policy: Policy::default(),
+            flows: vec![flow],
+            hidden: None,
+            ended: Work::default(),
+        };
+        let text = text(Some(&status));
+        for series in [
+            "weir_accel_on 1\n",
+            "weir_accel_connections{algorithm=\"tcpa\"} 1\n",
+            "weir_accel_delivery_bits_per_second{algorithm=\"tcpa\"} 8000000\n",
+            "weir_accel_work_total{module=\"timeout\",counter=\"timeouts\"} 0\n",
+        ] {
+            assert!(text.contains(series), "{series}: {text}");
+        }
+        for line in text.lines().filter(|line| line.starts_with("# HELP ")) {
+            let help = line.splitn(4, ' ').nth(3).unwrap();
+            let has_verb = help.split(' ').any(|word| ["is", "have", "deliver"].contains(&word));
+            let is_sentence = help.starts_with(char::is_uppercase) && help.ends_with('.');
+            assert!(is_sentence && has_verb, "{line}");
+        }
+        for line in text.lines().filter(|line| !line.starts_with("# ")) {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            assert!(value.parse::<u64>().is_ok(), "{line}");
+            let bare = name.split('{').next().unwrap();
+            for comment in ["HELP", "TYPE"] {
+                assert!(text.contains(&format!("# {comment} {bare} ")), "{line}");
+            }
+        }
+    }
+}
