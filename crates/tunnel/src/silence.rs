@@ -148,6 +148,22 @@ mod tests {
         assert!(time < KEEPALIVE * 9 / 10, "{time:?}");
     }
 
+    /// The peer's last packet arrives just after a poll, so that the next poll still sees a new
+    /// packet. No report arrives, as on a path that is cut.
+    #[test]
+    fn an_application_learns_within_three_keepalives_that_a_peer_stays_away() {
+        for rtt in [RTT, KEEPALIVE / 2] {
+            let mut polls = 0;
+            let (verdict, time) = polled(99, rtt, |seen| {
+                seen.received += u64::from(polls == 0);
+                seen.sent += 1;
+                polls += 1;
+            });
+            assert_eq!(verdict, Verdict::Silent, "{rtt:?}");
+            assert!(time < KEEPALIVE * 3, "{rtt:?}: {time:?}");
+        }
+    }
+
     #[test]
     fn reports_during_a_short_interruption_end_no_connection() {
         let mut count = 0;
