@@ -366,6 +366,32 @@ mod tests {
         assert_eq!(verdict.causes[..2], ["receiver-window", "send-buffer"]);
     }
 
+    /// The recording passes through its file format, and the order is that of the document.
+    #[test]
+    fn the_causes_of_a_recording_stand_in_the_order_of_their_shares() {
+        let named = ["receiver-window", "send-buffer", "udp-buffer"];
+        let order = |window: u64, buffer: u64| {
+            let sketch = Sketch::closed_window().tcp(move |at, tcp| {
+                tcp.window_limited = Some(Span::from_millis(window * at));
+                tcp.buffer_limited = Some(Span::from_millis(buffer * at));
+            });
+            let sketch = sketch.counter("UdpRcvbufErrors", 500).counter("UdpInDatagrams", 1_000);
+            let text = serde_json::to_string(sketch.recording()).unwrap();
+            let recording = Recording::parse(&text).unwrap();
+            let document = crate::output::json(&diagnose(&recording, Question::Machine));
+            let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+            let verdict = &document["verdict"];
+            assert_eq!(verdict["cause"], verdict["causes"][0], "{verdict}");
+            let causes = verdict["causes"].as_array().unwrap().iter();
+            let causes = causes.filter_map(|cause| cause.as_str().map(str::to_owned));
+            causes.filter(|cause| named.contains(&cause.as_str())).collect::<Vec<_>>()
+        };
+        // The cause of the verdict is first, then the cause of the machine, then the other causes
+        // of the connection.
+        assert_eq!(order(900, 600), ["receiver-window", "udp-buffer", "send-buffer"]);
+        assert_eq!(order(600, 900), ["send-buffer", "udp-buffer", "receiver-window"]);
+    }
+
     #[test]
     fn an_idle_machine_has_nothing_wrong() {
         let verdict = judged(&Sketch::idle(), Question::Machine);
