@@ -57,7 +57,9 @@ pub(super) enum Source {
     Successor(StdDatagram),
 }
 
-/// Tasks that wait for an event of one connection.
+/// Tasks that wait for an event of one connection. A stream has at most one waker of each kind, and
+/// none after its halves have ended. The bound of the end's memory counts these tasks with their
+/// stream: `STREAM_MEMORY` of `quic` includes the tasks of an open stream.
 #[derive(Debug, Default)]
 struct Waiting {
     lost: Option<Lost>,
@@ -754,3 +756,21 @@ const MOST_SEGMENTS: usize = 44;
 /// Maximum number of send calls per turn. Received acknowledgements wait meanwhile.
 const MOST_TRANSMITS: usize = 16;
 const MOST_AGE: std::time::Duration = std::time::Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quinn_proto::{Dir, Side};
+
+    #[test]
+    fn a_stream_has_one_waker_of_each_kind_and_none_after_its_halves_have_ended() {
+        let mut waiting = Waiting::default();
+        let stream = StreamId::new(Side::Client, Dir::Bi, 7);
+        let until = [Until::Readable(stream), Until::Writable(stream), Until::Delivered(stream)];
+        for event in until.repeat(9) {
+            waiting.add(event, Waker::noop());
+        }
+        assert_eq!(waiting.remove(&until).len(), 3);
+        assert!(waiting.remove(&until).is_empty());
+    }
+}
