@@ -1,5 +1,5 @@
 //! Compares `weir perf`'s counts of datagrams with the counts of an emulated link, which decides
-//! which datagrams are lost.
+//! which datagrams are lost. Also tests that `weir perf` names a full link as the limit.
 
 use crate::support::{Running, Sandbox, await_some, is_installed};
 use serde_json::Value;
@@ -47,6 +47,38 @@ fn loss_in_the_reverse_direction_is_counted() {
     let disorder = ["--loss", "2%", "--reorder", "3%,2ms", "--duplicate", "1%", "--delay", "1ms"];
     let Some(counted) = measured(&disorder, "down") else { return };
     assert!(counted.link("dropped_loss") > 0);
+}
+
+/// CUBIC fills a queue of 26 ms on a path of 10 ms, so that a queue stands nearly all the time.
+#[test]
+fn a_sender_that_fills_the_link_is_limited_by_a_full_link() {
+    if !can_run() {
+        return;
+    }
+    testing::undisturbed("sender over a full link", |_| {
+        let sandbox = Sandbox::new().unwrap();
+        let far = Far::of(&sandbox);
+        let name = format!("test-{}-full", std::process::id());
+        let link = ["--rate", "20mbit", "--delay", "5ms", "--queue", "droptail:64KiB"];
+        let running = start_link(&sandbox, &far, &name, &link);
+        let server = serve(&sandbox, &far);
+        let client = sandbox.weir(&["perf", "client", "10.9.8.2", "-t", "3", "-C", "cubic"]);
+        assert!(client.status.success(), "{client:?}");
+        let server = server.end();
+        assert!(server.status.success(), "{server:?}");
+        running.signal("INT");
+        running.end();
+        far.0.signal("KILL");
+        let words: Vec<&str> = client.stdout.split_whitespace().collect();
+        let words = words.join(" ");
+        if words.contains("this machine's CPU was the limit") {
+            return Attempt::Invalid(words);
+        }
+        match words.contains(": limited by a full link ") {
+            true => Attempt::Right(()),
+            false => Attempt::Wrong(words),
+        }
+    });
 }
 
 impl Counted {
@@ -136,12 +168,8 @@ impl Counted {
 /// datagrams had no room than are lost or belong to a duplicated pair, the counts cannot be
 /// compared.
 fn measured(link: &[&str], direction: &str) -> Option<Counted> {
-    Sandbox::new()?;
-    for program in ["nsenter", "unshare"] {
-        if !is_installed(program) {
-            testing::skip(testing::Need::Program(program));
-            return None;
-        }
+    if !can_run() {
+        return None;
     }
     testing::undisturbed("datagrams over an emulated link", |_| {
         let counted = run(link, direction);
@@ -161,20 +189,9 @@ fn run(link: &[&str], direction: &str) -> Counted {
     let sandbox = Sandbox::new().unwrap();
     let far = Far::of(&sandbox);
     let name = format!("test-{}-{direction}{}", std::process::id(), link.concat().len());
-    let far_end = format!("pid:{}:east", far.0.pid());
-    let mut words = vec!["link", "up", "--a", "west", "--b", &far_end, "--name", &name, "--json"];
-    words.extend(["--address-a", "10.9.8.1/24", "--address-b", "10.9.8.2/24"]);
-    words.extend(["--queue", "droptail:64MiB", "--no-real-time", "--seed", "7"]);
-    words.extend(link);
-    let running = sandbox.start(&words);
-    await_some("the link", || {
-        let (stdout, stderr) = running.output_so_far();
-        format!("{stdout}{stderr}").contains("is up").then_some(())
-    });
-    let mut server = far.command(env!("CARGO_BIN_EXE_weir"));
-    server.args(["perf", "server", "-1", "-J"]);
-    let server = sandbox.start_command(server);
-    await_some("the server", || server.listens(5201).then_some(()));
+    let link = [&["--queue", "droptail:64MiB"][..], link].concat();
+    let running = start_link(&sandbox, &far, &name, &link);
+    let server = serve(&sandbox, &far);
     let mut words = vec!["perf", "client", "10.9.8.2", "-J", "-u", "-b", RATE, "-t", "4"];
     words.extend(["-l", LENGTH, "-w", "8M", "--no-probes"]);
     words.extend((direction == "down").then_some("-R"));
@@ -211,6 +228,44 @@ fn run(link: &[&str], direction: &str) -> Counted {
         link: report[side]["statistics"].take(),
         no_room: receive_errors(&table.unwrap()),
     }
+}
+
+/// Whether a sandbox can have a second namespace. Prints a note otherwise.
+fn can_run() -> bool {
+    if Sandbox::new().is_none() {
+        return false;
+    }
+    for program in ["nsenter", "unshare"] {
+        if !is_installed(program) {
+            testing::skip(testing::Need::Program(program));
+            return false;
+        }
+    }
+    true
+}
+
+/// Starts a link between the sandbox and the far namespace, and waits until the link is up.
+fn start_link(sandbox: &Sandbox, far: &Far, name: &str, link: &[&str]) -> Running {
+    let far_end = format!("pid:{}:east", far.0.pid());
+    let mut words = vec!["link", "up", "--a", "west", "--b", &far_end, "--name", name, "--json"];
+    words.extend(["--address-a", "10.9.8.1/24", "--address-b", "10.9.8.2/24"]);
+    words.extend(["--no-real-time", "--seed", "7"]);
+    words.extend(link);
+    let running = sandbox.start(&words);
+    await_some("the link", || {
+        let (stdout, stderr) = running.output_so_far();
+        format!("{stdout}{stderr}").contains("is up").then_some(())
+    });
+    running
+}
+
+/// Starts a server for one test in the far namespace, and waits until the server listens.
+fn serve(sandbox: &Sandbox, far: &Far) -> Running {
+    let mut server = far.command(env!("CARGO_BIN_EXE_weir"));
+    server.args(["perf", "server", "-1", "-J"]);
+    let server = sandbox.start_command(server);
+    await_some("the server", || server.listens(5201).then_some(()));
+    server
 }
 
 /// Reads `RcvbufErrors` of UDP from the kernel's table of counters: a line of names, then a line of
