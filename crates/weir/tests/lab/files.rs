@@ -395,7 +395,7 @@ fn validate_prints_the_programs_that_the_machine_lacks() {
         assert!(output.stdout.contains(&valid), "{valid}: {output:?}");
     }
     for lacks in [
-        "lab.toml:18: system `cubic` cannot run here: `far-peer` is not installed",
+        "lab.toml:16: system `cubic` cannot run here: `far-peer` is not installed",
         "system `quic-tun` is left out here: `quictun-server` and `quictun-client` are not installed",
         "system `hysteria` is left out here: `hysteria` is not installed",
     ] {
