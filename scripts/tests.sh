@@ -3,8 +3,8 @@
 # Crates whose tests use no devices, child processes and namespaces. These tests need one CPU and hardly depend on time.
 pure=(units stats results settings wire link cc quic report sim switch-flow switch-openflow switch-text switch-datapath switch-pipeline)
 without_pure=(--workspace "${pure[@]/#/--exclude=weir-}" --locked --no-fail-fast)
-# The command's tests that measure the machine: nothing runs beside these tests.
-alone=(doctor generator lab perf)
+# The command's tests that measure the machine: nothing runs beside these tests, nor beside the tests of `lab`.
+alone=(doctor generator perf)
 # The tests of `lab` whose labs wait for deadlines, by a part of their names: other tests may run beside these.
 waiting=failures::
 # The command's tests that run beside the tests of the pure crates: tests of accel, which wait most of the time, and tests
@@ -38,15 +38,15 @@ other_folders() {
 rest_of_command() {
   local name
   for name in $(integration_tests weir); do
-    case " ${alone[*]} ${beside_pure[*]} " in
+    case " lab ${alone[*]} ${beside_pure[*]} " in
       *" ${name#--test=} "*) ;;
       *) echo "$name" ;;
     esac
   done
 }
 
-# Starts these tests beside others. With job control they have a process group of their own, which scripts/test ends when it
-# ends. The list `beside` has a name at the index of each process.
+# Starts these tests beside others. With job control the tests have a process group of their own: scripts/test ends the group at
+# its exit. The list `beside` has a name at the index of each process.
 start_beside() { # name, command...
   local name=$1
   shift
@@ -77,7 +77,8 @@ tests() {
   show --bins "${beside_pure[@]/#/--test=}" -- 2>&1 | tee -a "$log" || outcome=1
   end_beside || outcome=1
   while IFS= read -r line; do summary+=("$line"); done <"$log.summary"
-  show "${alone[@]/#/--test=}" -- --skip "$waiting" 2>&1 | tee -a "$log" || outcome=1
+  show "${alone[@]/#/--test=}" -- 2>&1 | tee -a "$log" || outcome=1
+  show --test=lab -- --skip "$waiting" 2>&1 | tee -a "$log" || outcome=1
   start_beside others other_crates
   start_beside waiting show --test=lab -- "$waiting"
   # shellcheck disable=SC2046 # names of tests have no spaces
@@ -85,8 +86,8 @@ tests() {
   end_beside || outcome=1
   return "$outcome"
 }
-# These programs only compute, so a test that waits gets a CPU first. The package weir is named for its features: without
-# it cargo builds the dependencies again. Its own tests are not among these: tests are named by file.
+# These programs only compute, so a test that waits gets a CPU first. The package weir is named for its features: without the
+# name cargo builds the dependencies again. The tests of weir itself do not run here, because tests are named by file.
 pure_and_documentation() {
   renice -n 10 "$BASHPID" >/dev/null
   local outcome=0 names packages=(--package=weir "${pure[@]/#/--package=weir-}" --locked)
