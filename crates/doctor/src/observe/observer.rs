@@ -284,12 +284,12 @@ fn own_pid(tree: &Tree) -> Option<u32> {
 
 const SEARCH_GAP: Span = Span::from_millis(450);
 const MOST_SEARCHES: usize = 8;
-/// Maximum number of searches after which a passed connection may cause another search. The other
-/// searches are for new connections.
+/// After so many searches only new connections cause another search, and no longer connections that
+/// a process may have passed to another process.
 const MOST_PASSED: usize = 4;
 /// The share of a core that searches after the first may take.
 const SEARCH_SHARE: f64 = 0.005;
-/// The share of a core up to which a further search may only look for passed connections.
+/// The share of a core below which such a passed connection may cause a search.
 const PASSED_SHARE: f64 = 0.002;
 /// Maximum number of sockets in one search for their processes.
 const MOST_SEARCHED: usize = 16_384;

@@ -584,7 +584,7 @@ mod tests {
         let mut server = listener.accept().unwrap().0;
         let (tree, mut watched) = (Tree::here(), Watched::default());
         let mut unseen = BTreeSet::new();
-        // Enough for connections of other programs to this address.
+        // Sixteen places also hold connections of other programs to this address.
         let mut sockets = Sockets::new(16);
         let mut samples = [(); 7].map(|()| Sample::default());
         let focus = Focus::Port(address.port());
