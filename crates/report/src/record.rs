@@ -176,6 +176,7 @@ fn clip(text: &str, words: usize) -> String {
 
 /// Removes folders of this machine, which mean nothing to the page's readers.
 fn without_folders(results: &mut Results) {
+    results.command = without_out(&results.command);
     if let Some(Value::Object(programs)) = results.environment.get_mut("programs") {
         for program in programs.values_mut() {
             let Some(Value::String(file)) = program.get_mut("file") else { continue };
@@ -184,6 +185,29 @@ fn without_folders(results: &mut Results) {
             }
         }
     }
+}
+
+/// Removes the option `--out` with its folder from a command, whose words have the quotes of a shell.
+fn without_out(command: &str) -> String {
+    let (mut quoted, mut previous) = (false, ' ');
+    let mut words = command.split(|letter: char| {
+        if letter == '\'' && (quoted || previous != '\\') {
+            quoted = !quoted;
+        }
+        previous = letter;
+        letter == ' ' && !quoted
+    });
+    let mut kept = Vec::new();
+    while let Some(word) = words.next() {
+        match word {
+            "--out" => {
+                words.next();
+            }
+            word if word.starts_with("--out=") => {}
+            word => kept.push(word),
+        }
+    }
+    kept.join(" ")
 }
 
 /// Draws the chart of the main metric as an SVG file. `None` if the report draws no chart, or if a
@@ -420,6 +444,25 @@ mod tests {
         cell.metrics.insert("goodput_mbit_s".to_owned(), Metric::single(505.0, "Mbit/s"));
         results.cells.push(cell);
         results
+    }
+
+    #[test]
+    fn the_command_of_a_page_has_no_folder_for_the_run() {
+        for (command, repeated) in [
+            (
+                "weir lab run tcpa --quick --out /srv/runs/a --seed 7",
+                "weir lab run tcpa --quick --seed 7",
+            ),
+            ("weir lab run tcpa --out=/srv/runs/a", "weir lab run tcpa"),
+            ("weir lab run tcpa --out '/srv/my runs' --quick", "weir lab run tcpa --quick"),
+            (r"weir lab run tcpa --out '/srv/it'\''s b' --quick", "weir lab run tcpa --quick"),
+            ("weir lab run 'my lab.toml' --outer x", "weir lab run 'my lab.toml' --outer x"),
+        ] {
+            assert_eq!(without_out(command), repeated);
+        }
+        let mut run = run();
+        run.command.push_str(" --out /srv/runs/a");
+        assert!(!page(&run).unwrap().contains("/srv"));
     }
 
     #[test]
