@@ -50,10 +50,18 @@ impl Document {
 
     pub(crate) fn check_command_text(&self, line: &str) -> Result<(), String> {
         if line.chars().any(char::is_control) {
-            return Err("a command line has no control characters".to_owned());
+            let text = "a command line has no line breaks and no other control characters: write the command in one \
+                        line, or put the command into a script";
+            return Err(text.to_owned());
         }
         if let Some(quote) = super::open_quote(line) {
             return Err(format!("the quote {quote} is opened and never closed"));
+        }
+        if let Some(word) = super::words::word_for_a_shell(line) {
+            return Err(format!(
+                "no shell runs a command, and `{word}` is for a shell: write sh -c '…' around the command, or quotes \
+                 around the word if the program itself reads the word"
+            ));
         }
         let axes = self.axes.keys().map(String::as_str);
         let known: Vec<&str> = command_line::WORDS.into_iter().chain(axes).collect();
@@ -75,5 +83,37 @@ impl Document {
             }
             Err(_) => line.to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::bench::LabFile;
+
+    /// Returns the mistakes of a lab file whose client is this TOML value.
+    fn mistakes(client: &str) -> Vec<String> {
+        let text = format!(
+            "name = \"x\"\nhosts = [\"a\", \"b\"]\n[[link]]\nbetween = [\"a\", \"b\"]\ndirect = true\n\
+             [workload]\nkind = \"command\"\nfrom = \"a\"\nto = \"b\"\nclient = {client}\n\
+             [[system]]\nname = \"only\"\nkind = \"tcp\"\n[form.full]\nduration = \"1s\"\n"
+        );
+        let parsed = LabFile::parse("x.toml", &text);
+        parsed
+            .err()
+            .map_or(Vec::new(), |error| error.each().iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn a_command_for_a_shell_is_refused_with_the_remedy() {
+        for (client, reason) in [
+            ("'curl {server} | wc -c'", "`|` is for a shell: write sh -c"),
+            ("'LANG=C curl {server}'", "`LANG=C` is for a shell"),
+            ("'''curl\n{server}'''", "put the command into a script"),
+            ("'awk {print}'", "write `{{` and `}}` for braces"),
+        ] {
+            let found = mistakes(client);
+            assert!(found.iter().any(|one| one.contains(reason)), "{client}: {found:?}");
+        }
+        assert_eq!(mistakes(r#"'sh -c "curl {server} | wc -c"'"#), [""; 0]);
     }
 }

@@ -12,10 +12,36 @@ pub(crate) fn command_words(
     known: &[&str],
     value_of: impl Fn(&str) -> Option<String>,
 ) -> Result<Vec<String>, String> {
-    let hidden = line.replace("{{", OPEN).replace("}}", CLOSE);
-    let shown = |word: String| word.replace(OPEN, "{").replace(CLOSE, "}");
-    let words = words(&hidden).into_iter().map(|word| fill(&word, known, &value_of).map(shown));
-    words.collect()
+    let shown = |text: String| text.replace(OPEN, "{").replace(CLOSE, "}");
+    let filled = |word: String| match fill(&word, known, &value_of) {
+        Ok(word) => Ok(shown(word)),
+        Err(error) => Err(format!("{}; write `{{{{` and `}}}}` for braces", shown(error))),
+    };
+    words(&without_doubled(line)).into_iter().map(filled).collect()
+}
+
+/// Replaces doubled braces outside placeholders by their stand-ins.
+fn without_doubled(line: &str) -> String {
+    let mut hidden = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(at) = rest.find(['{', '}']) {
+        let (before, found) = rest.split_at(at);
+        hidden.push_str(before);
+        let (part, length) = if found.starts_with("{{") {
+            (OPEN, 2)
+        } else if found.starts_with("}}") {
+            (CLOSE, 2)
+        } else {
+            // The brace that closes a placeholder may stand before a doubled brace.
+            let is_open = found.starts_with('{');
+            let length = found.find('}').filter(|_| is_open).map_or(1, |end| end + 1);
+            (&found[..length], length)
+        };
+        hidden.push_str(part);
+        rest = &found[length..];
+    }
+    hidden.push_str(rest);
+    hidden
 }
 
 /// Returns the word, quoted for a shell if necessary.
@@ -46,8 +72,14 @@ mod tests {
         assert_eq!(words("curl http://{server}/f").unwrap(), ["curl", "http://10.0.0.1/f"]);
         assert_eq!(words("a {option} 'b c'").unwrap(), ["a", "; rm -rf / 'x", "b c"]);
         assert_eq!(words("-w %{{time_total}}").unwrap(), ["-w", "%{time_total}"]);
+        assert_eq!(words("-d '{{\"at\":{server}}}'").unwrap(), ["-d", "{\"at\":10.0.0.1}"]);
+        assert_eq!(words("{{{server}}}").unwrap(), ["{10.0.0.1}"]);
         let wrong = words("{sever}").unwrap_err();
         assert!(wrong.contains("did you mean `server`"), "{wrong}");
+        let wrong = words("awk '{print}'").unwrap_err();
+        assert!(wrong.ends_with("write `{{` and `}}` for braces"), "{wrong}");
+        let wrong = words("awk {{a{b").unwrap_err();
+        assert!(wrong.contains("in `{a{b` is never closed"), "{wrong}");
     }
 
     #[test]
