@@ -2,7 +2,7 @@
 
 use super::LabFile;
 use super::hosts::Turn;
-use super::machine::{MachineStep, Measured, Testbed};
+use super::machine::{MachineStep, Measured, PORT, Testbed};
 use super::simulator::{SimulatorStep, packet_time};
 use crate::model::file::{Document, Ends, FileError, FormSpec, Key, LinkSettings, Loopback};
 use crate::model::file::{SystemKind, SystemSpec};
@@ -129,6 +129,12 @@ pub(crate) trait Workload: fmt::Debug + Sync {
     /// Returns the programs that the system's commands in `[workload]` start.
     fn programs_of(&self, _document: &Document, _system: &SystemSpec) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Returns the TCP port that a server of the workload needs on the real machine `host`. `None`
+    /// if the host needs no port that is known before the first turn.
+    fn port_on(&self, _document: &Document, _host: &str) -> Option<u16> {
+        Some(PORT)
     }
 
     /// Whether the steps of a cell follow one another. A step can then use the programs that an

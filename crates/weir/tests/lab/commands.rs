@@ -82,6 +82,20 @@ fn a_command_that_fails_or_hangs_is_a_failed_repeat_with_its_last_lines() {
 }
 
 #[test]
+fn a_server_that_ends_with_its_client_has_its_whole_cpu_time() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let (_, cell) = run(
+        &sandbox,
+        "client = \"sh -c 'touch last; while test -e last; do sleep 0.01; done'\"\n\
+         server = \"sh -c 'echo up; until test -e last; do sleep 0.01; done; rm last'\"\n\
+         ready = \"log up\"",
+    );
+    assert_eq!(cell["failed"], Value::Null, "{cell}");
+    assert!(cell["metrics"]["cpu_seconds.server"]["median"].is_number(), "{cell}");
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+#[test]
 fn the_last_lines_of_a_gigabyte_of_output_are_kept() {
     let Some(sandbox) = Sandbox::new() else { return };
     let (_, cell) = run(
@@ -114,6 +128,9 @@ fn a_placeholder_becomes_one_word_and_commands_are_shown_before_they_run() {
     sandbox.write("wrong.toml", lab("client = \"a\"\nserver = \"b\"", ""));
     let output = sandbox.weir(&["lab", "validate", "wrong.toml"]);
     assert!(output.stderr.contains("`ready` is missing here"), "{output:?}");
+    sandbox.write("wrong.toml", lab("client = \"curl {server} | wc -c\"", ""));
+    let output = sandbox.weir(&["lab", "validate", "wrong.toml"]);
+    assert!(output.stderr.contains("`|` is for a shell: write sh -c"), "{output:?}");
 }
 
 #[test]

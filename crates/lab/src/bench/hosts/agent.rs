@@ -239,7 +239,10 @@ impl Agent {
                 .cloned()
                 .collect(),
             others: session::others(&self.folder, &self.controller),
-            port_taken: self.host.listens(wanted.port)?,
+            port_taken: match wanted.port {
+                Some(port) => self.host.listens(port)?,
+                None => false,
+            },
             free_mib: free.map_or(0, |free| free.f_bavail.saturating_mul(free.f_frsize) >> 20),
             unfit_interfaces: middle::unfit(&wanted.interfaces)?,
             sysctls,

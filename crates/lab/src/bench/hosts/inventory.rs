@@ -8,7 +8,6 @@ use super::seam::LabHost;
 use super::session::controller_of;
 use super::ssh::Ssh;
 use crate::bench::LabFile;
-use crate::bench::machine::PORT;
 use crate::bench::programs;
 use crate::model::clock::millis;
 use crate::model::file::{HostSpec, SystemKind};
@@ -128,18 +127,18 @@ impl Inventory {
                 interfaces: interfaces.map(|(name, mtu)| (name, Some(mtu))).collect(),
                 ..Wanted::default()
             },
-            false => wanted(lab),
+            false => wanted(lab, name),
         })?;
         let clock = host.clock(CLOCK_ROUNDS)?;
-        let address = match &spec.address {
-            Some(address) => address.get_ref().parse().ok(),
-            None => ssh.and_then(Ssh::host_name).and_then(|name| address_of(&name)),
+        let address = match is_middle {
+            true => None,
+            false => {
+                let given = spec.address.as_ref().map(|address| address.get_ref().as_str());
+                let of_ssh = || ssh.and_then(Ssh::host_name).and_then(|name| address_of(&name));
+                let lost = |reason: String| Failure::HostLost { host: name.to_owned(), reason };
+                Some(measured_address(given, of_ssh).map_err(lost)?)
+            }
         };
-        let address = address.filter(|_| !is_middle);
-        if address.is_none() && !is_middle {
-            let reason = "its address on the measured path is not known: add `address`".to_owned();
-            return Err(Failure::HostLost { host: name.to_owned(), reason });
-        }
         let (place, interfaces) = (spec.place(), middle::interfaces_text(lab, name));
         Ok(Connected { host, address, interfaces, place, facts, clock, ssh: ssh.cloned() })
     }
@@ -187,14 +186,20 @@ impl Inventory {
                 middle::problems(facts).into_iter().for_each(add);
                 continue;
             }
-            if facts.port_taken {
-                add(format!("another program listens on port {PORT} there: end that program"));
+            if let Some(port) = lab.kind().port_on(lab, name).filter(|_| facts.port_taken) {
+                add(format!("another program listens on port {port} there: end that program"));
             }
             if !facts.root && changes_settings(lab) {
                 add("only root changes kernel settings there: log in as root, or remove the settings".to_owned());
             }
         }
         problems
+    }
+
+    /// Returns a note if two hosts have one address on the measured path.
+    pub(super) fn shared_address(&self) -> Option<String> {
+        let address = |(name, one): (&String, &Connected)| Some((name.clone(), one.address?));
+        shared_address(&self.ends().filter_map(address).collect::<Vec<_>>())
     }
 
     /// Renders the facts as a table with one column for each host.
@@ -316,9 +321,39 @@ pub(super) fn temporary_folder() -> Result<TempDir, LabError> {
     })
 }
 
-/// Collects the programs, algorithms and settings that the lab names.
-fn wanted(lab: &LabFile) -> Wanted {
-    let mut wanted = Wanted { port: PORT, ..Wanted::default() };
+/// Returns the address of a host on the measured path: the address that the file gives, or else the
+/// address of the ssh connection. The error is the reason why the address is not known.
+fn measured_address(
+    given: Option<&str>,
+    of_ssh: impl FnOnce() -> Option<IpAddr>,
+) -> Result<IpAddr, String> {
+    if let Some(given) = given {
+        let wrong = |_| format!("its address `{given}` on the measured path is no IP address");
+        return given.parse().map_err(wrong);
+    }
+    match of_ssh() {
+        Some(found) if found.is_loopback() => Err(format!(
+            "ssh reaches it at {found}, where each host reaches itself: add its `address` on the measured path"
+        )),
+        Some(found) => Ok(found),
+        None => Err("its address on the measured path is not known: add `address`".to_owned()),
+    }
+}
+
+/// Returns a note about the first two hosts that have one address.
+fn shared_address(hosts: &[(String, IpAddr)]) -> Option<String> {
+    hosts.iter().enumerate().find_map(|(place, (name, address))| {
+        let (other, _) = hosts[..place].iter().find(|(_, other)| other == address)?;
+        Some(format!(
+            "{other} and {name} have the address {address}: their packets do not leave that machine"
+        ))
+    })
+}
+
+/// Collects the programs, algorithms and settings that the lab names, and the port that the host
+/// needs.
+fn wanted(lab: &LabFile, host: &str) -> Wanted {
+    let mut wanted = Wanted { port: lab.kind().port_on(lab, host), ..Wanted::default() };
     let add = |list: &mut Vec<String>, name: &str| {
         if !list.iter().any(|known| known == name) {
             list.push(name.to_owned());
@@ -378,3 +413,39 @@ fn clock_text(clock: ClockReading) -> String {
 const CLOCK_ROUNDS: usize = 8;
 /// Fewer than `CLOCK_ROUNDS`, because each turn reads the clock of each host twice.
 const CLOCK_ROUNDS_OF_TURN: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loopback_address_of_ssh_is_not_the_address_on_the_measured_path() {
+        let of = |given, ssh: &str| measured_address(given, || ssh.parse().ok());
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        assert_eq!(of(None, "10.0.0.5"), Ok(ip("10.0.0.5")));
+        assert_eq!(of(Some("192.0.2.5"), "127.0.0.1"), Ok(ip("192.0.2.5")));
+        // The file may measure a machine's loopback.
+        assert_eq!(of(Some("127.0.0.1"), "10.0.0.5"), Ok(ip("127.0.0.1")));
+        for (given, ssh, reason) in [
+            (None, "127.0.1.1", "ssh reaches it at 127.0.1.1"),
+            (None, "::1", "ssh reaches it at ::1"),
+            (None, "gate", "is not known: add `address`"),
+            (Some("gate"), "10.0.0.5", "`gate` on the measured path is no IP address"),
+        ] {
+            let error = of(given, ssh).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn two_hosts_with_one_address_give_a_note() {
+        let hosts = |addresses: [&str; 3]| {
+            let names = ["a", "b", "c"].map(str::to_owned);
+            let each = names.into_iter().zip(addresses.map(|text| text.parse::<IpAddr>().unwrap()));
+            each.collect::<Vec<(String, IpAddr)>>()
+        };
+        assert_eq!(shared_address(&hosts(["10.0.0.1", "10.0.0.2", "10.0.0.3"])), None);
+        let note = shared_address(&hosts(["10.0.0.1", "10.0.0.2", "10.0.0.1"])).unwrap();
+        assert!(note.starts_with("a and c have the address 10.0.0.1"), "{note}");
+    }
+}

@@ -135,7 +135,8 @@ pub(crate) struct Wanted {
     pub(crate) programs: Vec<String>,
     pub(crate) algorithms: Vec<String>,
     pub(crate) settings: Vec<String>,
-    pub(crate) port: u16,
+    /// The TCP port that must be free.
+    pub(crate) port: Option<u16>,
     /// The interfaces of emulated links, with the MTUs of the links.
     pub(crate) interfaces: Vec<(String, Option<u32>)>,
 }

@@ -111,7 +111,7 @@ impl TwoEnds<'_> {
     ) -> Result<RemoteHost, Failure> {
         ssh.install(self.weir, sha256)?;
         let host = RemoteHost::connect(name, ssh.agent(sha256), sha256, cancel)?;
-        let facts = host.facts(Wanted { port: self.port, ..Wanted::default() })?;
+        let facts = host.facts(Wanted { port: Some(self.port), ..Wanted::default() })?;
         let refuse = |reason: String| Err(Failure::Workload(format!("{name}: {reason}")));
         if let Some(reason) = facts.unconfined {
             return refuse(format!(
@@ -143,7 +143,9 @@ impl TwoEnds<'_> {
             let reason = "its address for the other end is not known: add --address".to_owned();
             Failure::HostLost { host: far.name().to_owned(), reason }
         };
-        let found = || ssh.host_name().and_then(|name| address_of(&name));
+        // At a loopback address the other end would reach itself.
+        let is_reachable = |ip: &IpAddr| !ip.is_loopback();
+        let found = || ssh.host_name().and_then(|name| address_of(&name)).filter(is_reachable);
         let address = self.address.or_else(found).ok_or_else(unknown)?;
         let port = self.port.to_string();
         let start = |host: &RemoteHost, words: &[&str]| {

@@ -74,6 +74,16 @@ impl<'a> Running<'a> {
         let mut running = Self { turn, settings, server: None };
         if let Some((line, ready)) = running.settings.server.clone() {
             let (far, cpus) = (turn.far, turn.far_cpus);
+            // The client would measure the other program.
+            if let Ready::Port(port) = ready
+                && far.listens(port)?
+            {
+                let name = far.name();
+                return Err(Failure::Workload(format!(
+                    "{name}: another program listens on port {port}: end that program, or let the server listen \
+                     elsewhere"
+                )));
+            }
             running.server = Some(start(far, turn.words(&line, far)?, cpus)?);
             running.await_server(&line, &ready)?;
         }
@@ -132,7 +142,7 @@ impl<'a> Running<'a> {
         let (turn, timeout) = (self.turn, self.settings.timeout);
         let line = self.settings.client.clone();
         let words = turn.words(&line, turn.near)?;
-        let server_before = self.server.as_mut().map(|server| server.cpu()).transpose()?.flatten();
+        let server_before = self.server_cpu()?;
         let mut client = start(turn.near, words, turn.near_cpus)?;
         let Some(end) = client.wait(timeout, turn.cancel)? else {
             let words = last_words(client.as_mut());
@@ -145,7 +155,7 @@ impl<'a> Running<'a> {
             let failure = ended(&format!("the client `{line}`"), &end, "", client.as_mut());
             return Err(self.server_failure().unwrap_or(failure));
         }
-        let server_after = self.server.as_mut().map(|server| server.cpu()).transpose()?.flatten();
+        let server_after = self.server_cpu()?;
         let mut result = Measurement::default();
         let (took, cpu) = (seconds(end.took_ns), seconds(end.cpu_ns));
         result.record("seconds", Some(took));
@@ -159,6 +169,17 @@ impl<'a> Running<'a> {
         result.record("exit_status", end.code.map(f64::from));
         self.read_figures(client.as_mut(), &mut result)?;
         Ok(result)
+    }
+
+    /// Returns the CPU time of the server so far. `None` if there is no server. A server that has
+    /// ended, such as `iperf3 -s -1` after its client, has the CPU time of its whole run.
+    fn server_cpu(&mut self) -> Result<Option<Duration>, Failure> {
+        let Some(server) = &mut self.server else { return Ok(None) };
+        if let Some(cpu) = server.cpu()? {
+            return Ok(Some(cpu));
+        }
+        let end = server.wait(CAUSE_WITHIN, self.turn.cancel)?;
+        Ok(end.map(|end| Duration::from_nanos(end.cpu_ns)))
     }
 
     fn read_figures(&self, client: &mut dyn Task, result: &mut Measurement) -> Result<(), Failure> {

@@ -67,6 +67,10 @@ impl Workload for Commands {
         Some("a command runs by the machine's clock, and virtual time has none")
     }
 
+    fn port_on(&self, document: &Document, host: &str) -> Option<u16> {
+        settings::port_on(document, host)
+    }
+
     fn programs_of(&self, document: &Document, system: &SystemSpec) -> Vec<String> {
         settings::programs(document, system)
     }

@@ -1,7 +1,7 @@
 //! The keys of the workload `command`.
 
 use crate::bench::machine::PORT;
-use crate::model::file::{Document, FileError, Key, SystemSpec, bounded, command_words};
+use crate::model::file::{Document, FileError, Key, SystemSpec, TO, bounded, command_words};
 use results::Axes;
 use std::time::Duration;
 use toml::Spanned;
@@ -136,6 +136,17 @@ pub(super) fn programs(document: &Document, system: &SystemSpec) -> Vec<String> 
         words.into_iter().next().filter(|program| !program.contains('{'))
     };
     lines.into_iter().flatten().filter_map(first).collect()
+}
+
+/// Returns the port at which the server on `host` listens. `None` if the file names another sign of
+/// the server, or if an axis or `via` names the host: each turn checks the port again.
+pub(super) fn port_on(document: &Document, host: &str) -> Option<u16> {
+    let table = document.workload.get_ref();
+    let is_server = table.text(TO) == Some(host);
+    match Ready::parse(table.text(READY)?) {
+        Ok(Ready::Port(port)) if is_server => Some(port),
+        _ => None,
+    }
 }
 
 const USUAL_TIMEOUT: Duration = Duration::from_secs(60);
