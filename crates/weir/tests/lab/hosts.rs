@@ -4,6 +4,7 @@
 mod doctor;
 mod faults;
 mod hostile;
+mod logins;
 mod middle;
 
 use crate::support::{CommandOutput, Sandbox, await_some};

@@ -48,6 +48,13 @@ impl Ssh {
         let state = lines.next().unwrap_or_default();
         let machine = lines.next().unwrap_or_default();
         let own = format!("Linux {}", std::env::consts::ARCH);
+        if !["present", "absent"].contains(&state) {
+            return Err(self.failure(&format!(
+                "it did not run the command that looks for weir there, and answered `{}`: a lab needs a login with a \
+                 shell",
+                units::foreign(state)
+            )));
+        }
         if machine != own {
             return Err(self.failure(&format!(
                 "it is `{}`, and this weir is built for `{own}`: run the lab from a machine of the host's kind",
@@ -169,8 +176,12 @@ impl Ssh {
         err.await_end(LAST_LOOKS);
         let words = err.so_far();
         Err(self.failure(&advice(&words.text).unwrap_or_else(|| match words.last_lines(3) {
-            lines if lines.is_empty() => format!("ssh ended with {status}"),
-            lines => lines,
+            lines if !lines.is_empty() => lines,
+            // A login without a shell prints the reason to its standard output.
+            _ => match out.so_far().last_lines(3) {
+                said if said.is_empty() => format!("ssh ended with {status}"),
+                said => format!("ssh ended with {status}: {said}"),
+            },
         })))
     }
 
@@ -197,11 +208,21 @@ pub(super) fn advice(words: &str) -> Option<String> {
          ssh-keygen -R and connect once by hand"
     } else if words.contains("Host key verification failed") {
         "its host key is not known: connect once by hand with ssh, and compare the key"
-    } else if words.contains("Permission denied") && words.contains("(") {
+    } else if words.contains("Too many authentication failures") {
+        "its sshd refused the keys that ssh offered before the right key: name the right key in ssh's configuration, with \
+         IdentityFile and IdentitiesOnly"
+    } else if words.contains("Permission denied (") {
         "ssh was refused, and nobody is asked for a password (BatchMode): give the host your key with ssh-copy-id, or \
          add the key to ssh-agent"
     } else if words.contains("error while loading shared libraries") {
         "weir needs a library that the host lacks: install the library there, or run the lab with the static build of weir"
+    } else if words.contains("/weir: ") && words.contains("Permission denied") {
+        "weir may not be executed there, perhaps because the file system of ~/.cache is mounted with noexec: set \
+         XDG_CACHE_HOME for its logins to a folder of another file system"
+    } else if words.contains("too long for Unix domain socket")
+        || words.contains("ControlPath too long")
+    {
+        "the path of ssh's socket is too long: set TMPDIR on this machine to a folder with a shorter path"
     } else if UNREACHABLE.iter().any(|sign| words.contains(sign)) {
         "it cannot be reached: check the host's name, its address and that sshd runs there"
     } else {
@@ -269,6 +290,15 @@ mod tests {
         assert!(
             of("ssh: connect to host h port 22: Connection refused").contains("sshd runs there")
         );
+        assert!(
+            of("Received disconnect from h port 22:2: Too many authentication failures")
+                .contains("IdentitiesOnly")
+        );
+        let noexec = "sh: 1: exec: /home/u/.cache/weir/agents/ab/weir: Permission denied";
+        assert!(of(noexec).contains("XDG_CACHE_HOME"));
+        let long = "unix_listener: path \"/tmp/x\" too long for Unix domain socket";
+        assert!(of(long).contains("TMPDIR"));
+        assert_eq!(advice("cat: (x): Permission denied"), None);
         assert_eq!(advice("something \x1b[2J else"), None);
         assert!(of("ssh: Could not resolve hostname \x1b[2J").contains(r"\x1b[2J"));
     }

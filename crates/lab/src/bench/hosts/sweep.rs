@@ -10,7 +10,7 @@ use crate::bench::programs;
 use crate::bench::{Bench, Executor, LabFile};
 use crate::model::checksum::sha256;
 use crate::model::file::ansible::Inventory as Ansible;
-use crate::model::file::{Document, HostSpec, SystemSpec};
+use crate::model::file::{Document, HostSpec, SystemSpec, with_port};
 use crate::model::plan::form_of;
 use crate::model::{Cancel, Failure, LabError, Plan, Shard};
 use results::Form;
@@ -96,6 +96,9 @@ pub fn machines(
                     "`{}` is no destination of ssh: root@10.0.0.5, or a name of ssh's configuration",
                     units::foreign(ssh)
                 )));
+            }
+            if let Some(url) = with_port(&ssh) {
+                return Err(LabError::Usage(format!("ssh reads no port in `{ssh}`: write {url}")));
             }
             let config = config.map(|config| config.display().to_string());
             let machine = Machine { name, ssh, key, config };
@@ -607,6 +610,8 @@ mod tests {
         for wrong in [&["-oProxyCommand=x"][..], &["a b"], &[""], &[]] {
             assert!(machines(&names(wrong), None, None).is_err(), "{wrong:?}");
         }
+        let error = machines(&names(&["root@b:2222"]), None, None).unwrap_err().to_string();
+        assert!(error.contains("write ssh://root@b:2222"), "{error}");
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), "[all:vars]\nansible_user=me\n[grid]\nn[1:2]\n").unwrap();
         let found = machines(&names(&["grid"]), Some(file.path()), None).unwrap();

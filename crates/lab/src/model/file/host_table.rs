@@ -49,6 +49,16 @@ impl HostSpec {
     }
 }
 
+/// Returns the URL for a destination such as `root@10.0.0.5:2222`. ssh reads a port only in a URL,
+/// and otherwise takes the whole text for a host name.
+pub(crate) fn with_port(destination: &str) -> Option<String> {
+    let (host, port) = destination.rsplit_once(':')?;
+    let name = host.rsplit('@').next().unwrap_or_default();
+    // An IPv6 address without brackets has several colons, and no port.
+    let is_name = !host.contains([':', '/']) || (name.starts_with('[') && name.ends_with(']'));
+    (is_name && port.parse::<u16>().is_ok()).then(|| format!("ssh://{destination}"))
+}
+
 impl Document {
     /// Whether the lab's hosts are real machines.
     pub fn has_real_hosts(&self) -> bool {
@@ -79,6 +89,10 @@ impl Document {
                         ssh.span(),
                         "`ssh` is a destination: root@10.0.0.5, or a name of ssh's configuration",
                     )?;
+                }
+                if let Some(url) = with_port(text) {
+                    let message = format!("ssh reads no port in `{text}`: write `ssh = \"{url}\"`");
+                    refuse(ssh.span(), &message)?;
                 }
                 if host.is_here() {
                     refuse(ssh.span(), "`ssh` and `here` both say where the host is: keep one")?;
@@ -171,5 +185,27 @@ impl Document {
             return Err(self.source.error(setting.span(), message));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_destination_with_a_port_is_a_url() {
+        for (destination, url) in [
+            ("root@10.0.0.5:2222", Some("ssh://root@10.0.0.5:2222")),
+            ("gate:22", Some("ssh://gate:22")),
+            ("root@[2001:db8::1]:22", Some("ssh://root@[2001:db8::1]:22")),
+            ("ssh://root@10.0.0.5:2222", None),
+            ("ssh://[2001:db8::1]:22", None),
+            ("root@2001:db8::1", None),
+            ("::1", None),
+            ("gate", None),
+            ("a:b", None),
+        ] {
+            assert_eq!(with_port(destination).as_deref(), url, "{destination}");
+        }
     }
 }

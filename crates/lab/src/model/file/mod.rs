@@ -42,6 +42,7 @@ pub use draw::{DrawSpec, EitherSpec};
 pub use ends::Ends;
 pub(crate) use ends::{Loopback, SHARED_KEYS, STREAMS, TO, VIA};
 pub use host_table::HostSpec;
+pub(crate) use host_table::with_port;
 pub(crate) use link::text_of_trace;
 pub use link::{DirectionSettings, Directions, LinkSettings, Medium, Senders};
 pub use locate::FileError;

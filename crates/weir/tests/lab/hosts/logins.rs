@@ -1,0 +1,105 @@
+//! Logins of hosts that print texts of their own, that run no command, or that lead to a machine of
+//! another kind, and ports of hosts that another program uses.
+
+use super::*;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+
+/// A login shell that prints before it runs the command.
+const CHATTY: &str = "#!/bin/sh\necho 'Welcome: 3 updates are due'\n\
+                      echo 'the mail timed out' >&2\nexec /bin/sh \"$@\"\n";
+
+impl Hosts {
+    /// Gives the logins of a host a shell, and restarts the sshd of the host.
+    fn give_shell(&mut self, number: usize, text: &str) {
+        let shell = self.sandbox.path("shell");
+        fs::write(&shell, text).unwrap();
+        fs::set_permissions(&shell, fs::Permissions::from_mode(0o755)).unwrap();
+        let (shell, passwd) = (shell.display(), self.sandbox.path("passwd"));
+        let passwd = passwd.display();
+        let prepare = format!(
+            "sed 's,^\\(root:.*:\\)[^:]*$,\\1{shell},' /etc/passwd > {passwd}\n\
+             mount --bind {passwd} /etc/passwd"
+        );
+        self.stop(number);
+        self.hosts[number].prepare = prepare;
+        self.start(number);
+    }
+}
+
+#[test]
+fn a_lab_runs_over_a_login_that_prints() {
+    let Some(mut hosts) = Hosts::new() else { return };
+    hosts.give_shell(1, CHATTY);
+    // The check of the machine, the copy and the agent all have the login's text in front.
+    fs::remove_dir_all(hosts.cache()).unwrap();
+    hosts.sandbox.write("lab.toml", lab(QUICK, 1));
+    let output = hosts.run(&["--out", "run"]);
+    output.assert_measured(&hosts.sandbox.results("run"));
+    hosts.assert_nothing_is_left();
+    let output = hosts.sandbox.weir(&["lab", "hosts", "clean", "lab.toml"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(!hosts.agents().exists());
+}
+
+#[test]
+fn a_login_that_runs_no_agent_is_refused_with_its_text() {
+    let Some(mut hosts) = Hosts::new() else { return };
+    hosts.sandbox.write("lab.toml", lab(QUICK, 1));
+    let folder = hosts.sandbox.path("kinds");
+    fs::create_dir(&folder).unwrap();
+    let uname = folder.join("uname");
+    fs::write(&uname, "#!/bin/sh\necho Linux sparc64\n").unwrap();
+    fs::set_permissions(&uname, fs::Permissions::from_mode(0o755)).unwrap();
+    let other =
+        format!("#!/bin/sh\nexport PATH=\"{}:$PATH\"\nexec /bin/sh \"$@\"\n", folder.display());
+    for (shell, reason) in [
+        (
+            "#!/bin/sh\necho 'This account is not available.'\nexit 1\n",
+            "This account is not available.",
+        ),
+        ("#!/bin/sh\necho 'Only transfers of files.'\n", "answered `Only transfers of files.`"),
+        (other.as_str(), "it is `Linux sparc64`, and this weir is built for `Linux "),
+    ] {
+        hosts.give_shell(1, shell);
+        let output = hosts.run(&["--out", "run"]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let line = output.stderr.lines().find(|line| line.starts_with("server: "));
+        assert!(line.is_some_and(|line| line.contains(reason)), "{reason}: {output:?}");
+        assert!(!hosts.sandbox.path("run").exists());
+        hosts.assert_nothing_is_left();
+    }
+}
+
+#[test]
+fn a_port_that_another_program_uses_is_refused_only_if_the_server_needs_the_port() {
+    let Some(hosts) = Hosts::new() else { return };
+    let listen = |number: usize, port: u16| {
+        let listen = || Ok(TcpListener::bind(("0.0.0.0", port)));
+        hosts.hosts[number].inside.run(listen).unwrap().unwrap()
+    };
+    let workload = "client = \"cat /proc/sys/net/ipv4/tcp_sack\"\n\
+                    server = \"{weir} perf server --port 8000\"\nready = \"port 8000\"\n\
+                    metrics.sack = { pattern = \"(number)\" }";
+    hosts.sandbox.write("lab.toml", lab(workload, 1));
+    let _others = [listen(0, 8000), listen(1, 5201)];
+    let output = hosts.run(&["--out", "run"]);
+    output.assert_measured(&hosts.sandbox.results("run"));
+    hosts.assert_nothing_is_left();
+
+    let _other = listen(1, 8000);
+    let output = hosts.run(&["--out", "taken"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let reason = "server: another program listens on port 8000 there: end that program";
+    assert!(output.stderr.contains(reason), "{output:?}");
+    assert!(!hosts.sandbox.path("taken").exists());
+
+    // The port of a cell is known in its turn.
+    let text = lab(&workload.replace("\"port 8000\"", "\"port {at}\""), 1);
+    hosts.sandbox.write("lab.toml", text + "[axes]\nat = [\"8000\"]\n");
+    let output = hosts.run(&["--out", "cell"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let failed = hosts.sandbox.results("cell")["cells"].to_string();
+    assert!(failed.contains("server: another program listens on port 8000"), "{failed}");
+    hosts.assert_nothing_is_left();
+}
