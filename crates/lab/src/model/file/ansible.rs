@@ -7,6 +7,7 @@ mod yaml;
 
 use indexmap::IndexMap;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv6Addr;
 
 /// The hosts and groups of a file.
 #[derive(Debug, Default)]
@@ -41,9 +42,11 @@ impl Inventory {
         }
         let mut lines = text.lines().map(str::trim).filter(|line| !is_comment(line));
         let is_yaml = lines.find(|line| !line.is_empty()).is_some_and(|line| {
-            line == "---"
+            // A comment, or a map in braces, may follow the first key.
+            let first = line.split_whitespace().next().unwrap_or_default();
+            first == "---"
                 || line.starts_with('{')
-                || (line.ends_with(':') && !line.starts_with('['))
+                || (first.ends_with(':') && !line.starts_with('['))
         });
         if is_yaml { yaml::parse(text) } else { Self::parse_ini(text) }
     }
@@ -135,11 +138,13 @@ impl Inventory {
             Some(port) if address.contains(':') => format!("ssh://{at}[{address}]:{port}"),
             Some(port) => format!("ssh://{at}{address}:{port}"),
         };
-        if ssh.contains("{{") {
+        let key = of(&["ansible_ssh_private_key_file", "ansible_private_key_file"]);
+        let address = of(&["weir_address"]);
+        let texts = [Some(&ssh), key.as_ref(), address.as_ref()];
+        if texts.into_iter().flatten().any(|text| text.contains("{{")) {
             return Err(format!("its host `{host}` has a template, which only Ansible fills in"));
         }
-        let key = of(&["ansible_ssh_private_key_file", "ansible_private_key_file"]);
-        Ok(Reached { ssh, key, address: of(&["weir_address"]) })
+        Ok(Reached { ssh, key, address })
     }
 
     /// Merges the variables of a host. The host's own variables take precedence over the variables
@@ -177,6 +182,18 @@ impl Inventory {
         false
     }
 
+    /// Adds a host, or the hosts of a range, to a group.
+    fn add(&mut self, group: &str, name: &str, variables: &Variables) -> Result<(), String> {
+        let (name, port) = without_port(name);
+        for host in expanded(name)? {
+            self.groups.entry(group.to_owned()).or_default().hosts.push(host.clone());
+            let known = self.hosts.entry(host).or_default();
+            known.extend(port.map(|port| ("ansible_port".to_owned(), port.to_owned())));
+            known.extend(variables.clone());
+        }
+        Ok(())
+    }
+
     fn parse_ini(text: &str) -> Result<Self, String> {
         let mut all = Self::default();
         let (mut group, mut part) = ("ungrouped".to_owned(), "hosts".to_owned());
@@ -186,7 +203,10 @@ impl Inventory {
             if line.is_empty() || is_comment(line) {
                 continue;
             }
-            if let Some(section) = line.strip_prefix('[') {
+            // The address of a host with a port begins as a section does.
+            let first = line.split_whitespace().next().unwrap_or_default();
+            let is_host = without_port(first).1.is_some();
+            if let Some(section) = line.strip_prefix('[').filter(|_| !is_host) {
                 let section = section.split(']').next().unwrap_or_default();
                 let (name, of) = section.split_once(':').unwrap_or((section, "hosts"));
                 if !["hosts", "vars", "children"].contains(&of) || name.is_empty() {
@@ -196,15 +216,16 @@ impl Inventory {
                 all.groups.entry(group.clone()).or_default();
                 continue;
             }
-            let words = words(line).map_err(|reason| wrong(&reason))?;
             let own = all.groups.entry(group.clone()).or_default();
+            if part == "vars" {
+                let (name, value) =
+                    line.split_once('=').ok_or_else(|| wrong("a variable is NAME=VALUE"))?;
+                own.variables.insert(name.trim().to_owned(), unquoted(value.trim()));
+                continue;
+            }
+            let words = words(line).map_err(|reason| wrong(&reason))?;
             match part.as_str() {
                 "children" => own.children.extend(words.into_iter().next()),
-                "vars" => {
-                    let (name, value) =
-                        line.split_once('=').ok_or_else(|| wrong("a variable is NAME=VALUE"))?;
-                    own.variables.insert(name.trim().to_owned(), unquoted(value.trim()));
-                }
                 _ => {
                     let (name, variables) = words.split_first().unwrap_or((&group, &[]));
                     let variables: Option<Variables> = variables
@@ -213,10 +234,7 @@ impl Inventory {
                         .map(|pair| pair.map(|(name, value)| (name.to_owned(), value.to_owned())))
                         .collect();
                     let variables = variables.ok_or_else(|| wrong("a variable is NAME=VALUE"))?;
-                    for host in expanded(name).map_err(|reason| wrong(&reason))? {
-                        own.hosts.push(host.clone());
-                        all.hosts.entry(host).or_default().extend(variables.clone());
-                    }
+                    all.add(&group, name, &variables).map_err(|reason| wrong(&reason))?;
                 }
             }
         }
@@ -261,22 +279,78 @@ fn unquoted(text: &str) -> String {
     inner.unwrap_or(text).to_owned()
 }
 
-/// Expands a name with a range: `web[01:03].example` is three hosts.
+/// Splits the port off a name such as `gate:2222` or `[2001:db8::1]:2222`.
+fn without_port(name: &str) -> (&str, Option<&str>) {
+    let is_port = |text: &str| text.parse::<u16>().is_ok();
+    let bracketed = name.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    if let Some((address, rest)) = bracketed
+        && address.parse::<Ipv6Addr>().is_ok()
+    {
+        match rest.strip_prefix(':') {
+            Some(port) if is_port(port) => return (address, Some(port)),
+            None if rest.is_empty() => return (address, None),
+            _ => {}
+        }
+    }
+    match name.rsplit_once(':') {
+        Some((host, port)) if is_port(port) && !has_colon(host) => (host, Some(port)),
+        _ => (name, None),
+    }
+}
+
+/// Whether the name has a colon outside of the brackets of its ranges, as an IPv6 address has.
+fn has_colon(name: &str) -> bool {
+    name.split(']').any(|part| part.split('[').next().is_some_and(|before| before.contains(':')))
+}
+
+/// Expands a name with ranges: `web[01:03].example` is three hosts, and `[a:b]-[1:5:2]` six.
 fn expanded(name: &str) -> Result<Vec<String>, String> {
-    let Some((before, rest)) = name.split_once('[') else { return Ok(vec![name.to_owned()]) };
-    let wrong = || format!("the range in `{name}` is written [FIRST:LAST], with two numbers");
-    let (range, after) = rest.split_once(']').ok_or_else(wrong)?;
-    let (first, last) = range.split_once(':').ok_or_else(wrong)?;
-    if first.len() > LONGEST_NUMBER {
-        return Err(wrong());
+    let (mut starts, mut rest) = (vec![String::new()], name);
+    while let Some((before, after)) = rest.split_once('[') {
+        let wrong = || {
+            format!(
+                "the range in `{name}` is written [FIRST:LAST] or [FIRST:LAST:STEP], with two numbers or two letters"
+            )
+        };
+        let (range, after) = after.split_once(']').ok_or_else(wrong)?;
+        let values = values(range).ok_or_else(wrong)?;
+        if values.is_empty() || starts.len() * values.len() > MOST_HOSTS {
+            return Err(format!("the range in `{name}` has no host, or more than {MOST_HOSTS}"));
+        }
+        let with_values = |start: &String| {
+            values.iter().map(|value| format!("{start}{before}{value}")).collect::<Vec<_>>()
+        };
+        starts = starts.iter().flat_map(with_values).collect();
+        rest = after;
     }
-    let from: usize = first.parse().map_err(|_| wrong())?;
-    let to: usize = last.parse().map_err(|_| wrong())?;
-    if to < from || to - from >= MOST_HOSTS {
-        return Err(format!("the range in `{name}` has no host, or more than {MOST_HOSTS}"));
+    Ok(starts.into_iter().map(|start| start + rest).collect())
+}
+
+/// Returns the values of a range, at most one more than [`MOST_HOSTS`]. `None` if the range is not
+/// valid.
+fn values(range: &str) -> Option<Vec<String>> {
+    let mut parts = range.split(':');
+    let (first, last, step) = (parts.next()?, parts.next()?, parts.next().unwrap_or("1"));
+    let step = step.parse::<usize>().ok().filter(|step| *step > 0)?;
+    if parts.next().is_some() {
+        return None;
     }
-    let width = first.len();
-    Ok((from..=to).map(|number| format!("{before}{number:0width$}{after}")).collect())
+    let first = if first.is_empty() { "0" } else { first };
+    let number = |text: &str| {
+        let is_number = text.len() <= LONGEST_NUMBER && text.bytes().all(|b| b.is_ascii_digit());
+        text.parse::<usize>().ok().filter(|_| is_number)
+    };
+    if let (Some(from), Some(to)) = (number(first), number(last)) {
+        let width = first.len();
+        let numbers = (from..=to).step_by(step).take(MOST_HOSTS + 1);
+        return Some(numbers.map(|number| format!("{number:0width$}")).collect());
+    }
+    let letter = |text: &str| match text.as_bytes() {
+        [letter] if letter.is_ascii_alphabetic() => Some(char::from(*letter)),
+        _ => None,
+    };
+    let (from, to) = (letter(first)?, letter(last)?);
+    Some((from..=to).step_by(step).map(String::from).collect())
 }
 
 const ALL: &str = "all";
@@ -348,6 +422,65 @@ all:
             assert!(refused("servers-3").contains("no `servers-3`"));
             assert!(refused("client").contains("did you mean `clients`?"), "{}", refused("client"));
         }
+    }
+
+    #[test]
+    fn ranges_have_numbers_letters_and_steps() {
+        let all = |name: &str| expanded(name).unwrap().join(" ");
+        assert_eq!(all("web"), "web");
+        assert_eq!(all("web[8:11]"), "web8 web9 web10 web11");
+        assert_eq!(all("web[01:05:2].x"), "web01.x web03.x web05.x");
+        assert_eq!(all("web[:1]"), "web0 web1");
+        assert_eq!(all("db-[a:c]"), "db-a db-b db-c");
+        assert_eq!(all("[a:b]-[1:5:2]"), "a-1 a-3 a-5 b-1 b-3 b-5");
+        for wrong in ["a[1]", "a[1:2", "a[1:b]", "a[1:2:0]", "a[1:2:3:4]", "a[aa:b]", "a[-1:2]"] {
+            assert!(expanded(wrong).unwrap_err().contains("is written [FIRST:LAST]"), "{wrong}");
+        }
+        for wrong in ["a[2:1]", "a[b:a]", "a[1:10001]", "a[1:999999999]", "a[1:200][1:200]"] {
+            assert!(expanded(wrong).unwrap_err().contains("has no host, or more"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_name_may_have_a_port() {
+        let ini = "gate:2222 ansible_user=root\nweb[1:2]:22\n[2001:db8::1]:2200\n2001:db8::2\n\
+                   other:22 ansible_port=23\n";
+        let yaml = "all: # the testbed\n  hosts:\n    gate:2222: { ansible_user: root }\n    web[1:2]:22:\n    \
+                    '[2001:db8::1]:2200':\n    '2001:db8::2':\n    other:22: { ansible_port: 23 }\n";
+        for text in [ini, yaml] {
+            let inventory = Inventory::parse(text).unwrap();
+            let find = |name: &str| inventory.find(name).unwrap().ssh;
+            assert_eq!(find("gate"), "ssh://root@gate:2222");
+            assert_eq!(find("web2"), "ssh://web2:22");
+            assert_eq!(find("2001:db8::1"), "ssh://[2001:db8::1]:2200");
+            assert_eq!(find("2001:db8::2"), "2001:db8::2");
+            assert_eq!(find("other"), "ssh://other:23");
+        }
+    }
+
+    #[test]
+    fn variables_with_quotes_inside_are_read_and_templates_are_refused() {
+        let text = "[all:vars]\nmotd=it's here\nansible_user=root\n[a]\nx\n";
+        assert_eq!(Inventory::parse(text).unwrap().find("a").unwrap().ssh, "root@x");
+        for variable in [
+            "ansible_host={{address}}",
+            "ansible_ssh_private_key_file={{folder}}/key",
+            "weir_address={{address}}",
+        ] {
+            let inventory = Inventory::parse(&format!("x {variable}\n")).unwrap();
+            let error = inventory.find("x").unwrap_err();
+            assert!(error.contains("has a template"), "{variable}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_form_of_the_first_line_decides_between_ini_and_yaml() {
+        for text in ["--- # hosts\nall:\n  hosts:\n    x:\n", "all: {hosts: {x: {}}}\n", "x\n"] {
+            assert_eq!(Inventory::parse(text).unwrap().find("x").unwrap().ssh, "x", "{text}");
+        }
+        let list = "{\"_meta\": {\"hostvars\": {}}, \"all\": {\"children\": [\"a\"]}}";
+        let error = Inventory::parse(list).unwrap_err();
+        assert!(error.contains("add --yaml"), "{error}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The YAML form of an inventory: nested groups with `hosts`, `vars` and `children`.
 
-use super::{Inventory, Variables, expanded};
+use super::{Inventory, Variables};
 use saphyr_parser::{Event, Parser};
 
 pub(super) fn parse(text: &str) -> Result<Inventory, String> {
@@ -13,6 +13,11 @@ pub(super) fn parse(text: &str) -> Result<Inventory, String> {
             first => {
                 let root = reader.node(first, 0)?;
                 for (name, group) in root.map("an inventory")? {
+                    if name == "_meta" {
+                        let text =
+                            "it is the output of ansible-inventory --list in JSON: add --yaml";
+                        return Err(text.to_owned());
+                    }
                     add_group(&mut all, name, group)?;
                 }
                 return Ok(all);
@@ -47,10 +52,7 @@ fn add_group(all: &mut Inventory, name: &str, group: &Node) -> Result<(), String
             "hosts" => {
                 for (host, own) in value.map(&of("hosts"))? {
                     let own = variables(own, &format!("the host `{host}`"))?;
-                    for host in expanded(host)? {
-                        all.groups.entry(name.to_owned()).or_default().hosts.push(host.clone());
-                        all.hosts.entry(host).or_default().extend(own.clone());
-                    }
+                    all.add(name, host, &own)?;
                 }
             }
             "vars" => {
