@@ -177,13 +177,16 @@ impl Case {
         let attributes = [("classname", class), ("name", in_xml(&self.name))];
         let case = writer.create_element("testcase");
         let case = case.with_attributes(attributes.iter().map(|(name, v)| (*name, v.as_str())));
-        let text = in_xml(&self.text);
         let (element, message) = match &self.outcome {
             CaseOutcome::Passed => ("system-out", None),
             CaseOutcome::Failed(message) => ("failure", Some(message)),
             CaseOutcome::Skipped(message) => ("skipped", Some(message)),
             CaseOutcome::Broken(message) => ("error", Some(message)),
         };
+        // GitLab shows the text of the element, and not its message.
+        let parts = [message.map_or("", String::as_str), self.text.as_str()];
+        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        let text = in_xml(&parts.join("\n\n"));
         if message.is_none() && text.is_empty() {
             case.write_empty()?;
             return Ok(());
@@ -327,7 +330,9 @@ mod tests {
             xml.contains(r#"<testcase classname="weir.lab.ab" name="new against old">"#),
             "{xml}"
         );
-        assert!(xml.contains(r#"<error message="turn 3 of `new`: no number"/>"#), "{xml}");
+        let error =
+            "<error message=\"turn 3 of `new`: no number\">turn 3 of `new`: no number</error>";
+        assert!(xml.contains(error), "{xml}");
         assert!(report.summary().contains("not measured"));
     }
 

@@ -2,57 +2,110 @@
 
 use super::super::case::{Case, Outcome, Parsed};
 use quick_xml::Reader;
+use quick_xml::escape::unescape;
 use quick_xml::events::{BytesStart, Event};
+use std::fmt::Display;
 
 pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     let mut reader = Reader::from_str(text);
-    let mut parsed = Parsed::default();
-    let mut is_report = false;
-    let mut open: Option<Case> = None;
-    let wrong = |error: &dyn std::fmt::Display| format!("this is no JUnit XML: {error}");
+    let mut report = Report::default();
     loop {
-        let event = reader.read_event().map_err(|error| wrong(&error))?;
-        let (element, is_empty) = match &event {
-            Event::Start(element) => (element, false),
-            Event::Empty(element) => (element, true),
-            Event::End(element) => {
-                if element.local_name().as_ref() == b"testcase" {
-                    parsed.cases.extend(open.take());
-                }
-                continue;
+        match reader.read_event().map_err(|error| wrong(&error))? {
+            Event::Start(element) => report.start(&element, false)?,
+            Event::Empty(element) => report.start(&element, true)?,
+            Event::End(element) => report.end(element.local_name().as_ref()),
+            Event::Text(text) => report.text(&text.decode().map_err(|error| wrong(&error))?),
+            Event::CData(text) => report.text(&text.decode().map_err(|error| wrong(&error))?),
+            Event::GeneralRef(reference) => {
+                let name = reference.decode().map_err(|error| wrong(&error))?;
+                let written = format!("&{name};");
+                report.text(unescape(&written).as_deref().unwrap_or(written.as_str()));
             }
-            Event::Eof => break,
-            _ => continue,
-        };
+            Event::Eof => return report.finish(),
+            _ => {}
+        }
+    }
+}
+
+/// The part of a report that has been read.
+#[derive(Debug, Default)]
+struct Report {
+    parsed: Parsed,
+    is_report: bool,
+    /// Number of suites that have begun and not ended.
+    suites: usize,
+    open: Option<Case>,
+    /// The text so far of a failure, an error or a skip without a message.
+    told: Option<String>,
+}
+
+impl Report {
+    fn start(&mut self, element: &BytesStart<'_>, is_empty: bool) -> Result<(), String> {
         match element.local_name().as_ref() {
-            b"testsuites" | b"testsuite" => is_report = true,
+            b"testsuites" | b"testsuite" => {
+                self.is_report = true;
+                self.suites += usize::from(!is_empty);
+            }
             b"testcase" => {
                 let case = Case::new(&name(element)?, status(element)?);
                 match is_empty {
-                    true => parsed.cases.push(case),
-                    false => open = Some(case),
+                    true => self.parsed.cases.push(case),
+                    false => self.open = Some(case),
                 }
             }
             kind @ (b"failure" | b"error" | b"skipped") => {
-                let Some(case) = open.take() else { continue };
+                let Some(case) = self.open.take() else { return Ok(()) };
                 let outcome = match kind {
                     b"failure" => Outcome::Failed,
                     b"error" => Outcome::Broken,
                     _ => Outcome::Skipped,
                 };
-                open = Some(judged(case, outcome, &attribute(element, b"message")?));
+                let case = judged(case, outcome, &attribute(element, b"message")?);
+                self.told = (case.reason.is_none() && !is_empty).then(String::new);
+                self.open = Some(case);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn text(&mut self, text: &str) {
+        if let Some(told) = self.told.as_mut().filter(|told| told.len() < LONGEST_TEXT) {
+            told.push_str(text);
+        }
+    }
+
+    fn end(&mut self, element: &[u8]) {
+        match element {
+            b"testsuites" | b"testsuite" => self.suites = self.suites.saturating_sub(1),
+            b"testcase" => self.parsed.cases.extend(self.open.take()),
+            b"failure" | b"error" | b"skipped" => {
+                if let Some(text) = self.told.take() {
+                    self.open = self.open.take().map(|case| case.because(&text));
+                }
             }
             _ => {}
         }
     }
-    if let Some(case) = open {
-        parsed.flaws.push(format!("the report ends within {}", units::foreign(&case.name)));
-        parsed.cases.push(Case::new(&case.name, Outcome::Broken).because("it did not end"));
+
+    fn finish(mut self) -> Result<Parsed, String> {
+        if let Some(case) = self.open {
+            let name = units::foreign(&case.name);
+            self.parsed.flaws.push(format!("the report ends within {name}"));
+            let broken = Case::new(&case.name, Outcome::Broken).because("it did not end");
+            self.parsed.cases.push(broken);
+        } else if self.suites > 0 {
+            self.parsed.flaws.push("the report ends within a suite".to_owned());
+        }
+        match self.is_report {
+            true => Ok(self.parsed),
+            false => Err(wrong(&"it has no <testsuite>")),
+        }
     }
-    match is_report {
-        true => Ok(parsed),
-        false => Err(wrong(&"it has no <testsuite>")),
-    }
+}
+
+fn wrong(error: &dyn Display) -> String {
+    format!("this is no JUnit XML: {error}")
 }
 
 /// Applies a further result to the case. A failure stays if a skip follows.
@@ -86,12 +139,14 @@ fn attribute(element: &BytesStart<'_>, name: &[u8]) -> Result<String, String> {
     let found = element.attributes().flatten().find(|one| one.key.local_name().as_ref() == name);
     match found {
         None => Ok(String::new()),
-        Some(one) => one
-            .unescape_value()
-            .map(|value| value.into_owned())
-            .map_err(|error| format!("this is no JUnit XML: {error}")),
+        Some(one) => {
+            one.unescape_value().map(|value| value.into_owned()).map_err(|error| wrong(&error))
+        }
     }
 }
+
+/// Only the first line of a text is the reason.
+const LONGEST_TEXT: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -123,6 +178,25 @@ mod tests {
     }
 
     #[test]
+    fn the_text_of_a_junit_failure_without_a_message_is_its_reason() {
+        let text = "<testsuite><testsuite><testcase name=\"a\"><failure>\n  1 &lt; 2 &amp;&amp; more\nsecond\
+                    </failure></testcase><testcase name=\"b\"><error type=\"x\"><![CDATA[no <disk>]]></error>\
+                    </testcase></testsuite><testcase name=\"c\"><skipped/></testcase>\
+                    <testcase><failure message=\"short\">long</failure></testcase></testsuite>";
+        let parsed = parse(text).unwrap();
+        assert_eq!(
+            parsed.told(),
+            [
+                ("a", Outcome::Failed, Some("1 < 2 && more")),
+                ("b", Outcome::Broken, Some("no <disk>")),
+                ("c", Outcome::Skipped, None),
+                ("a case without a name", Outcome::Failed, Some("short")),
+            ]
+        );
+        assert_eq!(parsed.flaws, Vec::<String>::new());
+    }
+
+    #[test]
     fn a_truncated_junit_report_is_a_flaw_and_other_formats_are_refused() {
         assert!(parse("TAP version 13\nok 1\n").is_err());
         assert!(parse("<html><body/></html>").is_err());
@@ -130,5 +204,7 @@ mod tests {
         let parsed = cut.unwrap();
         assert!(parsed.flaws[0].contains("ends within b"), "{parsed:?}");
         assert_eq!(parsed.cases[1].outcome, Outcome::Broken);
+        let cut = parse("<testsuites><testsuite><testcase name=\"a\"/></testsuite>").unwrap();
+        assert_eq!(cut.flaws, ["the report ends within a suite"]);
     }
 }

@@ -9,7 +9,8 @@ pub(super) fn parse(text: &str) -> Result<Parsed, String> {
         .map_err(|error| format!("this is no JSON report of kirk: {error}"))?;
     let mut parsed = Parsed::default();
     for result in report.results {
-        let (outcome, warned) = match result.status.as_str() {
+        let status = result.status.as_ref().unwrap_or(&result.test.result);
+        let (outcome, warned) = match status.as_str() {
             "pass" => (Outcome::Passed, false),
             "fail" => (Outcome::Failed, false),
             "warn" => (Outcome::Failed, true),
@@ -68,7 +69,8 @@ struct Stats {
 #[derive(Debug, Deserialize)]
 struct TestResult {
     test_fqn: String,
-    status: String,
+    /// Missing in reports whose tests have a result of their own.
+    status: Option<String>,
     #[serde(default)]
     test: Test,
 }
@@ -76,6 +78,7 @@ struct TestResult {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Test {
+    result: String,
     log: String,
     passed: u64,
     failed: u64,
@@ -132,5 +135,9 @@ mod tests {
         assert!(parse("ok 1\n").unwrap_err().contains("no JSON report of kirk"));
         let odd = r#"{"results": [{"test_fqn": "a", "status": "odd"}]}"#;
         assert!(parse(odd).unwrap_err().contains("status `odd`"));
+        let without = r#"{"results": [{"test_fqn": "a"}]}"#;
+        assert!(parse(without).unwrap_err().contains("status ``"));
+        let of_test = r#"{"results": [{"test_fqn": "a", "test": {"result": "conf"}}]}"#;
+        assert_eq!(parse(of_test).unwrap().told(), [("a", Outcome::Skipped, None)]);
     }
 }

@@ -18,8 +18,8 @@ struct Reader {
     parsed: Parsed,
     /// Subtests whose parent has not been read, outermost first.
     open: Vec<Level>,
-    /// Whether the reader is in a diagnostic block in YAML, from `---` to `...`.
-    in_yaml: bool,
+    /// The indentation of the diagnostic block in YAML that the reader is in, from `---` to `...`.
+    yaml: Option<usize>,
     plan: Option<u64>,
     seen: u64,
 }
@@ -42,24 +42,30 @@ struct Point<'a> {
 impl Reader {
     fn line(&mut self, line: &str) {
         let (depth, rest) = depth(line);
-        if self.in_yaml {
-            self.in_yaml = rest != "...";
-            self.reason(rest);
-            return;
+        if let Some(indent) = self.yaml {
+            // A block without an end would hide all cases that follow.
+            let is_over = depth < indent && !rest.is_empty();
+            if !is_over {
+                self.yaml = Some(indent).filter(|_| rest != "...");
+                self.reason(rest);
+                return;
+            }
+            self.yaml = None;
         }
-        if rest == "---" {
-            self.in_yaml = true;
+        // A block is indented. Other lines of dashes are output of the suite.
+        if rest == "---" && depth > 0 {
+            self.yaml = Some(depth);
         } else if let Some(point) = point(rest) {
             self.point(depth, &point);
-        } else if depth > 0 {
-            // A plan or a comment of a subtest is ignored: the parent's line has the subtest's
-            // result.
         } else if let Some(reason) = rest.strip_prefix("Bail out!") {
             let reason = reason.trim();
             self.parsed.flaws.push(match reason {
                 "" => "the suite bailed out".to_owned(),
                 reason => format!("the suite bailed out: {}", units::foreign(reason)),
             });
+        } else if depth > 0 {
+            // A plan or a comment of a subtest is ignored: the parent's line has the subtest's
+            // result.
         } else if let Some(plan) = rest.strip_prefix("1..") {
             self.plan(plan);
         }
@@ -306,6 +312,29 @@ mod tests {
                     ok 2 selftests: net: b.sh # XFAIL\nok 3 selftests: net: c.sh # SKIP\n";
         let outcomes: Vec<_> = told(text).into_iter().map(|(_, outcome)| outcome).collect();
         assert_eq!(outcomes, [Outcome::Broken, Outcome::Skipped, Outcome::Skipped]);
+    }
+
+    #[test]
+    fn only_an_indented_block_hides_lines_from_the_cases() {
+        let text = "1..4\nok 1 - a\n---\nok 2 - b\nnot ok 3 - c\n  ---\n  message: cut\nok 4 - d\n";
+        let parsed = parse(text);
+        assert_eq!(
+            parsed.told(),
+            [
+                ("a", Outcome::Passed, None),
+                ("b", Outcome::Passed, None),
+                ("c", Outcome::Failed, Some("cut")),
+                ("d", Outcome::Passed, None),
+            ]
+        );
+        assert_eq!(parsed.flaws, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_subtest_that_bails_out_is_a_flaw() {
+        let text =
+            "# Subtest: foo\n    1..2\n    ok 1 - a\n    Bail out! no disk\nnot ok 1 - foo\n1..1\n";
+        assert_eq!(parse(text).flaws, ["the suite bailed out: no disk"]);
     }
 
     #[test]
