@@ -57,13 +57,26 @@ impl Batch {
         self.estimate
     }
 
+    /// Returns a note about the number of tasks, if a cluster with usual settings refuses the array.
+    pub fn slurm_limit(&self) -> Option<String> {
+        (self.shards > USUAL_MOST).then(|| {
+            format!(
+                "Slurm accepts an array of {} tasks only if its MaxArraySize is above that number (1001 by default): \
+                 ask scontrol show config, or write at most {USUAL_MOST} parts with --shards",
+                self.shards
+            )
+        })
+    }
+
     /// Writes a script for `sbatch`.
     pub fn slurm(&self) -> String {
         let (name, shards, parts) = (self.name(), self.shards, self.parts());
+        let limit = self.slurm_limit().map(|limit| format!("# {limit}\n")).unwrap_or_default();
         let mut text = format!(
             "#!/bin/sh\n\
              # The lab {name} in virtual time, in {shards} parts. Submit this file with sbatch, in a directory\n\
              # that all nodes share. Afterwards: weir lab merge {parts}/* --out {name}\n\
+             {limit}\
              #SBATCH --job-name=weir-{name}\n\
              #SBATCH --array=1-{shards}\n\
              #SBATCH --cpus-per-task=1\n\
@@ -289,6 +302,18 @@ mod tests {
         assert_is_shell(&own);
         assert!(own.contains(r"lab='/data/it'\''s/grid.toml'"), "{own}");
         assert!(own.contains("sha256sum --check"), "{own}");
+    }
+
+    #[test]
+    fn an_array_beyond_the_usual_limit_of_slurm_has_a_note() {
+        let mut job = batch("cc-grid", None, Some(1));
+        for (shards, is_beyond) in [(1000, false), (1001, true), (10_000, true)] {
+            job.shards = shards;
+            let text = job.slurm();
+            assert_is_shell(&text);
+            assert_eq!(job.slurm_limit().is_some(), is_beyond, "{shards}");
+            assert_eq!(text.contains("MaxArraySize"), is_beyond, "{text}");
+        }
     }
 
     #[test]

@@ -78,7 +78,10 @@ fn write_job(arguments: &Export) -> anyhow::Result<Ending> {
     let form = if job.quick { Form::Quick } else { Form::Full };
     let batch = Batch::new(lab, file, form, job.seed, job.shards)?;
     let (kind, text) = match arguments.slurm {
-        true => ("slurm", batch.slurm()),
+        true => {
+            batch.slurm_limit().into_iter().for_each(output::note);
+            ("slurm", batch.slurm())
+        }
         false => {
             let usual = format!("weir:{}", env!("CARGO_PKG_VERSION"));
             let image = job.image.as_deref().unwrap_or(&usual);
