@@ -110,6 +110,23 @@ fn the_last_lines_of_a_gigabyte_of_output_are_kept() {
 }
 
 #[test]
+fn a_figure_that_the_output_lacks_is_missing_with_the_last_line() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let pattern = "metrics.rate = { pattern = \"rate: (number)\" }";
+    for (client, printed) in [
+        ("sh -c 'echo rate: seven; echo >&2 done'", "its last line is `rate: seven`"),
+        ("sh -c 'echo >&2 done'", "its last line is `done`"),
+        ("true", "it printed nothing"),
+    ] {
+        let (_, cell) = run(&sandbox, &format!("client = \"{client}\"\n{pattern}"));
+        assert_eq!(cell["failed"], Value::Null, "{cell}");
+        let reason = cell["missing"][0]["reason"].as_str().unwrap_or_default();
+        let expected = format!("no line of its output has `rate: (number)`; {printed}");
+        assert!(reason.ends_with(&expected), "{cell}");
+    }
+}
+
+#[test]
 fn a_placeholder_becomes_one_word_and_commands_are_shown_before_they_run() {
     let Some(sandbox) = Sandbox::new() else { return };
     let axis = "[axes]\nword = [\"a b; touch hit\"]\n";

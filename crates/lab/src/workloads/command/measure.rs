@@ -190,6 +190,11 @@ impl<'a> Running<'a> {
         let (out, err) = (client.output(Stream::Out)?, client.output(Stream::Err)?);
         let document = document(&out);
         let text = format!("{}\n{}", err.text, out.text);
+        let mut lines = [&out, &err].into_iter().map(|output| output.last_lines(1));
+        let printed = match lines.find(|line| !line.is_empty()) {
+            Some(line) => format!("its last line is `{line}`"),
+            None => "it printed nothing".to_owned(),
+        };
         for (name, figure) in metrics {
             let figure = figure.get_ref();
             let metric = figure.metric(name.get_ref());
@@ -203,7 +208,8 @@ impl<'a> Running<'a> {
                     }
                 }
                 Err(reason) => {
-                    let reason = format!("`{}` was not read: {reason}", name.get_ref());
+                    let name = name.get_ref();
+                    let reason = format!("`{name}` was not read: {reason}; {printed}");
                     result.miss(&[metric.as_str()], reason, true);
                 }
             }
