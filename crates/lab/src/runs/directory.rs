@@ -135,6 +135,13 @@ impl RunDirectory {
             .map_err(|e| wrong(format!("{RUN} cannot be read: {e}; begin a new run")))
     }
 
+    /// Whether the directory at `path` is no run, and holds the directories of runs.
+    pub(crate) fn holds_runs(path: &Path) -> bool {
+        let is_run = |folder: &Path| folder.join(RUN).is_file();
+        let mut entries = fs::read_dir(path).into_iter().flatten().flatten();
+        !is_run(path) && entries.any(|entry| is_run(&entry.path()))
+    }
+
     /// Replaces `run.toml` with the facts that were unknown at the start.
     pub(crate) fn describe(&self, run: &str) -> Result<(), LabError> {
         put(&self.path, RUN, NEW_RUN, run)

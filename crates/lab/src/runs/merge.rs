@@ -126,6 +126,11 @@ pub fn merge(
 
 impl Part {
     fn read(path: &Path, trust: bool) -> Result<Self, LabError> {
+        if RunDirectory::holds_runs(path) {
+            let reason =
+                format!("has a directory for each shard: name these, as in {}/*", path.display());
+            return Err(LabError::RunDirectory { path: path.to_owned(), reason });
+        }
         let began = RunDirectory::description(path, trust)?;
         let shard = began.get(SHARD).and_then(toml::Value::as_str);
         let shard = shard.and_then(|shard| shard.parse().ok()).ok_or_else(|| {

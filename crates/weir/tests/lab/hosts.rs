@@ -635,6 +635,7 @@ fn this_machine_may_be_a_host_without_ssh() {
     let results = sandbox.results("run");
     output.assert_measured(&results);
     assert_eq!(results["environment"]["hosts"]["client"]["place"], "this machine");
+    assert!(results["notes"].to_string().contains("client and server are one machine"));
     let sack = sandbox.inside(|| host::read_sysctl(SACK));
     assert_eq!(sack.as_deref(), Some("1"));
     assert_eq!(sandbox.leftovers(), [""; 0]);

@@ -60,6 +60,7 @@ fn any_number_of_shards_merges_to_the_run_without_shards() {
     refused(&["1-of-3", "1-of-3"], "are both shard 1/3");
     refused(&["1-of-3", "2-of-16"], "are not shards of one run");
     refused(&["whole"], "is no shard");
+    refused(&["."], "has a directory for each shard: name these, as in ./*");
     let words = ["sim", "run", "./grid.toml", "--shard", "2/3", "--seed", "99", "--out", "other"];
     assert!(sandbox.weir(&words).status.success());
     refused(&["1-of-3", "other", "3-of-3"], "their `seed` differs");

@@ -227,6 +227,7 @@ impl Agent {
         Ok(Facts {
             kernel: machine.kernel_release,
             architecture: machine.architecture,
+            machine: session::machine(),
             cpus: u32::try_from(machine.cores_usable.len()).unwrap_or(u32::MAX),
             root: rustix::process::geteuid().is_root(),
             unconfined: self.unconfined.clone(),

@@ -157,7 +157,7 @@ impl Bench for RealHosts<'_> {
             let [near, far] = &middle.interfaces;
             notes.push(format!("{} emulates the link between {near} and {far}", middle.host));
         }
-        notes.extend(self.inventory().shared_address());
+        notes.extend(self.inventory().shared_machine());
         notes
     }
 

@@ -196,10 +196,11 @@ impl Inventory {
         problems
     }
 
-    /// Returns a note if two hosts have one address on the measured path.
-    pub(super) fn shared_address(&self) -> Option<String> {
-        let address = |(name, one): (&String, &Connected)| Some((name.clone(), one.address?));
-        shared_address(&self.ends().filter_map(address).collect::<Vec<_>>())
+    /// Returns a note if two hosts are one machine.
+    pub(super) fn shared_machine(&self) -> Option<String> {
+        let machine =
+            |(name, one): (&String, &Connected)| (name.clone(), one.facts.machine.clone());
+        shared_machine(&self.ends().map(machine).collect::<Vec<_>>())
     }
 
     /// Renders the facts as a table with one column for each host.
@@ -340,13 +341,15 @@ fn measured_address(
     }
 }
 
-/// Returns a note about the first two hosts that have one address.
-fn shared_address(hosts: &[(String, IpAddr)]) -> Option<String> {
-    hosts.iter().enumerate().find_map(|(place, (name, address))| {
-        let (other, _) = hosts[..place].iter().find(|(_, other)| other == address)?;
-        Some(format!(
-            "{other} and {name} have the address {address}: their packets do not leave that machine"
-        ))
+/// Returns a note about the first two hosts that are one machine. `hosts`: the names of hosts, and
+/// what each says about its machine.
+fn shared_machine(hosts: &[(String, String)]) -> Option<String> {
+    hosts.iter().enumerate().find_map(|(place, (name, machine))| {
+        let (other, _) = hosts[..place].iter().find(|(_, other)| other == machine)?;
+        let note = format!(
+            "{other} and {name} are one machine: packets between them do not leave the machine"
+        );
+        (!machine.is_empty()).then_some(note)
     })
 }
 
@@ -438,14 +441,14 @@ mod tests {
     }
 
     #[test]
-    fn two_hosts_with_one_address_give_a_note() {
-        let hosts = |addresses: [&str; 3]| {
+    fn two_hosts_on_one_machine_give_a_note() {
+        let hosts = |machines: [&str; 3]| {
             let names = ["a", "b", "c"].map(str::to_owned);
-            let each = names.into_iter().zip(addresses.map(|text| text.parse::<IpAddr>().unwrap()));
-            each.collect::<Vec<(String, IpAddr)>>()
+            names.into_iter().zip(machines.map(str::to_owned)).collect::<Vec<_>>()
         };
-        assert_eq!(shared_address(&hosts(["10.0.0.1", "10.0.0.2", "10.0.0.3"])), None);
-        let note = shared_address(&hosts(["10.0.0.1", "10.0.0.2", "10.0.0.1"])).unwrap();
-        assert!(note.starts_with("a and c have the address 10.0.0.1"), "{note}");
+        assert_eq!(shared_machine(&hosts(["m1 n", "m2 n", "m1 o"])), None);
+        assert_eq!(shared_machine(&hosts(["", "m", ""])), None);
+        let note = shared_machine(&hosts(["m1 n", "m2 n", "m1 n"])).unwrap();
+        assert!(note.starts_with("a and c are one machine"), "{note}");
     }
 }

@@ -146,6 +146,9 @@ pub(crate) struct Wanted {
 pub(crate) struct Facts {
     pub(crate) kernel: String,
     pub(crate) architecture: String,
+    /// The start of the machine and its network namespace. Two hosts may be one machine.
+    #[serde(default)]
+    pub(crate) machine: String,
     pub(crate) cpus: u32,
     pub(crate) root: bool,
     /// The reason why programs cannot be confined, so that they might outlive the agent.
@@ -179,7 +182,7 @@ impl Facts {
     /// Shortens lists and texts, and escapes control characters: a host may send anything.
     pub(super) fn bounded(mut self) -> Self {
         let shown = |text: &str| units::foreign(text).to_string();
-        for text in [&mut self.kernel, &mut self.architecture] {
+        for text in [&mut self.kernel, &mut self.architecture, &mut self.machine] {
             *text = shown(text);
         }
         let lists = [

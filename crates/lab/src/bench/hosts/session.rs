@@ -320,6 +320,11 @@ fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
+/// Names the start of this machine and its network namespace. Hosts with one name are one machine.
+pub(super) fn machine() -> String {
+    format!("{} {}", boot(), fs::read_link(NETWORK).unwrap_or_default().display())
+}
+
 fn end(folder: &Path) {
     let list = fs::read(folder.join(LIST)).ok();
     let changes: Option<Vec<Entry>> = list.and_then(|list| serde_json::from_slice(&list).ok());

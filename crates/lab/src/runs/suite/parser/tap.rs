@@ -20,6 +20,8 @@ struct Reader {
     open: Vec<Level>,
     /// The indentation of the diagnostic block in YAML that the reader is in, from `---` to `...`.
     yaml: Option<usize>,
+    /// Whether the next line of the block is the first line of the message.
+    awaits_message: bool,
     plan: Option<u64>,
     seen: u64,
 }
@@ -54,7 +56,7 @@ impl Reader {
         }
         // A block is indented. Other lines of dashes are output of the suite.
         if rest == "---" && depth > 0 {
-            self.yaml = Some(depth);
+            (self.yaml, self.awaits_message) = (Some(depth), false);
         } else if let Some(point) = point(rest) {
             self.point(depth, &point);
         } else if let Some(reason) = rest.strip_prefix("Bail out!") {
@@ -131,13 +133,24 @@ impl Reader {
 
     /// Gives the message of a YAML block to the case before it.
     fn reason(&mut self, line: &str) {
-        let Some(message) = line.trim().strip_prefix("message:") else { return };
+        let line = line.trim();
+        let named = ["message:", "error:"].into_iter().find_map(|name| line.strip_prefix(name));
+        let message = match named.map(str::trim) {
+            // The text begins in the next line.
+            Some("|" | "|-" | ">" | ">-") => {
+                self.awaits_message = true;
+                return;
+            }
+            Some(message) => message,
+            None if std::mem::take(&mut self.awaits_message) => line,
+            None => return,
+        };
         let last = match self.open.last_mut() {
             Some(level) => level.cases.last_mut(),
             None => self.parsed.cases.last_mut(),
         };
         if let Some(case) = last.filter(|case| case.reason.is_none() && case.outcome.is_bad()) {
-            let message = message.trim().trim_matches(['"', '\'']);
+            let message = message.trim_matches(['"', '\'']);
             *case = case.clone().because(message);
         }
     }
@@ -328,6 +341,22 @@ mod tests {
             ]
         );
         assert_eq!(parsed.flaws, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_message_or_an_error_of_a_block_is_the_reason() {
+        let block = |message: &str| {
+            format!("not ok 1 - a\n  ---\n  type: test\n  {message}\n  ...\n1..1\n")
+        };
+        for (message, reason) in [
+            ("message: \"cut\"", "cut"),
+            ("error: 'cut'", "cut"),
+            ("error: |-\n    1 == 2\n    more", "1 == 2"),
+            ("message: >-\n    cut", "cut"),
+        ] {
+            let parsed = parse(&block(message));
+            assert_eq!(parsed.told(), [("a", Outcome::Failed, Some(reason))], "{message}");
+        }
     }
 
     #[test]
