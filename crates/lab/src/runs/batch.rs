@@ -57,7 +57,7 @@ impl Batch {
         self.estimate
     }
 
-    /// Returns a note about the number of tasks, if a cluster with usual settings refuses the array.
+    /// Returns a note about the number of tasks if a cluster with usual settings refuses the array.
     pub fn slurm_limit(&self) -> Option<String> {
         (self.shards > USUAL_MOST).then(|| {
             format!(

@@ -1,7 +1,8 @@
-//! The results of `weir lab ab`, `commands` and `check` for continuous integration: JUnit XML, and
-//! a summary in Markdown.
+//! The results of `weir lab ab`, `commands`, `check` and `suite` for continuous integration: JUnit
+//! XML, and a summary in Markdown.
 
 use super::ab::Answer;
+use super::suite::{self, CaseVerdict, Judged};
 use crate::analysis::check::{Checked, CheckedBound, CheckedCell};
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesText, Event};
@@ -137,6 +138,47 @@ impl CiReport {
         Self { suite: verb.to_owned(), cases, summary }
     }
 
+    /// Reports a conformance suite before and after a change. The report has the cases with a
+    /// verdict: all other cases pass, or are skipped, in both states.
+    pub fn of_suite(verb: &str, answer: &suite::Answer) -> Self {
+        let ended = match answer.complete {
+            true => CaseOutcome::Passed,
+            false => {
+                let reason = foreign(&answer.answer).up_to(LONGEST_REASON).to_string();
+                CaseOutcome::Failed(reason)
+            }
+        };
+        let name = "each run came to its end".to_owned();
+        let ended = Case { name, outcome: ended, text: String::new() };
+        let cases = std::iter::once(ended).chain(answer.cases.iter().map(of_suite_case));
+        let word = match answer.complete && !answer.regression {
+            true => "passed",
+            false => "failed",
+        };
+        let mut summary = format!("### {verb}: {word}\n\n{}\n\n", escape(&answer.answer));
+        summary += "| cases | before | after |\n| --- | ---: | ---: |\n";
+        let (before, after) = (answer.counts.before.cases, answer.counts.after.cases);
+        for (name, before, after) in [
+            ("passed", before.passed, after.passed),
+            ("failed", before.failed, after.failed),
+            ("broken", before.broken, after.broken),
+            ("skipped", before.skipped, after.skipped),
+        ] {
+            let _ = writeln!(summary, "| {name} | {before} | {after} |");
+        }
+        let broken = answer.cases.iter().filter(|case| case.verdict.is_regression());
+        let all = broken.clone().count();
+        for (place, case) in broken.take(MOST_ROWS).enumerate() {
+            let gap = if place == 0 { "\n" } else { "" };
+            let name = foreign(&case.name).to_string();
+            let _ = writeln!(summary, "{gap}- {}: {}", escape(&name), case.tally());
+        }
+        if all > MOST_ROWS {
+            let _ = writeln!(summary, "\n{} more cases are left out.", all - MOST_ROWS);
+        }
+        Self { suite: verb.to_owned(), cases: cases.collect(), summary }
+    }
+
     /// Returns the summary in Markdown.
     pub fn summary(&self) -> &str {
         &self.summary
@@ -246,6 +288,19 @@ fn of_cell(bound: &CheckedBound, cell: &CheckedCell) -> Case {
     };
     let name = foreign(format_args!("{}: {}", bound.bound, cell.cell)).to_string();
     Case { name, outcome, text }
+}
+
+fn of_suite_case(case: &CaseVerdict) -> Case {
+    let reason = case.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let told = format!("{}: {}{reason}", suite::meaning(case.verdict), case.tally());
+    let told = foreign(told).up_to(LONGEST_REASON).to_string();
+    let outcome = match case.verdict {
+        verdict if verdict.is_regression() => CaseOutcome::Failed(told),
+        Judged::Mended | Judged::Gained => CaseOutcome::Passed,
+        _ => CaseOutcome::Skipped(told),
+    };
+    let name = foreign(&case.name).up_to(LONGEST_REASON).to_string();
+    Case { name, outcome, text: String::new() }
 }
 
 /// Removes the characters that XML 1.0 excludes (section 2.2).
@@ -379,6 +434,59 @@ mod tests {
         open.decision.verdict = Verdict::Undecided;
         let report = CiReport::of_answer("weir lab ab", &open, None, "", |value| value.to_string());
         assert!(report.summary().contains("An undecided answer is neither"), "{report:?}");
+    }
+
+    #[test]
+    fn only_a_case_that_the_change_broke_fails_in_the_report_of_a_suite() {
+        use crate::runs::suite::{Checks, Counts, Outcome, Seen, Side};
+        let case = |name: &str, verdict, after| CaseVerdict {
+            name: name.to_owned(),
+            verdict,
+            before: vec![Seen::As(Outcome::Passed)],
+            after: vec![after],
+            reason: Some("1 < 2".to_owned()),
+        };
+        let side = |passed| {
+            let cases = Checks { passed, ..Checks::default() };
+            Side { cases, checks: cases }
+        };
+        let mut answer = suite::Answer {
+            answer: "1 of 9 cases passes before and fails after.".to_owned(),
+            regression: true,
+            complete: true,
+            parser: "tap",
+            command: String::new(),
+            suite: Vec::new(),
+            before: None,
+            after: String::new(),
+            undo: None,
+            started: String::new(),
+            environment: serde_json::Value::Null,
+            counts: Counts { before: side(9), after: side(8) },
+            runs: Vec::new(),
+            cases: vec![
+                case("breaks", Judged::Broken, Seen::As(Outcome::Failed)),
+                case("gone", Judged::Lost, Seen::Missing),
+                case("flaky", Judged::Flaky, Seen::As(Outcome::Failed)),
+                case("mended", Judged::Mended, Seen::As(Outcome::Passed)),
+            ],
+        };
+        let report = CiReport::of_suite("weir lab suite", &answer);
+        let xml = report.junit().unwrap();
+        let counts = r#"<testsuites tests="5" failures="2" errors="0" skipped="1">"#;
+        assert!(xml.contains(counts), "{xml}");
+        let reason = "Pass before and fail after: passed 1 of 1 before, 0 of 1 after: 1 &lt; 2";
+        assert!(xml.contains(reason), "{xml}");
+        let summary = report.summary();
+        assert!(summary.starts_with("### weir lab suite: failed\n\n1 of 9 cases"), "{summary}");
+        assert!(summary.contains("| passed | 9 | 8 |"), "{summary}");
+        assert!(summary.contains("\n- breaks: passed 1 of 1 before"), "{summary}");
+        assert!(!summary.contains("flaky"), "{summary}");
+        (answer.complete, answer.regression) = (false, false);
+        answer.cases.clear();
+        let report = CiReport::of_suite("weir lab suite", &answer);
+        assert!(report.summary().starts_with("### weir lab suite: failed"));
+        assert!(report.junit().unwrap().contains(r#"failures="1""#));
     }
 
     #[test]

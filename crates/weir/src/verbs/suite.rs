@@ -1,11 +1,14 @@
 //! `weir lab suite`: its arguments, and the call into `lab`.
 
 use super::ab::read;
+use super::ci::CiFiles;
 use crate::exit::Ending;
 use crate::output;
 use crate::signals::cancel_on_signals;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use lab::LabError;
+use lab::ci::CiReport;
 use lab::suite::{self, Parser, Progress};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -46,6 +49,8 @@ pub(crate) struct Suite {
     /// Directory for the run [default: runs/suite-FORMAT-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    ci: CiFiles,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -90,6 +95,7 @@ pub(crate) fn run(arguments: &Suite) -> anyhow::Result<Ending> {
         out: arguments.out.clone(),
         line: super::lab::command_line(None),
     };
+    arguments.ci.check()?;
     let cancel = cancel_on_signals()?;
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}, {elapsed}") {
@@ -101,7 +107,16 @@ pub(crate) fn run(arguments: &Suite) -> anyhow::Result<Ending> {
         bar.reset_elapsed();
     });
     bar.finish_and_clear();
-    let (answer, folder) = watched?;
+    let (answer, folder) = match watched {
+        Ok(found) => found,
+        Err(error) => {
+            if let LabError::NotMeasured { reason } = &error {
+                let (before, after) = (suite.before.as_deref().unwrap_or("before"), &suite.after);
+                arguments.ci.write(&CiReport::of_failure(VERB, before, after, reason))?;
+            }
+            return Err(error.into());
+        }
+    };
     match arguments.json {
         true => output::print(serde_json::to_string_pretty(&answer)? + "\n")?,
         false => output::print(format_args!(
@@ -110,6 +125,7 @@ pub(crate) fn run(arguments: &Suite) -> anyhow::Result<Ending> {
             folder.join("report.md").display()
         ))?,
     }
+    arguments.ci.write(&CiReport::of_suite(VERB, &answer))?;
     let is_fine = answer.complete && !answer.regression;
     Ok(if is_fine { Ending::Fine } else { Ending::Failed })
 }
@@ -121,3 +137,5 @@ fn words(progress: Progress) -> String {
         None => format!("{state}, run {number}"),
     }
 }
+
+const VERB: &str = "weir lab suite";

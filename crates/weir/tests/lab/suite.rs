@@ -34,7 +34,8 @@ fn verdict<'a>(answer: &'a Value, name: &str) -> &'a Value {
 #[test]
 fn broken_cases_are_distinguished_from_flaky_cases() {
     let Some(sandbox) = Sandbox::new() else { return };
-    let output = suite(&sandbox, &["--parser", "tap", "--json"], SUITE);
+    let files = ["--junit", "suite.xml", "--summary", "suite.md"];
+    let output = suite(&sandbox, &[&["--parser", "tap", "--json"][..], &files].concat(), SUITE);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let answer = answer(&output);
     assert_eq!(answer["regression"], true);
@@ -54,6 +55,9 @@ fn broken_cases_are_distinguished_from_flaky_cases() {
     assert_eq!(order, expected);
     assert!(!sandbox.path("changed").exists(), "the change is taken back");
     assert!(sandbox.read("run/report.md").contains("Pass before and fail after"));
+    let xml = sandbox.read("suite.xml");
+    assert!(xml.contains(r#"tests="4" failures="1" errors="0" skipped="2""#), "{xml}");
+    assert!(sandbox.read("suite.md").starts_with("### weir lab suite: failed\n"));
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 

@@ -17,6 +17,7 @@ mod states;
 pub use answer::{Answer, CaseVerdict, Counts, RunRecord, Side};
 pub use case::{Case, Checks, Outcome, Parsed};
 pub use judge::{Judged, Seen};
+pub(super) use page::meaning;
 pub use page::{EXAMPLES, text};
 pub use parser::Parser;
 pub(super) use program::end_group;

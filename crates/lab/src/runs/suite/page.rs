@@ -140,6 +140,11 @@ fn line(case: &CaseVerdict) -> String {
     text
 }
 
+/// Returns the meaning of a verdict. Empty for a case that passes, or is skipped, in both states.
+pub(in crate::runs) fn meaning(verdict: Judged) -> &'static str {
+    SECTIONS.iter().find(|(one, _)| *one == verdict).map_or("", |(_, title)| title)
+}
+
 const SECTIONS: &[(Judged, &str)] = &[
     (Judged::Broken, "Pass before and fail after"),
     (Judged::Lost, "Pass before, are skipped or missing after"),
