@@ -18,6 +18,9 @@ struct Reader {
     parsed: Parsed,
     /// Subtests whose parent has not been read, outermost first.
     open: Vec<Level>,
+    /// Lines of tests that end with `{`, each with its depth. The subtests of such a test follow, up
+    /// to a line `}`, as node-tap writes them.
+    braced: Vec<(usize, String)>,
     /// The indentation of the diagnostic block in YAML that the reader is in, from `---` to `...`.
     yaml: Option<usize>,
     /// Whether the next line of the block is the first line of the message.
@@ -58,7 +61,13 @@ impl Reader {
         if rest == "---" && depth > 0 {
             (self.yaml, self.awaits_message) = (Some(depth), false);
         } else if let Some(point) = point(rest) {
-            self.point(depth, &point);
+            self.end_braced(depth, false);
+            match rest.ends_with('{') {
+                true => self.braced.push((depth, rest.to_owned())),
+                false => self.point(depth, &point),
+            }
+        } else if rest == "}" {
+            self.end_braced(depth, true);
         } else if let Some(reason) = rest.strip_prefix("Bail out!") {
             let reason = reason.trim();
             self.parsed.flaws.push(match reason {
@@ -85,6 +94,18 @@ impl Reader {
             let flaw =
                 format!("the suite skipped all its cases{because}{}", units::foreign(reason));
             self.parsed.flaws.push(flaw);
+        }
+    }
+
+    /// Adds the tests whose lines end with `{`, from this depth on. `is_closed`: whether a line `}`
+    /// at this depth ends the last of these tests.
+    fn end_braced(&mut self, depth: usize, is_closed: bool) {
+        while let Some((own, line)) = self.braced.pop_if(|(own, _)| *own >= depth) {
+            let is_closed = is_closed && own == depth;
+            let line = line.strip_suffix('{').filter(|_| is_closed).unwrap_or(&line);
+            if let Some(point) = point(line) {
+                self.point(own, &point);
+            }
         }
     }
 
@@ -156,6 +177,7 @@ impl Reader {
     }
 
     fn finish(mut self) -> Parsed {
+        self.end_braced(0, false);
         for level in std::mem::take(&mut self.open) {
             let count = level.cases.len();
             self.parsed.flaws.push(format!("{count} subtests have no test that they belong to"));
@@ -245,7 +267,7 @@ fn judged(good: bool, directive: &str) -> (Outcome, Option<String>) {
     }
     match good {
         true => (Outcome::Passed, None),
-        false => (Outcome::Failed, reason(directive)),
+        false => (Outcome::Failed, reason(directive).filter(|reason| !reason.starts_with("time="))),
     }
 }
 
@@ -306,6 +328,25 @@ mod tests {
         let wholes: Vec<_> = parsed.cases.iter().filter(|case| !case.is_part).collect();
         assert_eq!(wholes.len(), 2);
         assert_eq!((wholes[0].checks.passed, wholes[0].checks.failed), (1, 1));
+    }
+
+    #[test]
+    fn subtests_in_braces_are_parts_of_the_test_before_them() {
+        let text = "1..3\nok 1 - outer # time=5ms {\n    1..2\n    ok 1 - a\n    not ok 2 - b # TODO \
+                    later\n}\n\nnot ok 2 - ends with {\nnot ok 3 - last # time=1ms {\n    not ok 1 - c\n}\n";
+        let parsed = parse(text);
+        assert_eq!(
+            parsed.told(),
+            [
+                ("outer / a", Outcome::Passed, None),
+                ("outer / b", Outcome::Skipped, Some("expected to fail later")),
+                ("outer", Outcome::Passed, None),
+                ("ends with {", Outcome::Failed, None),
+                ("last / c", Outcome::Failed, None),
+                ("last", Outcome::Failed, None),
+            ]
+        );
+        assert_eq!(parsed.flaws, Vec::<String>::new());
     }
 
     #[test]
