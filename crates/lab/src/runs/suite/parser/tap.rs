@@ -21,7 +21,7 @@ struct Reader {
     /// Lines of tests that end with `{`, each with its depth. The subtests of such a test follow, up
     /// to a line `}`, as node-tap writes them.
     braced: Vec<(usize, String)>,
-    /// The indentation of the diagnostic block in YAML that the reader is in, from `---` to `...`.
+    /// Indentation of the diagnostic block in YAML that the reader is in, from `---` to `...`.
     yaml: Option<usize>,
     /// Whether the next line of the block is the first line of the message.
     awaits_message: bool,
