@@ -7,7 +7,7 @@ use super::between::{Client, Exchange};
 use super::{CellWorkload, Workload};
 use crate::bench::hosts::Turn;
 use crate::bench::machine::{MachineStep, Measured, Testbed};
-use crate::model::file::{Document, FileError, Key, SystemKind, bounded};
+use crate::model::file::{Document, FileError, Key, SystemKind, TO, bounded};
 use crate::model::{Failure, Measurement};
 use perf::web::Fault;
 use results::Axes;
@@ -99,6 +99,11 @@ impl Workload for Web {
 
     fn keys(&self) -> &'static [Key] {
         &[SCHEME, CONNECTION, CONNECTIONS, SIZE, RATE, TIMEOUT, SERVER, PINNED]
+    }
+
+    fn port_on(&self, document: &Document, host: &str) -> Option<u16> {
+        // If an axis or `via` names the host, each turn checks the port.
+        (document.workload.get_ref().text(TO) == Some(host)).then_some(server::PORT)
     }
 
     fn refused_by_simulator(&self) -> Option<&'static str> {
