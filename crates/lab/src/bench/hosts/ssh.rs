@@ -211,6 +211,9 @@ pub(super) fn advice(words: &str) -> Option<String> {
     } else if words.contains("Too many authentication failures") {
         "its sshd refused the keys that ssh offered before the right key: name the right key in ssh's configuration, with \
          IdentityFile and IdentitiesOnly"
+    } else if words.contains("kex_exchange_identification") {
+        "its sshd closed the connection before the login: look into the log of sshd there, for example for MaxStartups or a \
+         ban of this machine's address"
     } else if words.contains("Permission denied (") {
         "ssh was refused, and nobody is asked for a password (BatchMode): give the host your key with ssh-copy-id, or \
          add the key to ssh-agent"
@@ -293,6 +296,10 @@ mod tests {
         assert!(
             of("Received disconnect from h port 22:2: Too many authentication failures")
                 .contains("IdentitiesOnly")
+        );
+        assert!(
+            of("kex_exchange_identification: Connection closed by remote host")
+                .contains("before the login")
         );
         let noexec = "sh: 1: exec: /home/u/.cache/weir/agents/ab/weir: Permission denied";
         assert!(of(noexec).contains("XDG_CACHE_HOME"));
