@@ -636,6 +636,8 @@ fn this_machine_may_be_a_host_without_ssh() {
     output.assert_measured(&results);
     assert_eq!(results["environment"]["hosts"]["client"]["place"], "this machine");
     assert!(results["notes"].to_string().contains("client and server are one machine"));
+    let check = sandbox.weir(&["lab", "hosts", "check", "lab.toml"]);
+    assert!(check.stdout.contains("note: client and server are one machine"), "{check:?}");
     let sack = sandbox.inside(|| host::read_sysctl(SACK));
     assert_eq!(sack.as_deref(), Some("1"));
     assert_eq!(sandbox.leftovers(), [""; 0]);

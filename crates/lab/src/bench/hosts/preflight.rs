@@ -12,7 +12,7 @@ use std::path::Path;
 /// The hosts of a lab before a run.
 #[derive(Debug)]
 pub struct Checked {
-    /// The facts as a table with one column for each host.
+    /// The facts as a table with one column for each host, and a note if two hosts are one machine.
     pub table: String,
     /// The reasons why the lab cannot run on the hosts.
     pub problems: Vec<String>,
@@ -25,7 +25,9 @@ pub fn check(lab: &LabFile, weir: &Path, cancel: &Cancel) -> Result<Checked, Lab
     check_between_machines(lab)?;
     let inventory = Inventory::connect(lab, weir, cancel)?;
     let problems = inventory.problems(lab);
-    let (table, json) = (inventory.table(), inventory.json(&problems));
+    let note = inventory.shared_machine().map(|note| format!("\nnote: {note}"));
+    let table = inventory.table() + &note.unwrap_or_default();
+    let json = inventory.json(&problems);
     Ok(Checked { table, problems, json })
 }
 
