@@ -18,8 +18,8 @@ struct Reader {
     parsed: Parsed,
     /// Subtests whose parent has not been read, outermost first.
     open: Vec<Level>,
-    /// Lines of tests that end with `{`, each with its depth. The subtests of such a test follow, up
-    /// to a line `}`, as node-tap writes them.
+    /// Lines of tests that end with `{`, each with its depth. The subtests of such a test follow
+    /// up to a line `}`, in the form of node-tap.
     braced: Vec<(usize, String)>,
     /// Indentation of the diagnostic block in YAML that the reader is in, from `---` to `...`.
     yaml: Option<usize>,
