@@ -217,7 +217,9 @@ pub(super) fn advice(words: &str) -> Option<String> {
     } else if words.contains("Permission denied (") {
         "ssh was refused, and nobody is asked for a password (BatchMode): give the host your key with ssh-copy-id, or \
          add the key to ssh-agent"
-    } else if words.contains("error while loading shared libraries") {
+    } else if words.contains("Cannot execute command-line and remote command") {
+        "ssh's configuration has a RemoteCommand for it: give the host another entry without RemoteCommand"
+    } else if words.contains("error while loading shared libraries") || lacks_a_library(words) {
         "weir needs a library that the host lacks: install the library there, or run the lab with the static build of weir"
     } else if words.contains("/weir: ") && words.contains("Permission denied") {
         "weir may not be executed there, perhaps because the file system of ~/.cache is mounted with noexec: set \
@@ -232,6 +234,12 @@ pub(super) fn advice(words: &str) -> Option<String> {
         return None;
     };
     Some(format!("{advice} ({last})"))
+}
+
+/// Whether the host's loader, or its C library, is not the one that weir needs.
+fn lacks_a_library(words: &str) -> bool {
+    let absent = ["not found", "No such file or directory"];
+    words.contains("/weir: ") && absent.iter().any(|sign| words.contains(sign))
 }
 
 /// Builds a script for `sh -c` in single quotes, on one line: csh changes a text in any other
@@ -303,6 +311,17 @@ mod tests {
         );
         let noexec = "sh: 1: exec: /home/u/.cache/weir/agents/ab/weir: Permission denied";
         assert!(of(noexec).contains("XDG_CACHE_HOME"));
+        for lacking in [
+            "/c/agents/ab/weir: error while loading shared libraries: libz.so.1: cannot open",
+            "/c/agents/ab/weir: /lib/libc.so.6: version `GLIBC_2.38' not found (required by /c/agents/ab/weir)",
+            "sh: 1: exec: /c/agents/ab/weir: not found",
+        ] {
+            assert!(of(lacking).contains("the static build of weir"), "{lacking}");
+        }
+        assert!(
+            of("Cannot execute command-line and remote command.")
+                .contains("another entry without RemoteCommand")
+        );
         let long = "unix_listener: path \"/tmp/x\" too long for Unix domain socket";
         assert!(of(long).contains("TMPDIR"));
         assert_eq!(advice("cat: (x): Permission denied"), None);
