@@ -61,6 +61,7 @@ impl<'a> Prepared<'a> {
                 "this lab switches a `[state]`, which weir lab ab does not: use weir lab run";
             return Err(LabError::Usage(text.to_owned()));
         }
+        check_lab(lab)?;
         let (base, change) = (tcp_system(lab, &contest.base)?, tcp_system(lab, &contest.change)?);
         if !(SHORTEST_SLICE..=LONGEST_SLICE).contains(&contest.slice) {
             let text = format!("--slice is from {SHORTEST_SLICE} to {LONGEST_SLICE}");
@@ -75,11 +76,7 @@ impl<'a> Prepared<'a> {
         let cpus = CpuPlan::for_lab(lab);
         let ends = lab.kind().ends(lab, &axes)?;
         let (links, disturbance) = (lab.links_at(&axes)?, lab.disturbance_at(&axes)?);
-        if [base, change].iter().any(|system| !system.sysctl.is_empty()) {
-            let text = "both systems share the hosts, so neither may have a `sysctl` of its own: \
-                        compare them with `weir lab run`";
-            return Err(LabError::Usage(text.to_owned()));
-        }
+        [base, change].into_iter().try_for_each(check_system)?;
         let settings = lab.settings_at(&axes, None)?;
         let testbed = Testbed::build(lab, &ends, links, &settings, disturbance, lab.seed, &cpus)
             .map_err(LabError::not_measured)?;
@@ -171,6 +168,38 @@ fn with_patience(
         }
     }
     measure()
+}
+
+/// Refuses a lab whose measurements are not transfers between namespaces.
+fn check_lab(lab: &LabFile) -> Result<(), LabError> {
+    if lab.has_real_hosts() {
+        let text = "the hosts of this lab are real machines, and weir lab ab alternates in namespaces of this machine: \
+                    use weir lab run";
+        return Err(LabError::Usage(text.to_owned()));
+    }
+    match lab.kind().kind() {
+        "bulk" => Ok(()),
+        kind => Err(LabError::Usage(format!(
+            "weir lab ab alternates transfers (`bulk`), and the workload of this lab is `{kind}`: use weir lab run"
+        ))),
+    }
+}
+
+/// Refuses a system with settings of its own: both systems share the hosts and the links.
+fn check_system(system: &SystemSpec) -> Result<(), LabError> {
+    let own = [
+        ("sysctl", !system.sysctl.is_empty()),
+        ("changes", !system.changes.is_empty()),
+        ("queue", system.queue.is_some()),
+    ];
+    match own.into_iter().find(|(_, has)| *has) {
+        None => Ok(()),
+        Some((key, _)) => Err(LabError::Usage(format!(
+            "both systems share the hosts and the links, and `{}` has a `{key}` of its own: compare the systems with \
+             weir lab run",
+            system.name()
+        ))),
+    }
 }
 
 /// Finds a system that uses the kernel's TCP.
@@ -269,6 +298,29 @@ mod tests {
         let told = |axis, value| place(&lab, &wanted(axis, value)).unwrap_err().to_string();
         assert!(told("los", "1%").contains("did you mean `loss`"));
         assert!(told("loss", "77%").contains("axis `loss` has no value `77%`"));
+    }
+
+    #[test]
+    fn ab_refuses_a_lab_that_it_would_measure_in_another_way() {
+        let text = |workload: &str, more: &str| {
+            format!(
+                "name = \"x\"\nhosts = [\"a\", \"b\"]\n{more}[[link]]\nbetween = [\"a\", \"b\"]\ndirect = true\n\
+                 [workload]\n{workload}\nfrom = \"a\"\nto = \"b\"\n[[system]]\nname = \"plain\"\nkind = \"tcp\"\n\
+                 congestion = \"cubic\"\nsysctl = {{ \"net.ipv4.tcp_sack\" = \"0\" }}\n\
+                 [form.full]\nduration = \"1s\"\n"
+            )
+        };
+        let lab = |text: String| LabFile::parse("x.toml", &text).unwrap();
+        let refused = |text: String| check_lab(&lab(text)).unwrap_err().to_string();
+        let bulk = "kind = \"bulk\"";
+        assert!(check_lab(&lab(text(bulk, ""))).is_ok());
+        let hosts = "[host.a]\nssh = \"a\"\n[host.b]\nssh = \"b\"\n";
+        assert!(refused(text(bulk, hosts)).contains("are real machines"));
+        let command = refused(text("kind = \"command\"\nclient = \"true\"", ""));
+        assert!(command.contains("is `command`: use weir lab run"), "{command}");
+        let lab = lab(text(bulk, ""));
+        let own = check_system(tcp_system(&lab, "plain").unwrap()).unwrap_err().to_string();
+        assert!(own.contains("`plain` has a `sysctl` of its own"), "{own}");
     }
 
     #[test]
