@@ -6,7 +6,7 @@ use super::seam::{Change, LabHost};
 use super::turn::Turn;
 use crate::bench::machine::{CONGESTION, validity};
 use crate::bench::{Bench, Job, LabFile, environment};
-use crate::model::file::{FileError, OneWay, SystemKind, SystemSpec};
+use crate::model::file::{FileError, OneWay, Pinning, SystemKind, SystemSpec};
 use crate::model::plan::{Plan, Step, seed_of};
 use crate::model::{Cancel, Failure, Flaw, LabError, Measurement, TurnClock, Verdict};
 use host::Sysctl;
@@ -158,6 +158,7 @@ impl Bench for RealHosts<'_> {
             notes.push(format!("{} emulates the link between {near} and {far}", middle.host));
         }
         notes.extend(self.inventory().shared_machine());
+        notes.extend(note_of_pinning(self.lab).map(str::to_owned));
         notes
     }
 
@@ -260,6 +261,14 @@ pub(crate) fn check_between_machines(lab: &LabFile) -> Result<(), FileError> {
     Ok(())
 }
 
+/// Returns a note if the file pins programs to CPUs, which a lab does only on its own machine.
+fn note_of_pinning(lab: &LabFile) -> Option<&'static str> {
+    let is_pinned = lab.workload.get_ref().pin != Pinning::Free;
+    is_pinned.then_some(
+        "`pin` holds in namespaces only: the programs here could use all CPUs of their machines",
+    )
+}
+
 /// Corrects the delays between two hosts that the client printed. The correction is the offset
 /// between the hosts' clocks.
 fn correct_delays(lab: &LabFile, [from, to]: [&String; 2], measured: &mut Measurement) {
@@ -282,3 +291,26 @@ fn correct_delays(lab: &LabFile, [from, to]: [&String; 2], measured: &mut Measur
 const RECONNECTIONS: usize = 2;
 /// Estimated time for settings and the start of programs.
 const AROUND_A_TURN: Span = Span::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_with_pinned_programs_has_a_note_between_machines() {
+        let note = |pin: &str| {
+            let text = format!(
+                "name = \"x\"\nhosts = [\"a\", \"b\"]\n[host.a]\nssh = \"a\"\n[host.b]\nssh = \"b\"\n\
+                 [[link]]\nbetween = [\"a\", \"b\"]\ndirect = true\n\
+                 [workload]\nkind = \"bulk\"\nfrom = \"a\"\nto = \"b\"\n{pin}\
+                 [[system]]\nname = \"plain\"\nkind = \"tcp\"\ncongestion = \"cubic\"\n\
+                 [form.full]\nduration = \"1s\"\n"
+            );
+            note_of_pinning(&LabFile::parse("x.toml", &text).unwrap())
+        };
+        for pin in ["", "pin = \"free\"\n"] {
+            assert_eq!(note(pin), None, "{pin}");
+        }
+        assert!(note("pin = \"apart\"\n").is_some());
+    }
+}
