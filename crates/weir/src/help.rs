@@ -44,8 +44,8 @@ Examples:
 weir COMMAND --help explains a command and its options.";
 
 pub(crate) const ACCEL: &str = "\
-tcpa is for servers of short files: files of 640 KB arrived at 1,364 KB/s with tcpa and 1,206 with
-BBR over drawn paths, files of 8 MB at 2,508 and 2,503 over nine fixed paths. For larger files and
+tcpa is for servers of short files: files of 640 KB arrived at 1,339 KB/s with tcpa and 1,207 with
+BBR over drawn paths, files of 8 MB at 2,398 and 2,397 over eight fixed paths. For larger files and
 lossy paths try BBR first: `weir accel enable bbr --port 443`.
 
 Examples:
