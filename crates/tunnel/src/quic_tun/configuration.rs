@@ -3,14 +3,14 @@
 //! setting to add.
 
 use super::TunnelsAt;
-use super::settings::{Given, INSECURE, Role, Settings};
+use super::settings::{Given, INSECURE, Role, SKIP_VERIFY, Settings};
 use super::source::{SourceKind, TokenSource};
 use super::token::Cleartext;
 use crate::access::{Access, Rights, Rule};
 use crate::account::Quota;
 use crate::config::{
-    ClientConfig, ConfigError, ConfinedPaths, DEFAULT_DIRECTORY, DEFAULT_PORT, FarServer,
-    MetricsAddress, ServerConfig, Settings as TunnelSettings, TokenForward, everywhere,
+    ClientConfig, ConfigError, ConfinedPaths, DEFAULT_DIRECTORY, FarServer, MetricsAddress,
+    ServerConfig, Settings as TunnelSettings, TokenForward, everywhere,
 };
 use crate::identity::{
     Authorities, Identity, IdentityError, PeerName, Pin, Proof, ServerTrust, TrustedPeer,
@@ -29,7 +29,7 @@ pub fn server_config(settings: &Settings) -> Result<ServerConfig, ConfigError> {
     let insecure = settings.is_set(INSECURE)?;
     let listen_on = match settings.given("listen-on") {
         Some(given) => udp_address(given)?,
-        None => (Ipv4Addr::UNSPECIFIED, DEFAULT_PORT).into(),
+        None => everywhere(),
     };
     plugin(settings, "token-parser-plugin", &["Cleartext"])?;
     let tokens = match settings.given("token-parser-key") {
@@ -197,6 +197,7 @@ fn trust(
     confined_paths: &mut ConfinedPaths,
 ) -> Result<ServerTrust, ConfigError> {
     let verify = settings.is_set("verify-remote-endpoint")?;
+    let insecure = insecure || settings.is_set(SKIP_VERIFY)?;
     let pin = |text: &str| {
         text.parse::<Pin>().map_err(|error| error_of(settings, "pin", error.to_string()))
     };
@@ -311,8 +312,9 @@ fn tunnels_at(
         .ok_or_else(|| given.error("write ADDRESS:PORT or unix:/PATH, as in 127.0.0.1:8086"))?;
     if !address.ip().to_canonical().is_loopback() && !insecure {
         return Err(given.error(format!(
-            "{address} can be reached from other hosts, and GET /tunnels needs no login: write \
+            "{} can be reached from other hosts, and GET /tunnels needs no login: write \
              127.0.0.1:{} or unix:/PATH, or add --{INSECURE}",
+            given.text(),
             address.port()
         )));
     }
@@ -346,15 +348,9 @@ fn parsed<T: FromStr<Err: std::fmt::Display>>(given: &Given) -> Result<T, Config
     given.text().parse().map_err(|error: T::Err| given.error(error.to_string()))
 }
 
-/// Parses the server's UDP address. As in Go, a port without an address means every address.
 fn udp_address(given: &Given) -> Result<SocketAddr, ConfigError> {
     let wrong = || given.error("write ADDRESS:PORT, as in 0.0.0.0:7500: an address, not a name");
-    let address = address(given.text()).ok_or_else(wrong)?;
-    Ok(if given.text().starts_with(':') {
-        SocketAddr::new(everywhere().ip(), address.port())
-    } else {
-        address
-    })
+    address(given.text()).ok_or_else(wrong)
 }
 
 /// Parses a client's listener, `tcp:ADDRESS:PORT` or `unix:/PATH`.
@@ -364,17 +360,24 @@ fn listener(given: &Given) -> Result<Target, ConfigError> {
     };
     let (network, rest) = given.text().split_once(':').ok_or_else(wrong)?;
     match network.to_ascii_lowercase().as_str() {
-        "tcp" | "tcp4" | "tcp6" => {
-            let address = address(rest).ok_or_else(wrong)?;
-            Ok(Target::Tcp(address.into()))
-        }
+        "tcp" | "tcp6" => Ok(Target::Tcp(address(rest).ok_or_else(wrong)?.into())),
+        "tcp4" => Ok(Target::Tcp(exact_address(rest).ok_or_else(wrong)?.into())),
         "unix" => format!("unix:{rest}").parse().map_err(|_| wrong()),
         _ => Err(wrong()),
     }
 }
 
-/// Parses an address and a port; a port without an address means every address, as in Go.
+/// Parses a listening address. As in Go, 0.0.0.0 and a missing address mean every address, those of
+/// IPv6 included.
 fn address(text: &str) -> Option<SocketAddr> {
+    let address = exact_address(text)?;
+    Some(match address.ip() == IpAddr::V4(Ipv4Addr::UNSPECIFIED) {
+        true => SocketAddr::new(everywhere().ip(), address.port()),
+        false => address,
+    })
+}
+
+fn exact_address(text: &str) -> Option<SocketAddr> {
     if let Some(port) = text.strip_prefix(':') {
         return Some((Ipv4Addr::UNSPECIFIED, port.parse().ok()?).into());
     }
@@ -443,7 +446,7 @@ mod tests {
         let half = server(&[("allow", "tcp:10.0.0.1:22")]).unwrap_err();
         assert!(half.contains("--peer NAME") && !half.contains("--allow"), "{half}");
         let open = server(&[(INSECURE, "true")]).unwrap();
-        assert_eq!(open.listen_on, "0.0.0.0:7500".parse().ok());
+        assert_eq!(open.listen_on, Some(everywhere()));
         assert!(matches!(open.peers[0].proof, Proof::Anyone));
         assert!(open.access.rights(&open.peers[0].name).unwrap().everything);
         assert_eq!(open.tokens, Some(Cleartext::Plain));
@@ -458,9 +461,15 @@ mod tests {
         assert!(refused.contains("--pin PIN") && refused.contains(INSECURE), "{refused}");
         let trusting = client(&[&to[..], &[(INSECURE, "true")]].concat()).unwrap();
         assert!(matches!(trusting.servers[0].trust, ServerTrust::Anyone));
+        // The report's flag names the default that it permits, and a pin comes before the flag.
+        let skipping = client(&[&to[..], &[(SKIP_VERIFY, "true")]].concat()).unwrap();
+        assert!(matches!(skipping.servers[0].trust, ServerTrust::Anyone));
+        let refused = client(&[&to[..], &[(SKIP_VERIFY, "false")]].concat()).unwrap_err();
+        assert!(refused.contains("--pin PIN"), "{refused}");
         assert_eq!(trusting.tokens[0].listen_on.to_string(), "tcp:127.0.0.1:6500");
         let pin = format!("sha256/{}", "A".repeat(43));
-        let pinned = client(&[&to[..], &[("pin", &pin)]].concat()).unwrap();
+        let pinned =
+            client(&[&to[..], &[("pin", pin.as_str()), (SKIP_VERIFY, "1")]].concat()).unwrap();
         assert!(matches!(pinned.servers[0].trust, ServerTrust::Pins(_)));
     }
 
@@ -474,7 +483,10 @@ mod tests {
             (usual.address.to_string().as_str(), usual.is_required),
             ("127.0.0.1:8086", false)
         );
-        assert_eq!(at(&[("httpd-listen-on", ":18086")]).address.to_string(), "0.0.0.0:18086");
+        let everywhere = SocketAddr::new(everywhere().ip(), 18086).to_string();
+        for text in [":18086", "0.0.0.0:18086"] {
+            assert_eq!(at(&[("httpd-listen-on", text)]).address.to_string(), everywhere);
+        }
         let pin = format!("a=sha256/{}", "A".repeat(43));
         let safe = [("peer", pin.as_str()), ("allow", "tcp:10.0.0.1:22")];
         let refused = server(&[&safe[..], &[("httpd-listen-on", "0.0.0.0:8086")]].concat());
@@ -484,6 +496,30 @@ mod tests {
             refused.contains("write 127.0.0.1:8086") || refused.contains("has no key"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn the_address_of_all_hosts_includes_ipv6_as_in_go() {
+        let all = |port| SocketAddr::new(everywhere().ip(), port);
+        for (text, address) in [
+            ("0.0.0.0:7501", all(7501)),
+            (":7501", all(7501)),
+            ("10.0.0.1:7501", "10.0.0.1:7501".parse().unwrap()),
+            ("localhost:7501", "127.0.0.1:7501".parse().unwrap()),
+        ] {
+            let server = server(&[(INSECURE, "true"), ("listen-on", text)]).unwrap();
+            assert_eq!(server.listen_on, Some(address), "{text}");
+        }
+        let to = [("server-endpoint", "a:7500"), ("token-source", "tcp:b:1"), (INSECURE, "1")];
+        for (text, address) in [
+            ("tcp:0.0.0.0:6500", all(6500)),
+            ("TCP::6500", all(6500)),
+            ("tcp4:0.0.0.0:6500", "0.0.0.0:6500".parse().unwrap()),
+            ("tcp:127.0.0.1:6500", "127.0.0.1:6500".parse().unwrap()),
+        ] {
+            let client = client(&[&to[..], &[("listen-on", text)]].concat()).unwrap();
+            assert_eq!(client.tokens[0].listen_on, Target::Tcp(address.into()), "{text}");
+        }
     }
 
     #[test]

@@ -130,7 +130,10 @@ pub fn token_of(response: &[u8]) -> Result<String, ResponseError> {
         serde_json::from_slice(body).map_err(|_| ResponseError::NoToken)?;
     // Go's JSON, which quic-tun uses, ignores the case of keys.
     let token = object.iter().find(|(key, _)| key.eq_ignore_ascii_case("token"));
-    let token = token.and_then(|(_, value)| value.as_str()).filter(|token| token::is_fit(token));
+    // Encoders of base64 append a line break, which Go's decoder ignores.
+    let token = token.and_then(|(_, value)| value.as_str());
+    let token = token.map(|token| token.trim_end_matches(['\r', '\n']));
+    let token = token.filter(|token| token::is_fit(token));
     token.map(str::to_owned).ok_or(ResponseError::NoToken)
 }
 
@@ -236,6 +239,8 @@ mod tests {
         let length = format!("HTTP/1.0 200 OK\r\nContent-Length: {}", json.len());
         assert_eq!(with(&length, &format!("{json}more")).unwrap(), "tcp:a:1");
         assert_eq!(with("HTTP/1.0 200", r#"{"Token":"x"}"#).unwrap(), "x");
+        let encoded = with("HTTP/1.0 200 OK", r#"{"token": "dGNwOmE6MQ==\n"}"#);
+        assert_eq!(encoded.unwrap(), "dGNwOmE6MQ==");
         assert!(is_whole(format!("{length}\r\n\r\n{json}").as_bytes()));
         assert!(!is_whole(format!("{length}\r\n\r\n{{").as_bytes()));
         assert!(!is_whole(b"HTTP/1.0 200 OK\r\n\r\n{}"));

@@ -322,11 +322,19 @@ fn is_list(key: &str) -> bool {
 
 /// The key that permits quic-tun's unsafe defaults.
 pub const INSECURE: &str = "insecure-no-verification-open-targets";
+/// The key of quic-tun 0.0.2 and earlier by which a client trusts any server.
+pub const SKIP_VERIFY: &str = "insecure-skip-verify";
 
 const SERVER: [&str; 5] =
     ["--listen-on", "--token-parser-plugin", "--token-parser-key", "--allow", "--peer"];
-const CLIENT: [&str; 5] =
-    ["--listen-on", "--server-endpoint", "--token-source-plugin", "--token-source", "--pin"];
+const CLIENT: [&str; 6] = [
+    "--listen-on",
+    "--server-endpoint",
+    "--token-source-plugin",
+    "--token-source",
+    "--pin",
+    "--insecure-skip-verify",
+];
 const BOTH: [&str; 14] = [
     "--key-file",
     "--cert-file",

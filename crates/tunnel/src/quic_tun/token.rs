@@ -48,6 +48,7 @@ impl Cleartext {
 }
 
 /// Parses a plain token. Go's `tcp4` and `tcp6`, and any mix of upper and lower case, mean `tcp`.
+/// As in Go, a port without a host is a port of this machine.
 fn plain(token: &str) -> Result<Target, TokenError> {
     let (network, rest) = token.split_once(':').ok_or(TokenError::Target)?;
     let network = match network.to_ascii_lowercase().as_str() {
@@ -55,7 +56,8 @@ fn plain(token: &str) -> Result<Target, TokenError> {
         "unix" => "unix",
         _ => return Err(TokenError::Target),
     };
-    format!("{network}:{rest}").parse().map_err(|_| TokenError::Target)
+    let host = if network == "tcp" && rest.starts_with(':') { "127.0.0.1" } else { "" };
+    format!("{network}:{host}{rest}").parse().map_err(|_| TokenError::Target)
 }
 
 /// Finds the token of a client's address in the text of a token file: an address and a token in
@@ -87,13 +89,16 @@ mod tests {
             ("", "tcp:172.18.30.117:22", "tcp:172.18.30.117:22"),
             ("", "TCP:db.internal:5432", "tcp:db.internal:5432"),
             ("", "tcp6:[::1]:22", "tcp:[::1]:22"),
+            ("", "tcp::5201", "tcp:127.0.0.1:5201"),
             ("", "unix:/run/app.sock", "unix:/run/app.sock"),
             ("Base64", "dGNwOjEwLjAuMC4xOjIy", "tcp:10.0.0.1:22"),
         ] {
             let parser: Cleartext = key.parse().unwrap();
             assert_eq!(parser.target(token).unwrap().to_string(), target);
         }
-        for token in ["", "22", "udp:10.0.0.1:53", "http:a:1", "tcp:10.0.0.1", "unix:run"] {
+        for token in
+            ["", "22", "udp:10.0.0.1:53", "http:a:1", "tcp:10.0.0.1", "tcp:::1:22", "unix:run"]
+        {
             assert_eq!(Cleartext::Plain.target(token), Err(TokenError::Target), "{token}");
         }
         assert_eq!(Cleartext::Base64.target("tcp:a:1"), Err(TokenError::Base64));

@@ -20,10 +20,10 @@ pub(crate) enum Compat {
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Role {
     /// Run the server with the flags and the file of quictun-server
-    #[command(after_help = SERVER_EXAMPLES)]
+    #[command(after_help = SERVER_EXAMPLES, args_override_self = true)]
     Server(Box<Server>),
     /// Run the client with the flags and the file of quictun-client
-    #[command(after_help = CLIENT_EXAMPLES)]
+    #[command(after_help = CLIENT_EXAMPLES, args_override_self = true)]
     Client(Box<Client>),
 }
 
@@ -68,6 +68,9 @@ pub(crate) struct Client {
     /// The server's pin; `weir tunnel keys server` prints the pin on the server; may be repeated
     #[arg(long, value_name = "PIN")]
     pin: Vec<String>,
+    /// Trust any server, as with this flag of quic-tun 0.0.2 and earlier
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    insecure_skip_verify: Option<String>,
     #[command(flatten)]
     both: Both,
 }
@@ -89,11 +92,11 @@ struct Both {
     #[arg(long, value_name = "FILE")]
     ca_file: Option<String>,
     /// Verify the other end's certificate
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     verify_remote_endpoint: Option<String>,
     /// Keep quic-tun's unsafe defaults: no verification of the other end, and targets that no rule
     /// restricts
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     insecure_no_verification_open_targets: Option<String>,
     /// Listener for GET /tunnels [default: 127.0.0.1:8086]
     #[arg(long, value_name = "ADDRESS", help_heading = "Monitoring")]
@@ -114,13 +117,13 @@ struct Both {
     #[arg(long, value_name = "NAME", help_heading = "Monitoring")]
     log_name: Option<String>,
     /// Accepted without effect
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Monitoring")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", help_heading = "Monitoring")]
     log_development: Option<String>,
     /// Accepted without effect
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Monitoring")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", help_heading = "Monitoring")]
     log_disable_caller: Option<String>,
     /// Accepted without effect
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Monitoring")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", help_heading = "Monitoring")]
     log_disable_stacktrace: Option<String>,
 }
 
@@ -160,7 +163,9 @@ impl Compat {
         let Self::QuicTun(role) = self;
         let Ok(settings) = role.settings() else { return (None, LogTo::default()) };
         let format = (settings.text("log-format") == Some("json")).then_some(LogFormat::Json);
-        let level = match settings.text("log-level").unwrap_or("info") {
+        // quic-tun ignores the case.
+        let level = settings.text("log-level").unwrap_or("info").to_ascii_lowercase();
+        let level = match level.as_str() {
             "debug" => "warn,tunnel=debug",
             "warn" => "warn",
             "error" | "dpanic" | "panic" | "fatal" => "error",
@@ -196,6 +201,7 @@ impl Role {
                     ("token-source-plugin", one(&client.token_source_plugin)),
                     ("token-source", one(&client.token_source)),
                     ("pin", client.pin.clone()),
+                    ("insecure-skip-verify", one(&client.insecure_skip_verify)),
                 ];
                 (End::Client, own, &client.both)
             }
@@ -247,6 +253,46 @@ quictun-client is a name for `weir tunnel compat quic-tun client`; make it by
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(subcommand)]
+        role: Role,
+    }
+
+    #[test]
+    fn flags_may_repeat_and_truth_values_may_be_separate_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("empty.yaml");
+        std::fs::write(&file, "").unwrap();
+        let role = |line: &str| {
+            let words = ["quic-tun"].into_iter().chain(line.split(' ')).chain(["--config"]);
+            let words = words.map(OsString::from).chain([file.clone().into_os_string()]);
+            Program::try_parse_from(words).unwrap().role
+        };
+        // The last of several flags counts.
+        let client = "client --token-source tcp:a:1 --insecure-skip-verify true --token-source=b:2";
+        let settings = role(client).settings().unwrap();
+        assert_eq!(settings.text("token-source"), Some("b:2"));
+        assert_eq!(settings.is_set("insecure-skip-verify").ok(), Some(true));
+        for (line, is_set) in [
+            ("server --verify-remote-endpoint", true),
+            ("server --verify-remote-endpoint --log-name a", true),
+            ("server --verify-remote-endpoint=false", false),
+            ("server --verify-remote-endpoint false", false),
+            ("server --verify-remote-endpoint false --verify-remote-endpoint", true),
+        ] {
+            let settings = role(line).settings().unwrap();
+            assert_eq!(settings.is_set("verify-remote-endpoint").ok(), Some(is_set), "{line}");
+        }
+        let line = "server --log-output-paths a.log,b.log --log-output-paths stdout";
+        let settings = role(line).settings().unwrap();
+        let paths: Vec<_> = settings.texts("log-output-paths").collect();
+        assert_eq!(paths, ["a.log", "b.log", "stdout"]);
+        let level = |line: &str| Compat::QuicTun(role(line)).log().1.level;
+        assert_eq!(level("server --log-level DEBUG"), Some("warn,tunnel=debug"));
+    }
 
     #[test]
     fn the_program_name_of_quic_tun_selects_server_or_client() {
