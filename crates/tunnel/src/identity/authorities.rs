@@ -116,6 +116,8 @@ fn wrong_list(path: &Path, reason: String) -> IdentityError {
 fn doubted(error: rustls::Error) -> IdentityError {
     match error {
         rustls::Error::InvalidCertificate(CertificateError::Revoked) => IdentityError::Revoked,
+        // rustls has no variant for this error of webpki.
+        other if format!("{other:?}").contains("CaUsedAsEndEntity") => IdentityError::IsAuthority,
         other => untrusted(other),
     }
 }

@@ -48,6 +48,11 @@ pub enum IdentityError {
     UnknownClient(super::Pin),
     #[error("no authority that this end trusts has signed the certificate: {}; name its authority by `ca-file`", foreign(.0))]
     Untrusted(String),
+    #[error(
+        "the certificate is an authority's own (CA:TRUE) and identifies no end: let the authority sign \
+         a certificate for the end, or pin the key (--pin at the client, --peer at the server)"
+    )]
+    IsAuthority,
     #[error("the authority has revoked the certificate: ask the authority for a new certificate")]
     Revoked,
     #[error(

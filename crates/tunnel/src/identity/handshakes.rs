@@ -59,6 +59,26 @@ fn an_authority_admits_only_the_names_it_signed() {
     reported(&peers, &client, &at("osaka.example"));
 }
 
+/// `openssl req -x509` makes certificates with CA:TRUE.
+#[test]
+fn the_refusal_of_an_authoritys_own_certificate_advises_to_pin_the_key() {
+    let home = tempfile::tempdir().unwrap();
+    let mut parameters = certificate_parameters(&["tokyo.example"], 1);
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let pair = KeyPair::generate().unwrap();
+    let certificate = parameters.self_signed(&pair).unwrap();
+    let file = home.path().join("server.crt");
+    fs::write(&file, certificate.pem()).unwrap();
+    let server = Identity::of_any_age(certificate.der().clone(), pair.serialize_der());
+    let client = own("laptop");
+    let peers = [pinned("laptop", &client)];
+    let authorities = Authorities::load(&file, &[]).unwrap();
+    let at = ServerTrust::Certified { authorities, name: "tokyo.example".to_owned() };
+    let (_, at_client) = shake(&server, &peers, &client, &at).unwrap_err();
+    assert!(at_client.contains("(CA:TRUE)") && at_client.contains("--pin"), "{at_client}");
+    shake(&server, &peers, &client, &to(&server)).unwrap();
+}
+
 #[test]
 fn an_expired_certificate_is_refused_even_if_pinned() {
     let home = tempfile::tempdir().unwrap();
