@@ -210,7 +210,7 @@ fn trust(
     match settings.given("ca-file") {
         Some(given) if verify || !insecure => Ok(certified(authorities(given, confined_paths)?)),
         None if verify => {
-            let system = Path::new(SYSTEM_AUTHORITIES);
+            let system = system_authorities(Path::exists);
             confined_paths.reads(system);
             let read = Authorities::load(system, &[]);
             read.map(certified).map_err(|error| {
@@ -227,6 +227,11 @@ fn trust(
              identity:\n{SERVER}\n  or keep quic-tun's default:\n    --{INSECURE}"
         ))),
     }
+}
+
+fn system_authorities(exists: impl Fn(&Path) -> bool) -> &'static Path {
+    let found = SYSTEM_AUTHORITIES.map(Path::new).into_iter().find(|path| exists(path));
+    found.unwrap_or(Path::new(SYSTEM_AUTHORITIES[0]))
 }
 
 fn authorities(
@@ -411,8 +416,13 @@ const PORT: u16 = 6500;
 const API_PORT: u16 = 8086;
 const CONNECTIONS: usize = 2;
 const DAYS: u32 = 365;
-/// The file of certificate authorities on Debian, Ubuntu and other distributions.
-const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+/// The files of certificate authorities on Debian and Arch, on Fedora, on openSUSE and on Alpine.
+const SYSTEM_AUTHORITIES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
 
 #[cfg(test)]
 mod tests {
@@ -520,6 +530,14 @@ mod tests {
             let client = client(&[&to[..], &[("listen-on", text)]].concat()).unwrap();
             assert_eq!(client.tokens[0].listen_on, Target::Tcp(address.into()), "{text}");
         }
+    }
+
+    #[test]
+    fn the_systems_authorities_are_found_where_the_distribution_has_them() {
+        let found = |present: &'static str| system_authorities(|path| path == Path::new(present));
+        assert!(found("/etc/pki/tls/certs/ca-bundle.crt").starts_with("/etc/pki"));
+        // The error names Debian's file if there is none.
+        assert_eq!(found("/nowhere"), Path::new("/etc/ssl/certs/ca-certificates.crt"));
     }
 
     #[test]

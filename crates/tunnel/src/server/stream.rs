@@ -268,8 +268,11 @@ impl<C: Connection> PeerStream<C> {
                 let remote = local.remote_ip();
                 let revoked = self.revoked(|access| self.may_reach(access, &target, remote));
                 let record = self.shared.tunnels.as_ref().map(|tunnels| {
-                    let reached = local.remote().map(|at| at.to_string());
-                    let reached = reached.unwrap_or_else(|| target.to_string());
+                    let reached = match (local.remote(), &target) {
+                        (Some(at), _) => at.to_string(),
+                        (None, Target::Unix(path)) => path.display().to_string(),
+                        (None, target) => target.to_string(),
+                    };
                     tunnels.open(sending.number(), reached, self.session.connection.remote())
                 });
                 let tally =

@@ -5,6 +5,7 @@ use crate::support::{Running, Sandbox, await_some, is_installed};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::ops::Deref;
+use std::os::unix::net::UnixListener;
 use std::process::Command;
 
 /// Makes links with the names of quic-tun's programs, beside the keys.
@@ -135,6 +136,29 @@ fn the_api_lists_open_tunnels_with_their_protocol_at_both_ends() {
         }
     }
     drop(server);
+}
+
+#[test]
+fn the_api_lists_a_unix_target_by_its_path() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    links(&sandbox);
+    let path = sandbox.path("app.sock");
+    let target = UnixListener::bind(&path).unwrap();
+    let insecure = "--insecure-no-verification-open-targets";
+    let _server = started(&sandbox, "quictun-server", &[insecure], "listening on");
+    let source = format!("unix:{}", path.display());
+    let words = ["--server-endpoint", "127.0.0.1:7500", "--token-source", &source, insecure];
+    let words = [&words[..], &["--httpd-listen-on=127.0.0.1:18086"]].concat();
+    let _client = started(&sandbox, "quictun-client", &words, "connected to");
+    let mut stream = sandbox.inside(|| TcpStream::connect("127.0.0.1:6500")).unwrap();
+    stream.write_all(b"x").unwrap();
+    let (mut reached, _) = target.accept().unwrap();
+    reached.read_exact(&mut [0]).unwrap();
+    let all = await_some("the tunnel in the list", || {
+        let all = api(&sandbox, 8086);
+        all[0].is_object().then_some(all)
+    });
+    assert_eq!(all[0]["serverAppAddr"], path.display().to_string().as_str());
 }
 
 #[test]
