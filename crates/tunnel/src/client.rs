@@ -618,16 +618,16 @@ mod tests {
     fn a_client_keeps_descriptors_for_attempts_to_connect_to_all_its_servers() {
         let own =
             |hosts: &[&str]| link::descriptors(hosts.iter().copied(), Tuning::default().handshake);
-        // Four handshakes with an address, seven with a name of four addresses, TCP, the present
-        // connection and the former connection.
+        // Four handshakes with an address, seven with a name of four addresses, TCP to each
+        // address, the present connection and the former connection.
         assert_eq!(own(&["192.0.2.1"]), 4 + 9);
-        assert_eq!(own(&["192.0.2.1", "two.example"]), 4 + 9 + 15);
+        assert_eq!(own(&["192.0.2.1", "two.example"]), 4 + 9 + 18);
         // A handshake takes at most ten seconds, and the attempts begin a second apart.
         assert_eq!(own(&["192.0.2.1"; 100]), 4 + 12 * 9);
         let limits = ClientLimits::default();
         let allowed =
             |limit| places(&limits, Some(Descriptors::new(limit, 24)), own(&["a.example"; 4]));
-        assert_eq!(allowed(1024), 1024 - 24 - 128 - 64);
+        assert_eq!(allowed(1024), 1024 - 24 - 128 - 76);
         assert_eq!((allowed(64), allowed(24)), (12, 0));
     }
 }

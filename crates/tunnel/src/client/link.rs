@@ -426,21 +426,22 @@ async fn carried(
     })
 }
 
-/// Connects over TCP, trying one address after another.
+/// Connects over TCP. Tries the next address once the previous address has failed or stayed silent
+/// for a moment, as [`first_to_answer`] does.
 async fn over_tcp(
     remote: &Arc<Remote>,
     addresses: &[SocketAddr],
     why: &str,
 ) -> Result<Carried, Lost> {
-    let name = remote.trust.borrow().server_name().to_owned();
-    let mut last = Lost::Silent;
-    for address in addresses {
-        match remote.tls.connect(*address, &name, why.to_owned()).await {
-            Ok(connection) => return Ok(Carried::Tcp(connection)),
-            Err(lost) => last = lost,
+    let attempt = |index: usize| {
+        let (remote, address, why) = (Arc::clone(remote), addresses[index], why.to_owned());
+        async move {
+            let name = remote.trust.borrow().server_name().to_owned();
+            remote.tls.connect(address, &name, why).await.map(Carried::Tcp)
         }
-    }
-    Err(last)
+    };
+    let found = failover::first_to_connect(addresses.len(), |_| APART, attempt, |_, _| {}).await;
+    found.map(|(_, connection)| connection)
 }
 
 /// Tries the next address once the previous address has failed or stayed silent for a moment (RFC
@@ -508,7 +509,7 @@ async fn first_to_answer(
 pub(super) fn descriptors<'a>(hosts: impl Iterator<Item = &'a str>, handshake: Duration) -> usize {
     let of_server = |host: &str| {
         let addresses = if host.parse::<IpAddr>().is_ok() { 1 } else { MOST_ADDRESSES };
-        DESCRIPTORS_EACH * (addresses + LATEST) + 1 // TCP
+        DESCRIPTORS_EACH * (addresses + LATEST) + addresses // TCP
     };
     let mut all: Vec<_> = hosts.map(of_server).collect();
     all.sort_unstable_by(|one, other| other.cmp(one));

@@ -1,10 +1,13 @@
 //! Tunnels over TCP, the carrier for networks that block UDP.
 
 use crate::ends::{Keys, bytes, echo, target, tcp_of, through, to_tcp, write_endlessly};
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tunnel::access::{BoxFuture, Resolve};
 use tunnel::client::{Client, ListenAt, Listener, Reverse};
 use tunnel::identity::Identity;
 use tunnel::server::{Server, ServerParts, TcpAt};
@@ -185,6 +188,36 @@ async fn a_client_uses_tcp_only_if_the_server_does_not_answer_over_udp() {
     let client = Client::start(parts).await.unwrap();
     client.connected().await;
     assert_eq!(client.links()[0].over_tcp, None);
+    client.drain(Duration::ZERO).await;
+    server.drain(Duration::ZERO).await;
+}
+
+/// Resolves every name to two addresses.
+#[derive(Debug)]
+struct TwoAddresses;
+
+impl Resolve for TwoAddresses {
+    fn resolve<'a>(&'a self, _: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>> {
+        Box::pin(async { Ok(vec![[127, 0, 0, 79].into(), [127, 0, 0, 1].into()]) })
+    }
+}
+
+#[tokio::test]
+async fn a_silent_address_of_a_server_does_not_keep_tcp_from_its_next_address() {
+    let keys = Keys::new();
+    let server = Server::start(on_both(&keys, &[], &[])).unwrap();
+    let at = server.tcp_address().unwrap();
+    // The kernel accepts the connection, and no process answers.
+    let silent = TcpListener::bind(("127.0.0.79", at.port())).await.unwrap();
+    let mut parts = keys.client_parts(&[at], Vec::new());
+    parts.servers[0].address = format!("two.example:{}", at.port()).parse().unwrap();
+    parts.resolver = Arc::new(TwoAddresses);
+    parts.carrier = Carrier::Tcp;
+    // The handshake with the silent address outlasts the test.
+    parts.tuning.handshake = Duration::from_secs(3600);
+    let client = Client::start(parts).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), client.connected()).await.unwrap();
+    drop(silent);
     client.drain(Duration::ZERO).await;
     server.drain(Duration::ZERO).await;
 }
