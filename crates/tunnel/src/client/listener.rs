@@ -10,6 +10,7 @@ use crate::hand_over::{Handed, SocketOwner, listener_name};
 use crate::inbound::Inbound;
 use crate::journal::{Kind, Line};
 use crate::local::{DetachedLocal, Local, UnixPathListener};
+use crate::quic_tun::http::shown as application_address;
 use crate::relay::{RelayError, Tally, answered, relay};
 use crate::session::Session;
 use crate::transport::{Carried, Connection, Sending, Shards};
@@ -305,7 +306,7 @@ async fn carry(
     drop(opening);
     let counters = &shared.counters;
     let record = shared.tunnels.as_ref().map(|tunnels| {
-        let application = local.remote().map_or_else(|| "@".to_owned(), |at| at.to_string());
+        let application = application_address(local.remote().map(|at| (at.ip(), at.port())));
         tunnels.open(sending.number(), application, session.connection.remote())
     });
     let tally = Tally { record: record.as_deref(), ..Tally::new(counters, &tunnel.meter) };
