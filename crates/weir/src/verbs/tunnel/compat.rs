@@ -46,6 +46,9 @@ pub(crate) struct Server {
     /// Targets that clients may reach, as for `weir tunnel server`; may be repeated
     #[arg(long, value_name = "RULE")]
     allow: Vec<String>,
+    /// As --verify-remote-endpoint, of quic-tun 0.0.2 and earlier
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    verify_client: Option<String>,
     #[command(flatten)]
     both: Both,
 }
@@ -63,7 +66,7 @@ pub(crate) struct Client {
     token_source_plugin: Option<String>,
     /// Fixed: the token, as in tcp:10.0.0.5:22. File: a file with an application's address and a
     /// token in each line. Http: a URL, to which the client adds ?addr=ADDRESS:PORT
-    #[arg(long, value_name = "SOURCE")]
+    #[arg(long, alias = "token", value_name = "SOURCE")]
     token_source: Option<String>,
     /// The server's pin; `weir tunnel keys server` prints the pin on the server; may be repeated
     #[arg(long, value_name = "PIN")]
@@ -182,16 +185,16 @@ impl Role {
         let one = |text: &Option<String>| text.iter().cloned().collect::<Vec<_>>();
         let (role, own, both) = match self {
             Self::Server(server) => {
-                let Server { listen_on, token_parser_plugin, token_parser_key, peer, allow, both } =
-                    &**server;
+                let Server { listen_on, token_parser_plugin, token_parser_key, .. } = &**server;
                 let own = vec![
                     ("listen-on", one(listen_on)),
                     ("token-parser-plugin", one(token_parser_plugin)),
                     ("token-parser-key", one(token_parser_key)),
-                    ("peer", peer.clone()),
-                    ("allow", allow.clone()),
+                    ("peer", server.peer.clone()),
+                    ("allow", server.allow.clone()),
+                    ("verify-remote-endpoint", one(&server.verify_client)),
                 ];
-                (End::Server, own, both)
+                (End::Server, own, &server.both)
             }
             Self::Client(client) => {
                 let Client { listen_on, server_endpoint, .. } = &**client;
@@ -276,8 +279,11 @@ mod tests {
         let settings = role(client).settings().unwrap();
         assert_eq!(settings.text("token-source"), Some("b:2"));
         assert_eq!(settings.is_set("insecure-skip-verify").ok(), Some(true));
+        let settings = role("client --token tcp:a:1").settings().unwrap();
+        assert_eq!(settings.text("token-source"), Some("tcp:a:1"));
         for (line, is_set) in [
             ("server --verify-remote-endpoint", true),
+            ("server --verify-client", true),
             ("server --verify-remote-endpoint --log-name a", true),
             ("server --verify-remote-endpoint=false", false),
             ("server --verify-remote-endpoint false", false),
