@@ -40,7 +40,8 @@ pub enum ServerTrust {
         authorities: Arc<Authorities>,
         name: String,
     },
-    /// The server may be anyone, as for [`Proof::Anyone`].
+    /// The server may be anyone. Only [`crate::quic_tun`] makes this trust, when its user gives the
+    /// flag [`crate::quic_tun::settings::INSECURE`] or [`crate::quic_tun::settings::SKIP_VERIFY`].
     Anyone,
 }
 

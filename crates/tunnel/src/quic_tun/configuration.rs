@@ -1,6 +1,6 @@
 //! Makes a configuration from the settings of quic-tun. By default quic-tun admits any client, and
 //! lets clients reach any target. Without [`INSECURE`], these defaults are errors that name the
-//! setting to add.
+//! setting to add. [`SKIP_VERIFY`] permits a client to trust any server, and nothing else.
 
 use super::TunnelsAt;
 use super::settings::{Given, INSECURE, Role, SKIP_VERIFY, Settings};
