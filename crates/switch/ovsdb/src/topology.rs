@@ -62,6 +62,8 @@ pub struct Bridge {
 pub struct Controller {
     pub row: Uuid,
     pub target: Target,
+    pub inactivity_probe_ms: Option<u64>,
+    pub max_backoff_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -259,8 +261,15 @@ fn bridge(
         name,
     };
     for (id, controller) in database.referred(row, "controller", "Controller") {
-        let target = Target::parse(controller.text("target").unwrap_or_default());
-        bridge.controllers.push(Controller { row: id, target });
+        let time = |column: &str| {
+            controller.integer(column).and_then(|milliseconds| u64::try_from(milliseconds).ok())
+        };
+        bridge.controllers.push(Controller {
+            row: id,
+            target: Target::parse(controller.text("target").unwrap_or_default()),
+            inactivity_probe_ms: time("inactivity_probe"),
+            max_backoff_ms: time("max_backoff"),
+        });
     }
     bridge.controllers.sort_by_key(|controller| controller.row);
     let mut ports: Vec<_> = database.referred(row, "ports", "Port").collect();
@@ -604,7 +613,8 @@ mod tests {
                 id(6): new(json!({ "name": "p1", "type": "", "ofport_request": 9, "ofport": -1,
                     "ingress_policing_rate": 1000, "ingress_policing_kpkts_burst": 5_000_000_000_u64,
                     "other_config": ["map", [["pmd-rxq-affinity", "0:1"]]] })) },
-            "Controller": { id(7): new(json!({ "target": "tcp:10.0.0.9" })) },
+            "Controller": { id(7): new(json!({ "target": "tcp:10.0.0.9",
+                "inactivity_probe": 0, "max_backoff": ["set", []] })) },
             "Mirror": { id(9): new(json!({ "name": "m0", "select_src_port": reference(4),
                 "output_vlan": 9 })) },
             "QoS": { id(8): new(json!({ "type": "linux-hfsc",
@@ -626,6 +636,8 @@ mod tests {
             bridge.controllers[0].target,
             Target::Connect(Carrier::Tcp, "10.0.0.9:6653".to_owned())
         );
+        let Controller { inactivity_probe_ms, max_backoff_ms, .. } = bridge.controllers[0];
+        assert_eq!((inactivity_probe_ms, max_backoff_ms), (Some(0), None));
         let [port] = &bridge.ports[..] else { panic!("{bridge:?}") };
         assert_eq!((port.number, port.former_number), (Some(9), None));
         let queue = |number, bits_per_second| Queue { number, bits_per_second };

@@ -20,7 +20,7 @@ use super::lacp::{self, Event};
 use super::ordered::{Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard, rank};
 use super::pmd::BATCH;
 use super::ports::SwitchPort;
-use super::remote::Remote;
+use super::remote::{ControllerTimes, Remote};
 use super::waker::Waker;
 
 /// A bridge of a running switch: its tables and ports, and events for its OpenFlow connections.
@@ -50,6 +50,10 @@ pub struct BridgeState {
     /// The addresses that the bridge's thread uses, or will use once it has taken over `remotes`.
     places: Mutex<Places, { rank::LAST }>,
     controllers: Mutex<Vec<ControllerState>, { rank::LAST }>,
+    /// The times for controllers that have others than the usual ones.
+    controller_times: Mutex<HashMap<Remote, ControllerTimes>, { rank::LAST }>,
+    /// Whether a command has asked for new connections to the controllers.
+    must_reconnect: AtomicBool,
     /// Whether the bridge forwards as a learning switch while it has no controller (fail mode
     /// `standalone`).
     is_standalone: AtomicBool,
@@ -102,6 +106,8 @@ pub(super) struct Places {
 pub(super) struct ControllerState {
     pub(super) remote: Remote,
     pub(super) is_connected: bool,
+    /// `master`, `slave` or `other`; without a connection, `other`.
+    pub(super) role: &'static str,
     /// Why the last connection ended or could not be made.
     pub(super) last_error: Option<String>,
 }
@@ -144,6 +150,8 @@ impl BridgeState {
             remotes: Mutex::default(),
             places: Mutex::default(),
             controllers: Mutex::default(),
+            controller_times: Mutex::default(),
+            must_reconnect: AtomicBool::new(false),
             is_standalone: AtomicBool::new(false),
             bonds: Mutex::default(),
             has_lacp: AtomicBool::new(false),
@@ -386,6 +394,26 @@ impl BridgeState {
 
     pub(super) fn set_controllers(&self, states: Vec<ControllerState>) {
         *self.controllers.lock() = states;
+    }
+
+    /// Returns the times for a controller.
+    pub(super) fn times_of(&self, controller: Remote) -> ControllerTimes {
+        self.controller_times.lock().get(&controller).copied().unwrap_or_default()
+    }
+
+    pub(super) fn set_controller_times(&self, times: &HashMap<Remote, ControllerTimes>) {
+        self.controller_times.lock().clone_from(times);
+    }
+
+    /// Asks the bridge's thread for new connections to the controllers.
+    pub(super) fn reconnect(&self) {
+        self.must_reconnect.store(true, Ordering::Relaxed);
+        self.waker.wake();
+    }
+
+    /// Whether [`BridgeState::reconnect`] was called since the last call.
+    pub(super) fn takes_reconnect(&self) -> bool {
+        self.must_reconnect.swap(false, Ordering::Relaxed)
     }
 
     pub(super) fn bonds(&self) -> MutexGuard<'_, BTreeMap<String, Bond>> {

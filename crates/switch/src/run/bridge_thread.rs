@@ -15,7 +15,7 @@ use units::{foreign, visible};
 use super::bridge::{BridgeEvent, BridgeState, ControllerState};
 use super::bridge_session::BridgeSession;
 use super::connection::{Closed, Connection, is_transient};
-use super::remote::Remote;
+use super::remote::{ControllerTimes, Remote};
 use super::snoop::SnoopSocket;
 use super::stream::{Origin, Stream};
 use super::switch::Switch;
@@ -110,6 +110,7 @@ impl BridgeThread {
     fn turn(&mut self) {
         self.change_remotes();
         self.change_identity();
+        self.reconnect();
         self.connect_to_controllers();
         Origin::ALL.into_iter().for_each(|origin| self.free_a_place(origin));
         let ready = self.wait();
@@ -169,6 +170,20 @@ impl BridgeThread {
         }
     }
 
+    /// Closes the connections to controllers if a command has asked for new ones.
+    fn reconnect(&mut self) {
+        if !self.bridge.takes_reconnect() {
+            return;
+        }
+        let all = self.connections.iter().enumerate();
+        let own = all.filter(|(_, connection)| connection.controller.is_some());
+        let own = own.map(|(index, _)| (index, Closed::Reconnect)).collect();
+        self.close(own);
+        for controller in &mut self.controllers {
+            (controller.next, controller.pause) = (Some(Instant::now()), FIRST_PAUSE);
+        }
+    }
+
     /// Makes a standalone bridge a learning switch after a time without a controller, and an
     /// ordinary bridge again when a controller is back. As in Open vSwitch, the rules of the lost
     /// controller are removed first.
@@ -179,7 +194,11 @@ impl BridgeThread {
             self.controlled_ms = now_ms;
         }
         let lost_ms = now_ms.saturating_sub(self.controlled_ms);
-        let is_alone = lost_ms >= ALONE_MS && self.bridge.is_standalone();
+        let probe_ms = |controller: &Controller| self.bridge.times_of(controller.remote).probe_ms;
+        let longest = self.controllers.iter().filter_map(probe_ms).max();
+        // As in Open vSwitch, three times the longest probe interval.
+        let alone_ms = longest.unwrap_or(ControllerTimes::PROBE_MS).saturating_mul(3);
+        let is_alone = lost_ms >= alone_ms && self.bridge.is_standalone();
         if is_alone == self.bridge.tables().is_standalone() {
             return;
         }
@@ -202,9 +221,11 @@ impl BridgeThread {
     fn tell_controllers(&self) {
         let state = |(index, controller): (usize, &Controller)| {
             let mut own = self.connections.iter().filter(|c| c.controller == Some(index));
+            let open = own.find(|connection| connection.is_established());
             ControllerState {
                 remote: controller.remote,
-                is_connected: own.any(Connection::is_established),
+                is_connected: open.is_some(),
+                role: open.map_or("other", Connection::role_name),
                 last_error: controller.last_error.clone(),
             }
         };
@@ -572,6 +593,10 @@ impl BridgeThread {
         let now_ms = self.bridge.clock.now_ms();
         let mut closed = Vec::new();
         for (index, connection) in self.connections.iter_mut().enumerate() {
+            if let Some(controller) = connection.controller {
+                let remote = self.controllers[controller].remote;
+                connection.set_probe(self.bridge.times_of(remote).probe_ms);
+            }
             if let Err(reason) = connection.check(now_ms) {
                 closed.push((index, reason));
             }
@@ -594,9 +619,7 @@ impl BridgeThread {
                     self.snoop.copy(remote, &connection.take_copies());
                     let reason = foreign(reason.to_string());
                     tracing::warn!("bridge {name}: controller {remote}: closed: {reason}");
-                    controller.last_error = Some(reason.to_string());
-                    controller.next = Some(Instant::now() + controller.pause);
-                    controller.pause = (controller.pause * 2).min(LONGEST_PAUSE);
+                    controller.rest(reason.to_string(), self.bridge.times_of(remote));
                 }
                 None if matches!(reason, Closed::End) => {}
                 None => {
@@ -656,9 +679,7 @@ impl BridgeThread {
                 }
                 Err(error) => {
                     tracing::warn!("bridge {}: controller {remote}: {error}", self.bridge.name);
-                    controller.last_error = Some(error);
-                    controller.next = Some(Instant::now() + controller.pause);
-                    controller.pause = (controller.pause * 2).min(LONGEST_PAUSE);
+                    controller.rest(error, self.bridge.times_of(remote));
                 }
             }
         }
@@ -668,6 +689,13 @@ impl BridgeThread {
 impl Controller {
     fn new(remote: Remote) -> Self {
         Self { remote, next: Some(Instant::now()), pause: FIRST_PAUSE, last_error: None }
+    }
+
+    /// Stores why there is no connection, and delays the next attempt.
+    fn rest(&mut self, error: String, times: ControllerTimes) {
+        self.last_error = Some(error);
+        self.next = Some(Instant::now() + self.pause.min(times.longest_pause));
+        self.pause = (self.pause * 2).min(times.longest_pause);
     }
 }
 
@@ -679,8 +707,6 @@ fn slowest(backlogs: impl Iterator<Item = (usize, Duration)>) -> Option<usize> {
     (pause >= PATIENCE).then_some(index)
 }
 
-/// Three times the inactivity probe of controllers, as in Open vSwitch.
-const ALONE_MS: u64 = 15_000;
 const READ: usize = 256 << 10;
 /// Maximum number of requests per connection and iteration.
 const REQUESTS: usize = 4096;
@@ -701,7 +727,6 @@ const SOON: Duration = Duration::from_micros(50);
 const EXPIRY: Duration = Duration::from_millis(500);
 const CHECK: Duration = Duration::from_millis(500);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 
 #[cfg(test)]
 #[path = "bridge_thread_tests.rs"]

@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
@@ -461,6 +461,82 @@ fn a_snooper_gets_the_messages_that_the_bridge_exchanges_with_its_controller() {
     rig.thread.bridge.change_remotes(none);
     rig.thread.turn();
     assert_eq!(snooper.read(&mut [0; 8]).unwrap(), 0, "the controller is gone");
+}
+
+/// Makes the bridge connect to a controller, and returns the controller's end after its hello.
+fn connected(rig: &mut Rig, listener: &TcpListener) -> TcpStream {
+    rig.thread.turn();
+    let (mut controller, _) = listener.accept().unwrap();
+    controller.write_all(&HELLO).unwrap();
+    let is_open = |c: &Connection| c.controller.is_some() && c.is_established();
+    turn_until(rig, "the hello", |rig| rig.thread.connections.iter().any(is_open));
+    controller
+}
+
+fn turn_until(rig: &mut Rig, what: &str, is_met: impl Fn(&Rig) -> bool) {
+    let begin = Instant::now();
+    while !is_met(rig) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{what}: {:?}", rig.thread.controllers);
+        rig.thread.turn();
+    }
+}
+
+/// Makes a rig with one controller, to which the bridge has not connected yet.
+fn rig_with_controller() -> (Rig, TcpListener, Remote) {
+    let mut rig = Rig::with_rules(0);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let remote = Remote { carrier: Carrier::Tcp, address: listener.local_addr().unwrap() };
+    rig.thread.controllers = vec![Controller::new(remote)];
+    (rig, listener, remote)
+}
+
+#[test]
+fn a_bridge_reports_the_role_that_a_controller_has_asked_for() {
+    let (mut rig, listener, _) = rig_with_controller();
+    let mut controller = connected(&mut rig, &listener);
+    for (role, name) in [(1, "other"), (2, "master"), (3, "slave")] {
+        let mut request = [0_u8; 24];
+        request[..12].copy_from_slice(&[4, 24, 0, 24, 0, 0, 0, 5, 0, 0, 0, role]);
+        controller.write_all(&request).unwrap();
+        turn_until(&mut rig, name, |rig| {
+            let states = rig.thread.bridge.controllers();
+            states.iter().any(|state| state.is_connected && state.role == name)
+        });
+    }
+}
+
+#[test]
+fn bridge_reconnect_makes_a_new_connection_to_the_controller() {
+    let (mut rig, listener, _) = rig_with_controller();
+    let _first = connected(&mut rig, &listener);
+    rig.thread.bridge.reconnect();
+    let _second = connected(&mut rig, &listener);
+    let numbers: Vec<_> = rig.thread.connections.iter().map(|c| c.number).collect();
+    assert_eq!(numbers, [2]);
+    let error = rig.thread.controllers[0].last_error.as_deref();
+    assert_eq!(error, Some("bridge/reconnect asked for a new connection"));
+}
+
+#[test]
+fn a_probe_interval_of_30_s_delays_the_loss_of_a_controller_and_the_standalone_bridge() {
+    let (mut rig, listener, remote) = rig_with_controller();
+    rig.thread.bridge.clock.stop();
+    let times = ControllerTimes { probe_ms: Some(30_000), ..ControllerTimes::default() };
+    rig.thread.bridge.set_controller_times(&HashMap::from([(remote, times)]));
+    rig.thread.bridge.set_standalone(true);
+    let _silent = connected(&mut rig, &listener);
+    let error = |rig: &Rig| rig.thread.controllers[0].last_error.clone();
+    // The silence before the echo request, and the time for the reply.
+    for _ in ["request", "reply"] {
+        rig.later(Duration::from_millis(29_999));
+        assert_eq!(error(&rig), None);
+        rig.later(Duration::from_millis(1));
+    }
+    assert_eq!(error(&rig).as_deref(), Some("the peer does not answer"));
+    rig.later(Duration::from_millis(89_999));
+    assert!(!rig.thread.bridge.tables().is_standalone());
+    rig.later(Duration::from_millis(1));
+    assert!(rig.thread.bridge.tables().is_standalone());
 }
 
 const SOCKET: &str = "br0.mgmt";

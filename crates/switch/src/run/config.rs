@@ -20,7 +20,7 @@ use super::device::{check_mtu, has_interface};
 use super::egress_queues::EgressQueues;
 use super::pcap::Capture;
 use super::policing::Policing;
-use super::remote::{Controllers, Listeners, Protocols};
+use super::remote::{ControllerTimes, Controllers, Listeners, Protocols, Remote};
 use super::table_settings::TableSettings;
 use super::tls::{TlsError, TlsSettings};
 use super::vlan_settings::{MirrorSettings, QinqEthtype, VlanModeSetting, check_vlans};
@@ -110,6 +110,10 @@ table! {
         /// Bonds by name: sets of ports that `NORMAL` uses as one port.
         pub bond: IndexMap<String, BondSettings> = IndexMap::new(),
         pub port: IndexMap<String, PortConfig> = IndexMap::new(),
+    }
+    beside {
+        /// The times for controllers that a database gives; others have the usual times.
+        pub controller_times: HashMap<Remote, ControllerTimes>,
     }
 }
 

@@ -13,6 +13,7 @@ use rustix::event::PollFlags;
 
 use super::inactivity::{Inactivity, Verdict};
 use super::outgoing::Outgoing;
+use super::remote::ControllerTimes;
 use super::stream::{Origin, Stream};
 
 /// An OpenFlow connection.
@@ -59,6 +60,8 @@ pub(super) enum Closed {
     NoHello,
     #[error("the bridge has other OpenFlow versions or another datapath ID")]
     Changed,
+    #[error("bridge/reconnect asked for a new connection")]
+    Reconnect,
 }
 
 impl Connection {
@@ -94,7 +97,7 @@ impl Connection {
         now_ms: u64,
     ) -> Self {
         let (kind, pause) = match controller {
-            Some(_) => (Kind::Controller, CONTROLLER_PROBE_MS),
+            Some(_) => (Kind::Controller, ControllerTimes::PROBE_MS),
             None => (Kind::Service, SERVICE_PROBE_MS),
         };
         let mut session = Session::sharing(kind, versions, memory);
@@ -259,6 +262,16 @@ impl Connection {
     /// See [`Session::preference`].
     pub(super) fn preference(&self) -> u8 {
         self.session.preference()
+    }
+
+    /// See [`Session::role_name`].
+    pub(super) fn role_name(&self) -> &'static str {
+        self.session.role_name()
+    }
+
+    /// See [`Inactivity::set_pause`].
+    pub(super) fn set_probe(&mut self, pause_ms: Option<u64>) {
+        self.inactivity.set_pause(pause_ms);
     }
 
     /// Begins or ends the copying of messages.
@@ -483,6 +496,5 @@ const LONGEST_LIST: Duration = Duration::from_secs(300);
 const TURN: Duration = Duration::from_millis(50);
 /// A peer that has sent no hello in this time is disconnected.
 const LONGEST_GREETING: Duration = Duration::from_secs(10);
-/// Silence before an inactivity probe, as in Open vSwitch.
-const CONTROLLER_PROBE_MS: u64 = 5_000;
+/// The silence of a tool before an inactivity probe, as in Open vSwitch.
 const SERVICE_PROBE_MS: u64 = 60_000;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::Deref;
+use std::time::Duration;
 
 use openflow::Version;
 use ovsdb::topology::{Carrier, Target};
@@ -44,6 +45,41 @@ impl Remote {
             )
         })?;
         Ok(Self { carrier, address })
+    }
+}
+
+/// How long the switch waits for a controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ControllerTimes {
+    /// The silence after which the controller gets an echo request; `None`: the controller gets no
+    /// such requests.
+    pub probe_ms: Option<u64>,
+    /// The longest pause between two attempts to connect.
+    pub longest_pause: Duration,
+}
+
+impl ControllerTimes {
+    /// The usual value of `probe_ms`, and the lowest, as in Open vSwitch.
+    pub(super) const PROBE_MS: u64 = 5_000;
+
+    /// Converts the columns `inactivity_probe` and `max_backoff` of Open vSwitch's `Controller`. As
+    /// in Open vSwitch, only whole seconds count.
+    pub(super) fn of(inactivity_probe_ms: Option<u64>, max_backoff_ms: Option<u64>) -> Self {
+        let usual = Self::default();
+        let whole = |ms: u64| ms / 1000 * 1000;
+        let probe_ms = match inactivity_probe_ms.map(whole) {
+            None => usual.probe_ms,
+            Some(0) => None,
+            Some(probe_ms) => Some(probe_ms.max(Self::PROBE_MS)),
+        };
+        let pause = max_backoff_ms.map(|ms| Duration::from_millis(whole(ms).max(1000)));
+        Self { probe_ms, longest_pause: pause.unwrap_or(usual.longest_pause) }
+    }
+}
+
+impl Default for ControllerTimes {
+    fn default() -> Self {
+        Self { probe_ms: Some(Self::PROBE_MS), longest_pause: Duration::from_secs(8) }
     }
 }
 
@@ -111,6 +147,19 @@ impl<const LISTENS: bool> TryFrom<Vec<String>> for RemoteList<LISTENS> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn probe_intervals_have_at_least_five_seconds_and_zero_turns_probes_off() {
+        let times = |probe, backoff| {
+            let ControllerTimes { probe_ms, longest_pause } = ControllerTimes::of(probe, backoff);
+            (probe_ms, longest_pause.as_secs())
+        };
+        assert_eq!(times(None, None), (Some(5000), 8));
+        assert_eq!(times(Some(30_500), Some(2500)), (Some(30_000), 2));
+        assert_eq!(times(Some(1000), Some(0)), (Some(5000), 1));
+        assert_eq!(times(Some(0), Some(60_000)), (None, 60));
+        assert_eq!(times(Some(999), None), (None, 8));
+    }
 
     #[test]
     fn plain_addresses_mean_tcp_and_prefixes_have_their_meaning_in_open_vswitch() {

@@ -223,6 +223,7 @@ impl Switch {
             limit_macs(&bridge, settings);
             set_up_tables(&bridge, settings);
             bridge.set_standalone(settings.fail_mode == FailMode::Standalone);
+            bridge.set_controller_times(&settings.controller_times);
             set_own_port(&bridge, settings, progress)?;
             self.apply_ports(&bridge, settings, progress)?;
             if begins_open {

@@ -55,6 +55,16 @@ impl Session {
         }
     }
 
+    /// Returns the peer's role, in the words of the column `role` of Open vSwitch's `Controller`.
+    #[must_use]
+    pub fn role_name(&self) -> &'static str {
+        match self.role {
+            Role::Equal => "other",
+            Role::Master => "master",
+            Role::Slave => "slave",
+        }
+    }
+
     pub(super) fn change_role(
         &mut self,
         message: &Message<'_>,

@@ -13,6 +13,7 @@ use crate::run::switch::Switch;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command { name: "bridge/dump-flows", usage: "bridge", fewest: 1, most: 2, run: dump_flows },
+    Command { name: "bridge/reconnect", usage: "[bridge]", fewest: 0, most: 1, run: reconnect },
     Command { name: "fdb/add", usage: "bridge port vlan mac", fewest: 4, most: 4, run: add },
     Command { name: "fdb/del", usage: "bridge vlan mac", fewest: 3, most: 3, run: remove },
     Command { name: "fdb/flush", usage: "[bridge]", fewest: 0, most: 1, run: flush },
@@ -121,7 +122,7 @@ fn clear(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
 /// rules.
 fn dump_flows(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let name = arguments.last().map_or("", String::as_str);
-    let bridge = bridge(switch, name)?;
+    let bridge = switch.bridge(name).ok_or(UNKNOWN)?;
     switch.credit(&bridge);
     let filter = FlowFilter {
         table: None,
@@ -152,6 +153,20 @@ fn dump_flows(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     }
     Ok(text)
 }
+
+/// Closes the connections to the controllers of a bridge, or of all bridges. The switch connects
+/// again at once.
+fn reconnect(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
+    let bridges = match arguments.first() {
+        Some(name) => vec![switch.bridge(name).ok_or(UNKNOWN)?],
+        None => switch.bridges(),
+    };
+    bridges.iter().for_each(|bridge| bridge.reconnect());
+    Ok(String::new())
+}
+
+/// Open vSwitch's error of the commands `bridge/…`.
+const UNKNOWN: &str = "Unknown bridge";
 
 fn list(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(switch.bridges().iter().map(|bridge| format!("{}\n", bridge.name)).collect())

@@ -19,7 +19,7 @@ use crate::run::device::interface_of;
 use crate::run::egress_queues::{EgressQueue, EgressQueues};
 use crate::run::policing::Policing;
 use crate::run::progress::Part;
-use crate::run::remote::Remote;
+use crate::run::remote::{ControllerTimes, Remote};
 use crate::run::table_settings::{Overflow, TableSettings};
 use crate::run::tls::TlsSettings;
 use crate::run::vlan_settings::MirrorSettings;
@@ -311,7 +311,16 @@ impl Wanted {
             };
             match Remote::of(carrier, text) {
                 Ok(remote) if list.contains(&remote) => {}
-                Ok(remote) => list.push(remote),
+                Ok(remote) => {
+                    list.push(remote);
+                    if matches!(controller.target, Target::Connect(..)) {
+                        let times = ControllerTimes::of(
+                            controller.inactivity_probe_ms,
+                            controller.max_backoff_ms,
+                        );
+                        config.controller_times.insert(remote, times);
+                    }
+                }
                 Err(words) => drop(self.controllers.insert(controller.row, words)),
             }
         }
@@ -498,7 +507,14 @@ mod tests {
         let (kind, bits_per_second) = ("linux-hfsc", Some(1_000_000));
         br0.ports[0].egress = Some(Egress { kind, bits_per_second, queue: None, queues: vec![] });
         let target = Target::Connect(Carrier::Tls, "controller.example:6653".to_owned());
-        br0.controllers = vec![Controller { row: row(9), target }];
+        let controller = |number, target| Controller {
+            row: row(number),
+            target,
+            inactivity_probe_ms: Some(30_000),
+            max_backoff_ms: None,
+        };
+        let other = Target::Connect(Carrier::Tcp, "10.0.0.9:6653".to_owned());
+        br0.controllers = vec![controller(9, target), controller(8, other)];
         let topology = Topology {
             bridges: vec![br0, bridge("x/y")],
             pmd_cpu_mask: Some("zz".to_owned()),
@@ -517,6 +533,8 @@ mod tests {
         assert!(failed(Part::Port("v".to_owned())).contains("queues"));
         assert!(failed(Part::Bridge("x/y".to_owned())).contains("bridge name"));
         assert!(wanted.controllers[&row(9)].contains("no IP address"));
+        let times: Vec<_> = config.controller_times.values().map(|times| times.probe_ms).collect();
+        assert_eq!(times, [Some(30_000)]);
         let ignored = wanted.ignored.join("\n");
         for part in ["hwaddr", "OpenFlow2", "pmd-cpu-mask", "ofport_request 7", "p1: mtu_request"] {
             assert!(ignored.contains(part), "{part}: {ignored}");

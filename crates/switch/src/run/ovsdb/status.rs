@@ -149,7 +149,7 @@ impl Status<'_> {
         for controller in &bridge.controllers {
             let place = ("Controller", controller.row);
             let mut status = Vec::new();
-            let mut is_connected = false;
+            let (mut is_connected, mut role) = (false, None);
             let remote = match &controller.target {
                 Target::Connect(carrier, text) | Target::Listen(carrier, text) => {
                     Remote::of(*carrier, text).ok()
@@ -168,13 +168,14 @@ impl Status<'_> {
             } else if matches!(controller.target, Target::Connect(..)) {
                 let own = states.iter().find(|state| Some(state.remote) == remote);
                 is_connected = own.is_some_and(|own| own.is_connected);
+                role = Some(own.map_or("other", |own| own.role));
                 let word = if is_connected { "ACTIVE" } else { "BACKOFF" };
                 status.push(("state", word.to_owned()));
                 let error = own.and_then(|own| own.last_error.clone());
                 status.extend(error.map(|error| ("last_error", error)));
             }
             report.set(place, "is_connected", Value::of(is_connected));
-            report.set(place, "role", Value::optional(is_connected.then_some("other")));
+            report.set(place, "role", Value::optional(role));
             report.set(place, "status", Value::map(status));
         }
     }

@@ -47,6 +47,7 @@ impl Switch {
         limit_macs(&bridge, settings);
         set_up_tables(&bridge, settings);
         bridge.set_standalone(settings.fail_mode == FailMode::Standalone);
+        bridge.set_controller_times(&settings.controller_times);
         let mut fill = || -> Result<(), SwitchError> {
             self.add_local(&bridge, settings, progress)?;
             let opened = self.open_ports(&bridge, settings, &mut HashMap::new(), progress);
