@@ -192,7 +192,8 @@ table! {
         pub copy_mode: Option<CopyMode>,
         /// Whether an xdp port runs the interface's driver in the packet thread.
         pub busy_poll: bool = false,
-        /// The address that OpenFlow shows, by default derived from the port's name.
+        /// The address that OpenFlow shows, by default derived from the port's name. A tap port's
+        /// device gets the address, too.
         pub hardware_address: Option<HardwareAddress>,
         /// The OpenFlow port number, by default the first free number.
         pub number: Option<u32>,

@@ -114,8 +114,9 @@ impl SwitchPort {
         let queues = PortQueues::new(&settings.egress_queue, now);
         let queues = queues.map_err(|error| OpenError::Shaper { port: name.to_owned(), error })?;
         let address = match settings.hardware_address {
-            Some(address) => address.0,
-            None => own_address(name, settings).unwrap_or_else(|| address_of(name, number)),
+            // A TAP device gets its address by `SwitchPort::set_address`, once the port is open.
+            Some(address) if settings.kind != "tap" => address.0,
+            _ => own_address(name, settings).unwrap_or_else(|| address_of(name, number)),
         };
         let port = Self {
             name: name.to_owned(),

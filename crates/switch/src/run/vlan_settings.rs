@@ -83,6 +83,8 @@ impl PortConfig {
     /// Returns the settings that cannot change while the port is open.
     pub(super) fn fixed(&self) -> Self {
         Self {
+            // A TAP device takes another address while the port is open.
+            hardware_address: self.hardware_address.filter(|_| self.kind != "tap"),
             rxq_affinity: None,
             policing: Policing::default(),
             egress_queue: EgressQueues::default(),
@@ -168,6 +170,7 @@ const LAST_VLAN: u16 = 4095;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::config::HardwareAddress;
 
     #[test]
     fn a_port_with_a_tag_and_no_vlan_mode_is_an_access_port() {
@@ -192,6 +195,15 @@ mod tests {
         assert_eq!((tunnel.vlans(), tunnel.fixed()), (expected, PortConfig::of_kind("null")));
         port.trunks = vec![4096];
         assert!(port.check_vlans().unwrap_err().contains("4096 is no VLAN"));
+    }
+
+    #[test]
+    fn only_a_tap_port_takes_another_address_while_it_is_open() {
+        let hardware_address = Some(HardwareAddress([2, 0, 0, 0, 0, 1]));
+        for (kind, is_fixed) in [("tap", false), ("packet", true)] {
+            let port = PortConfig { hardware_address, ..PortConfig::of_kind(kind) };
+            assert_eq!(port.fixed() != PortConfig::of_kind(kind), is_fixed, "{kind}");
+        }
     }
 
     #[test]

@@ -373,6 +373,16 @@ fn mtu_requests_and_the_address_of_a_bridge_reach_the_kernel() {
     database.set("remove bridge br0 other_config hwaddr");
     assert!(link("br0").contains(first.trim_matches('"')), "{first}: {}", link("br0"));
     assert_eq!(database.set("get interface br0 mac_in_use"), first);
+
+    database.set("add-port br0 in0 -- set interface in0 type=internal mac=\"02:00:00:00:00:c0\"");
+    assert!(link("in0").contains("02:00:00:00:00:c0"), "{}", link("in0"));
+    let index = database.set("get interface in0 ifindex");
+    let address = "02:00:00:00:00:c1";
+    database.set(&format!("set interface in0 mac=\"{address}\""));
+    assert!(link("in0").contains(address), "{}", link("in0"));
+    assert_eq!(database.set("get interface in0 mac_in_use"), format!("\"{address}\""));
+    assert!(database.ofctl(&["show", "br0"]).contains(&format!("(in0): addr:{address}")));
+    assert_eq!(database.set("get interface in0 ifindex"), index, "the device is the same");
     drop((a, b));
     database.end(switch, Some(server));
 }

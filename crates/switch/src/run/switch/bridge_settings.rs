@@ -66,8 +66,8 @@ pub(super) fn set_own_port(
     progress.check(Part::Port(own.name.clone()), outcome.map(drop).map_err(Into::into))
 }
 
-/// Sets policing, egress queues and MTU of the open ports. Returns whether egress queues have
-/// changed.
+/// Sets policing, egress queues and MTU of the open ports, and the addresses of TAP devices. Returns
+/// whether egress queues have changed.
 pub(super) fn set_ports(
     bridge: &BridgeState,
     settings: &BridgeConfig,
@@ -80,7 +80,14 @@ pub(super) fn set_ports(
             port.set_policing(&wanted.policing, now);
             let changed = port.set_queues(&wanted.egress_queue, now);
             have_queues_changed |= *changed.as_ref().unwrap_or(&false);
-            let outcome = port.set_mtu(wanted.mtu).and(changed);
+            let is_moved = match port.settings.kind.as_str() {
+                "tap" => port.set_address(wanted.hardware_address),
+                _ => Ok(false),
+            };
+            if matches!(is_moved, Ok(true)) {
+                bridge.port_changed(&port);
+            }
+            let outcome = port.set_mtu(wanted.mtu).and(changed).and(is_moved);
             let part = Part::Port(port.name.clone());
             progress.check(part, outcome.map(drop).map_err(Into::into))?;
         }
