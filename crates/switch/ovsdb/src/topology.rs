@@ -47,6 +47,8 @@ pub struct Bridge {
     pub protocols: Vec<String>,
     pub mac_aging_time: Option<u64>,
     pub mac_table_size: Option<usize>,
+    /// Whether NORMAL forwards BPDUs.
+    pub forwards_bpdu: bool,
     pub controllers: Vec<Controller>,
     pub tables: Vec<Table>,
     pub ports: Vec<Port>,
@@ -251,6 +253,7 @@ fn bridge(
         protocols: row.members("protocols").filter_map(Atom::text).map(str::to_owned).collect(),
         mac_aging_time: other("mac-aging-time").and_then(|text| text.parse().ok()),
         mac_table_size: other("mac-table-size").and_then(|text| text.parse().ok()),
+        forwards_bpdu: other("forward-bpdu") == Some("true"),
         controllers: Vec::new(),
         tables: tables(database, row),
         ports: Vec::new(),
@@ -345,6 +348,10 @@ fn add_ports(
     } else if lacp(row).is_some() {
         let name = foreign(row.text("name").unwrap_or_default());
         ignored.push(format!("port {name}: LACP of a port with one interface"));
+    }
+    if row.entry("other_config", "priority-tags").is_some_and(|tags| tags != "never") {
+        let name = foreign(row.text("name").unwrap_or_default());
+        ignored.push(format!("port {name}: other_config:priority-tags"));
     }
     for (column, what) in UNKNOWN_OF_PORTS {
         let is_off = |member: &Atom| *member == false.into() || *member == "off".into();
@@ -605,7 +612,8 @@ mod tests {
             "Bridge": { id(2): new(json!({ "name": "br0", "fail_mode": "secure",
                 "protocols": "OpenFlow13", "ports": ["set", [reference(3), reference(4)]],
                 "controller": reference(7), "stp_enable": true, "mirrors": reference(9),
-                "other_config": ["map", [["datapath-id", "00000000000000A1"]]] })) },
+                "other_config": ["map", [["datapath-id", "00000000000000A1"],
+                    ["forward-bpdu", "true"]]] })) },
             "Port": { id(3): new(json!({ "name": "br0", "interfaces": reference(5) })),
                 id(4): new(json!({ "name": "p1", "interfaces": reference(6), "tag": 10,
                     "protected": false, "qos": reference(8) })) },
@@ -629,7 +637,7 @@ mod tests {
         let paths = [&tls.private_key[..], &tls.certificate, &tls.ca_certificate];
         assert_eq!((paths, tls.bootstraps), (["/k", "/c", "/a"], true));
         let [bridge] = &found.bridges[..] else { panic!("{found:?}") };
-        assert!(bridge.is_secure && bridge.local.is_some());
+        assert!(bridge.is_secure && bridge.local.is_some() && bridge.forwards_bpdu);
         assert_eq!(bridge.protocols, ["OpenFlow13"]);
         assert_eq!(bridge.datapath_id.as_deref(), Some("00000000000000a1"));
         assert_eq!(
@@ -695,16 +703,17 @@ mod tests {
 
     #[test]
     fn a_dot1q_tunnel_port_has_its_customers_vlans_and_the_type_of_the_service_tag() {
-        let port = |ethtype: &str| {
+        let port = |ethtype: &str, tags: &str| {
             json!({ "new": { "name": ethtype, "vlan_mode": "dot1q-tunnel", "tag": 10,
                 "interfaces": ["uuid", id(5)], "cvlans": ["set", [20, 30]],
-                "other_config": ["map", [["qinq-ethtype", ethtype]]] } })
+                "other_config":
+                    ["map", [["qinq-ethtype", ethtype], ["priority-tags", tags]]] } })
         };
         let found = topology(json!({
             "Open_vSwitch": { id(1): { "new": { "bridges": ["uuid", id(2)] } } },
             "Bridge": { id(2): { "new": { "name": "br0", "ports":
                 ["set", [["uuid", id(3)], ["uuid", id(4)]]] } } },
-            "Port": { id(3): port("802.1q"), id(4): port("x") },
+            "Port": { id(3): port("802.1q", "never"), id(4): port("x", "always") },
             "Interface": { id(5): { "new": { "name": "p1" } } },
         }));
         let vlans = |qinq_ethtype| Vlans {
@@ -716,7 +725,8 @@ mod tests {
         };
         let found_vlans: Vec<_> = found.bridges[0].ports.iter().map(|port| &port.vlans).collect();
         assert_eq!(found_vlans, [&vlans(Some(QinqEthtype::Dot1q)), &vlans(None)]);
-        assert_eq!(found.ignored, ["port x: qinq-ethtype x"]);
+        let ignored = ["port x: qinq-ethtype x", "port x: other_config:priority-tags"];
+        assert_eq!(found.ignored, ignored);
     }
 
     #[test]

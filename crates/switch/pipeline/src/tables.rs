@@ -64,6 +64,8 @@ pub struct Tables {
     /// connected.
     is_standalone: bool,
     fragments: Fragments,
+    /// Whether NORMAL forwards to the addresses that bridges keep for themselves.
+    pub(super) forwards_reserved: bool,
     /// Whether megaflows and steps must equal those of Open vSwitch.
     pub(super) is_alike: bool,
     /// The packets that each limit dropped, in the order of [`Failure::ALL`].
@@ -102,6 +104,7 @@ impl Tables {
             is_miss_sent: false,
             is_standalone: false,
             fragments: Fragments::default(),
+            forwards_reserved: false,
             is_alike: false,
             failures: Default::default(),
         }
@@ -509,6 +512,14 @@ impl Tables {
     pub fn limit_macs(&mut self, aging_seconds: u64, capacity: usize) {
         lock(&self.macs).limit(aging_seconds, capacity);
         self.invalidate();
+    }
+
+    /// Sets whether NORMAL forwards to reserved addresses, such as those of BPDUs and LLDP.
+    pub fn set_forwards_reserved(&mut self, forwards_reserved: bool) {
+        if self.forwards_reserved != forwards_reserved {
+            self.forwards_reserved = forwards_reserved;
+            self.invalidate();
+        }
     }
 
     /// Removes the learned addresses, as `fdb/flush` does.

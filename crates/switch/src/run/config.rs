@@ -101,6 +101,8 @@ table! {
         pub mac_aging_time: Option<u64>,
         /// Maximum number of addresses that NORMAL remembers.
         pub mac_table_size: Option<usize>,
+        /// Whether NORMAL forwards frames to reserved addresses, such as BPDUs and LLDP.
+        pub forward_bpdu: bool = false,
         /// A file of rules in ovs-ofctl's syntax that is loaded at the start.
         pub flows: Option<PathBuf>,
         /// Settings of tables, by table number.

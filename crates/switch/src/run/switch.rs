@@ -22,7 +22,7 @@ use indexmap::IndexMap;
 use text::PortNames;
 
 use self::bridge_settings::{
-    add_first_rules, datapath_id, limit_macs, set_own_port, set_up_tables,
+    add_first_rules, datapath_id, set_own_port, set_up_normal, set_up_tables,
 };
 use super::bridge::BridgeState;
 use super::clock::Clock;
@@ -220,7 +220,7 @@ impl Switch {
                 }
                 bridge.set_identity(datapath_id(applied), settings.protocols.versions());
             }
-            limit_macs(&bridge, settings);
+            set_up_normal(&bridge, settings);
             set_up_tables(&bridge, settings);
             bridge.set_standalone(settings.fail_mode == FailMode::Standalone);
             bridge.set_controller_times(&settings.controller_times);

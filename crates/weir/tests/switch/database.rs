@@ -172,6 +172,10 @@ fn vlans_mirrors_and_controllers_change_while_the_switch_runs() {
     database.set("clear bridge br0 mirrors");
     let dropped = trace("in_port=a,dl_src=50:54:00:00:00:01,dl_dst=01:80:c2:00:00:00");
     assert_eq!(dropped, "Datapath actions: drop");
+    database.set("set bridge br0 other-config:forward-bpdu=true");
+    let forwarded = trace("in_port=a,dl_src=50:54:00:00:00:01,dl_dst=01:80:c2:00:00:00");
+    assert!(forwarded.contains("push_vlan(vid=10"), "{forwarded}");
+    database.set("remove bridge br0 other_config forward-bpdu");
     database.set("set port a vlan_mode=dot1q-tunnel cvlans=20 other_config:qinq-ethtype=802.1q");
     let tunnelled = || trace(&format!("{from_a},dl_vlan=20"));
     assert!(tunnelled().contains("push_vlan(vid=10,pcp=0)"), "{}", tunnelled());

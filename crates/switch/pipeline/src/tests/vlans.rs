@@ -29,6 +29,16 @@ fn a_frame_from_an_access_port_floods_its_vlan_and_gets_a_tag_on_the_trunk() {
 }
 
 #[test]
+fn normal_forwards_bpdus_only_if_the_bridge_forwards_to_reserved_addresses() {
+    let mut tables = lan();
+    let mut packet = udp(1, 9, 9);
+    packet.write(Field::EthDst, 0x0180_c200_000e);
+    assert!(outputs(&translate(&tables, &packet)).is_empty());
+    tables.set_forwards_reserved(true);
+    assert_eq!(outputs(&translate(&tables, &packet)), [2, 4]);
+}
+
+#[test]
 fn a_frame_from_a_trunk_leaves_an_access_port_untagged() {
     let mut packet = udp(4, 9, 9);
     packet.write(Field::VlanTci, 0x1000 | 20);

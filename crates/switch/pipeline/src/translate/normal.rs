@@ -34,7 +34,7 @@ impl Way<'_> {
             return;
         };
         debug_assert!(vlan.id < PRESENT);
-        if is_reserved(destination) {
+        if is_reserved(destination) && !self.tables.forwards_reserved {
             self.note("-> packet has reserved destination MAC, dropping");
             return;
         }

@@ -125,6 +125,7 @@ impl Wanted {
             own_interface: bridge.name.len() <= LONGEST_INTERFACE && !self.config.dummies,
             mac_aging_time: bridge.mac_aging_time.map(|time| time.clamp(1, 86_400)),
             mac_table_size: bridge.mac_table_size.map(|size| size.clamp(1, 1_000_000)),
+            forward_bpdu: bridge.forwards_bpdu,
             ..BridgeConfig::default()
         };
         match bridge.protocols.clone().try_into() {
@@ -483,6 +484,7 @@ mod tests {
             protocols: vec!["OpenFlow2".to_owned()],
             mac_aging_time: Some(0),
             mac_table_size: None,
+            forwards_bpdu: false,
             controllers: Vec::new(),
             tables: Vec::new(),
             ports: Vec::new(),

@@ -95,10 +95,13 @@ pub(super) fn set_ports(
     Ok(have_queues_changed)
 }
 
-pub(super) fn limit_macs(bridge: &BridgeState, settings: &BridgeConfig) {
+/// Sets which addresses NORMAL remembers, and whether NORMAL forwards BPDUs.
+pub(super) fn set_up_normal(bridge: &BridgeState, settings: &BridgeConfig) {
     let aging = settings.mac_aging_time.unwrap_or(MacTable::AGING_SECONDS);
     let capacity = settings.mac_table_size.unwrap_or(MacTable::CAPACITY);
-    bridge.tables_mut().limit_macs(aging, capacity);
+    let mut tables = bridge.tables_mut();
+    tables.limit_macs(aging, capacity);
+    tables.set_forwards_reserved(settings.forward_bpdu);
 }
 
 /// Sets the VLANs of the ports, and the mirrors whose ports exist.

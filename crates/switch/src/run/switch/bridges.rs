@@ -12,7 +12,7 @@ use rustix::fs::Mode;
 use units::Time;
 
 use super::bridge_settings::{
-    add_first_rules, datapath_id, limit_macs, set_own_port, set_ports, set_up_tables, set_vlans,
+    add_first_rules, datapath_id, set_own_port, set_ports, set_up_normal, set_up_tables, set_vlans,
 };
 use super::{BridgeState, Switch, Thread};
 use crate::run::bridge::{Places, Remotes};
@@ -44,7 +44,7 @@ impl Switch {
             listening: doors.tcp.iter().map(|(address, _)| *address).collect(),
             controllers: doors.controllers.clone(),
         });
-        limit_macs(&bridge, settings);
+        set_up_normal(&bridge, settings);
         set_up_tables(&bridge, settings);
         bridge.set_standalone(settings.fail_mode == FailMode::Standalone);
         bridge.set_controller_times(&settings.controller_times);
