@@ -60,6 +60,13 @@ pub enum Device {
     },
 }
 
+impl Device {
+    /// Whether the device has one receive queue, whatever number an interface asks for.
+    pub(crate) fn has_one_queue(&self) -> bool {
+        matches!(self, Self::Packet { .. } | Self::Tap { .. })
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyMode {
     Zerocopy,

@@ -316,6 +316,13 @@ fn add_ports(
         }
         members.push(name.to_owned());
         let device = interface::device(interface, machine);
+        let queues = interface.entry("options", "n_rxq").and_then(|text| text.parse::<u32>().ok());
+        let has_one_queue = device.as_ref().is_ok_and(|found| found.device.has_one_queue());
+        if let Some(queues) = queues.filter(|queues| *queues > 1 && has_one_queue) {
+            let name = foreign(name);
+            ignored
+                .push(format!("interface {name}: options:n_rxq={queues}, its port has one queue"));
+        }
         let number = |column: &str| {
             let number = interface.integer(column).and_then(|number| u32::try_from(number).ok());
             number.filter(|number| (1..0xff00).contains(number))
@@ -662,6 +669,25 @@ mod tests {
         assert_eq!(found.ignored, ignored);
         let [mirror] = &bridge.mirrors[..] else { panic!("{bridge:?}") };
         assert_eq!((&mirror.sources[..], mirror.output_vlan), (&["p1".to_owned()][..], Some(9)));
+    }
+
+    #[test]
+    fn several_receive_queues_of_a_port_with_one_queue_are_reported() {
+        let interface = |name: &str, kind: &str, options: Json| {
+            let row = json!({ "name": name, "type": kind, "options": ["map", options] });
+            json!({ "new": row })
+        };
+        let af_packet = json!([["dpdk-devargs", "net_af_packet0,iface=eth1"], ["n_rxq", "2"]]);
+        let found = topology(json!({
+            "Open_vSwitch": { id(1): { "new": { "bridges": ["uuid", id(2)] } } },
+            "Bridge": { id(2): { "new": { "name": "br0", "ports":
+                ["set", [["uuid", id(3)], ["uuid", id(4)]]] } } },
+            "Port": { id(3): { "new": { "name": "p1", "interfaces": ["uuid", id(5)] } },
+                id(4): { "new": { "name": "v1", "interfaces": ["uuid", id(6)] } } },
+            "Interface": { id(5): interface("p1", "dpdk", af_packet),
+                id(6): interface("v1", "dpdkvhostuser", json!([["n_rxq", "2"]])) },
+        }));
+        assert_eq!(found.ignored, ["interface p1: options:n_rxq=2, its port has one queue"]);
     }
 
     #[test]

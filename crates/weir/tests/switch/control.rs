@@ -137,6 +137,12 @@ fn injected_packets_are_forwarded_and_traced() {
     assert!(text.contains("  br0:\n    br0 65534/100: (internal)\n    p1 1/1: (dummy)"), "{text}");
     let text = switch.appctl(&["dpctl/show"]);
     assert!(text.contains("  port 1: p1 (dummy)"), "{text}");
+    assert!(!text.contains("packets:"), "{text}");
+    let text = switch.appctl(&["dpctl/show", "-s"]);
+    assert!(text.contains("  port 2: p2 (dummy)\n    RX packets:0 errors:"), "{text}");
+    assert!(text.contains("\n    TX packets:3 errors:"), "{text}");
+    assert_eq!(switch.appctl(&["dpctl/dump-flows", "type=offloaded"]), "");
+    assert!(switch.appctl(&["dpctl/dump-flows", "type=ovs"]).contains("actions:2,3"));
     switch.end();
 }
 

@@ -14,6 +14,16 @@ pub(super) const COMMANDS: &[Command] = &[
     empty("rstp/show", "[bridge]"),
     empty("stp/show", "[bridge]"),
     Command {
+        name: "mdb/flush",
+        usage: "[bridge]",
+        fewest: 0,
+        most: 1,
+        run: |_, arguments| match arguments {
+            [] => Ok("table successfully flushed".to_owned()),
+            _ => Err("multicast snooping is disabled".to_owned()),
+        },
+    },
+    Command {
         name: "mdb/show",
         usage: "bridge",
         fewest: 1,

@@ -9,6 +9,7 @@ use flow::port_number::PortNumber;
 use flow::{Field, Megaflow};
 use text::{PortNames, parse_match, print_datapath_flow};
 
+use super::flows::count;
 use super::{Command, Outcome, bridge};
 use crate::run::bridge::BridgeState;
 use crate::run::ports::SwitchPort;
@@ -101,7 +102,8 @@ fn delete(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(String::new())
 }
 
-fn show(switch: &Arc<Switch>, _: &[String]) -> Outcome {
+fn show(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
+    let has_statistics = arguments.iter().any(|word| word == "-s" || word == "--statistics");
     let total = switch.total_statistics();
     let mut text = format!(
         "{DATAPATH}:\n  lookups: hit:{} missed:{} lost:0\n  flows: {}\n",
@@ -114,8 +116,41 @@ fn show(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     ports.sort_by_key(|port| port.index);
     for port in ports {
         let _ = writeln!(text, "  port {}: {}{}", port.index.0, port.name, kind(&port));
+        if has_statistics {
+            text.push_str(&statistics(&port));
+        }
     }
     Ok(text)
+}
+
+fn statistics(port: &SwitchPort) -> String {
+    let found = port.statistics();
+    format!(
+        "    RX packets:{} errors:{} dropped:{} overruns:{} frame:{}\n    \
+         TX packets:{} errors:{} dropped:{} aborted:? carrier:?\n    collisions:{}\n    \
+         RX bytes:{}{}  TX bytes:{}{}\n",
+        found.received_packets,
+        count(found.received_errors),
+        count(found.received_dropped),
+        count(found.overruns),
+        count(found.frame_errors),
+        found.sent_packets,
+        count(found.sent_errors),
+        count(found.sent_dropped),
+        count(found.collisions),
+        found.received_bytes,
+        rounded(found.received_bytes),
+        found.sent_bytes,
+        rounded(found.sent_bytes),
+    )
+}
+
+/// Rounds a number of bytes as Open vSwitch does: ` (1.5 KiB)`, or nothing below 1 KiB.
+fn rounded(bytes: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    let unit = units.into_iter().find(|(_, bits)| bytes >> *bits > 0);
+    unit.map(|(name, bits)| format!(" ({:.1} {name})", bytes as f64 / (1_u64 << bits) as f64))
+        .unwrap_or_default()
 }
 
 fn kind(port: &SwitchPort) -> String {
@@ -189,6 +224,10 @@ fn dump_flows(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
         parsed.map_err(|error| format!("Failed to parse filter ({error})"))
     });
     let filter = filter.transpose()?;
+    let types = options.rest.iter().find_map(|argument| argument.strip_prefix("type="));
+    if !types.map_or(Ok(true), selects_megaflows)? {
+        return Ok(String::new());
+    }
     let mut text = String::new();
     for (core, bridges) in megaflows(switch) {
         let is_chosen = match (pmd, core) {
@@ -217,6 +256,20 @@ fn dump_flows(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
         lines.iter().for_each(|line| text.push_str(line));
     }
     Ok(text)
+}
+
+/// Whether the types of a dump, such as `tc,ovs`, select the switch's megaflows. The switch offloads
+/// no megaflow to hardware.
+fn selects_megaflows(types: &str) -> Result<bool, String> {
+    let mut is_selected = false;
+    for kind in types.split(',') {
+        match kind {
+            "ovs" | "non-offloaded" | "all" => is_selected = true,
+            "tc" | "dpdk" | "offloaded" | "partially-offloaded" => {}
+            _ => return Err(format!("Failed to parse type ({types})")),
+        }
+    }
+    Ok(is_selected)
 }
 
 /// A bridge's megaflows on one thread.
@@ -376,4 +429,33 @@ fn upcalls(switch: &Arc<Switch>, _: &[String]) -> Outcome {
         total.datapath.revalidated,
         total.datapath.expired
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_counts_are_rounded_in_open_vswitchs_units() {
+        for (bytes, expected) in [
+            (1023, ""),
+            (1536, " (1.5 KiB)"),
+            (5 << 20, " (5.0 MiB)"),
+            (1 << 30, " (1.0 GiB)"),
+            (3 << 39, " (1.5 TiB)"),
+        ] {
+            assert_eq!(rounded(bytes), expected);
+        }
+    }
+
+    #[test]
+    fn a_dump_of_offloaded_megaflows_lists_none() {
+        for (types, expected) in
+            [("ovs", true), ("tc,ovs", true), ("all", true), ("offloaded", false), ("tc", false)]
+        {
+            assert_eq!(selects_megaflows(types), Ok(expected), "{types}");
+        }
+        let refused = selects_megaflows("ovs,hw");
+        assert_eq!(refused, Err("Failed to parse type (ovs,hw)".to_owned()));
+    }
 }

@@ -149,7 +149,7 @@ fn ports(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
 }
 
 /// Formats a counter as ovs-ofctl does: `?` for a counter that the port does not have.
-fn count(count: Option<u64>) -> String {
+pub(super) fn count(count: Option<u64>) -> String {
     count.map_or_else(|| "?".to_owned(), |count| count.to_string())
 }
 
