@@ -1,7 +1,7 @@
 //! The kernel's information about a port's interface.
 
 use flow::request::PortStatistics;
-use probe::ethtool::{self, Link};
+use probe::ethtool::{self, Driver, Link};
 use probe::interface::{Counters, Interface};
 
 use super::config::PortConfig;
@@ -10,6 +10,11 @@ use super::device::interface_of;
 /// Reads the link state of a port's interface. Without an interface, the speed is unknown.
 pub(super) fn link_of(port: &str, config: &PortConfig) -> Link {
     interface_of(port, config).and_then(|name| ethtool::link(name).ok()).unwrap_or_default()
+}
+
+/// Returns the driver of a port's interface; `None` without an interface.
+pub(super) fn driver_of(port: &str, config: &PortConfig) -> Option<Driver> {
+    interface_of(port, config).and_then(|name| ethtool::driver(name).ok())
 }
 
 /// Reads the counters that only the kernel has, since the interface was created. Returns no

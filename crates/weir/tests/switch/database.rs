@@ -387,6 +387,7 @@ fn mtu_requests_and_the_address_of_a_bridge_reach_the_kernel() {
     assert_eq!(database.set("get interface in0 mac_in_use"), format!("\"{address}\""));
     assert!(database.ofctl(&["show", "br0"]).contains(&format!("(in0): addr:{address}")));
     assert_eq!(database.set("get interface in0 ifindex"), index, "the device is the same");
+    assert_eq!(database.set("get interface in0 status:driver_name"), "tun");
     drop((a, b));
     database.end(switch, Some(server));
 }

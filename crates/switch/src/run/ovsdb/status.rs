@@ -9,6 +9,7 @@ use ovsdb::interface::TYPES;
 use ovsdb::report::Report;
 use ovsdb::topology::{Bridge, Carrier, Target, Topology};
 use ovsdb::value::{Atom, Uuid, Value};
+use probe::ethtool::Driver;
 
 use crate::run::bonds::Bond;
 use crate::run::bridge::BridgeState;
@@ -137,7 +138,15 @@ impl Status<'_> {
         report.set(place, "link_state", Value::of(word(port.is_up() && facts.is_enabled)));
         let speed = (current_speed_kbit > 0).then(|| u64::from(current_speed_kbit) * 1000);
         report.set(place, "link_speed", Value::optional(speed));
-        let status = [("driver_name", "weir".to_owned()), ("weir_port", port.describe())];
+        let mut status = vec![("weir_port", port.describe())];
+        match port.driver() {
+            Some(Driver { name, version, firmware, .. }) => status.extend([
+                ("driver_name", name),
+                ("driver_version", version),
+                ("firmware_version", firmware),
+            ]),
+            None => status.push(("driver_name", "weir".to_owned())),
+        }
         report.set(place, "status", Value::map(status));
         if self.has_statistics {
             report.set(place, "statistics", statistics(port));

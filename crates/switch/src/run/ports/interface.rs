@@ -3,10 +3,12 @@
 use std::sync::atomic::Ordering;
 
 use port::{Interface, PortError, XdpPort};
+use probe::ethtool::Driver;
 
 use super::{OpenError, SwitchPort, number_of};
 use crate::run::config::HardwareAddress;
 use crate::run::device::{interface_of, request_mtu};
+use crate::run::interface_facts::driver_of;
 
 #[derive(Debug, Clone, Copy)]
 pub(in crate::run) struct InterfaceFacts {
@@ -119,6 +121,11 @@ impl SwitchPort {
 
     fn interface(&self) -> Option<Interface> {
         interface_of(&self.name, &self.settings).and_then(|name| Interface::find(name).ok())
+    }
+
+    /// Returns the driver of the port's interface; `None` without an interface.
+    pub(in crate::run) fn driver(&self) -> Option<Driver> {
+        driver_of(&self.name, &self.settings)
     }
 
     /// Returns facts about the port's interface for a database. Ports without an interface count as
