@@ -58,6 +58,8 @@ pub struct Bridge {
     pub vlans: Vlans,
     /// The MTU that the bridge's own interface requests.
     pub mtu: Option<u32>,
+    /// Features that the row asks for and the switch lacks.
+    pub lacking: Vec<&'static str>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -261,6 +263,7 @@ fn bridge(
         bonds: Vec::new(),
         vlans: Vlans::default(),
         mtu: None,
+        lacking: Vec::new(),
         name,
     };
     for (id, controller) in database.referred(row, "controller", "Controller") {
@@ -281,8 +284,9 @@ fn bridge(
         add_ports(database, &mut bridge, id, row, machine, ignored);
     }
     for (column, what) in UNKNOWN_OF_BRIDGES {
-        if row.flag(column) || row.rows(column).next().is_some() {
+        if row.members(column).any(|member| *member != false.into()) {
             ignored.push(format!("bridge {}: {what}", foreign(&bridge.name)));
+            bridge.lacking.push(what);
         }
     }
     bridge
@@ -619,6 +623,7 @@ mod tests {
             "Bridge": { id(2): new(json!({ "name": "br0", "fail_mode": "secure",
                 "protocols": "OpenFlow13", "ports": ["set", [reference(3), reference(4)]],
                 "controller": reference(7), "stp_enable": true, "mirrors": reference(9),
+                "rstp_enable": false, "flood_vlans": 5,
                 "other_config": ["map", [["datapath-id", "00000000000000A1"],
                     ["forward-bpdu", "true"]]] })) },
             "Port": { id(3): new(json!({ "name": "br0", "interfaces": reference(5) })),
@@ -664,9 +669,13 @@ mod tests {
         assert_eq!(port.vlans.tag, Some(10));
         let expected = Police { rate_kbit: 1000, burst_kpkts: u32::MAX, ..Police::default() };
         assert_eq!(port.police, expected);
-        let ignored =
-            ["port p1: min-rate of its queue 1", "bridge br0: spanning tree (stp_enable)"];
+        let ignored = [
+            "port p1: min-rate of its queue 1",
+            "bridge br0: spanning tree (stp_enable)",
+            "bridge br0: flood_vlans",
+        ];
         assert_eq!(found.ignored, ignored);
+        assert_eq!(bridge.lacking, ["spanning tree (stp_enable)", "flood_vlans"]);
         let [mirror] = &bridge.mirrors[..] else { panic!("{bridge:?}") };
         assert_eq!((&mirror.sources[..], mirror.output_vlan), (&["p1".to_owned()][..], Some(9)));
     }

@@ -399,6 +399,11 @@ fn ports_follow_the_database_and_their_columns_are_written_back() {
     let switch = database.switch();
     database.set("add-br br0 -- set bridge br0 other-config:datapath-id=00000000000000a1");
     assert_eq!(database.set("get bridge br0 datapath_id"), "\"00000000000000a1\"");
+    database.set("set bridge br0 stp_enable=true");
+    let ignored = database.set("get bridge br0 status:ignored");
+    assert_eq!(ignored, "\"spanning tree (stp_enable)\"");
+    database.set("set bridge br0 stp_enable=false");
+    assert_eq!(database.set("get bridge br0 status"), "{}");
     let add = "add-port br0 p1 -- set interface p1 type=dummy ofport_request=7 \
                -- add-port br0 p2 -- set interface p2 type=dummy mac=\"02:00:00:00:00:0b\"";
     database.set(add);

@@ -258,8 +258,8 @@ fn dump_flows(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok(text)
 }
 
-/// Whether the types of a dump, such as `tc,ovs`, select the switch's megaflows. The switch offloads
-/// no megaflow to hardware.
+/// Whether the types of a dump, such as `tc,ovs`, select the switch's megaflows. The switch
+/// offloads no megaflow to hardware.
 fn selects_megaflows(types: &str) -> Result<bool, String> {
     let mut is_selected = false;
     for kind in types.split(',') {

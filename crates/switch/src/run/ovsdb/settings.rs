@@ -492,6 +492,7 @@ mod tests {
             bonds: Vec::new(),
             vlans: Vlans::default(),
             mtu: None,
+            lacking: Vec::new(),
         }
     }
 

@@ -54,8 +54,9 @@ impl Status<'_> {
             report.set(place, "datapath_version", Value::of("<built-in>"));
         }
         let failure = self.failures.get(&Part::Bridge(bridge.name.clone()));
-        let status = failure.map(|words| ("error", words.clone()));
-        report.set(place, "status", Value::map(status));
+        let error = failure.map(|words| ("error", words.clone()));
+        let lacking = (!bridge.lacking.is_empty()).then(|| ("ignored", bridge.lacking.join(", ")));
+        report.set(place, "status", Value::map(error.into_iter().chain(lacking)));
         let ports: HashMap<_, _> =
             state.iter().flat_map(|state| state.ports()).map(|p| (p.name.clone(), p)).collect();
         if let Some(state) = state.as_ref().filter(|_| self.has_statistics) {

@@ -66,8 +66,8 @@ pub(super) fn set_own_port(
     progress.check(Part::Port(own.name.clone()), outcome.map(drop).map_err(Into::into))
 }
 
-/// Sets policing, egress queues and MTU of the open ports, and the addresses of TAP devices. Returns
-/// whether egress queues have changed.
+/// Sets policing, egress queues and MTU of the open ports, and the addresses of TAP devices.
+/// Returns whether egress queues have changed.
 pub(super) fn set_ports(
     bridge: &BridgeState,
     settings: &BridgeConfig,
