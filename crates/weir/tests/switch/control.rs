@@ -133,6 +133,8 @@ fn injected_packets_are_forwarded_and_traced() {
     assert!(text.contains("Datapath actions: 2,3"), "{text}");
     let text = switch.appctl(&["ofproto/trace", PACKET]);
     assert!(text.contains("Datapath actions: 2,3"), "{text}");
+    let text = switch.appctl(&["ofproto/trace", "system@ovs-system", PACKET]);
+    assert!(text.contains("Datapath actions: 2,3"), "{text}");
     let text = switch.appctl(&["dpif/show"]);
     assert!(text.contains("  br0:\n    br0 65534/100: (internal)\n    p1 1/1: (dummy)"), "{text}");
     let text = switch.appctl(&["dpctl/show"]);

@@ -129,7 +129,7 @@ fn of_datapath(arguments: &[String], most: usize) -> Result<&[String], String> {
 /// Returns the arguments after the datapath name, if there is a name.
 fn behind_name(arguments: &[String]) -> &[String] {
     match arguments.first() {
-        Some(first) if first.contains('@') => &arguments[1..],
+        Some(first) if first.contains('@') || is_datapath(first) => &arguments[1..],
         _ => arguments,
     }
 }
@@ -289,6 +289,16 @@ fn limits(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_takes_the_name_of_the_datapath_with_or_without_its_type() {
+        for name in ["netdev@ovs-netdev", "ovs-netdev", "system@ovs-system", "ovs-system"] {
+            let arguments = [name.to_owned(), "zone=1".to_owned()];
+            assert_eq!(behind_name(&arguments), &arguments[1..], "{name}");
+        }
+        let arguments = ["zone=1".to_owned()];
+        assert_eq!(behind_name(&arguments), arguments);
+    }
 
     #[test]
     fn connection_counts_have_the_indentation_of_open_vswitch() {

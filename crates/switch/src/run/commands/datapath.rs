@@ -80,10 +80,10 @@ pub(super) const COMMANDS: &[Command] = &[
 const DATAPATH: &str = "netdev@ovs-netdev";
 
 /// Whether `name` is the datapath's name, with or without its type. Open vSwitch's datapath of
-/// dummy ports is named `ovs-dummy`.
+/// dummy ports is named `ovs-dummy`, and that of the kernel `ovs-system`.
 pub(super) fn is_datapath(name: &str) -> bool {
     let name = name.split_once('@').map_or(name, |(_, name)| name);
-    matches!(name, "ovs-netdev" | "ovs-dummy")
+    matches!(name, "ovs-netdev" | "ovs-dummy" | "ovs-system")
 }
 
 fn datapaths(_: &Arc<Switch>, _: &[String]) -> Outcome {
