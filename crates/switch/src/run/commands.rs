@@ -33,8 +33,18 @@ struct Command {
     run: fn(&Arc<Switch>, &[String]) -> Outcome,
 }
 
+/// Former names of commands, each with the present name. As in Open vSwitch, they still work, and
+/// `list-commands` does not print them.
+const FORMER_NAMES: [(&str, &str); 3] = [
+    ("bond/set-active-slave", "bond/set-active-member"),
+    ("bond/enable-slave", "bond/enable-member"),
+    ("bond/disable-slave", "bond/disable-member"),
+];
+
 /// Runs a command. Errors have Open vSwitch's wording.
 pub(super) fn run(switch: &Arc<Switch>, name: &str, arguments: &[String]) -> Outcome {
+    let present = FORMER_NAMES.iter().find(|(former, _)| *former == name);
+    let name = present.map_or(name, |(_, present)| *present);
     let Some(command) = all().into_iter().find(|command| command.name == name) else {
         return Err(format!(
             "\"{name}\" is not a valid command (use \"list-commands\" to see a list of valid \

@@ -50,6 +50,10 @@ fn two_bonds_negotiate_by_lacp_and_carry_packets_by_the_members_that_are_up() {
         assert!(refused.stderr.contains(error), "{refused:?}");
     }
 
+    let former = switch.try_appctl(&["bond/set-active-slave", "bond9", "p2"]);
+    assert!(former.stderr.contains("no such bond"), "{former:?}");
+    assert!(!switch.appctl(&["list-commands"]).contains("slave"));
+
     // Frames from h0 reach h1 by either ring.
     let received = || {
         let text = switch.ofctl(&["dump-ports", "br1", "h1"]);
