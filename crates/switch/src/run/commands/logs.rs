@@ -37,13 +37,23 @@ pub(super) const COMMANDS: &[Command] = &[
 
 /// Lists the levels. The log goes only to standard error, which Open vSwitch calls the console.
 fn list(switch: &Arc<Switch>, _: &[String]) -> Outcome {
-    let level = switch.log_level().to_uppercase();
     Ok(format!(
         "                 console    syslog    file\n                 -------    ------    ------\n\
-         {:<16}  {:<8}   OFF        OFF\n",
-        "switch",
-        if level == "DEBUG" { "DBG".to_owned() } else { level },
+         {}",
+        line(&switch.log_level())
     ))
+}
+
+/// Prints a level in Open vSwitch's words and columns.
+fn line(level: &str) -> String {
+    let level = match level {
+        "error" => "ERR",
+        "warn" => "WARN",
+        "info" => "INFO",
+        "debug" => "DBG",
+        _ => "OFF",
+    };
+    format!("{:<16}  {level:>4}       {:>4}       {:>4}\n", "switch", "OFF", "OFF")
 }
 
 /// Parses `LEVEL`, `MODULE:LEVEL` and `MODULE:DESTINATION:LEVEL` in any order, as Open vSwitch
@@ -86,7 +96,14 @@ fn chosen_level(arguments: &[String]) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::chosen_level;
+    use super::{chosen_level, line};
+
+    #[test]
+    fn vlog_list_prints_levels_in_the_words_and_columns_of_open_vswitch() {
+        assert_eq!(line("error"), "switch             ERR        OFF        OFF\n");
+        assert_eq!(line("warn"), "switch            WARN        OFF        OFF\n");
+        assert_eq!(line("debug"), "switch             DBG        OFF        OFF\n");
+    }
 
     #[test]
     fn vlog_set_chooses_the_most_verbose_level_of_its_arguments() {
