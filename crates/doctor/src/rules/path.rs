@@ -35,13 +35,16 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let mean = flow.rate().bits_per_second() as f64;
     let near = rates.iter().filter(|rate| NEAR_MEAN.contains(&(**rate as f64 / mean.max(1.0))));
     let steady = near.count() as f64 / rates.len().max(1) as f64;
-    // A queue of this machine is another cause.
+    // A queue of this machine is another cause. `fq` holds each packet until its time to send: its
+    // queue shows the sender's pace, and no limit of this machine.
     let own = view
         .samples()
         .iter()
         .filter(|sample| {
             sample.qdiscs.iter().any(|q| {
-                Some(q.interface.as_str()) == flow.interface() && q.backlog.count() > 3_000
+                Some(q.interface.as_str()) == flow.interface()
+                    && q.kind != PACES
+                    && q.backlog.count() > 3_000
             })
         })
         .count() as f64
@@ -249,6 +252,8 @@ fn paced(sender: &End<'_>, mean: Rate) -> Option<Outcome> {
 }
 
 const SHORTEST: Span = Span::from_millis(1);
+/// The queueing discipline that paces connections (tc-fq(8)).
+const PACES: &str = "fq";
 /// BBR's pace as a multiple of the rate that arrives: its gains are 0.75, 1 and 1.25.
 const PACED: std::ops::Range<f64> = 0.7..1.45;
 /// Shortest usable round trip at the receiver: the kernel's estimate has a resolution of a
@@ -308,6 +313,28 @@ mod tests {
             random.holds_not(RULE);
             assert!(random.holds(loss::RULE) > 0.7, "{congestion}");
         }
+    }
+
+    #[test]
+    fn packets_that_fq_paces_are_no_queue_of_this_machine() {
+        let queued = |kind: &'static str| {
+            Sketch::new().tcp(|_, tcp| tcp.rtt = Some(Span::from_millis(35))).each(|_, sample| {
+                sample.qdiscs.push(crate::recording::Qdisc {
+                    interface: "eth0".to_owned(),
+                    kind: kind.to_owned(),
+                    backlog: units::Bytes::new(60_000),
+                    ..Default::default()
+                });
+            })
+        };
+        assert!(queued("fq").holds(RULE) > 0.7);
+        queued("pfifo").holds_not(RULE);
+        let bbr = queued("fq").sender(|_, sender| {
+            sender.congestion = Some("bbr".to_owned());
+            sender.tcp.rtt = Some(Span::from_millis(20));
+            (sender.tcp.unacked, sender.tcp.pacing_rate) = (Some(360), Some(Rate::from_mbit(400)));
+        });
+        assert!(bbr.holds(RULE) > 0.5);
     }
 
     #[test]
