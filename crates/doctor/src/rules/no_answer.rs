@@ -2,6 +2,7 @@
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::{Attempt, ConnectionState, Listener, Refusal, Sample};
+use crate::signs::rejected::ends_attempts;
 use crate::signs::timeouts::backs_off;
 use crate::view::{End, Flow, View};
 use crate::words::{bytes, counted, percent, span};
@@ -28,9 +29,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let is_full =
         |one: &Listener| one.local.port() == to.port() && one.limit > 0 && one.waiting >= one.limit;
     let is_own = flow.path.is_some_and(|path| path.local) || to.ip().is_loopback();
-    if is_own && view.last().listeners.iter().any(is_full)
-        || view.counter("IcmpInDestUnreachs").unwrap_or(0) > 0
-    {
+    if is_own && view.last().listeners.iter().any(is_full) || ends_attempts(view) {
         return Outcome::Irrelevant;
     }
     // A single lost SYN does not show a filter.
@@ -265,6 +264,23 @@ mod tests {
     fn a_repeated_syn_without_an_answer_is_the_limit() {
         assert!(opening(2).holds(RULE) > 0.9);
         assert!(opening(0).counter("TcpExtTCPSynRetrans", 1).holds(RULE) > 0.9);
+    }
+
+    /// A filter drops the SYNs, while datagrams of another program meet a closed port.
+    #[test]
+    fn icmp_messages_about_datagrams_do_not_answer_a_handshake() {
+        let messages = |failed: u64| {
+            let filtered = opening(2).counter("IcmpInDestUnreachs", 1);
+            filtered.counter("TcpAttemptFails", failed)
+        };
+        assert!(messages(0).holds(RULE) > 0.9);
+        messages(0).machine_holds_not(super::super::refused::RULE);
+        messages(1).holds_not(RULE);
+        let verdict = |failed: u64| {
+            crate::diagnose(messages(failed).recording(), crate::Question::Machine).verdict
+        };
+        assert_eq!(verdict(0).cause, Some("no-answer"));
+        assert_eq!(verdict(1).cause, Some("refused"));
     }
 
     /// A filter allows a number of connections and drops the SYN of the next connection.

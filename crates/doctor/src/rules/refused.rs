@@ -2,6 +2,7 @@
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::{Attempt, Origin, Refusal};
+use crate::signs::rejected::ends_attempts;
 use crate::view::{Flow, View};
 
 pub(super) const RULE: Rule = Rule::new("refused", "refused connections").machine(judge);
@@ -25,7 +26,7 @@ fn judge(view: &View<'_>) -> Outcome {
     let resets = tried.map_or(resets, |tried| resets.min(tried));
     let opening = view.flows.iter().any(Flow::is_opening);
     // Routers limit the rate of these messages, so that some SYNs get none.
-    let by_icmp = rejected > 0 && (opening || rejected.saturating_mul(2) >= resets.max(1));
+    let by_icmp = ends_attempts(view) && (opening || rejected.saturating_mul(2) >= resets.max(1));
     // In a capture a single refused attempt counts, because the user chose the packets.
     let least = if view.recording.origin == Origin::Captured { 1 } else { LEAST };
     if resets < least && !(by_icmp && opening) {
