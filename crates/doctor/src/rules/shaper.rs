@@ -18,15 +18,17 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
     let limits = limits(view);
     let is_own = |limit: &&Limit<'_>| flow.sender.is_some() && limit.qdisc.interface == name;
-    let own = limits.iter().filter(is_own).max_by_key(|limit| limit.over);
+    let own = || limits.iter().filter(is_own);
+    // An interface may have a limit for other traffic, in a band or a class.
+    let passing = own().filter(|limit| limit.is_full() && limit.may_pass(flow));
     // The packets of a tunnel, a VLAN or a bridge leave through another interface, and received
     // packets may be redirected to another interface (ifb). A limit of the other interface belongs
     // to the connection if it passes about as much data.
     let other = || limits.iter().find(|limit| limit.is_full() && limit.carries(flow));
-    match own.filter(|own| own.is_full()).or_else(other) {
+    match passing.max_by_key(|limit| limit.over).or_else(other) {
         Some(limit) => limit.finding().limits_for(limit.waits).holds(),
         None if flow.sender.is_none() => of_answers(flow, view, &limits, name),
-        None => Outcome::ruled_out(match own {
+        None => Outcome::ruled_out(match own().max_by_key(|limit| limit.over) {
             None => format!("no queueing discipline on {name} limits a rate"),
             Some(own) => format!(
                 "{} on {name} delayed {} packets; it held some in {} of the samples",
@@ -93,10 +95,19 @@ fn of_machine(view: &View<'_>) -> Outcome {
     if view.flows.iter().any(is_of_flow) {
         return Outcome::Irrelevant;
     }
-    match limits(view).into_iter().filter(Limit::is_full).max_by_key(|limit| limit.over) {
-        Some(limit) => limit.finding().limits().holds(),
-        None => Outcome::Irrelevant,
+    let limits = limits(view);
+    let full = limits.iter().filter(|limit| limit.is_full());
+    let Some(limit) = full.max_by_key(|limit| limit.over) else { return Outcome::Irrelevant };
+    let is_beside = view.flows.iter().any(|flow| !limit.may_pass(flow));
+    let finding = limit.finding();
+    match is_beside {
+        true => finding
+            .allows(None)
+            .against("faster connections of this machine do not pass this limit"),
+        false => finding,
     }
+    .limits()
+    .holds()
 }
 
 /// A queueing discipline during the observation.
@@ -139,6 +150,11 @@ impl Limit<'_> {
         (self.per_second >= OVERLIMITS || most) && self.waits >= WAITS
     }
 
+    /// Whether the flow's bytes may be among the passed bytes.
+    fn may_pass(&self, flow: &Flow<'_>) -> bool {
+        flow.rate().bits_per_second() as f64 <= self.passes.bits_per_second() as f64 * MORE
+    }
+
     /// Whether most of the passed bytes, with headers, may belong to the flow.
     fn carries(&self, flow: &Flow<'_>) -> bool {
         let passes = (self.passes.bits_per_second() as f64).max(1.0);
@@ -179,6 +195,9 @@ const ANSWERS: u64 = 5;
 const OF_FLOW_LIMIT: std::ops::Range<f64> = 0.8..1.1;
 /// Minimum share of the samples with packets in the queue (measured).
 const WAITS: f64 = 0.5;
+/// Maximum rate of a connection as a multiple of the rate that the limit passes: at the start of an
+/// observation the queue may hold bytes that the kernel has counted before.
+const MORE: f64 = 1.25;
 /// The rate of a connection as a share of the rate that the limit passes.
 const CARRIED: std::ops::Range<f64> = 0.5..1.05;
 
@@ -237,6 +256,7 @@ mod tests {
         let slow = |overlimits: u64| {
             shaped(overlimits, 30_000)
                 .each(|at, sample| sample.qdiscs[0].sent = Bytes::new(at * 16_000))
+                .tcp(|at, tcp| tcp.bytes_acked = Some(Bytes::new(at * 15_000)))
         };
         assert!(slow(11).holds(RULE) > 0.9);
         slow(1).holds_not(RULE);
@@ -301,11 +321,23 @@ mod tests {
         assert!(received.holds(RULE) > 0.9);
     }
 
+    /// A class of 96 Mbit/s holds datagrams back, and the connection passes another class.
+    #[test]
+    fn a_limit_that_passes_less_than_a_flow_is_a_limit_of_other_traffic() {
+        let beside = shaped(5_000, 90_000);
+        beside.holds_not(RULE);
+        let outcome = beside.on_machine(RULE);
+        let finding = outcome.finding().unwrap();
+        assert!(finding.explains.is_some_and(|share| share > 0.6) && finding.allows.is_none());
+    }
+
     #[test]
     fn a_limit_without_a_connection_is_a_finding_on_the_machine() {
         let forwards = shaped(5_000, 90_000).each(|_, sample| sample.connections.clear());
         assert!(forwards.holds_machine(RULE).is_some_and(|share| share > 0.6));
-        shaped(5_000, 90_000).machine_holds_not(RULE);
+        let of_flow = shaped(5_000, 90_000)
+            .tcp(|at, tcp| tcp.bytes_acked = Some(Bytes::new(at * 11_500_000)));
+        of_flow.machine_holds_not(RULE);
         shaped(3, 90_000).each(|_, sample| sample.connections.clear()).machine_holds_not(RULE);
     }
 }
