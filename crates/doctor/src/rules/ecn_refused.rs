@@ -58,8 +58,8 @@ fn judge(view: &View<'_>) -> Outcome {
 }
 
 const SETTING: &str = "net.ipv4.tcp_ecn";
-/// Values with which this machine's SYNs ask for marks (ip-sysctl.rst).
-const ASKS: [&str; 2] = ["1", "3"];
+/// Values with which this machine's SYNs ask for marks, by RFC 3168 or by RFC 9768 (ip-sysctl.rst).
+const ASKS: [&str; 3] = ["1", "3", "4"];
 const FEWEST: u64 = 2;
 /// Repeated SYNs per opened connection: about one.
 const ONE_EACH: std::ops::Range<f64> = 0.8..1.3;
@@ -103,9 +103,13 @@ mod tests {
 
     #[test]
     fn one_repeated_syn_for_each_request_for_marks_shows_a_refusal() {
-        assert!(opening(10, "1").holds_machine(RULE).is_some_and(|share| share > 0.6));
+        for asks in ASKS {
+            assert!(opening(10, asks).holds_machine(RULE).is_some_and(|share| share > 0.6));
+        }
         opening(10, "1").machine_holds_not(no_answer::RULE);
-        opening(10, "2").machine_holds_not(RULE);
+        for passive in ["0", "2", "5"] {
+            opening(10, passive).machine_holds_not(RULE);
+        }
         opening(2, "1").machine_holds_not(RULE);
         opening(60, "1").machine_holds_not(RULE);
         assert!(opening(10, "2").holds_machine(no_answer::RULE).is_some());
