@@ -5,6 +5,7 @@ use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::Refusal;
 use crate::view::View;
 use crate::words::percent;
+use std::net::IpAddr;
 
 pub(super) const RULE: Rule = Rule::new("local-ports", "used-up local ports").machine(judge);
 
@@ -22,20 +23,21 @@ fn judge(view: &View<'_>) -> Outcome {
     let Some(worst) = &view.last().busiest_remote else {
         return Outcome::ruled_out(format!("none of the {size} local ports is in use"));
     };
-    let share = worst.ports as f64 / size as f64;
+    let free_again = if is_reused(view, worst.remote.ip(), size) { worst.time_wait } else { 0 };
+    let ports = worst.ports.saturating_sub(free_again);
+    let share = ports as f64 / size as f64;
     let failed = view.period.attempt.as_ref().is_some_and(|a| a.refusal == Some(Refusal::NoPort));
     if share < NEAR && !failed {
         return Outcome::ruled_out(format!(
-            "at most {} of the {size} local ports are in use for one destination",
-            worst.ports
+            "at most {ports} of the {size} local ports are in use for one destination"
         ));
     }
-    let waits = worst.time_wait as f64 / worst.ports.max(1) as f64;
+    let waits = (worst.time_wait - free_again) as f64 / ports.max(1) as f64;
     // The kernel searches an even number of ports (net/ipv4/inet_hashtables.c).
-    let used_up = share >= USED_UP || worst.ports >= size & !1;
+    let used_up = share >= USED_UP || ports >= size & !1;
     let finding = Finding::new(format!(
-        "local ports are used up: {} of {size} are in use for {}, so that new connections fail with \"cannot assign requested address\"",
-        worst.ports, worst.remote
+        "local ports are used up: {ports} of {size} are in use for {}, so that new connections fail with \"cannot assign requested address\"",
+        worst.remote
     ))
     .seen_from("ports in use for that destination, of the usual range", percent(share), percent(NEAR))
     .seen("ports in TIME_WAIT, of those in use", percent(waits))
@@ -48,6 +50,21 @@ fn judge(view: &View<'_>) -> Outcome {
             .not("More memory or descriptors do not help; more addresses at either end do"),
     );
     if used_up || failed { finding.limits() } else { finding }.holds()
+}
+
+/// Whether new connections get the ports in TIME_WAIT (`tcp_twsk_unique`): the kernel then gives out
+/// a port again after a second. A program that opens so many connections that all ports are younger
+/// gets none.
+fn is_reused(view: &View<'_>, remote: IpAddr, size: u64) -> bool {
+    let has_stamps = view.sysctl("net.ipv4.tcp_timestamps").is_none_or(|value| value != "0");
+    let opened = view.counter("TcpActiveOpens").unwrap_or(0) as f64;
+    let per_second = opened / view.elapsed().secs_f64();
+    let is_allowed = match view.sysctl(REUSE) {
+        Some("1") => true,
+        Some("2") => remote.to_canonical().is_loopback(),
+        _ => false,
+    };
+    is_allowed && has_stamps && per_second * 2.0 < size as f64
 }
 
 /// Reports that the administrator reserves every port of the range for programs that choose their
@@ -77,6 +94,7 @@ fn reserved(list: &str, least: u64, most: u64) -> u64 {
     list.split(',').filter_map(ports).fold(0, u64::saturating_add)
 }
 
+const REUSE: &str = "net.ipv4.tcp_tw_reuse";
 const RESERVED: &str = "net.ipv4.ip_local_reserved_ports";
 const RANGE: &str = "net.ipv4.ip_local_port_range";
 const NEAR: f64 = 0.9;
@@ -107,6 +125,31 @@ mod tests {
         );
         using(9).machine_holds_not(RULE);
         Sketch::idle().machine_holds_not(RULE);
+    }
+
+    #[test]
+    fn ports_in_time_wait_that_the_kernel_uses_again_are_not_used_up() {
+        let waiting = |setting: &'static str, remote: &'static str, opened: u64| {
+            let sketch = using(11).machine(|machine| {
+                machine.sysctls.insert(REUSE.to_owned(), setting.to_owned());
+            });
+            sketch.counter("TcpActiveOpens", opened).each(move |_, sample| {
+                let worst = sample.busiest_remote.as_mut().unwrap();
+                (worst.remote, worst.time_wait) = (remote.parse().unwrap(), 10);
+            })
+        };
+        waiting("1", "10.0.0.2:80", 1).machine_holds_not(RULE);
+        waiting("2", "127.0.0.1:80", 1).machine_holds_not(RULE);
+        for (setting, remote, opened) in
+            [("0", "127.0.0.1:80", 1), ("2", "10.0.0.2:80", 1), ("1", "10.0.0.2:80", 9)]
+        {
+            let share = waiting(setting, remote, opened).holds_machine(RULE);
+            assert!(share.is_some_and(|share| share > 0.7), "{setting} {remote} {opened}");
+        }
+        let without = waiting("1", "10.0.0.2:80", 1).machine(|machine| {
+            machine.sysctls.insert("net.ipv4.tcp_timestamps".to_owned(), "0".to_owned());
+        });
+        assert!(without.holds_machine(RULE).is_some_and(|share| share > 0.7));
     }
 
     #[test]
