@@ -51,13 +51,21 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .seen("rate now", rate(flow.rate()))
     .advise(
         Advice::new("Raise the quota of the group, or of the container")
-            .run(match group.path.contains("cgroup/cpu") {
+            .run(match is_of_first_version(group.path) {
                 true => format!("echo -1 > {}/cpu.cfs_quota_us", group.path),
                 false => format!("echo max > {}/cpu.max", group.path),
             })
             .not("A faster CPU gives more work for the same quota; buffers and congestion control change nothing"),
     )
     .holds()
+}
+
+/// Whether the path leads through the hierarchy of the CPU controller (version 1), such as
+/// `/sys/fs/cgroup/cpu,cpuacct/x`. A group of version 2 may have a name such as `cpu-batch`.
+fn is_of_first_version(path: &str) -> bool {
+    let below = path.split_once("cgroup/").map_or("", |(_, below)| below);
+    let hierarchy = below.split('/').next().unwrap_or_default();
+    hierarchy.split(',').any(|controller| controller == "cpu")
 }
 
 /// Finds a thread that waits for a core while cores are idle: a CPU limit stops the thread, and
@@ -129,6 +137,20 @@ mod tests {
     #[test]
     fn a_process_that_its_quota_stops_often_is_limited() {
         assert!(throttled(90, 7).holds(RULE) > 0.9);
+    }
+
+    #[test]
+    fn the_advice_writes_to_the_files_of_the_groups_version() {
+        let command = |path: &'static str| {
+            let group = throttled(90, 7).each(|_, sample| sample.groups[0].path = path.to_owned());
+            group.judge(RULE).finding().unwrap().advice[0].commands[0].clone()
+        };
+        for first in ["/sys/fs/cgroup/cpu/x", "/sys/fs/cgroup/cpu,cpuacct/x"] {
+            assert_eq!(command(first), format!("echo -1 > {first}/cpu.cfs_quota_us"));
+        }
+        for second in ["/sys/fs/cgroup/cpu-batch", "/sys/fs/cgroup/a.slice/cpu"] {
+            assert_eq!(command(second), format!("echo max > {second}/cpu.max"));
+        }
     }
 
     #[test]
