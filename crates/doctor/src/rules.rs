@@ -559,8 +559,9 @@ pub const TABLE: &[Row] = &[
     row(test_failed::RULE, always(0.9), "A test that failed says little about the path."),
     row(accept_queue::RULE, always(0.6), "A connection that no program accepts has no reader.")
         .cases(&[
-            // Ranks below a queue that overflows.
+            // Rank below a queue that overflows.
             (accept_queue::STANDS, always(0.5)),
+            (accept_queue::COOKIES, always(0.4)),
         ]),
     row(
         conntrack::RULE,

@@ -10,6 +10,7 @@ use units::Span;
 
 pub(super) const RULE: Rule = Rule::new("accept-queue", "full accept queues").machine(judge);
 pub(super) const STANDS: Case = Case::new("connections wait in every sample, and none is refused");
+pub(super) const COOKIES: Case = Case::new("handshakes fill their queue, and new SYNs get cookies");
 
 fn judge(view: &View<'_>) -> Outcome {
     if !view.has_counters() {
@@ -27,9 +28,11 @@ fn judge(view: &View<'_>) -> Outcome {
     if !drops && cookies == 0 && listener.is_none() && standing.is_none() {
         return Outcome::ruled_out("no accept queue overflowed, and none stands");
     }
+    let of_handshakes =
+        listener.is_none() && (handshakes > 0 && overflows == 0 || !drops && standing.is_none());
     let mut finding = Finding::new(match (listener, standing) {
         (Some(one), _) => format!("the accept queue of {} is full", one.local),
-        (None, _) if handshakes > 0 && overflows == 0 || !drops && standing.is_none() => {
+        (None, _) if of_handshakes => {
             "a queue of handshakes is full: many SYNs wait for the last packet of their handshake"
                 .to_owned()
         }
@@ -42,7 +45,8 @@ fn judge(view: &View<'_>) -> Outcome {
     .seen("SYNs dropped by a full queue of handshakes", handshakes.to_string())
     .seen("SYNs answered with a cookie, because that queue was full", cookies.to_string())
     .seen("connections refused or delayed by full queues", overflows.to_string());
-    if let Some(one) = listener.or(standing.map(|(one, _)| one)) {
+    let one = listener.or(standing.map(|(one, _)| one));
+    if let Some(one) = one {
         let waiting = counted(one.waiting.into(), "connection", "connections");
         finding = finding.seen("waiting to be accepted", format!("{waiting}, limit {}", one.limit));
     }
@@ -53,22 +57,43 @@ fn judge(view: &View<'_>) -> Outcome {
         finding = finding.limits();
     } else if standing.is_some() {
         finding = finding.limits().case(STANDS);
+    } else if cookies >= FEWEST_DROPPED && waits_for_handshakes(view) {
+        finding = finding.limits().case(COOKIES);
+    }
+    if of_handshakes {
+        finding = finding.advise(
+            Advice::new("Look who sends the SYNs, and whether this machine's answers arrive there: a flood, a scan, or a broken way back")
+                .run("ss -tn state syn-recv")
+                .run("nstat -az TcpExtSyncookiesSent TcpExtSyncookiesRecv"),
+        );
     }
     finding
-        .seen_if("net.core.somaxconn", view.sysctl("net.core.somaxconn").map(str::to_owned))
+        .seen_if(MOST, view.sysctl(MOST).map(str::to_owned))
         .advise(
             Advice::new(
                 "Look for the reason why the program does not accept: its threads, its locks",
             )
             .run("ss -ltn   (Recv-Q is the queue, Send-Q its limit)"),
         )
-        .advise(
+        .advise(longer(view, one).not("A longer queue does not help a program that never accepts"))
+        .holds()
+}
+
+/// Advises a longer queue. The limit of a queue is the smaller of two: the limit that the program
+/// gives to listen(2), and the limit of the system.
+fn longer(view: &View<'_>, listener: Option<&Listener>) -> Advice {
+    let most = view.sysctl_number(MOST, 0);
+    match listener.zip(most).filter(|(one, most)| u64::from(one.limit) < *most) {
+        Some((one, most)) => Advice::new(format!(
+            "For bursts, raise the limit in the program's listen(): it is {}, and {MOST} allows {most}",
+            one.limit
+        )),
+        None => {
             Advice::new("For bursts, raise the limit in the program's listen() and the system's")
                 .run("sysctl -w net.core.somaxconn=4096 net.ipv4.tcp_max_syn_backlog=4096")
                 .run("sysctl -w net.ipv4.tcp_syncookies=1")
-                .not("A longer queue does not help a program that never accepts"),
-        )
-        .holds()
+        }
+    }
 }
 
 /// Returns the SYNs that a listener dropped without one of the two other counters: without SYN
@@ -77,9 +102,13 @@ fn judge(view: &View<'_>) -> Outcome {
 fn unnamed(view: &View<'_>, overflows: u64, full: u64) -> u64 {
     let dropped = view.counter("TcpExtListenDrops").unwrap_or(0);
     let dropped = dropped.saturating_sub(overflows).saturating_sub(full);
+    if dropped >= FEWEST_DROPPED && waits_for_handshakes(view) { dropped } else { 0 }
+}
+
+/// Whether several handshakes wait for their last packet in every sample.
+fn waits_for_handshakes(view: &View<'_>) -> bool {
     let waiting = |sample: &Sample| sample.states.get("syn-received").copied().unwrap_or(0);
-    let waits = view.samples().iter().all(|sample| waiting(sample) >= FEWEST_HANDSHAKES);
-    if waits && dropped >= FEWEST_DROPPED { dropped } else { 0 }
+    view.samples().iter().all(|sample| waiting(sample) >= FEWEST_HANDSHAKES)
 }
 
 /// Returns the listener with the most connections that waited in every sample, and the least number
@@ -106,6 +135,7 @@ fn standing<'a>(view: &View<'a>) -> Option<(&'a Listener, u32)> {
     waits.max_by_key(|(_, least)| *least)
 }
 
+const MOST: &str = "net.core.somaxconn";
 /// Fewer SYNs than this, or fewer handshakes at a time, do not show a full queue.
 const FEWEST_DROPPED: u64 = 5;
 const FEWEST_HANDSHAKES: u64 = 4;
@@ -175,5 +205,26 @@ mod tests {
         let finding = outcome.finding().unwrap();
         assert_eq!(finding.explains, None);
         assert!(finding.sentence.contains("handshakes"), "{finding:?}");
+        // A flood keeps the queue full.
+        let flood = cookies.each(|_, sample| {
+            sample.states.insert("syn-received".to_owned(), 13);
+        });
+        assert!(flood.holds_machine(RULE).is_some_and(|share| share > 0.3));
+        let said = flood.on_machine(RULE).finding().unwrap().advice[0].action.clone();
+        assert!(said.contains("a flood"), "{said}");
+    }
+
+    #[test]
+    fn the_advice_names_the_smaller_limit_of_the_queue() {
+        let advised = |somaxconn: &str| {
+            let full = listening(5).counter("TcpExtListenOverflows", 3).machine(|machine| {
+                machine.sysctls.insert(MOST.to_owned(), somaxconn.to_owned());
+            });
+            full.on_machine(RULE).finding().unwrap().advice[1].clone()
+        };
+        let of_program = advised("4096");
+        assert!(of_program.action.ends_with("it is 4, and net.core.somaxconn allows 4096"));
+        assert!(of_program.commands.is_empty(), "{of_program:?}");
+        assert!(advised("4").commands[0].starts_with("sysctl -w net.core.somaxconn="));
     }
 }
