@@ -52,8 +52,8 @@ fn judge(view: &View<'_>) -> Outcome {
     if used_up || failed { finding.limits() } else { finding }.holds()
 }
 
-/// Whether new connections get the ports in TIME_WAIT (`tcp_twsk_unique`): the kernel then gives out
-/// a port again after a second. A program that opens so many connections that all ports are younger
+/// Whether new connections get the ports in TIME_WAIT (`tcp_twsk_unique`): the kernel gives a port
+/// out again after a second. A program that opens connections so fast that all ports are younger
 /// gets none.
 fn is_reused(view: &View<'_>, remote: IpAddr, size: u64) -> bool {
     let has_stamps = view.sysctl("net.ipv4.tcp_timestamps").is_none_or(|value| value != "0");
