@@ -44,6 +44,9 @@ pub(super) fn name(finding: &mut Finding, flow: Option<&Flow<'_>>, view: &View<'
             {
                 command.push_str(&format!("   (on {})", flow.addresses().0.ip()));
             }
+            if let Some(larger) = enlarged(command, view) {
+                *command = larger;
+            }
             if let Some(values) = present(command, view) {
                 command.push_str(&format!("   (now {values})"));
             }
@@ -97,6 +100,20 @@ fn token(text: &str, word: &str, by: &str) -> String {
     out + rest
 }
 
+/// Returns the command with twice the present value of each setting of [`ENLARGED`] that has the
+/// advised value already, so that no command makes a limit smaller. `None` for another command.
+fn enlarged(command: &str, view: &View<'_>) -> Option<String> {
+    let settings = command.strip_prefix("sysctl -w ").filter(|rest| !rest.contains("(on "))?;
+    let twice = |word: &str| {
+        let (name, value) = word.split_once('=').filter(|(name, _)| ENLARGED.contains(name))?;
+        let (advised, now): (u64, u64) = (value.parse().ok()?, view.sysctl(name)?.parse().ok()?);
+        let larger = now.saturating_mul(2).min(MOST_NUMBER);
+        (now >= advised).then(|| format!("{name}={larger}"))
+    };
+    let words = settings.split(' ').map(|word| twice(word).unwrap_or_else(|| word.to_owned()));
+    Some(format!("sysctl -w {}", words.collect::<Vec<_>>().join(" ")))
+}
+
 /// Returns the present values of the settings that the command changes on this machine.
 fn present(command: &str, view: &View<'_>) -> Option<String> {
     let settings = command.strip_prefix("sysctl -w ")?;
@@ -108,6 +125,18 @@ fn present(command: &str, view: &View<'_>) -> Option<String> {
     (!values.is_empty()).then(|| values.join("; "))
 }
 
+/// Settings of one number for which advice names a larger value.
+const ENLARGED: [&str; 7] = [
+    "net.core.netdev_budget",
+    "net.core.netdev_budget_usecs",
+    "net.core.netdev_max_backlog",
+    "net.core.rmem_max",
+    "net.core.somaxconn",
+    "net.ipv4.neigh.default.gc_thresh3",
+    "net.ipv4.tcp_max_syn_backlog",
+];
+/// The largest value of these settings in the kernel.
+const MOST_NUMBER: u64 = i32::MAX as u64;
 const RECEIVING: &str = "the receiving program";
 const SENDING: &str = "the sending program";
 /// Phrases about the observed machine, and their replacements for a capture.
@@ -159,6 +188,24 @@ mod tests {
         let (action, commands) = advice(Sketch::new().with_receiver(|_, _| {}));
         assert!(action.contains("reader (process 8)"), "{action}");
         assert!(commands[0].ends_with("   (now 4096 131072 212992)"), "{commands:?}");
+    }
+
+    #[test]
+    fn advice_for_a_larger_limit_exceeds_the_present_value() {
+        let advised = |now: &str| {
+            let sketch = Sketch::idle().counter("UdpRcvbufErrors", 500).machine(|machine| {
+                machine.sysctls.insert("net.core.rmem_max".to_owned(), now.to_owned());
+            });
+            let diagnosis = diagnose(sketch.recording(), Question::Machine);
+            assert_eq!(diagnosis.verdict.cause, Some("udp-buffer"));
+            diagnosis.periods[0].machine[0].finding.advice[0].commands[0].clone()
+        };
+        let command =
+            |value: u64, now: &str| format!("sysctl -w net.core.rmem_max={value}   (now {now})");
+        assert_eq!(advised("212992"), command(8_388_608, "212992"));
+        assert_eq!(advised("16777216"), command(33_554_432, "16777216"));
+        assert_eq!(advised("2147483647"), command(MOST_NUMBER, "2147483647"));
+        assert_eq!(advised("many"), command(8_388_608, "many"));
     }
 
     #[test]
