@@ -2,7 +2,7 @@
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::signs::accepting::waits_at;
-use crate::signs::far_window::{is_reader_slow, moves_with_reads, offered};
+use crate::signs::far_window::{is_reader_slow, is_scale_lost, moves_with_reads, offered};
 use crate::signs::send_buffer::waits_for_reader;
 use crate::view::{End, Flow, TaskUse, View};
 use crate::words::{bytes, percent, rate};
@@ -73,6 +73,9 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(limited) = sender.window_limited() else {
         return Outcome::not_seen("the time limited by the receiver's window");
     };
+    if is_scale_lost(sender) {
+        return Outcome::Irrelevant;
+    }
     // While the window and the send buffer are both full, the kernel counts only the send buffer.
     let (full, pauses) = (waits_for_reader(flow), pauses(flow) && !lacks_cores(flow, view));
     let bursts = full || pauses;

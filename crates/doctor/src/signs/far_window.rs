@@ -94,8 +94,24 @@ pub(crate) fn lacks_scaling(sender: &End<'_>) -> bool {
     sender.tcp().window_scaling == Some(false)
 }
 
+/// Whether the far end scales its windows, and this end reads them without the scale: the far end
+/// offers the same few bytes all the time. A receiver whose buffer has room offers at least a
+/// segment (RFC 9293 section 3.8.6.2.2), and a full buffer closes the window.
+pub(crate) fn is_scale_lost(sender: &End<'_>) -> bool {
+    let windows = offered(sender);
+    let least = windows.iter().min().map_or(0, |window| window.count());
+    let most = windows.iter().max().map_or(0, |window| window.count());
+    let segment = sender.tcp().mss.map_or(0, |mss| mss.count());
+    lacks_scaling(sender)
+        && least > 0
+        && most < segment.min(MOST_UNSCALED)
+        && most - least <= most / PART_OF_WINDOW
+}
+
 /// The smallest fall that counts is the largest window divided by this number.
 const PART_OF_WINDOW: u64 = 25;
+/// 64 KiB in units of 64 bytes: kernels with usual buffers scale by 128 bytes and more.
+const MOST_UNSCALED: u64 = 1025;
 const FEWEST_FALLS: usize = 2;
 /// Minimum share of the samples with a window below the largest.
 const OFTEN_BELOW: f64 = 0.1;
