@@ -90,6 +90,8 @@ impl Recording {
                 is_cut |= bound(&mut drops.places, MOST_CONNECTIONS);
             }
         }
+        is_cut |= bound_map(&mut self.machine.paths, MOST_CONNECTIONS);
+        is_cut |= bound(&mut self.machine.neighbours, MOST_CONNECTIONS);
         is_cut |= bound_map(&mut self.machine.interfaces, MOST_CONNECTIONS);
         for interface in self.machine.interfaces.values_mut() {
             is_cut |= bound_map(&mut interface.queues, MOST_CONNECTIONS);
@@ -252,8 +254,13 @@ mod tests {
             "groups": groups, "socket_limits": groups,
             "processes": vec![json!({"pid": 1}); 5000]});
         let interrupt = json!({"number": 1, "name": "a", "cores": cores});
+        let address = |at: u32| std::net::Ipv4Addr::from(at).to_string();
+        let paths: BTreeMap<String, _> = (0..5000).map(|at| (address(at), json!({}))).collect();
+        let silent = |at| json!({"address": address(at), "interface": "eth0", "state": "failed"});
+        let neighbours: Vec<_> = (0..5000).map(silent).collect();
         let text = json!({"weir_recording": 1,
-            "machine": {"interfaces": {"eth0": {"index": 2, "interrupts": vec![interrupt; 2]}}},
+            "machine": {"paths": paths, "neighbours": neighbours,
+                "interfaces": {"eth0": {"index": 2, "interrupts": vec![interrupt; 2]}}},
             "periods": [{"samples": [sample], "far_ends": [ends],
                 "attempt": {"connections": pairs}}]});
         let recording = Recording::parse(&text.to_string()).unwrap();
@@ -265,7 +272,9 @@ mod tests {
         assert_eq!((sample.cores.len(), sample.processes.len()), (MOST_CORES, MOST_TASKS));
         assert_eq!((sample.groups.len(), sample.groups[0].pids.len()), (MOST_GROUPS, MOST_TASKS));
         assert_eq!(sample.socket_limits.len(), MOST_GROUPS);
-        let eth0 = &recording.machine.interfaces["eth0"];
+        let machine = &recording.machine;
+        assert_eq!((machine.paths.len(), machine.neighbours.len()), (1024, 1024));
+        let eth0 = &machine.interfaces["eth0"];
         assert!(eth0.interrupts.iter().all(|one| one.cores.len() == MOST_CORES));
         assert!(recording.unseen[0].reason.contains("1024 connections"), "{:?}", recording.unseen);
     }

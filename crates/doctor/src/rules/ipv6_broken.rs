@@ -37,12 +37,12 @@ fn finding(view: &View<'_>, fewest: usize) -> Option<Finding> {
     let is_open = |one: &&Connection| one.state == ConnectionState::Established;
     let six = || all().filter(|one| is_far(one.remote.ip(), true));
     let waiting = six().filter(|one| one.state == ConnectionState::SynSent);
-    let tried: BTreeSet<_> = waiting.map(|one| (one.local, one.remote)).collect();
-    let is_same_port =
-        |port: u16| tried.iter().any(|(_, remote): &(_, SocketAddr)| remote.port() == port);
+    let tried: BTreeSet<(SocketAddr, SocketAddr)> =
+        waiting.map(|one| (one.local, one.remote)).collect();
+    let ports: BTreeSet<u16> = tried.iter().map(|(_, remote)| remote.port()).collect();
     let four: BTreeSet<_> = all()
         .filter(is_open)
-        .filter(|one| is_far(one.remote.ip(), false) && is_same_port(one.remote.port()))
+        .filter(|one| is_far(one.remote.ip(), false) && ports.contains(&one.remote.port()))
         .map(|one| (one.local, one.remote))
         .collect();
     let works = six().any(|one| is_open(&one));
