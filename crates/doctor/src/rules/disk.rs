@@ -18,7 +18,6 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         return Outcome::not_seen("the threads of the flow's processes");
     };
     let known = view.pressure("io").map(|(some, _)| some);
-    let pressure = known.unwrap_or(0.0);
     if blocked < BLOCKED {
         return Outcome::ruled_out(format!(
             "threads of {} waited for block I/O {} of the observation",
@@ -28,7 +27,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
     // A process is in the same state if a control group freezes it, or if it waits for a remote
     // file system.
-    if known.is_some_and(|pressure| pressure < blocked / 3.0) {
+    if let Some(pressure) = known.filter(|pressure| *pressure < blocked / 3.0) {
         return Outcome::ruled_out(format!(
             "{} was uninterruptible {} of the observation, and tasks waited for block I/O {} of the observation",
             task.name,
@@ -57,7 +56,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         percent(blocked),
         percent(BLOCKED),
     )
-    .seen("time in which some task waited for I/O (PSI), of the observation", percent(pressure))
+    .seen_if("time in which some task waited for I/O (PSI), of the observation", known.map(percent))
     .advise(
         Advice::new("Look at the disk's own load and latency")
             .run("iostat -x 1")
@@ -103,6 +102,14 @@ mod tests {
         assert!(blocked(70).holds(RULE) > 0.9);
         // A control group freezes the process.
         blocked(1).holds_not(RULE);
+    }
+
+    #[test]
+    fn a_kernel_without_psi_gives_no_evidence_about_pressure() {
+        let unknown = waiting(60, 30).each(|_, sample| sample.pressure.clear());
+        let outcome = unknown.judge(RULE);
+        let finding = outcome.finding().unwrap();
+        assert!(finding.evidence.iter().all(|one| !one.signal.contains("PSI")), "{finding:?}");
     }
 
     #[test]
