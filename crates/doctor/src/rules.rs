@@ -566,9 +566,9 @@ pub const TABLE: &[Row] = &[
     row(
         conntrack::RULE,
         always(0.6),
-        "A full connection table drops the SYN of each new connection.",
+        "A full connection table drops the SYN of each new connection, also of this machine's own.",
     )
-    .everywhere(&["no-answer"]),
+    .everywhere(&["no-answer", "local-drops"]),
     // Ranks above the window and the losses that the lack of memory causes.
     row(socket_memory::RULE, always(0.97), "Sockets that lack memory get smaller windows.")
         .on_machine(always(0.6))

@@ -69,6 +69,28 @@ mod tests {
         assert!(drops.holds_machine(RULE).is_some_and(|share| share > 0.5));
     }
 
+    /// The kernel refuses to send a SYN for which the table has no entry.
+    #[test]
+    fn a_full_table_explains_the_handshakes_that_this_machine_cannot_send() {
+        let verdict = |dropped: u64| {
+            let opening =
+                Sketch::new().counter("TcpExtTCPRetransFail", 1).each(move |at, sample| {
+                    let sender = &mut sample.connections[0];
+                    sender.state = crate::recording::ConnectionState::SynSent;
+                    (sender.retransmits, sender.tcp) = (2, Default::default());
+                    sample.conntrack = Some(Conntrack {
+                        entries: Some(1_000),
+                        most: Some(1_000),
+                        dropped: at * dropped,
+                        ..Conntrack::default()
+                    });
+                });
+            crate::diagnose(opening.recording(), crate::Question::Machine).verdict
+        };
+        assert_eq!(verdict(1).cause, Some("conntrack"), "{:?}", verdict(1));
+        assert_eq!(verdict(0).cause, Some("local-drops"), "{:?}", verdict(0));
+    }
+
     /// Two queries of one name on one socket.
     #[test]
     fn entries_that_two_packets_make_at_once_limit_nothing() {
