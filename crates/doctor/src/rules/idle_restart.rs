@@ -3,6 +3,7 @@
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::Connection;
+use crate::signs::loss_model::paces_itself;
 use crate::view::{BURST, End, Flow, View};
 use crate::words::{percent, span};
 use units::{Bytes, Span};
@@ -23,8 +24,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     // The reset does not affect algorithms that set the rate themselves (`cong_control` of the
     // kernel).
     let congestion = sender.last().congestion.clone().unwrap_or_default();
-    if congestion.starts_with("bbr") {
-        return Outcome::ruled_out("bbr keeps its window over pauses");
+    if paces_itself(&congestion) {
+        return Outcome::ruled_out(format!("the setting does not affect {congestion}"));
     }
     let restarts = restarts(sender);
     let full = full_in_bursts(sender);
@@ -138,8 +139,12 @@ mod tests {
         bursts(10, "1").tcp(|_, tcp| tcp.unacked = Some(2)).holds_not(RULE);
         // A window that falls while data waits did not fall because of a pause.
         bursts(10, "1").tcp(|_, tcp| tcp.unsent = Some(Bytes::new(9_000))).holds_not(RULE);
-        let bbr = |connection: &mut Connection| connection.congestion = Some("bbr".to_owned());
-        bursts(10, "1").sender(|_, connection| bbr(connection)).holds_not(RULE);
+        for own in ["bbr", "tcpa"] {
+            let sets_its_rate = bursts(10, "1").sender(|_, connection| {
+                connection.congestion = Some(own.to_owned());
+            });
+            sets_its_rate.holds_not(RULE);
+        }
         Sketch::new().holds_not(RULE);
     }
 }
