@@ -4,7 +4,7 @@
 //! may drop the packet.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
-use crate::recording::Sample;
+use crate::recording::{DropPlace, Sample};
 use crate::view::{Flow, View, counted};
 use crate::words::percent;
 
@@ -22,6 +22,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         && counts.dropped >= FEW
         && counts.dropped.saturating_mul(2) >= again
         && counts.share() >= MANY
+        && !came_from_others(flow, view, counts.dropped)
     {
         return counts.finding().limits().holds();
     }
@@ -56,6 +57,21 @@ fn waits_for_packets(flow: &Flow<'_>) -> bool {
     let last = sender.last();
     let repeats = last.retransmits > 0 || last.tcp.backoff.unwrap_or(0) > 0;
     flow.is_opening() || flow.is_stalled() && repeats && !last.probing
+}
+
+/// Whether the packet filter dropped packets of other hosts alone, by the kernel's own reasons. A
+/// filter drops packets of strangers all the time, and the peer of a handshake may be silent
+/// meanwhile. The kernel's program samples the senders of many packets: the places then do not add
+/// up to all packets.
+fn came_from_others(flow: &Flow<'_>, view: &View<'_>, dropped: u64) -> bool {
+    let Some(drops) = &view.period.drops else { return false };
+    let peer = flow.end().last().remote.ip().to_canonical();
+    let is_of_peer =
+        |place: &DropPlace| place.from.is_none_or(|from| from.ip().to_canonical() == peer);
+    let places = || drops.places.iter().filter(|place| place.reason == FILTERED);
+    let all = drops.reasons.get(FILTERED).copied().unwrap_or(0);
+    let known = places().map(|place| place.packets).fold(0, u64::saturating_add);
+    all >= dropped && known == all && !places().any(is_of_peer)
 }
 
 /// Packets during the observation.
@@ -159,6 +175,8 @@ const ELSEWHERE: [&str; 9] = [
     "IpExtInTruncatedPkts",
     "TcpExtIPReversePathFilter",
 ];
+/// The kernel's reason of packets that a rule of the packet filter drops.
+const FILTERED: &str = "NETFILTER_DROP";
 const FEW: u64 = 2;
 /// Minimum share of dropped packets among the received packets. A filter drops some packets of
 /// strangers all the time.
@@ -199,6 +217,28 @@ mod tests {
         silent.holds_not(RULE);
         let verdict = diagnose(silent.recording(), Question::Machine).verdict;
         assert_eq!(verdict.cause, Some("no-answer"), "{verdict:?}");
+    }
+
+    /// The kernel names the senders of the packets that the filter dropped.
+    #[test]
+    fn dropped_packets_of_strangers_are_no_answers_to_a_handshake() {
+        let cause = |from: &str, packets: u64| {
+            let mut recording = counts(opening(), 2, 0).recording().clone();
+            let place = DropPlace {
+                reason: FILTERED.to_owned(),
+                packets,
+                from: Some(from.parse().unwrap()),
+                ..DropPlace::default()
+            };
+            let reasons = [(FILTERED.to_owned(), 6)].into();
+            recording.periods[0].drops =
+                Some(crate::recording::Drops { reasons, places: vec![place] });
+            diagnose(&recording, Question::Machine).verdict.cause
+        };
+        assert_eq!(cause("10.0.0.9:5201", 6), Some("no-answer"));
+        assert_eq!(cause("10.0.0.2:5201", 6), Some("input-filter"));
+        // The senders of the other packets are unknown.
+        assert_eq!(cause("10.0.0.9:5201", 5), Some("input-filter"));
     }
 
     #[test]
