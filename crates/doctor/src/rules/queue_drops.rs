@@ -88,30 +88,53 @@ impl<'a> Queue<'a> {
         if !many || share < most {
             return Some(Outcome::ruled_out(format!("{kind} on {name} dropped {drops} packets")));
         }
-        // A queue that never empties belongs to a limit of the rate, or to a full link.
-        (self.waits >= STANDS).then(|| {
+        // A queue that never empties belongs to a limit of the rate, or to a full link. An emulated
+        // path holds packets for its delay.
+        (self.waits >= STANDS && !self.is_emulated()).then(|| {
             Outcome::ruled_out(format!(
                 "{kind} on {name} dropped {drops} packets, and its queue stands: it is used as it should be"
             ))
         })
     }
 
+    /// Whether the queueing discipline emulates a path that loses packets (tc-netem(8)).
+    fn is_emulated(&self) -> bool {
+        self.qdisc.kind == "netem"
+    }
+
     fn finding(&self) -> Finding {
-        let (kind, name) = (&self.qdisc.kind, &self.qdisc.interface);
-        Finding::new(format!(
-            "a queue of this machine is too short: {kind} on {name} dropped {} packets, and held none in {} of the samples",
-            self.drops,
-            percent(1.0 - self.waits)
-        ))
-        .seen_from("packets dropped there", format!("{:.0} a second", self.per_second), format!("{DROPS} a second"))
-        .seen("samples with packets in its queue", percent(self.waits))
-        .advise(
-            Advice::new(format!("Lengthen the queue, or use one that paces (handle {})", self.qdisc.handle))
-                .run(format!("tc -s -d qdisc show dev {name}"))
-                .run(format!("ip link set {name} txqueuelen 1000"))
-                .run(format!("tc qdisc replace dev {name} root fq"))
-                .not("The path beyond this machine has no part in these losses"),
-        )
+        let (kind, name, handle) = (&self.qdisc.kind, &self.qdisc.interface, &self.qdisc.handle);
+        let show = format!("tc -s -d qdisc show dev {name}");
+        let not = "The path beyond this machine has no part in these losses";
+        let (sentence, advice) = match self.is_emulated() {
+            true => (
+                format!(
+                    "a queueing discipline of this machine drops packets: {kind} on {name}, which emulates a path, dropped {}",
+                    self.drops
+                ),
+                Advice::new(format!("Remove {kind} if it is not intended (handle {handle})"))
+                    .run(show),
+            ),
+            false => (
+                format!(
+                    "a queue of this machine is too short: {kind} on {name} dropped {} packets, and held none in {} of the samples",
+                    self.drops,
+                    percent(1.0 - self.waits)
+                ),
+                Advice::new(format!("Lengthen the queue, or use one that paces (handle {handle})"))
+                    .run(show)
+                    .run(format!("ip link set {name} txqueuelen 1000"))
+                    .run(format!("tc qdisc replace dev {name} root fq")),
+            ),
+        };
+        Finding::new(sentence)
+            .seen_from(
+                "packets dropped there",
+                format!("{:.0} a second", self.per_second),
+                format!("{DROPS} a second"),
+            )
+            .seen("samples with packets in its queue", percent(self.waits))
+            .advise(advice.not(not))
     }
 }
 
@@ -172,6 +195,21 @@ mod tests {
         dropping(0, 0).holds_not(RULE);
         dropping(40, 90_000).holds_not(RULE);
         Sketch::new().holds_not(RULE);
+    }
+
+    #[test]
+    fn an_emulated_path_of_this_machine_that_drops_is_the_limit() {
+        let emulated = |per_second: u64, backlog: u64| {
+            dropping(per_second, backlog).each(|_, sample| {
+                sample.qdiscs[0].kind = "netem".to_owned();
+            })
+        };
+        for backlog in [0, 90_000] {
+            assert!(emulated(40, backlog).holds(RULE) > 0.95, "{backlog}");
+        }
+        let said = emulated(40, 0).judge(RULE).finding().unwrap().sentence.clone();
+        assert!(said.contains("emulates a path"), "{said}");
+        emulated(0, 90_000).holds_not(RULE);
     }
 
     #[test]
