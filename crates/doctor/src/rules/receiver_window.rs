@@ -77,6 +77,9 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
                 .run("cat /proc/net/sockstat; sysctl net.ipv4.tcp_mem   (on the receiver)"),
         );
     }
+    if flow.receiver.is_some() && is_fixed(view) {
+        finding = finding.advise(let_grow());
+    }
     finding = finding.advise(
         larger("the receiver's", value, most, there)
         .not("A program that sets SO_RCVBUF keeps its size (iperf3 -w is such a setting), whatever tcp_rmem is"),
@@ -151,17 +154,28 @@ fn told_by_sender(flow: &Flow<'_>, receiver: &End<'_>, held: f64, view: &View<'_
 /// Builds the finding about the window of this machine.
 fn here(window: Bytes, rtt: Span, receiver: &End<'_>, view: &View<'_>) -> Finding {
     let most = most_of(view);
-    Finding::new(format!(
+    let finding = Finding::new(format!(
         "the window of this receiver is the limit: it offers {} for a round trip of {}",
         bytes(window),
         span(rtt)
     ))
     .seen_if("receive buffer", receiver.last().receive_limit.map(bytes))
-    .seen_if("tcp_rmem at most", most.map(bytes))
-    .advise(
+    .seen_if("tcp_rmem at most", most.map(bytes));
+    let finding = if is_fixed(view) { finding.advise(let_grow()) } else { finding };
+    finding.advise(
         larger("this machine's", 8 << 20, most, "")
             .not("A program that sets SO_RCVBUF keeps its size, whatever tcp_rmem is"),
     )
+}
+
+/// Whether this machine's kernel leaves receive buffers at their first size.
+fn is_fixed(view: &View<'_>) -> bool {
+    view.sysctl("net.ipv4.tcp_moderate_rcvbuf") == Some("0")
+}
+
+fn let_grow() -> Advice {
+    Advice::new("Let this machine's kernel enlarge receive buffers: each keeps its first size now")
+        .run("sysctl -w net.ipv4.tcp_moderate_rcvbuf=1")
 }
 
 /// Returns the largest receive buffer that this machine's kernel makes by itself.
@@ -333,6 +347,23 @@ mod tests {
         }
         // The far machine's setting is unknown.
         assert!(commands(limited(90, 32_768), "33554432").contains("131072 8388608'"));
+    }
+
+    #[test]
+    fn the_advice_names_a_kernel_that_enlarges_no_buffers_first() {
+        let first = |sketch: Sketch, setting: &str| {
+            let sketch = sketch.machine(|machine| {
+                let name = "net.ipv4.tcp_moderate_rcvbuf".to_owned();
+                machine.sysctls.insert(name, setting.to_owned());
+            });
+            sketch.judge(RULE).finding().unwrap().advice[0].action.clone()
+        };
+        let names_it = |action: String| action.contains("each keeps its first size");
+        let local = || limited(90, 32_768).with_receiver(|_, _| {});
+        assert!(names_it(first(receiving(1_100_000), "0")) && names_it(first(local(), "0")));
+        assert!(!names_it(first(receiving(1_100_000), "1")) && !names_it(first(local(), "1")));
+        // The far machine's setting is unknown.
+        assert!(!names_it(first(limited(90, 32_768), "0")));
     }
 
     /// BBR with a window of 80 kB at 40 ms: 16 Mbit/s pass, and BBR paces at 1.25 times this rate.
