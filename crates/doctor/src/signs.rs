@@ -7,6 +7,7 @@ pub(crate) mod full_path;
 pub(crate) mod input_queues;
 pub(crate) mod late_answers;
 pub(crate) mod loss_model;
+pub(crate) mod own_refusals;
 pub(crate) mod rejected;
 pub(crate) mod send_buffer;
 pub(crate) mod short_memory;

@@ -3,7 +3,8 @@
 //! windows are open.
 
 use super::{Advice, Finding, Outcome, Rule};
-use crate::recording::{Connection, Sample};
+use crate::recording::Sample;
+use crate::signs::own_refusals::is_refused;
 use crate::view::{Flow, View};
 use crate::words::percent;
 
@@ -112,14 +113,6 @@ fn dropped(flow: &Flow<'_>, view: &View<'_>) -> Option<String> {
     };
     let drops = drops(view.last()).saturating_sub(drops(&view.samples()[0]));
     (drops > 0).then(|| drops.to_string())
-}
-
-/// Whether the timer of window probes runs although the window is open and nothing is in flight.
-fn is_refused(connection: &Connection) -> bool {
-    let window = connection.tcp.peer_window.zip(connection.tcp.mss);
-    connection.probing
-        && connection.tcp.unacked.is_none_or(|flying| flying == 0)
-        && window.is_some_and(|(window, mss)| window >= mss)
 }
 
 const FAILED: u64 = 3;

@@ -4,6 +4,7 @@
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::Qdisc;
+use crate::signs::own_refusals::is_refused;
 use crate::view::{Flow, View, counted};
 use crate::words::{percent, rate};
 
@@ -26,12 +27,14 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
 }
 
-/// Whether the connection loses packets. A filter may drop only packets of strangers.
+/// Whether the connection loses packets. A filter may drop only packets of strangers. A packet that
+/// the hook drops on its way out is no loss: the sender keeps the packet, and waits for its timer.
 fn loses(flow: &Flow<'_>) -> bool {
     let again = flow.sender.as_ref().map(|end| end.count(|tcp| tcp.retransmitted));
     let behind = flow.receiver.as_ref().map(|end| end.count(|tcp| tcp.out_of_order));
     let lost = again.or(behind).flatten();
-    lost.is_none_or(|lost| lost > 0) || flow.is_opening() || flow.is_stalled()
+    let refused = flow.sender.as_ref().map_or(0.0, |end| end.often(is_refused));
+    lost.is_none_or(|lost| lost > 0) || refused >= REFUSED || flow.is_opening() || flow.is_stalled()
 }
 
 /// Judges drops without a busy connection. Forwarded packets and datagrams belong to no connection
@@ -83,6 +86,8 @@ fn judge(view: &View<'_>, is_asked: impl Fn(&Qdisc) -> bool) -> Result<Finding, 
 }
 
 const DROPS: f64 = 3.0;
+/// Minimum share of the samples in which the sender waits after a refused packet.
+const REFUSED: f64 = 0.1;
 /// Minimum share of the interface's packets that the hook dropped.
 const SHARE: f64 = 1e-4;
 
@@ -117,6 +122,19 @@ mod tests {
         assert_eq!(losing(0).judge(RULE).finding().unwrap().explains, None);
         let idle = losing(40).tcp(|_, tcp| tcp.unsent = Some(Bytes::ZERO));
         assert_eq!(idle.judge(RULE).finding().unwrap().explains, None);
+    }
+
+    /// The kernel does not count a packet that it could not send as sent.
+    #[test]
+    fn a_filter_that_refuses_what_this_machine_sends_is_a_policer() {
+        let refused = |unacked: u32| {
+            losing(0).counter("TcpExtTCPRetransFail", 0).sender(move |_, sender| {
+                (sender.probing, sender.tcp.unacked) = (true, Some(unacked));
+            })
+        };
+        assert!(refused(0).holds(RULE) > 0.95);
+        refused(0).holds_not(super::super::local_drops::RULE);
+        assert_eq!(refused(9).judge(RULE).finding().unwrap().explains, None);
     }
 
     #[test]
