@@ -16,12 +16,15 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             let clock = clocks.get(core)?;
             let (now, most) = (clock.now_hz?, clock.most_hz?);
             let share = now as f64 / most.max(1) as f64;
-            (share < SLOW && serves(*core, flow, view)).then_some((core, clock, share))
+            // The busy cores of a machine share its highest frequency, so that a core with the
+            // fastest governor runs below its own maximum.
+            let is_free = clock.limit_hz.is_none_or(|limit| limit >= most);
+            let is_fastest = is_free && clock.governor.as_deref() == Some("performance");
+            let least = if is_fastest { THROTTLED } else { SLOW };
+            (share < least && serves(*core, flow, view)).then_some((core, clock, share, least))
         });
-    let Some((core, clock, share)) = slow else {
-        return Outcome::ruled_out(
-            "no busy core of the connection runs below 80 % of its frequency",
-        );
+    let Some((core, clock, share, least)) = slow else {
+        return Outcome::ruled_out("no busy core of the connection runs far below its frequency");
     };
     // A buffer of the far end holds the sender back, however fast the sender's core is.
     let held = flow.sender.as_ref().filter(|_| flow.receiver.is_none()).map_or(0.0, |sender| {
@@ -35,7 +38,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         ghz(clock.now_hz),
         ghz(clock.most_hz)
     ))
-    .seen_from("frequency of the core, of its maximum", percent(share), format!("below {}", percent(SLOW)))
+    .seen_from("frequency of the core, of its maximum", percent(share), format!("below {}", percent(least)))
     .seen("governor", governor)
     .seen_if("limit set by the administrator", limited.then(|| ghz(clock.limit_hz)))
     .advise(match limited {
@@ -67,6 +70,8 @@ fn serves(core: usize, flow: &Flow<'_>, view: &View<'_>) -> bool {
 
 const BUSY: f64 = 0.8;
 const SLOW: f64 = 0.8;
+/// The same for a core with the governor `performance`: heat or a limit of power slows the core.
+const THROTTLED: f64 = 0.5;
 /// Minimum share of interrupts in the time of a core that processes the flow's packets.
 const INTERRUPTS: f64 = 0.3;
 /// A sender that a buffer holds back for this share of the time does not need a faster core.
@@ -93,6 +98,21 @@ mod tests {
     #[test]
     fn a_slow_clock_of_a_busy_core_is_the_limit() {
         assert!(at(1_200_000_000, 85).holds(RULE) > 0.9);
+    }
+
+    #[test]
+    fn a_core_that_shares_the_highest_frequency_of_its_machine_is_no_limit() {
+        let fastest = |now: u64| {
+            at(now, 85).machine(|machine| {
+                machine.clocks.get_mut(&0).unwrap().governor = Some("performance".to_owned());
+            })
+        };
+        fastest(2_100_000_000).holds_not(RULE);
+        assert!(fastest(1_200_000_000).holds(RULE) > 0.9);
+        let limited = fastest(2_100_000_000).machine(|machine| {
+            machine.clocks.get_mut(&0).unwrap().limit_hz = Some(2_100_000_000);
+        });
+        assert!(limited.holds(RULE) > 0.9);
     }
 
     #[test]
