@@ -37,7 +37,7 @@ pub(crate) fn cores(cores: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for core in cores {
         match runs.last_mut() {
-            Some((_, end)) if *end + 1 == *core => *end = *core,
+            Some((_, end)) if end.checked_add(1) == Some(*core) => *end = *core,
             _ => runs.push((*core, *core)),
         }
     }
@@ -115,6 +115,7 @@ mod tests {
     fn cores_are_written_as_lists_and_masks() {
         assert_eq!(cores(&[0, 1, 4, 5, 6, 9]), "0-1, 4-6, 9");
         assert_eq!(cores(&[]), "");
+        assert_eq!(cores(&[usize::MAX, 0, 1]), format!("{}, 0-1", usize::MAX));
         assert_eq!(mask(&[0, 1]), "3");
         assert_eq!(mask(&[0, 32]), "1,00000001");
         assert_eq!(mask(&[]), "0");
