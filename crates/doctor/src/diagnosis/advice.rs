@@ -30,6 +30,7 @@ pub(super) fn name(finding: &mut Finding, flow: Option<&Flow<'_>>, view: &View<'
         of_capture(finding);
     }
     for advice in &mut finding.advice {
+        advice.commands.retain(|command| !changes_nothing(command, view));
         if let Some(flow) = flow {
             advice.action = programs(&advice.action, flow);
         }
@@ -98,6 +99,15 @@ fn token(text: &str, word: &str, by: &str) -> String {
         rest = after;
     }
     out + rest
+}
+
+/// Whether this machine's settings have the values already that the command sets.
+fn changes_nothing(command: &str, view: &View<'_>) -> bool {
+    let settings = command.strip_prefix("sysctl -w ").filter(|rest| !rest.contains(['(', '\'']));
+    let is_set = |word: &str| {
+        word.split_once('=').is_some_and(|(name, value)| view.sysctl(name) == Some(value))
+    };
+    settings.is_some_and(|settings| settings.split(' ').all(is_set))
 }
 
 /// Returns the command with twice the present value of each setting of [`ENLARGED`] that has the
@@ -206,6 +216,25 @@ mod tests {
         assert_eq!(advised("16777216"), command(33_554_432, "16777216"));
         assert_eq!(advised("2147483647"), command(MOST_NUMBER, "2147483647"));
         assert_eq!(advised("many"), command(8_388_608, "many"));
+    }
+
+    #[test]
+    fn a_command_that_changes_no_setting_is_left_out() {
+        let advised = |now: &str| {
+            let sketch = Sketch::closed_window()
+                .tcp(|at, tcp| tcp.bytes_acked = Some(Bytes::new(at * 1_600_000)))
+                .with_receiver(|_, _| {})
+                .machine(|machine| {
+                    let name = "net.ipv4.tcp_moderate_rcvbuf".to_owned();
+                    machine.sysctls.insert(name, now.to_owned());
+                });
+            let diagnosis = diagnose(sketch.recording(), Question::Flow);
+            assert_eq!(diagnosis.verdict.cause, Some("receiver-window"));
+            let advice = diagnosis.periods[0].flows[0].causes[0].finding.advice.iter();
+            advice.flat_map(|one| one.commands.clone()).collect::<Vec<_>>().join("\n")
+        };
+        assert!(!advised("1").contains("moderate_rcvbuf"), "{}", advised("1"));
+        assert!(advised("0").contains("moderate_rcvbuf=1   (now 0)"), "{}", advised("0"));
     }
 
     #[test]
