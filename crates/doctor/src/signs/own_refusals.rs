@@ -4,8 +4,8 @@ use super::loss_model::paces_itself;
 use crate::recording::Connection;
 use units::{Bytes, Span};
 
-/// Whether the timer of window probes runs although the window is open and nothing is in flight: the
-/// kernel got an error for the last packet, and keeps the data.
+/// Whether the timer of window probes runs although the window is open and nothing is in flight:
+/// the kernel got an error for the last packet, and keeps the data.
 pub(crate) fn is_refused(connection: &Connection) -> bool {
     let window = connection.tcp.peer_window.zip(connection.tcp.mss);
     connection.probing
@@ -15,8 +15,8 @@ pub(crate) fn is_refused(connection: &Connection) -> bool {
 }
 
 /// Whether the sender may only wait for its pace. A kernel that paces a socket without `fq` starts
-/// the timer of window probes, too, while nothing is in flight (`tcp_write_xmit`). On a short path a
-/// burst is acknowledged long before the pace allows the next burst.
+/// the timer of window probes, too, while nothing is in flight (`tcp_write_xmit`). On a short path
+/// a burst is acknowledged long before the pace allows the next burst.
 fn may_wait_for_pace(connection: &Connection) -> bool {
     let tcp = &connection.tcp;
     let is_paced =
