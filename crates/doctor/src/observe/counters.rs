@@ -256,6 +256,7 @@ const COUNTERS: &[&str] = &[
     "Ip6ReasmOKs",
     "Ip6ReasmReqds",
     "IcmpInDestUnreachs",
+    "Icmp6InDestUnreachs",
     "IcmpInTimeExcds",
     "TcpActiveOpens",
     "TcpAttemptFails",

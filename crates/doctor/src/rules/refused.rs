@@ -2,7 +2,7 @@
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::{Attempt, Origin, Refusal};
-use crate::signs::rejected::ends_attempts;
+use crate::signs::rejected::{ends_attempts, unreachable};
 use crate::view::{Flow, View};
 
 pub(super) const RULE: Rule = Rule::new("refused", "refused connections").machine(judge);
@@ -17,7 +17,7 @@ fn judge(view: &View<'_>) -> Outcome {
     };
     // An attempt that ends by its timeout has sent its SYN again.
     let repeated = view.counter("TcpExtTCPSynRetrans").unwrap_or(0);
-    let rejected = view.counter("IcmpInDestUnreachs").unwrap_or(0);
+    let rejected = unreachable(view);
     // The kernel also counts clients that reset their handshake with this machine (tcp_check_req).
     // Port scans and many health checks of load balancers do so.
     let theirs = view.counter("TcpExtEmbryonicRsts").unwrap_or(0);
@@ -47,7 +47,7 @@ fn judge(view: &View<'_>) -> Outcome {
     .seen("ICMP destination unreachable received", rejected.to_string())
     .advise(match by_icmp {
         true => Advice::new("Find the filter that rejects them")
-            .run("tcpdump -ni any 'icmp[0] == 3'")
+            .run("tcpdump -ni any 'icmp[0] == 3 or (icmp6 and ip6[40] == 1)'")
             .not("The program at the other end never sees these attempts"),
         false => Advice::new("Look whether the program listens there, and at the right address")
             .run("ss -ltn   (on the other end)")
@@ -90,6 +90,9 @@ mod tests {
         assert!(reset.holds_machine(RULE).is_some_and(|share| share > 0.7));
         let rejected = reset.counter("IcmpInDestUnreachs", 9).on_machine(RULE);
         assert!(rejected.finding().unwrap().sentence.contains("ICMP"));
+        let six = Sketch::idle().counter("TcpAttemptFails", 9).counter("TcpActiveOpens", 9);
+        let six = six.counter("Icmp6InDestUnreachs", 9).on_machine(RULE);
+        assert!(six.finding().unwrap().sentence.contains("ICMP"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Datagrams go to a UDP port that no program has opened.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
+use crate::signs::rejected::unreachable;
 use crate::view::{Flow, View};
 use crate::words::percent;
 
@@ -35,7 +36,7 @@ fn judge(view: &View<'_>) -> Outcome {
         .holds();
     }
     // The other end's kernel sends at most one such message a second to each address.
-    let refused = view.counter("IcmpInDestUnreachs").unwrap_or(0);
+    let refused = unreachable(view);
     let sent = count(["UdpOutDatagrams", "Udp6OutDatagrams"]).unwrap_or(0);
     let of_tcp =
         view.flows.iter().any(Flow::is_opening) || view.counter("TcpAttemptFails").unwrap_or(0) > 0;
