@@ -181,9 +181,9 @@ impl Limit<'_> {
     }
 }
 
-/// Queueing disciplines that limit no rate: they count packets that they mark or drop early as
+/// Queueing disciplines that limit no rate: they count packets that they mark or drop as
 /// overlimits.
-const MARKS: [&str; 4] = ["red", "gred", "choke", "sfb"];
+const MARKS: [&str; 6] = ["red", "gred", "choke", "sfb", "etf", "dualpi2"];
 const OVERLIMITS: f64 = 20.0;
 const FEW: u64 = 5;
 /// If most packets are delayed, the limit passes at most this many bytes per delayed packet: two
