@@ -82,7 +82,7 @@ fn settings(folder: &Path) -> TlsSettings {
 }
 
 fn use_files(rig: &Rig, settings: &TlsSettings) -> Result<(), String> {
-    let (mut note, numbers) = (|_: String| {}, std::collections::HashMap::new());
+    let (mut note, numbers) = (|_: String| {}, HashMap::new());
     let mut progress =
         crate::run::progress::Progress { note: &mut note, failures: None, numbers: &numbers };
     let tls = &rig.thread.session.switch.tls;
