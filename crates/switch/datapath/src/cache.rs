@@ -28,10 +28,10 @@ use super::{BATCH, milliseconds};
 
 #[derive(Debug)]
 pub(super) struct Cache {
-    /// Indexed by the tuple's number. A tuple keeps its number while a batch is processed.
+    /// Indexed by tuple number. A tuple keeps its number while a batch is processed.
     tuples: Vec<Option<Tuple>>,
     by_mask: HashMap<Key, u32>,
-    /// Numbers of tuples, the most used first.
+    /// The numbers of the tuples, sorted by use, the most used first.
     order: Vec<u32>,
     /// For each value of [`hint_of`], the tuple that matched the last packet with this value. A
     /// lookup in many masks begins with that tuple.
@@ -55,7 +55,7 @@ struct Sweep {
     position: usize,
     bucket: usize,
     last_ms: u64,
-    /// Thousandths of buckets that the sweep still has to visit.
+    /// Buckets that the sweep still has to visit, in thousandths of a bucket.
     due: u64,
     /// `is_crediting`: whether this round adds the megaflows' counts to their rules' counters.
     /// `credited_ms`: start of the last round that added counts.
@@ -72,9 +72,9 @@ pub(super) struct Lookup {
     pub(super) programs: [u32; BATCH],
     hashes: [u32; BATCH],
     candidates: [u32; BATCH],
-    /// The positions of packets for which no megaflow is found yet.
+    /// The positions in the batch of the packets for which no megaflow is found yet.
     waiting: [u8; BATCH],
-    /// The index of each packet's hint in [`Cache::hints`].
+    /// The index of each packet in [`Cache::hints`].
     hints: [u16; BATCH],
     pub(super) probed: u64,
     pub(super) prefetch: MegaflowPrefetch,
@@ -301,7 +301,7 @@ impl Cache {
         now: Time,
     ) {
         // Consecutive packets often have the same megaflow. These packets are counted together,
-        // because each write to a counter waits for the write before it.
+        // because consecutive writes to one counter wait for each other.
         let (mut former, mut share) = (Place::NONE, Share::default());
         for (place, index) in places.iter().zip(chosen) {
             if *place != former {
@@ -441,7 +441,7 @@ impl Cache {
         self.sweep.last_ms = now_ms;
         self.tuples.iter_mut().flatten().for_each(Tuple::migrate);
         let total: usize = self.tuples.iter().flatten().map(Tuple::buckets).sum();
-        // A full cache is swept ten times as fast.
+        // The sweep of a full cache is ten times as fast.
         let is_full = self.is_full();
         let each_second = if is_full { total * 10 } else { total.min(SWEPT_EACH_SECOND) };
         self.sweep.due += passed * each_second as u64;
@@ -468,7 +468,7 @@ impl Cache {
                 let mut found = [(0, 0, 0); SWEPT_TOGETHER * SLOTS];
                 let is_crediting = self.sweep.is_crediting;
                 let found = tuple.prefetch_group(group, &mut found, is_crediting);
-                // Backwards, because a removal moves the bucket's last slot.
+                // The loop runs backwards, because a removal moves the bucket's last slot.
                 for (bucket, position, index) in found.iter().rev().copied() {
                     if is_crediting {
                         tuple.store.credit(index, now_ms);
@@ -517,7 +517,7 @@ impl Cache {
             *place = place.take().map(Tuple::compacted);
         }
         if self.order.is_empty() {
-            // No megaflow is left that uses a program.
+            // No megaflow is left, so no megaflow uses a program.
             self.programs = Programs::default();
         }
         let hits = |number: &u32| tuples[*number as usize].as_ref().map_or(0, |tuple| tuple.hits);
@@ -589,7 +589,7 @@ const HINT_WORDS: [usize; 8] = [
 const HINTS: usize = 1 << 16;
 /// Number of masks above which a lookup tries hints first.
 const SEARCHED_MASKS: usize = 3;
-/// Time of a round of the sweep through all megaflows, up to [`SWEPT_EACH_SECOND`] buckets.
+/// Duration of one sweep through all megaflows, if they need at most [`SWEPT_EACH_SECOND`] buckets.
 const SWEEP_MS: u64 = 1000;
 /// Maximum number of buckets that the sweep visits in a second: about 65,536 megaflows. Without
 /// this bound, the delay of packets by the sweep would grow with the number of megaflows. A request
@@ -597,9 +597,9 @@ const SWEEP_MS: u64 = 1000;
 const SWEPT_EACH_SECOND: usize = 16_384;
 /// Buckets whose megaflows the sweep loads at the same time.
 const SWEPT_TOGETHER: usize = 4;
-/// Interval at which the sweep credits counts to rules without a request. A credit takes more
-/// memory accesses than the rest of the sweep, and only the ages of addresses that NORMAL learned
-/// need it.
+/// Interval at which the sweep adds the megaflows' counts to their rules, even if nobody requests
+/// counts. A credit takes more memory accesses than the rest of the sweep, and only the ages of
+/// addresses that NORMAL learned need it.
 const CREDIT_MS: u64 = 30_000;
 /// A megaflow without packets for this time is removed, as in Open vSwitch.
 const IDLE_MS: u64 = 10_000;

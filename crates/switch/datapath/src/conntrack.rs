@@ -90,7 +90,7 @@ pub use self::view::{Headers, View};
 #[derive(Debug)]
 pub struct Conntrack {
     domains: Domains,
-    /// The addresses of the shards' indices in memory.
+    /// The memory addresses of the shards' indices.
     lines: Box<[Arc<Whereabouts>]>,
     hasher: Hasher,
     verify_checksums: bool,
@@ -110,8 +110,8 @@ struct Limits {
     default_zone: AtomicU32,
 }
 
-/// Numbers that all threads change at new connections, for example. The alignment separates these
-/// numbers from the fields that all threads read for each packet.
+/// Counters that all threads change, for example at new connections. The alignment separates these
+/// counters from the fields that all threads read for each packet.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Totals {
@@ -123,7 +123,7 @@ struct Totals {
     zone_full: AtomicU64,
     exhausted: AtomicU64,
     clashed: AtomicU64,
-    /// The input of random choices: the seed, to which each choice adds.
+    /// The state of the generator of random choices: the seed, increased by each choice.
     drawn: AtomicU64,
 }
 
@@ -164,16 +164,16 @@ impl Conntrack {
         }
     }
 
-    /// Removes expired connections, and returns memory. The work of a call is bounded, and larger
-    /// after a pause; a call every few milliseconds keeps up. Lookups never find an expired
-    /// connection, even if nobody calls this.
+    /// Removes expired connections, and returns memory. The work of a call is bounded; the bound is
+    /// larger after a pause. Calls every few milliseconds are enough. Lookups never find an expired
+    /// connection, even if nobody calls this function.
     pub fn expire(&self, now: Time) {
         self.fragments.expire(milliseconds(now));
         let before = self.expired_ms.swap(milliseconds(now), Ordering::Relaxed);
         let passed = milliseconds(now).saturating_sub(before).min(LONGEST_PAUSE_MS) as u32;
         let budget = EXPIRY_BUDGET.max(passed * EXPIRED_EACH_MS);
         for number in 0..self.domains.shards() as u8 {
-            // The next call collects a shard that is in use now.
+            // If another thread has locked the shard, the next call collects the shard.
             if let Some(mut shard) = self.domains.try_lock(number) {
                 let remainders = self.collect(&mut shard, milliseconds(now), budget);
                 shard.tidy();
@@ -242,8 +242,9 @@ fn milliseconds(now: Time) -> u64 {
 /// batch has several packets for each shard.
 const SHARDS_PER_THREAD: usize = 4;
 const EXPIRY_BUDGET: u32 = 256;
-/// Collected connections per millisecond. A thread without packets collects ten times a second.
+/// Maximum number of connections collected per millisecond. A thread without packets collects ten
+/// times a second.
 const EXPIRED_EACH_MS: u32 = 20;
 const LONGEST_PAUSE_MS: u64 = 100;
-/// Stands for no limit.
+/// The limit that means "no limit".
 const NO_LIMIT: u32 = u32::MAX;

@@ -9,9 +9,9 @@ use super::parse::transport::{ICMP, ICMPV6, SCTP, TCP, UDP};
 use super::parse::{is_vlan, neighbor, u16_at, u64_at};
 
 impl Packet {
-    /// Sets bits in words of the key and in the frame: each entry is a word's index, a value and a
-    /// mask. As in Open vSwitch, the network header does not change if the IP protocol or the ARP
-    /// operation would be 0 afterwards.
+    /// Sets bits in words of the key and in the frame: each element of the list is the index of a
+    /// word, a value and a mask. As in Open vSwitch, the network header does not change if the IP
+    /// protocol or the ARP operation would be 0 afterwards.
     pub(super) fn rewrite(&mut self, words: &[(u8, u64, u64)]) {
         let changes =
             || words.iter().map(|(index, value, mask)| (usize::from(*index), value, mask));
@@ -120,7 +120,7 @@ impl Packet {
         self.layout.flags &= !flag::TAGGED;
         self.key.words[word::ETH_DST] &= !0xffff;
         self.key.words[word::VLAN_TPID] = 0;
-        // If a push had covered the packet's own tag, that tag is the outermost tag again.
+        // The outermost tag is now the packet's own tag, if a push had covered that tag.
         let bytes = self.frame.bytes();
         if self.layout.network >= 18 && bytes.len() >= 18 && is_vlan(u16_at(bytes, 12)) {
             self.layout.flags |= flag::TAGGED;
@@ -217,7 +217,7 @@ impl Packet {
     fn write_ipv6(&mut self, index: usize, former: u64, word: u64) {
         let at = self.network() + 8 + (index - word::IPV6_SRC) * 8;
         self.put(at, word, 8);
-        // With segments left in a routing header, the checksum is over the last destination (RFC
+        // If a routing header has segments left, the checksum covers the last destination (RFC
         // 8200, 8.1).
         if index < word::IPV6_DST || !self.layout.has(flag::ROUTED) {
             self.fix_transport(Change::of(former, word), true);
@@ -258,8 +258,8 @@ impl Packet {
             }
             SCTP => {
                 let range = at..self.layout.end as usize;
-                // The checksum changes by the difference of the CRCs, so that a wrong checksum
-                // stays wrong.
+                // Add the difference of the CRCs to the checksum, so that a wrong checksum stays
+                // wrong.
                 let before = crc32c(&self.frame.bytes()[range.clone()]);
                 self.put(at, word >> 32, 4);
                 let after = crc32c(&self.frame.bytes()[range]);

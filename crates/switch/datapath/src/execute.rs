@@ -32,14 +32,14 @@ pub(super) struct Batch {
     pub(super) statistics: Statistics,
 }
 
-/// Outgoing frames by port.
+/// The outgoing frames of each port.
 #[derive(Debug, Default)]
 struct Outputs {
     by_port: Vec<Vec<Frame>>,
     /// The ports that have outgoing frames.
     ports: Vec<PortIndex>,
-    /// The changes of the queue among the frames of a port, in order. Before the first change a
-    /// port's frames are in queue 0.
+    /// The changes of queue among the outgoing frames of a port, in order. Frames before the first
+    /// change are in queue 0.
     changes: Vec<QueueChange>,
 }
 
@@ -140,8 +140,8 @@ impl Batch {
             let frames = &mut self.outputs.by_port[usize::from(port.0)];
             self.statistics.sent += frames.len() as u64;
             sink.transmit(port, frames);
-            // Discards the rest of the frames in one call, because each single drop would look up
-            // the thread's pool.
+            // Discard the remaining frames in one call, because each single drop would look up the
+            // thread's pool.
             FramePool::lease().discard(frames);
         }
     }
@@ -226,8 +226,8 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         Self { batch, tracker: callees.tracker, sink: callees.sink, now }
     }
 
-    /// Runs a program from its operation number `done` on. `hash` is the tracker's hash of the
-    /// packet in the packet's present form, if known.
+    /// Runs a program, starting at operation number `done`. `hash` is the tracker's hash of the
+    /// packet as it is now, if known.
     #[inline]
     pub(super) fn packet(
         &mut self,
@@ -246,7 +246,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         }
     }
 
-    /// Runs a program that only sends the packet, perhaps with other MAC addresses.
+    /// Runs a program that only sends the packet, possibly after a change of its MAC addresses.
     #[inline(always)]
     pub(super) fn forward(&mut self, index: u16, addresses: Option<[u8; 12]>, port: PortIndex) {
         let packet = &mut self.batch.packets[usize::from(index)];
@@ -304,8 +304,8 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         tracked
     }
 
-    /// Runs the rest of a program for the fragments that the tracker had kept and released with
-    /// their packet's last fragment.
+    /// Runs the rest of a program for the fragments that the tracker had kept until the last
+    /// fragment of their packet arrived.
     #[inline(never)]
     pub(super) fn released(&mut self, index: u16, rest: &[Op], steps: Steps<'_>) {
         let Some(fragments) = self.batch.packets[usize::from(index)].released.take() else {
@@ -438,7 +438,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         End::Done
     }
 
-    /// Segments a super-packet into its frames, and runs the operations for each of them.
+    /// Segments a super-packet into its frames, and runs the remaining operations for each frame.
     #[inline(never)]
     fn run_cut(&mut self, index: u16, ops: &[Op], steps: Steps<'_>) -> End {
         for packet in self.batch.packets[usize::from(index)].cut() {

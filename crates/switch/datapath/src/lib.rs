@@ -122,7 +122,7 @@ pub use self::tracker::{
     Guess, GuessFor, NoTracker, Prefetched, ToTrack, TrackCall, Tracked, Tracker,
 };
 
-/// The datapath of one bridge on one thread.
+/// The datapath of one bridge on one packet thread.
 #[derive(Debug)]
 pub struct Datapath {
     batch: Batch,
@@ -130,11 +130,11 @@ pub struct Datapath {
     lookup: Lookup,
     many_megaflows: usize,
     connections: ConnectionPrefetch,
-    /// Megaflows added since the last [`Datapath::take_installs`], each with the key of its whole
-    /// first packet; `None` unless [`Datapath::report_installs`] asked for the list.
+    /// Megaflows added since the last [`Datapath::take_installs`], each with the complete key of
+    /// its first packet; `None` unless [`Datapath::report_installs`] asked for the list.
     installs: Option<Vec<Megaflow>>,
     ticks: fn() -> u64,
-    /// The time that the caller gave in its last call.
+    /// The current time, as the caller gave it in the last call.
     now: Time,
 }
 
@@ -247,9 +247,9 @@ impl Datapath {
         megaflows.finish(cache);
     }
 
-    /// Runs steps for a single packet, such as a packet-out with the translation of
-    /// `pipeline::Translator::packet_out`. If the steps recirculate, the packet continues like a
-    /// packet that arrived on `in_port`.
+    /// Runs steps for a single packet, for example the steps that
+    /// `pipeline::Translator::packet_out` returned for a packet-out. If the steps recirculate, the
+    /// packet continues like a packet that arrived on `in_port`.
     pub fn execute<T, K, S>(
         &mut self,
         in_port: u32,
@@ -278,10 +278,10 @@ impl Datapath {
         self.batch.transmit(callees.sink);
     }
 
-    /// Does a bounded part of the maintenance: removes megaflows that have had no packet for ten
-    /// seconds. Every half minute this function also adds the megaflows' counts to the rules'
-    /// counts. If called at least every 100 ms, this function visits each megaflow, or 65,536
-    /// megaflows, once a second.
+    /// Does a part of the maintenance: removes megaflows that have had no packet for ten seconds,
+    /// and every half minute also adds the megaflows' counts to the rules' counts. The work of a
+    /// call is bounded. With a call at least every 100 ms, each megaflow is visited once a second;
+    /// with more than 65,536 megaflows, 65,536 of them are visited in a second.
     pub fn maintain<T, K, S>(&mut self, now: Time, callees: &mut Callees<'_, T, K, S>)
     where
         T: Translate + ?Sized,
@@ -298,16 +298,16 @@ impl Datapath {
         self.cache.credit_all(milliseconds(self.now));
     }
 
-    /// Switches the recording of new megaflows for [`Datapath::take_installs`] on or off. Logs use
-    /// the recorded megaflows.
+    /// Switches the list of new megaflows for [`Datapath::take_installs`] on or off. The switch
+    /// logs new megaflows from this list.
     pub fn report_installs(&mut self, are_wanted: bool) {
         if are_wanted != self.installs.is_some() {
             self.installs = are_wanted.then(Vec::new);
         }
     }
 
-    /// Returns the megaflows added since the last call. The key of each is the whole key of its
-    /// first packet.
+    /// Returns the megaflows added since the last call, each with the complete key of its first
+    /// packet.
     pub fn take_installs(&mut self) -> Vec<Megaflow> {
         self.installs.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -363,7 +363,8 @@ impl Datapath {
     }
 }
 
-/// Adds the frames of a packet, and their bytes, to the counters of its translation.
+/// Adds a packet to the counters of its translation. A super-packet counts as `frames` frames of
+/// `bytes` bytes in total.
 fn credit(translation: &Translation, (frames, bytes): (u64, u64), now: Time) {
     for counters in &translation.counters {
         counters.add(frames, bytes, milliseconds(now));

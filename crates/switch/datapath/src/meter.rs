@@ -8,7 +8,7 @@ use units::Time;
 /// The meters of bridges, which all datapaths share.
 ///
 /// The pipeline has its own list of meters. A caller that changes a meter in the pipeline must also
-/// change it in this list.
+/// change the meter here.
 #[derive(Debug, Default)]
 pub struct Meters {
     by_id: Mutex<HashMap<MeterId, Meter>>,
@@ -45,7 +45,7 @@ struct Bucket {
     band: Band,
     capacity: u64,
     tokens: u64,
-    /// The fraction of a token that has accumulated, in millionths of a token.
+    /// The part of a token that has accumulated, in millionths of a token.
     rest: u64,
 }
 
@@ -92,8 +92,8 @@ impl Meters {
         }
     }
 
-    /// Meters `frames` frames of `bytes` bytes in total if all of them pass. Otherwise the meter
-    /// takes no tokens and returns false.
+    /// Meters `frames` frames of `bytes` bytes in total, if the meter lets all of them pass.
+    /// Otherwise returns false and takes no tokens.
     pub fn measure_all(&self, id: impl Into<MeterId>, frames: u64, bytes: u64, now: Time) -> bool {
         let mut meters = self.lock();
         meters.get_mut(&id.into()).is_none_or(|meter| meter.measure_all(frames, bytes, now))

@@ -15,13 +15,12 @@ pub struct Packet {
     /// Whether a header was pushed or popped since the last [`Packet::parse`].
     pub(super) is_stale: bool,
     /// Whether the key's words are 0, except for the words of the port, of tracking, and of a usual
-    /// frame ([`parse_over`]). If so, the next frame in this slot need not clear them.
+    /// frame ([`parse_over`]). If so, the next frame in this slot need not clear the other words.
     pub(super) is_usual: bool,
-    /// The egress queue, which the ports of outputs look up. 0 is also the queue of a packet for
-    /// which no step has set a queue.
+    /// The egress queue that later outputs use. 0 if no step has set a queue.
     pub(super) queue: u32,
-    /// The fragments that the tracker kept until this fragment completed their packet. The kept
-    /// fragments continue in place of this fragment.
+    /// The earlier fragments that the tracker kept until this fragment completed their packet. The
+    /// kept fragments continue in place of this fragment.
     pub released: Option<Box<Vec<Packet>>>,
 }
 
@@ -34,7 +33,7 @@ pub struct Layout {
     pub transport: u32,
     /// The end of the IP packet. Padding may follow.
     pub end: u32,
-    /// Bits of [`flag`].
+    /// Properties of the frame: bits of [`flag`].
     pub flags: u16,
 }
 
@@ -48,7 +47,8 @@ pub mod flag {
     pub const TRANSPORT: u16 = 1 << 4;
     /// A VLAN tag.
     pub const TAGGED: u16 = 1 << 5;
-    /// An IPv6 routing header with segments left: checksums are over the last destination.
+    /// The packet has an IPv6 routing header with segments left, so checksums cover the last
+    /// destination.
     pub const ROUTED: u16 = 1 << 6;
     /// A neighbour solicitation or advertisement.
     pub const NEIGHBOR: u16 = 1 << 7;
@@ -112,8 +112,8 @@ impl Packet {
         self.frame.bytes().get(range).unwrap_or_default()
     }
 
-    /// Initializes the packet from its new frame, in place of the slot's former packet. The only
-    /// metadata is the port.
+    /// Initializes the slot's packet from its new frame. Only the arrival port is set among the
+    /// metadata.
     #[inline]
     pub(super) fn arrive(&mut self, in_port: u32) {
         let Self { frame, key, layout, is_stale, is_usual, queue, .. } = self;

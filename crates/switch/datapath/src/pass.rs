@@ -71,8 +71,9 @@ impl Datapath {
         watch.lap(&mut self.batch.statistics.stages.actions);
     }
 
-    /// Stage 2: resolves the packets' megaflows. Returns the zone in which each packet's program
-    /// tracks the packet first, and whether all programs are known and track at most once, first.
+    /// Stage 2: resolves the packets' megaflows. Returns the first zone in which each packet's
+    /// program tracks the packet. Also returns whether all programs are known, and tracking is at
+    /// most their first operation.
     #[inline(always)]
     fn resolve_megaflows<T, K, S>(
         &mut self,
@@ -135,7 +136,7 @@ impl Datapath {
         if pass == 0 {
             self.connections.guess_next(&zones[..chosen.len()]);
         } else {
-            // Packets may have changed since stage 1.
+            // Drop the prefetched connections: packets may have changed since stage 1.
             self.connections.forget();
         }
         if zones.iter().all(Option::is_none) {
@@ -212,8 +213,8 @@ impl Datapath {
         let (mut place, mut hash) = (place, hash);
         let is_current = |place| place != Place::NONE && self.cache.is_current(place, generation);
         if !is_current(place) {
-            // An earlier packet of the batch may have installed or replaced the megaflow. The hash
-            // was computed for the zone of the former megaflow.
+            // An earlier packet of the batch may have installed or replaced the megaflow. The
+            // packet's hash is for the zone of the former megaflow, so it is dropped.
             place = self.cache.find(&packet.key);
             hash = None;
         }
@@ -305,8 +306,8 @@ impl<'a> Resolved<'a> {
                 *recirculation = id;
             }
         }
-        // If a packet's program only recirculates the packet after tracking, the packet's next key
-        // is known as soon as the packet is tracked.
+        // If a packet's program only recirculates the packet after tracking, the key for the next
+        // pass is known once the packet is tracked.
         prefetch.prepare(1, cache);
         runner.track_batch(to_track, |packet, tracked, guess| {
             let index = usize::from(tracked.index);
@@ -367,12 +368,12 @@ impl PrefetchedConnections {
     const NONE: Self = Self { hashes: [None; BATCH], candidates: [u32::MAX; BATCH] };
 }
 
-/// The connections that are prefetched while packets are parsed. The guess is the zone in which all
-/// packets of the last batch were tracked first.
+/// The connections that are prefetched while packets are parsed. The prefetch guesses the zone: the
+/// zone in which all packets of the last batch were tracked first.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionPrefetch {
     guessed_zone: Option<u16>,
-    /// The guess for this batch.
+    /// The guessed zone for this batch.
     zone: Option<u16>,
     hashes: [u64; BATCH],
     candidates: [u32; BATCH],
@@ -380,7 +381,7 @@ pub(super) struct ConnectionPrefetch {
 }
 
 impl ConnectionPrefetch {
-    /// Takes the guess for the packets of a batch.
+    /// Takes the zone that was guessed for this batch.
     pub(super) fn prepare(&mut self) {
         self.zone = self.guessed_zone;
         self.count = 0;
@@ -419,7 +420,7 @@ impl ConnectionPrefetch {
         packets: &[Packet],
     ) -> impl Iterator<Item = (Prefetched, Option<Guess>)> {
         let (hashes, candidates) = (&self.hashes[..self.count], &self.candidates[..self.count]);
-        // All guesses are read before the first is used, so that no packet waits for another
+        // Read all guesses before the first use of a guess, so that no packet waits for another
         // packet's connection to load.
         let mut guesses = [None; BATCH];
         tracker.guesses(&packets[..self.count], hashes, candidates, &mut guesses[..self.count]);
@@ -470,7 +471,7 @@ impl Stopwatch {
         self.ticks.is_some()
     }
 
-    /// Adds the time since the last call to `stage`.
+    /// Adds the time since the last call of this function to `stage`.
     #[inline(always)]
     pub(super) fn lap(&mut self, stage: &mut u64) {
         if let Some(ticks) = self.ticks {

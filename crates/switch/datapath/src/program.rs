@@ -3,7 +3,8 @@
 use flow::step::{LengthCheck, PacketHash, PortIndex, Step};
 use flow::{WORDS, word};
 
-/// An operation. The last use of a packet consumes the packet; earlier uses take copies.
+/// An operation of a program. The last operation that uses a packet consumes the packet; earlier
+/// operations use copies.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Op {
     Output {
@@ -50,7 +51,7 @@ pub(super) enum Op {
 }
 
 impl Op {
-    /// Whether the operation needs frames with complete checksums that are not super-packets.
+    /// Whether the operation needs packets with complete checksums that are not super-packets.
     /// `is_tagged`: the packet has a VLAN tag.
     pub(super) fn needs_frames(&self, is_tagged: bool) -> bool {
         match self {
@@ -111,7 +112,7 @@ impl Compiler {
         for step in steps {
             ops.extend(self.step(step, &mut length));
         }
-        // Output, clone and length check consume the packet if they are the last operation.
+        // An output, a clone or a length check that is the last operation consumes the packet.
         match ops.last_mut() {
             Some(Op::Output { is_last, .. } | Op::Clone { is_last, .. }) => *is_last = true,
             Some(Op::CheckLength(check)) => check.is_last = true,
@@ -191,7 +192,7 @@ impl Compiler {
     }
 }
 
-/// Returns the controller step with this ordinal, in the compiler's order.
+/// Returns the controller step with this ordinal; the compiler numbers the steps.
 pub(super) fn controller<'a>(
     steps: &'a [Step],
     ordinal: &mut u16,
@@ -217,7 +218,7 @@ pub(super) fn controller<'a>(
     None
 }
 
-/// Returns the length check with this ordinal, in the compiler's order.
+/// Returns the length check with this ordinal; the compiler numbers the steps.
 pub(super) fn length_check<'a>(steps: &'a [Step], ordinal: &mut u16) -> Option<&'a LengthCheck> {
     for step in steps {
         let found = match step {
@@ -236,5 +237,5 @@ pub(super) fn length_check<'a>(steps: &'a [Step], ordinal: &mut u16) -> Option<&
     None
 }
 
-/// The output length of packets that are not truncated.
+/// The output length that means: do not truncate the packet.
 pub(super) const WHOLE: u32 = u32::MAX;

@@ -4,8 +4,8 @@ use port::Frame;
 
 /// The interface through which packets leave the datapath.
 pub trait Sink {
-    /// Sends frames to a port, in order. A sink that keeps frames takes them out of `frames`; the
-    /// datapath drops the rest.
+    /// Sends frames to a port, in order. A sink takes the frames that it keeps out of `frames`; the
+    /// datapath drops the other frames.
     fn transmit(&mut self, port: PortIndex, frames: &mut Vec<Frame>);
 
     /// Sends frames to an egress queue of a port. A sink without queues sends these frames like

@@ -9,7 +9,8 @@ pub struct Statistics {
     pub batches: u64,
     /// Passes in which a packet found a megaflow.
     pub megaflow_hits: u64,
-    /// Hash tables that passes with a megaflow searched, one for each mask.
+    /// Number of hash tables searched by passes that found a megaflow. Each mask has one hash
+    /// table.
     pub masks_probed: u64,
     /// Passes in which the pipeline translated the packet.
     pub upcalls: u64,
@@ -39,7 +40,7 @@ pub struct Statistics {
 pub struct Stages {
     /// The number of packets in the measured batches.
     pub packets: u64,
-    /// Parsing, and the start of the first lookups, which runs in the same loop.
+    /// Parsing of frames, and the prefetches that run in the same loop.
     pub parse: u64,
     /// Lookups of megaflows.
     pub cache: u64,

@@ -15,7 +15,7 @@ use super::packet::Packet;
 /// `ct_label` and the connection's original addresses and ports, all in the words from
 /// [`flow::word::CT`] to [`flow::word::CT_TP`].
 ///
-/// A lookup in a large table need not wait for memory if the tracker gets the packets of a batch
+/// With a large table, lookups need not wait for memory if the tracker sees the packets of a batch
 /// early. `prefetch_index` gets the hash of a packet that will probably be tracked, and `prefetch`
 /// the hashes of a batch. If tracking is the first step of all packets' megaflows, `track_batch`
 /// gets the whole batch with the results of `hash` and `prefetch`. In other batches `track` gets
@@ -28,7 +28,7 @@ pub trait Tracker {
     fn prefetch_index(&self, _hash: u64) {}
 
     /// Starts to load the connections of hashes whose index was prefetched. Writes a number for
-    /// each to `candidates`; the caller passes this number back in [`Prefetched::candidate`].
+    /// each hash to `candidates`; the caller passes this number back in [`Prefetched::candidate`].
     fn prefetch(&self, hashes: &[u64], candidates: &mut [u32]);
 
     /// Tracks a packet. `hash` is the result of [`Tracker::hash`] for the packet in its present
@@ -65,8 +65,8 @@ pub trait Tracker {
     /// Stores a guess in the connection of a packet, for later packets of the same direction.
     fn store_guess(&self, _: &Packet, _connection: Prefetched, _for: GuessFor, _: Guess) {}
 
-    /// Writes the packets' guesses for [`GuessFor::Arrival`]; `None` for a packet whose connection
-    /// cannot have a guess. `prefetch` has started to load the connections.
+    /// Writes to the output the packets' guesses for [`GuessFor::Arrival`]; `None` for a packet
+    /// whose connection cannot have a guess. `prefetch` has started to load the connections.
     fn guesses(
         &self,
         _packets: &[Packet],
@@ -87,7 +87,7 @@ impl Guess {
     pub(super) const NONE: Self = Self(0);
 }
 
-/// The lookup that a guess is for.
+/// The lookup for which a guess is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuessFor {
     /// The lookup of the first pass, before the packet is tracked.
@@ -128,29 +128,29 @@ pub enum Tracked {
     Continues,
     /// The packet is dropped. The tracker has counted the reason, for example exhausted ports.
     Dropped,
-    /// The tracker keeps the packet, a fragment. If the fragment completes its IP packet,
-    /// [`Packet::released`] has all fragments, which continue in its place.
+    /// The packet is a fragment, and the tracker keeps it. If the fragment completes its IP packet,
+    /// [`Packet::released`] has all fragments, which continue in place of this fragment.
     Held,
 }
 
-/// A call of `ct(…)`. The call holds the fields that each packet needs. The fields for a new
-/// connection cost a few memory accesses ([`TrackCall::track`]), which packets of known connections
-/// should avoid.
+/// A call of `ct(…)`, with the fields that each packet needs. Only new connections need the other
+/// fields: reading them with [`TrackCall::track`] costs a few memory accesses.
 #[derive(Clone, Copy)]
 pub struct TrackCall<'a> {
     pub zone: u16,
     pub commit: bool,
     pub force: bool,
-    /// Whether there is a `nat(…)`, with or without a direction.
+    /// Whether the call has a `nat(…)` argument, with or without a direction.
     pub has_nat: bool,
     /// Whether `exec(…)` sets bits of ct_mark or ct_label.
     pub has_marks: bool,
     pub(super) steps: Steps<'a>,
-    /// The call's position among all `Track` steps, nested ones included.
+    /// The call's position among all `Track` steps, including nested steps.
     pub(super) ordinal: u16,
 }
 
-/// The steps that a program was compiled from. The steps of a megaflow are looked up on demand.
+/// The steps that a program was compiled from. For a megaflow, the steps are looked up only when
+/// they are needed.
 #[derive(Clone, Copy)]
 pub(super) enum Steps<'a> {
     Own(&'a [Step]),

@@ -1,4 +1,4 @@
-//! Tests of the whole datapath against a reference that works without caches.
+//! Tests of the whole datapath against a reference implementation without caches.
 
 mod datapath {
     mod agreement;

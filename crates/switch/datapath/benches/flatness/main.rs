@@ -115,7 +115,7 @@ fn nat(count: u32) -> Vec<String> {
     (0..count).map(rule).chain([last]).collect()
 }
 
-/// The second table of each destination matches another length of the source's prefix.
+/// The rules of each destination in the second table match another prefix length of the source.
 fn masks(count: u32) -> Vec<String> {
     let first =
         |n| format!("table=0,ip,nw_dst={} actions=goto_table:{}", address(48, n), 1 + n % MASKS);
@@ -147,16 +147,16 @@ struct Bench {
     tracker: ThreadTracker,
     source: Source,
     table: Arc<Conntrack>,
-    /// Nanoseconds per packet in the last run.
+    /// Nanoseconds per packet in the last run; the clock advances by this time per packet.
     pace: f64,
     now: Time,
-    /// Nanoseconds per packet in each round: of the source with the switch, and of the source
-    /// alone.
+    /// Nanoseconds per packet in each round: `whole` for the source together with the switch, then
+    /// for the source alone.
     whole: Vec<f64>,
     source_alone: Vec<f64>,
 }
 
-/// A ring of frames in memory.
+/// A traffic source that sends frames from memory in a loop.
 struct Source {
     bytes: Vec<[u8; LENGTH]>,
     next: usize,
@@ -242,7 +242,7 @@ impl Bench {
 fn measure(set: &Set, rounds: usize, threads: usize, shows_stages: bool) {
     let mut benches: Vec<_> = SIZES.iter().map(|flows| Bench::new(set, *flows, threads)).collect();
     for bench in &mut benches {
-        // The first packets of all flows, and a run to warm up.
+        // Process the first packets of all flows, then warm up.
         bench.run((bench.flows as usize * 2).next_multiple_of(BATCH).max(PACKETS));
         bench.datapath.clear_statistics();
     }
@@ -318,7 +318,7 @@ fn packet(number: u32) -> [u8; LENGTH] {
     }
     let mut frame = compose(&key);
     frame.truncate(LENGTH);
-    // 18 bytes of data, and no UDP checksum.
+    // The IPv4 total length of 46 leaves 18 bytes of UDP data; the UDP checksum stays 0.
     frame[16..18].copy_from_slice(&46_u16.to_be_bytes());
     frame[38..40].copy_from_slice(&26_u16.to_be_bytes());
     frame[40..42].fill(0);

@@ -41,7 +41,7 @@ pub(super) fn measure<'a>(sets: impl Iterator<Item = &'a Set>, rounds: usize, th
 fn compare(set: &Set, flows: u32, rounds: usize, cpus: &[usize], transfer: f64) {
     let tables = tables(set, flows);
     let mut groups = [Group::new(flows, &cpus[..1]), Group::new(flows, cpus)];
-    // The first packets of all flows, and a turn to warm up.
+    // Process the first packets of all flows, then warm up.
     groups.iter_mut().for_each(|group| {
         group.turn(&tables);
     });
@@ -59,7 +59,7 @@ fn compare(set: &Set, flows: u32, rounds: usize, cpus: &[usize], transfer: f64) 
     }
     let threads = cpus.len() as f64;
     let [one, several] = rates.each_mut().map(|rates| median(rates));
-    // `median` sorts the ratios.
+    // `median` has sorted the ratios.
     let ratio = median(&mut ratios);
     let (lowest, highest) = (ratios[0], ratios[ratios.len() - 1]);
     let alone = 1000.0 / one;
@@ -95,8 +95,8 @@ struct Lane {
     source: Source,
 }
 
-/// The result of a turn: millions of packets per second of all threads, and the lowest share of the
-/// time in which a thread had its CPU.
+/// The result of a turn: millions of packets per second of all threads together, and the lowest
+/// share of a CPU that a thread got.
 #[derive(Clone, Copy, Default)]
 struct Turn {
     rate: f64,
@@ -205,7 +205,8 @@ impl Lane {
 }
 
 /// Returns the expected number of different connection locks that a batch takes and that another
-/// thread had last. Without connections: the same for a single line that each batch writes.
+/// thread had last. Without connection tracking, returns the same number for a single cache line
+/// that each batch writes.
 ///
 /// With `threads` threads the connection table has four locks for each thread, and at most 64. The
 /// model assumes that the hash spreads the packets of a batch evenly.
@@ -215,8 +216,8 @@ fn transfers(threads: usize, is_tracked: bool) -> f64 {
     used * (threads - 1) as f64 / threads as f64
 }
 
-/// Measures how long a write by one CPU takes to reach the other: two threads write a cache line in
-/// turns.
+/// Measures how long a write by one CPU takes to reach the other CPU: two threads write a cache
+/// line in turns.
 fn transfer_nanos(cpus: [usize; 2]) -> f64 {
     let mut rounds: Vec<_> = (0..ROUNDS_OF_TRANSFERS)
         .map(|_| {
@@ -244,7 +245,7 @@ fn transfer_nanos(cpus: [usize; 2]) -> f64 {
     median(&mut rounds)
 }
 
-/// Two cache lines, because x86 fetches lines in pairs.
+/// Fills two cache lines, because x86 fetches cache lines in pairs.
 #[repr(align(128))]
 struct Line(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! The lookups of a pass that begin before the pass, so that the processor loads memory meanwhile.
+//! Starts the lookups of a pass before the pass, so that the processor loads the memory meanwhile.
 
 use flow::Key;
 
@@ -10,15 +10,16 @@ use crate::{Guess, GuessFor, Prefetched, Tracker};
 ///
 /// A guess comes from former packets: the megaflow that matched three quarters of the last batch,
 /// the megaflow that matched the connection's last packet, or the mask that matched three quarters
-/// of the last batch. The first guess is compared at once, because its memory is loaded already.
-/// The other guesses are prefetched, and [`Cache::resolve_prefetched`] compares them. A comparison
-/// covers the whole key, so a wrong guess costs only time.
+/// of the last batch. The cache compares the first guess at once, because its memory is loaded
+/// already. The cache prefetches the other guesses, and [`Cache::resolve_prefetched`] compares the
+/// prefetched guesses. A comparison covers the whole key, so a wrong guess costs only time.
 #[derive(Debug)]
 pub(crate) struct MegaflowPrefetch {
-    /// The guesses from the last first pass and from the last later pass.
+    /// The guessed mask and megaflow for the next first pass of a batch, then for the next later
+    /// pass.
     guessed_tuples: [u32; 2],
     guessed_megaflows: [Place; 2],
-    /// The guesses for this pass.
+    /// The guessed mask and the guessed megaflow for this pass.
     tuple: u32,
     megaflow: Place,
     /// A bit for each packet that `megaflow` matches.
@@ -31,12 +32,12 @@ pub(crate) struct MegaflowPrefetch {
     packets: [u8; BATCH],
     count: usize,
     read: usize,
-    /// Indexed by packet number, for packets whose bit in `guessed` is set: the guess of the
-    /// connection.
+    /// Indexed by packet number, for packets whose bit in `guessed` is set: the megaflow that the
+    /// packet's connection guesses.
     guesses: [Place; BATCH],
     guessed: u32,
-    /// The connections of packets whose bit in `unresolved` is set: the connection has no guess
-    /// yet, or a guess that is not compared yet or is wrong.
+    /// The connections of packets whose bit in `unresolved` is set. Such a connection has no guess
+    /// yet, or its guess is wrong or not compared yet.
     connections: [Prefetched; BATCH],
     unresolved: u32,
 }
@@ -63,7 +64,7 @@ impl Default for MegaflowPrefetch {
 }
 
 impl MegaflowPrefetch {
-    /// Takes the guesses for a pass.
+    /// Takes the guesses that former passes left for this pass.
     #[inline]
     pub(crate) fn prepare(&mut self, pass: usize, cache: &Cache) {
         self.tuple = self.guessed_tuples[pass.min(1)];
@@ -119,7 +120,7 @@ impl MegaflowPrefetch {
         }
     }
 
-    /// Prefetches the megaflow of a packet whose connection guesses none.
+    /// Prefetches the megaflow of a packet whose connection has no guess.
     #[inline(always)]
     pub(crate) fn prefetch(&mut self, cache: &Cache, index: usize, key: &Key) {
         if !self.resolve(cache, index, key) {
@@ -145,7 +146,8 @@ impl MegaflowPrefetch {
         }
     }
 
-    /// Reads the buckets that are not read yet, and prefetches their megaflows.
+    /// Reads the prefetched buckets that were not read yet, and prefetches the megaflows in these
+    /// buckets.
     #[inline]
     pub(crate) fn finish(&mut self, cache: &Cache) {
         let Some(Some(tuple)) = cache.tuples.get(self.tuple as usize) else { return };
@@ -213,7 +215,7 @@ impl Place {
 }
 
 impl Cache {
-    /// Returns the slot, if it holds a megaflow or a removed megaflow.
+    /// Returns the slot, if it holds a megaflow, even a removed megaflow.
     #[inline]
     fn existing(&self, place: Place) -> Option<Place> {
         let tuple = self.tuples.get(place.tuple())?.as_ref()?;
@@ -244,7 +246,7 @@ impl Cache {
         let read = std::mem::take(&mut prefetch.count).min(prefetch.read);
         let guessed = std::mem::take(&mut prefetch.guessed);
         let resolved = std::mem::take(&mut prefetch.resolved);
-        // The keys of removed megaflows still match.
+        // Keys of removed megaflows still match, so the guesses are not used after a removal.
         if read == 0 && guessed | resolved == 0 || self.is_unsettled {
             return count;
         }
@@ -308,9 +310,10 @@ impl Cache {
     }
 }
 
-/// Stands for no tuple.
+/// The number that means "no tuple".
 const NO_TUPLE: u32 = u32::MAX;
-/// Packets between the prefetch of a bucket and its use: longer than a memory access takes.
+/// Number of packets between the prefetch of a bucket and the use of the bucket. These packets take
+/// longer than a memory access.
 const LAG: usize = 8;
 /// Maximum number of connections of a batch that get a new guess: each new guess takes a lock.
 const STORED_GUESSES: usize = 4;

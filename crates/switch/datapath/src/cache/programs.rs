@@ -8,7 +8,7 @@ use flow::step::{PortIndex, Step};
 
 use crate::program::{Op, WHOLE, compile};
 
-/// The hash table of programs is divided into parts, because a packet waits while a part grows.
+/// The hash table of programs is divided into parts, because packets wait while a part grows.
 #[derive(Debug)]
 pub(super) struct Programs {
     programs: Slab<Program>,
@@ -43,7 +43,7 @@ struct Slab<T> {
 #[derive(Debug)]
 struct Steps {
     steps: Arc<[Step]>,
-    /// The number of users: megaflows and programs.
+    /// The number of megaflows and programs that use these steps.
     users: u32,
 }
 
@@ -94,8 +94,8 @@ pub(crate) struct Program {
     pub(crate) ops: Box<[Op]>,
     pub(crate) tracking: Tracking,
     pub(crate) rest: Rest,
-    /// The steps of the program's first user. Most other users have equal steps and share the first
-    /// user's steps.
+    /// The steps of the first megaflow that used the program. Most later megaflows have equal steps
+    /// and share these steps.
     steps: u32,
     users: u32,
 }
@@ -104,7 +104,7 @@ pub(crate) struct Program {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tracking {
     None,
-    /// Only the first operation tracks.
+    /// Only the first operation tracks the packet.
     First {
         zone: u16,
         flags: u8,
@@ -131,8 +131,8 @@ impl Programs {
         &self.steps.get(behaviour.steps).steps
     }
 
-    /// Returns the numbers of a program for these steps and of the steps, and adds a use of the
-    /// program and of the steps.
+    /// Returns the number of a program for these steps and the number of the steps, and counts one
+    /// more use of both.
     pub(super) fn intern(&mut self, steps: Arc<[Step]>) -> Behaviour {
         let ops = compile(&steps);
         let hash = self.hasher.hash_one(&ops);
@@ -228,7 +228,7 @@ fn any_track(ops: &[Op]) -> bool {
     })
 }
 
-/// Stands for no program.
+/// The number that means "no program".
 pub(crate) const NO_PROGRAM: u32 = u32::MAX;
 /// Number of programs in one chunk of memory.
 const CHUNK: usize = 1024;
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(programs.steps(first), &steps);
         programs.release(first);
         assert_eq!(Arc::strong_count(&steps), 1);
-        // A later program gets both released numbers.
+        // A later program reuses both released numbers.
         assert_eq!(programs.intern(forward()), first);
     }
 

@@ -11,14 +11,14 @@ use port::prefetch::prefetch;
 use super::programs::{Behaviour, NO_PROGRAM};
 use crate::packet::{Packet, flag};
 
-/// The part of a megaflow that each of its packets reads: one cache line.
+/// The part of a megaflow that is read for each of its packets: one cache line.
 #[derive(Debug, Clone, Default)]
 #[repr(C, align(64))]
 pub(super) struct Head {
     /// The first words of the masked key. A tuple with more words has the rest in `tails`.
     pub(super) words: [u64; INLINE],
     pub(super) packets: u64,
-    /// The bytes in the low 52 bits, the TCP flags of all packets above.
+    /// The number of bytes in the low 52 bits; above, the TCP flags of all packets.
     bytes_and_flags: u64,
     /// The time of the last packet, in milliseconds modulo 2^32.
     pub(super) used_ms: u32,
@@ -76,13 +76,14 @@ impl Head {
         (self.packets, self.bytes_and_flags) = (former.packets, former.bytes_and_flags);
     }
 
-    /// Returns the counts, packed as in [`Cold`].
+    /// Returns the credited counts, packed as in [`Cold`].
     fn credited(&self) -> u64 {
         let packets = self.packets & PACKET_CREDIT_MASK;
         packets << BYTE_CREDIT_BITS | self.bytes() & BYTE_CREDIT_MASK
     }
 
-    /// Counts packets. Returns whether a credit must follow, before the credited bits overflow.
+    /// Counts packets. Returns true if the caller must credit the counts now, before the credited
+    /// bits overflow.
     #[inline(always)]
     pub(super) fn count(&mut self, share: Share, now_ms: u32) -> bool {
         let before = self.packets;
@@ -106,7 +107,8 @@ impl Head {
         self.behaviour != Behaviour::NONE
     }
 
-    /// Returns the number of the program, or [`NO_PROGRAM`] if it is not of this generation.
+    /// Returns the number of the program, or [`NO_PROGRAM`] if the program is from another
+    /// generation.
     #[inline(always)]
     pub(super) fn current_program(&self, generation: u64) -> u32 {
         if self.generation == generation as u32 { self.behaviour.program } else { NO_PROGRAM }
@@ -150,19 +152,19 @@ impl Store {
         }
     }
 
-    /// Like [`Store::prefetch`], for a number that may be out of range.
+    /// Like [`Store::prefetch`], for an index that may be out of range.
     #[inline(always)]
     pub(super) fn prefetch_any(&self, index: u32) -> Option<()> {
         self.has(index).then(|| self.prefetch(index))
     }
 
-    /// Whether the number is in range: a megaflow has or had it.
+    /// Whether the index is in range: a megaflow has or had this index.
     #[inline(always)]
     pub(super) fn has(&self, index: u32) -> bool {
         index < self.len
     }
 
-    /// Starts to load what a sweep needs.
+    /// Starts to load the parts of a megaflow that a sweep reads.
     pub(super) fn prefetch_all(&self, index: u32, is_crediting: bool) {
         prefetch(self.head(index));
         if !is_crediting {
@@ -236,7 +238,8 @@ impl Store {
         self.len as usize
     }
 
-    /// Takes a megaflow out, for another store. This store does not use the slot again.
+    /// Takes a megaflow out of this store, so that another store can hold the megaflow. This store
+    /// never reuses the slot.
     pub(super) fn take(&mut self, index: u32) -> Option<(Head, &[u64], Cold)> {
         let cold = self.cold_mut(index).take()?;
         Some((self.head(index).clone(), self.tail(index), cold))
@@ -251,7 +254,8 @@ impl Store {
         self.head(index).behaviour
     }
 
-    /// Frees the slots of removed megaflows. Only guesses may still refer to these slots.
+    /// Frees the slots of removed megaflows. After the batch, only guesses may still refer to these
+    /// slots.
     pub(super) fn reuse(&mut self) {
         for at in 0..self.freed.len() {
             self.head_mut(self.freed[at]).behaviour = Behaviour::NONE;
@@ -341,7 +345,7 @@ impl Cold {
         Self { counters: list, credited: 0 }
     }
 
-    /// Marks the megaflow's present counts as credited, because the counts do not belong to these
+    /// Marks the megaflow's present counts as credited, because these counts belong to the former
     /// counters.
     pub(super) fn after(mut self, head: &Head) -> Self {
         self.credited = head.credited();

@@ -21,7 +21,7 @@ pub(super) type Bucket = [u64; SLOTS];
 #[derive(Debug)]
 struct Buckets {
     buckets: HugeVec<Bucket>,
-    /// Slots of removed megaflows over which a search must continue.
+    /// Number of slots whose megaflow was removed and over which a search must continue.
     graves: usize,
     /// The number of leading buckets whose megaflows have moved. A search skips these buckets.
     moved: usize,
@@ -50,8 +50,8 @@ impl Table {
         prefetch(&self.current.buckets[self.current.home(hash)]);
     }
 
-    /// Returns the first megaflow with this hash in the hash's bucket. Megaflows are counted from
-    /// 1; [`NONE`] and [`FURTHER`] stand for the other results.
+    /// Returns the first megaflow with this hash in the hash's bucket, as its number plus 1, or
+    /// [`NONE`] or [`FURTHER`].
     #[inline(always)]
     pub(super) fn candidate(&self, hash: u32) -> u32 {
         let bucket = &self.current.buckets[self.current.home(hash)];
@@ -89,7 +89,7 @@ impl Table {
         self.current.put(hash, index);
     }
 
-    /// Removes a megaflow; false if the table does not hold it.
+    /// Removes a megaflow. Returns false if the table does not hold the megaflow.
     pub(super) fn remove(&mut self, hash: u32, index: u32) -> bool {
         self.current.remove(hash, index)
             || self.former.as_mut().is_some_and(|former| former.remove(hash, index))
@@ -137,10 +137,10 @@ impl Table {
         }
     }
 
-    /// Makes room: more buckets, or fewer graves if many slots are graves.
+    /// Makes room: allocates more buckets, or removes the graves if many slots are graves.
     fn grow(&mut self, len: usize) {
-        // Usually the last growth is complete. The growth may be incomplete if most megaflows were
-        // removed since.
+        // Usually all buckets of the last growth have moved by now. Some remain if most megaflows
+        // were removed since.
         self.migrate(usize::MAX);
         let buckets = self.current.buckets.len();
         let wanted =
@@ -242,11 +242,11 @@ impl Buckets {
 /// the search must continue elsewhere.
 pub(super) const NONE: u32 = 0;
 pub(super) const FURTHER: u32 = u32::MAX;
-/// Replaces the number of a removed megaflow in its slot.
+/// Takes the place of a removed megaflow's number in the slot.
 const GRAVE: u32 = u32::MAX;
 pub(super) const SLOTS: usize = 8;
-/// Buckets that an insertion moves. At least 1.6 B insertions follow until a table of B buckets
-/// grows again.
+/// Number of buckets that an insertion moves. At least 1.6 B insertions follow until a table of B
+/// buckets grows again.
 const MOVED_BUCKETS: usize = 2;
 const _: () = assert!(size_of::<Bucket>() == 64);
 

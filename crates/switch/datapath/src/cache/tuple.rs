@@ -9,7 +9,8 @@ use super::table::{FURTHER, NONE, Slot, Table};
 #[derive(Debug)]
 pub(super) struct Tuple {
     pub(super) mask: Key,
-    /// The words that the mask uses: their numbers and the mask's bits.
+    /// The words of the key that the mask uses: the number of each word and the mask's bits in the
+    /// word.
     words: Box<[(u8, u64)]>,
     /// The first words of the mask, as in a [`Head`], padded with words whose mask is 0.
     first_words: [(u8, u64); INLINE],
@@ -177,7 +178,7 @@ impl Tuple {
         self.table.in_bucket(bucket)
     }
 
-    /// Moves further buckets of a table that grows.
+    /// If the table has grown lately, moves a few more buckets to the larger table.
     pub(super) fn migrate(&mut self) {
         self.table.migrate(SWEPT_BUCKETS);
     }
@@ -214,14 +215,14 @@ impl Tuple {
     }
 }
 
-/// Multiplies, and combines both halves of the product.
+/// Multiplies, and returns the exclusive or of both halves of the product.
 #[inline(always)]
 fn fold(left: u64, right: u64) -> u64 {
     let product = u128::from(left) * u128::from(right);
     product as u64 ^ (product >> 64) as u64
 }
 
-/// A pair of keys for each pair of words, so that the hash depends on the order of the words
+/// Two keys for each pair of words, so that the hash depends on the order of the words
 /// (SplitMix64).
 const KEYS: [(u64, u64); WORDS / 2 + 1] = {
     let mut keys = [(0, 0); WORDS / 2 + 1];
@@ -243,9 +244,9 @@ const fn split_mix(number: u64) -> u64 {
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Buckets of a growing table that the sweep moves at a time.
 const SWEPT_BUCKETS: usize = 64;
-/// A store with fewer slots is never compacted.
+/// Number of slots below which a store is never compacted.
 const SPARSE_PLACES: usize = 1 << 15;
-/// Maximum number of megaflows that a compaction moves: about a millisecond.
+/// Maximum number of megaflows that a compaction moves, which takes about a millisecond.
 const MOST_MOVED: usize = 8192;
 
 #[cfg(test)]

@@ -24,11 +24,11 @@ pub struct Statistics {
     pub removed: u64,
     /// Packets with the state `inv`.
     pub invalid: u64,
-    /// New connections that found the table full.
+    /// New connections for which the table had no space.
     pub full: u64,
-    /// New connections that found their zone full.
+    /// New connections for which their zone's limit left no space.
     pub zone_full: u64,
-    /// New connections for whose translation no port was free.
+    /// New connections that needed a translation for which no port was free.
     pub exhausted: u64,
     /// New connections whose reply tuple already belongs to another connection.
     pub clashed: u64,
@@ -124,18 +124,18 @@ impl Conntrack {
         self.limits.connections.load(Ordering::Relaxed)
     }
 
-    /// Sets the limit. Existing connections above the limit stay.
+    /// Sets the limit on connections. Existing connections above the limit stay.
     pub fn set_max_connections(&self, limit: u32) {
         self.limits.connections.store(limit, Ordering::Relaxed);
     }
 
-    /// Returns the limit of zones that have no limit of their own; 0 for none.
+    /// Returns the limit of zones without a separate limit; 0 if there is no limit.
     #[must_use]
     pub fn default_zone_limit(&self) -> u32 {
         shown_limit(self.limits.default_zone.load(Ordering::Relaxed))
     }
 
-    /// Sets the limit of zones that have no limit of their own; 0 removes the limit.
+    /// Sets the limit of zones without a separate limit; 0 removes the limit.
     pub fn set_default_zone_limit(&self, limit: u32) {
         self.limits.default_zone.store(stored_limit(limit), Ordering::Relaxed);
     }
@@ -148,7 +148,7 @@ impl Conntrack {
         ZoneLimit { zone, limit, count }
     }
 
-    /// Returns the zones that have a limit of their own.
+    /// Returns the zones that have a separate limit.
     #[must_use]
     pub fn zone_limits(&self) -> Vec<ZoneLimit> {
         let has_limit =
@@ -161,12 +161,12 @@ impl Conntrack {
         self.limits.zones[usize::from(zone)].store(limit, Ordering::Relaxed);
     }
 
-    /// Returns the zone to the default limit.
+    /// Removes a zone's separate limit, so that the default limit applies.
     pub fn remove_zone_limit(&self, zone: u16) {
         self.limits.zones[usize::from(zone)].store(NO_LIMIT, Ordering::Relaxed);
     }
 
-    /// Sets the timeouts for packets from now on; a connection keeps its present lifetime until its
+    /// Sets the timeouts that apply to later packets; a connection keeps its lifetime until its
     /// next packet.
     pub fn set_timeouts(&self, timeouts: &Timeouts) {
         let lifetimes = Lifetimes::new(timeouts);
@@ -182,7 +182,7 @@ impl Conntrack {
         self.change_rules(|rules| rules.checks_tcp_sequence = checks);
     }
 
-    /// Returns the waiting fragments, and their limits.
+    /// Returns the limits and counters of fragment reassembly.
     #[must_use]
     pub fn fragment_status(&self) -> FragmentStatus {
         self.fragments.status()

@@ -29,8 +29,8 @@ struct Padded(Mutex<Domain>);
 #[derive(Debug)]
 struct Domain {
     number: usize,
-    /// The number of domains as a power of two. A thread that waited for the lock sees from this
-    /// number whether its shard has moved meanwhile.
+    /// The number of domains as a power of two. After a thread has waited for the lock, this number
+    /// tells the thread whether its shard has moved meanwhile.
     bits: u32,
     shards: Vec<Shard>,
 }
@@ -105,12 +105,12 @@ impl Domains {
         }
     }
 
-    /// Locks a shard's domain if no thread holds it; otherwise returns `None`.
+    /// Locks a shard's domain. Returns `None` if another thread holds the lock.
     pub(super) fn try_lock(&self, shard: u8) -> Option<Held<'_>> {
         Held::new(self.domain(shard).0.try_lock().ok()?, shard)
     }
 
-    /// Locks the shards of a connection's original and of its reply tuple.
+    /// Locks the shard of a connection's original tuple and the shard of its reply tuple.
     pub(super) fn lock_both(&self, own: u8, other: u8) -> Both<'_> {
         loop {
             let mask = self.count.load(Ordering::Relaxed) - 1;
@@ -135,8 +135,8 @@ impl Domains {
         }
     }
 
-    /// Groups up to 64 shards by domain. Calls `visit` once for each domain, with the domain's
-    /// number and a bit for each position of `shards` whose shard is in the domain.
+    /// Groups up to 64 shards by domain. Calls `visit` once for each domain. `visit` gets the
+    /// domain's number, and a bit set with the positions in `shards` of the domain's shards.
     #[inline]
     pub(super) fn group(
         &self,
@@ -231,7 +231,7 @@ impl<'a> Both<'a> {
         &mut self.own
     }
 
-    /// Returns the shard of the reply tuple, perhaps the same as the shard of the original tuple.
+    /// Returns the shard of the reply tuple, which may also be the shard of the original tuple.
     pub(super) fn other(&mut self) -> &mut Shard {
         match &mut self.other {
             Other::Near(at) => &mut self.own.domain.shards[*at],
@@ -244,7 +244,7 @@ impl<'a> Both<'a> {
     }
 }
 
-/// Returns the positions of the bits that are set, the lowest first.
+/// Returns the positions of the bits that are set, in ascending order.
 #[inline]
 pub(super) fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {

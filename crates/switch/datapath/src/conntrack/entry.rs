@@ -8,9 +8,9 @@ use crate::{Guess, GuessFor};
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct Entry {
-    /// Over IPv6: both addresses. Over IPv4: word 0 has both addresses, word 1 the translated
-    /// address and the reply's ports, word 2 the guesses of both directions for the lookup after
-    /// tracking, and word 3 the guesses for the lookup at arrival ([`Entry::guess_v4`]).
+    /// For IPv6: both addresses. For IPv4: word 0 has both addresses, word 1 the translated address
+    /// and the reply's ports, word 2 the guesses of both directions for the lookup after tracking,
+    /// and word 3 the guesses for the lookup at arrival ([`Entry::guess_v4`]).
     near: [u64; 4],
     ports: Ports,
     zone: u16,
@@ -34,7 +34,7 @@ pub(super) struct Entry {
 #[repr(C)]
 pub(super) struct Far {
     label: u128,
-    /// `translated` and `reply_ports` are for connections over IPv6.
+    /// `translated` and `reply_ports` are used for connections over IPv6 only.
     translated: u128,
     reply_ports: Ports,
     ends: [End; 2],
@@ -55,7 +55,7 @@ enum Stage {
     Both,
 }
 
-/// The address that a translation replaces in packets of the original direction.
+/// The translation of packets of the original direction: the address that changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Translation {
     Source,
@@ -211,8 +211,8 @@ impl Entry {
         Guess((self.near[word] >> shift) as u32)
     }
 
-    /// Returns the guess for a packet that arrives with these addresses. The packet may belong to
-    /// another connection.
+    /// Returns the guess for a packet that arrives with these addresses, before the lookup shows
+    /// whether the packet belongs to this connection.
     #[inline(always)]
     pub(super) fn guess_at_arrival(&self, addresses: u64) -> Option<Guess> {
         let is_reply = self.is_reply_v4(addresses);
@@ -421,7 +421,8 @@ impl Entry {
     #[inline]
     fn prolong(&mut self, phase: Phase, rules: &Rules, now: u64, verdict: Verdict) -> Verdict {
         let expires = now.saturating_add(rules.lifetimes.of(phase));
-        // A write makes the line dirty, which costs more than the comparison.
+        // Write only a changed value: a write makes the cache line dirty, which costs more than the
+        // comparison.
         if self.expires != expires {
             self.expires = expires;
         }
@@ -461,7 +462,7 @@ pub(super) struct Rules {
     pub(super) checks_tcp_sequence: bool,
 }
 
-/// Stands for no entry.
+/// The number that means "no entry".
 pub(super) const NONE: u32 = u32::MAX;
 const IN_USE: u8 = 1;
 const SOURCE: u8 = 1 << 1;

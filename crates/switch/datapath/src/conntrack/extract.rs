@@ -15,8 +15,8 @@ pub(super) struct Extracted {
     /// For an ICMP error, the headers of the packet that it quotes. `tuple` is then the reverse of
     /// the quoted packet's tuple, which is the direction of the error itself.
     pub(super) inner: Option<Inner>,
-    /// Whether this is the first fragment of a packet, whose checksum and length also cover bytes
-    /// of later fragments.
+    /// Whether this is the first fragment of a packet. The checksum and the length in its transport
+    /// header also cover later fragments.
     pub(super) is_fragment: bool,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn quick_tuple(key: &Key, zone: u16) -> Option<Tuple> {
     })
 }
 
-/// The checksums to verify.
+/// Selects the checksums to verify.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Verify {
     pub(super) network: bool,
@@ -152,7 +152,7 @@ struct Network {
     is_fragment: bool,
 }
 
-/// Reads an IP header. A later fragment has no transport header, and so no connection.
+/// Reads an IP header. A later fragment has no transport header, and so belongs to no connection.
 #[inline]
 fn network_header(packet: &[u8], length: usize, protocol: u8) -> Option<Network> {
     let version = packet.first()? >> 4;
@@ -191,7 +191,8 @@ struct Extensions {
     is_fragment: bool,
 }
 
-/// Skips the extension headers of IPv6; `None` for a later fragment or a truncated chain.
+/// Skips the extension headers of IPv6. Returns `None` for a later fragment or a truncated chain of
+/// headers.
 fn extension_headers(packet: &[u8]) -> Option<Extensions> {
     let mut protocol = *packet.get(6)?;
     let mut offset = 40;
@@ -270,8 +271,8 @@ fn quoted(frame: &[u8], headers: Headers, zone: u16, kind: Kind) -> Option<Quote
 }
 
 fn is_error(kind: u8, version: Kind) -> bool {
-    // ICMP: unreachable, source quench, redirect, time exceeded, parameter problem.
-    // ICMPv6: unreachable, too big, time exceeded, parameter problem.
+    // ICMP types: unreachable, source quench, redirect, time exceeded, parameter problem. ICMPv6
+    // types: unreachable, too big, time exceeded, parameter problem.
     if version.is_v6() { matches!(kind, 1..=4) } else { matches!(kind, 3 | 4 | 5 | 11 | 12) }
 }
 
@@ -296,7 +297,8 @@ fn has_whole_chunks(transport: &[u8]) -> bool {
     at == transport.len()
 }
 
-/// Whether the header's checksum is right. The complete sum does not depend on the byte order.
+/// Whether the header's checksum is right. A sum over the header and its checksum does not depend
+/// on the byte order.
 #[inline]
 pub(super) fn has_valid_header(header: &[u8]) -> bool {
     let (words, _) = header.as_chunks::<4>();

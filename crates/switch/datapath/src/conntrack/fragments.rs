@@ -18,8 +18,8 @@ use crate::{Packet, flag};
 /// for IPv4, then for IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FragmentLimits {
-    /// Whether fragments of this IP version are reassembled. Without that, later fragments are
-    /// invalid.
+    /// Whether fragments of this IP version are reassembled. Without reassembly, later fragments
+    /// are invalid.
     pub is_enabled: [bool; 2],
     /// Minimum length of a fragment. Shorter fragments are invalid, unless they are the last of a
     /// packet.
@@ -52,7 +52,7 @@ pub struct FragmentCounts {
     pub expired: u64,
     pub too_small: u64,
     pub overlapped: u64,
-    /// Fragments discarded because the whole packet would be too long.
+    /// Fragments discarded because the reassembled packet would be too long.
     pub purged: u64,
 }
 
@@ -134,7 +134,7 @@ pub(super) enum Taken {
     Invalid,
     /// The fragment is kept until its packet is complete.
     Waits,
-    /// The fragment completes its packet.
+    /// The fragment is the last missing fragment of its packet.
     Complete(Box<Assembled>),
 }
 
@@ -145,7 +145,7 @@ pub(super) struct Assembled {
 }
 
 impl Fragments {
-    /// Takes a fragment, and keeps it if its packet is not complete.
+    /// Takes a fragment. Keeps the fragment if its packet is still incomplete.
     pub(super) fn take(&self, packet: &mut Packet, zone: u16, now: Time, verify: bool) -> Taken {
         let now = super::milliseconds(now);
         let mut table = self.table();

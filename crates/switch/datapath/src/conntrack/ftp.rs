@@ -8,7 +8,7 @@ use std::ops::Range;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Announcement {
     pub(super) port: u16,
-    /// `None` if the message has no address: the control connection's address applies.
+    /// `None` if the message has no address; then the address of the control connection applies.
     pub(super) address: Option<Address>,
 }
 
@@ -29,7 +29,7 @@ impl Address {
     }
 }
 
-/// The error of an FTP message that should announce a data connection but has wrong syntax.
+/// An FTP message starts like the announcement of a data connection, but has wrong syntax.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 

@@ -1,10 +1,11 @@
 //! Connections that a control connection announces: `ct(alg=ftp)` and `ct(alg=tftp)`.
 //!
-//! A connection with a helper is a control connection. The helper reads its packets, and expects
-//! the connections that the packets announce. A packet of an expected connection has the state
-//! `rel`, and shows the original tuple of the control connection, its parent. If the control
-//! connection is translated, the helper translates the addresses in its messages too. If a message
-//! changes its length, the sequence numbers after it are corrected.
+//! A connection with a helper is a control connection. The helper reads the packets of the control
+//! connection, and expects the connections that these packets announce. A packet of an expected
+//! connection has the state `rel`, and shows the original tuple of its parent, the control
+//! connection. If the control connection is translated, the helper also translates the addresses in
+//! the messages. If the length of a message changes, the tracker corrects the sequence numbers of
+//! later segments.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -37,7 +38,7 @@ struct Table {
     announced: HashMap<Tuple, Vec<Tuple>>,
     /// The parents of connections that were expected, by the connections' original tuples.
     parents: HashMap<Tuple, Tuple>,
-    /// The changes of both directions' sequence numbers, by the control connections' original
+    /// The shifts of the sequence numbers in both directions, by the control connections' original
     /// tuples.
     skews: HashMap<Tuple, [Skew; 2]>,
 }
@@ -53,19 +54,19 @@ pub(super) struct Expectation {
     pub(super) address: u128,
 }
 
-/// A connection's parent, and the changes of its sequence numbers.
+/// A connection's parent, and the shifts of the connection's sequence numbers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Relations {
     pub(super) parent: Option<Tuple>,
     skews: [Skew; 2],
 }
 
-/// The change of sequence numbers by rewritten messages.
+/// The shift of sequence numbers that rewritten messages cause.
 #[derive(Debug, Clone, Copy, Default)]
 struct Skew {
-    /// The sequence number of the last rewritten segment, before the change.
+    /// The sequence number of the last rewritten segment, as its sender wrote it.
     position: u32,
-    /// The change of sequence numbers up to `position`, and after it.
+    /// The shift of the sequence numbers up to `position`, and the shift after `position`.
     before: i32,
     after: i32,
 }
@@ -113,7 +114,7 @@ impl Helpers {
     }
 
     /// Reads a packet of a control connection, before its sequence number is corrected. `rewrites`:
-    /// the packet is translated, and may change its length.
+    /// the packet is translated, and its length may change.
     pub(super) fn read(
         &self,
         entry: &Entry,
@@ -323,6 +324,6 @@ fn is_behind(number: u32, position: u32) -> bool {
 /// The ports of `alg=ftp` and `alg=tftp`, which also identify the helpers.
 pub(super) const FTP: u16 = 21;
 pub(super) const TFTP: u16 = 69;
-/// Limits on the memory that control connections can take up.
+/// Limits on the memory of control connections.
 const MOST_EXPECTED: usize = 65_536;
 const MOST_OF_PARENT: usize = 16;

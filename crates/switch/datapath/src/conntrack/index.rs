@@ -5,7 +5,8 @@ use port::HugeVec;
 
 use port::prefetch::prefetch_address;
 
-/// A reference from an index to an entry: the entry's shard and its number in it.
+/// A reference from an index to an entry: the number of the shard, and the number of the entry in
+/// the shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reference {
     pub(super) shard: u8,
@@ -25,9 +26,9 @@ pub(super) struct Index {
     whereabouts: Arc<Whereabouts>,
 }
 
-/// The address of an index's lines, for a thread without the index's lock. The address may be
-/// outdated. All threads read the address for each packet, so the address has a cache line without
-/// other data.
+/// The memory address of an index, for threads that do not hold the lock of the index. The address
+/// may be outdated. All threads read the address for each packet, so nothing else shares its cache
+/// line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Whereabouts {
@@ -36,7 +37,7 @@ pub(super) struct Whereabouts {
 }
 
 impl Whereabouts {
-    /// Starts to load the line where `tag` would be.
+    /// Starts to load the cache line in which a lookup of `tag` begins.
     #[inline]
     pub(super) fn prefetch(&self, tag: u32) {
         let mask = self.count.load(Ordering::Relaxed).wrapping_sub(1);
@@ -85,7 +86,7 @@ impl Index {
         self.len += 1;
     }
 
-    /// Removes one reference; false if the index does not hold it.
+    /// Removes one reference. Returns false if the index does not hold the reference.
     pub(super) fn remove(&mut self, tag: u32, reference: Reference) -> bool {
         let slot = pack(tag, reference);
         let is_removed = self.current.remove(slot)
@@ -104,8 +105,8 @@ impl Index {
         (self.current.lines.len() + former) * size_of::<Line>()
     }
 
-    /// Continues a change of the table's size, or starts to shrink a nearly empty table. The work
-    /// of a call is bounded.
+    /// Continues to grow or shrink the table, or starts to shrink a nearly empty table. The work of
+    /// a call is bounded.
     pub(super) fn tidy(&mut self) {
         let lines = self.current.lines.len();
         let is_sparse = lines > FIRST_LINES && self.len * SHRINK_BELOW < lines * GROW_AT;
@@ -283,13 +284,13 @@ fn unpack(slot: u64) -> Reference {
 const FIRST_LINES: usize = 16;
 /// The average number of used slots per line at which the table grows.
 const GROW_AT: usize = 5;
-/// Lines that an insertion moves. A single line would be enough: at growth, the former table has
-/// `GROW_AT` entries a line, and the table grows again only after as many insertions as it has
-/// entries.
+/// Number of lines that an insertion moves. A single line would be enough: at growth, the former
+/// table has `GROW_AT` entries a line, and the table grows again only after as many insertions as
+/// it has entries.
 const MIGRATED_LINES: usize = 2;
 /// The table shrinks below this fraction of the entries at which it grows.
 const SHRINK_BELOW: usize = 8;
-/// Lines that a call of `tidy` moves: half a mebibyte.
+/// Number of lines that a call of `tidy` moves: half a mebibyte.
 const TIDIED_LINES: usize = 8192;
 const ENTRY_BITS: u32 = 26;
 /// Maximum number of shards that a reference can name.

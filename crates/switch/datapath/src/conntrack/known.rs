@@ -78,7 +78,7 @@ impl Conntrack {
                 flags |= state::INVALID;
                 self.totals.invalid.fetch_add(1, Ordering::Relaxed);
             }
-            // The update has not changed the connection.
+            // Use the general path: the update has not changed the connection.
             Verdict::Restart => return None,
         }
         if call.has_nat
@@ -118,7 +118,7 @@ impl Conntrack {
     }
 }
 
-/// Whether the segment is whole and its checksum right. UDP may have no checksum.
+/// Whether the segment is complete and its checksum is right. A UDP datagram may have no checksum.
 #[inline(always)]
 fn is_sound(segment: &[u8], addresses: u64, protocol: u8, verify: bool) -> bool {
     let has_none = match protocol {

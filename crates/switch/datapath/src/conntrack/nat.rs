@@ -15,7 +15,7 @@ pub(super) struct Choice {
     reply: Tuple,
     first_address: u128,
     addresses: RangeInclusive<u128>,
-    /// The ports from which the search starts; `None`: the reversed packet's ports.
+    /// The first port of the search; `None` means the port in the reversed packet.
     named: Option<Ports>,
     ranges: Vec<PortRange>,
 }
@@ -37,8 +37,8 @@ enum Side {
 }
 
 impl Choice {
-    /// Builds the choice of translations for a connection. `None` if `nat` has no direction: it
-    /// then only applies an existing translation.
+    /// Builds the choice of translations for a connection. Returns `None` if `nat` has no
+    /// direction, because such a `nat` applies existing translations only.
     pub(super) fn new(nat: &Nat, original: &Tuple, hasher: &Hasher, random: u64) -> Option<Self> {
         let translation = match nat.direction? {
             NatDirection::Source => Translation::Source,
@@ -196,8 +196,8 @@ impl PortRange {
     }
 }
 
-/// Returns the addresses that `nat` allows. An address of 0 keeps the packet's own address: only
-/// ports change, if they are taken.
+/// Returns the addresses that `nat` allows. For address 0 in `nat`, returns the packet's address:
+/// then only ports change, and only if they are taken.
 fn address_range(nat: &Nat, kind: Kind, own: u128) -> RangeInclusive<u128> {
     let range = match (&nat.addresses, kind.is_v6()) {
         (Some(NatAddresses::V4(range)), false) => {
@@ -206,7 +206,7 @@ fn address_range(nat: &Nat, kind: Kind, own: u128) -> RangeInclusive<u128> {
         (Some(NatAddresses::V6(range)), true) => {
             u128::from(*range.start())..=u128::from(*range.end())
         }
-        // No address, or an address of the other IP version.
+        // `nat` has no address, or an address of the other IP version.
         _ => own..=own,
     };
     if *range.start() == 0 || range.is_empty() { own..=own } else { range }

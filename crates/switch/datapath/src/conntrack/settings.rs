@@ -36,7 +36,7 @@ impl Default for Settings {
 /// defaults are those of Open vSwitch's userspace datapath.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// After a SYN, before the SYN-ACK.
+    /// After a SYN and before the SYN-ACK.
     pub tcp_syn_sent: Span,
     /// While the handshake is not complete.
     pub tcp_syn_recv: Span,
@@ -47,11 +47,11 @@ pub struct Timeouts {
     pub tcp_time_wait: Span,
     /// After both FINs are acknowledged, or after a reset.
     pub tcp_close: Span,
-    /// For UDP and all other protocols: one packet so far.
+    /// For UDP and all other protocols without a handshake: after the first packet.
     pub udp_first: Span,
-    /// For UDP: several packets, all from the first endpoint.
+    /// For UDP: after several packets, all from the first endpoint.
     pub udp_single: Span,
-    /// For UDP: packets from both endpoints.
+    /// For UDP: after packets from both endpoints.
     pub udp_multiple: Span,
     pub icmp_first: Span,
     pub icmp_reply: Span,
@@ -118,5 +118,5 @@ impl Lifetimes {
     }
 }
 
-/// Maximum lifetime, a year, so that sums with it do not overflow.
+/// Maximum lifetime: a year, so that sums of a time and a lifetime do not overflow.
 const LONGEST_MS: u64 = 365 * 24 * 3600 * 1000;

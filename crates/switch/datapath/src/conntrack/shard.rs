@@ -21,7 +21,8 @@ pub(super) struct Shard {
     pub(super) wheel: Wheel,
     pub(super) rules: Rules,
     pub(super) counts: ShardCounts,
-    /// The entry at which the last search for an entry to evict ended.
+    /// The entry at which the last search for an entry to evict ended; the next search begins after
+    /// this entry.
     hand: u32,
 }
 
@@ -42,8 +43,8 @@ pub(super) enum Found {
         entry: u32,
         is_reply: bool,
     },
-    /// Only entries of other shards have the tag of the lookup. An entry among these may be the
-    /// connection.
+    /// Only entries of other shards have the tag of the lookup. The connection may be among these
+    /// entries.
     Elsewhere(Candidates),
     Nowhere,
 }
@@ -54,8 +55,7 @@ pub(super) struct Candidates {
     list: [Option<Reference>; 4],
 }
 
-/// A reference that must be removed from the index of another shard, because its connection was
-/// removed.
+/// A reference to a removed connection, which must be removed from the index of another shard.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Remainder {
     pub(super) place: Place,
@@ -122,8 +122,9 @@ impl Shard {
         })
     }
 
-    /// Finds a connection to evict, for which `may_go` is true. Looks at `looks` of the connections
-    /// that expire soonest, then at `looks` further connections from the end of the last search.
+    /// Finds a connection to evict, for which `may_go` is true. Looks at the `looks` connections
+    /// that expire soonest, then at `looks` further connections, starting where the last search
+    /// ended.
     pub(super) fn victim(&mut self, looks: u32, may_go: impl Fn(&Entry) -> bool) -> Option<u32> {
         let entries = &self.entries;
         let soonest = self.wheel.soonest(entries, looks, |number| may_go(entries.entry(number)));

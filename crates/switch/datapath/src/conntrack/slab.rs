@@ -9,12 +9,12 @@ use super::index::MAX_ENTRIES;
 #[derive(Debug)]
 pub(super) struct Slab {
     chunks: Vec<Chunk>,
-    /// The first chunk that may have a free slot of a removed entry.
+    /// The first chunk that may have a slot that a removed entry left free.
     first_unused: usize,
     /// The first chunk that may have room for further entries.
     first_open: usize,
     len: u32,
-    /// The number of free slots of removed entries.
+    /// The number of slots that removed entries left free.
     unused: usize,
 }
 
@@ -82,7 +82,7 @@ impl Slab {
         }
     }
 
-    /// Stores an entry and returns its number; Returns `None` if the next number is too large for a
+    /// Stores an entry and returns its number. Returns `None` if the next number is too large for a
     /// reference.
     pub(super) fn insert(&mut self, entry: Entry) -> Option<u32> {
         if self.unused == 0 {
@@ -169,7 +169,7 @@ const CHUNK: usize = 16_384;
 /// Initial number of entries in the first chunk. The other chunks start with a quarter of their
 /// full size.
 const FIRST: usize = 64;
-/// The number of free slots that a shard keeps for further connections.
+/// The number of free slots that a shard keeps allocated for later connections.
 const SPARE: usize = CHUNK / 4;
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub(super) struct End {
     sent: u32,
     /// The sequence number up to which the peer's window lets the endpoint send.
     allowed: u32,
-    /// The largest window that the endpoint has advertised, not scaled.
+    /// The largest window that the endpoint has advertised, before scaling.
     window: u16,
     scale: Scale,
     pub(super) state: State,
@@ -40,7 +40,7 @@ struct Scale(u8);
 
 impl Scale {
     const NONE: Self = Self(0);
-    /// The scale of a connection that was picked up after its handshake.
+    /// The scale of a connection whose handshake was not seen.
     const UNKNOWN: Self = Self(1 << 6);
 
     /// Builds the scale that the option of a SYN segment announces.
@@ -379,5 +379,6 @@ const URG: u8 = 1 << 5;
 const MAX_SCALE: u8 = 14;
 /// `End::allowed` of an endpoint that has not sent anything.
 const NOT_SEEN: u32 = 1;
-/// How far a segment may lie outside the window: by a full window and a segment of 1500 bytes.
+/// Distance outside the window at which segments are still accepted: a full window and a segment of
+/// 1500 bytes.
 const FUDGE: u32 = 0xffff + 1500;

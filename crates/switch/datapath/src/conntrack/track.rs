@@ -34,7 +34,7 @@ struct Case<'v, 'f, 'c, 'd> {
     call: &'c TrackCall<'d>,
     extracted: &'c Extracted,
     segment: Option<Segment>,
-    /// The flags from an earlier pass in this zone.
+    /// The flags that an earlier pass in this zone has set.
     prior: u16,
     place: Place,
     now: u64,
@@ -139,7 +139,8 @@ impl Conntrack {
         tracked
     }
 
-    /// Locks a shard unless `held` is its lock. Unlocks another shard before.
+    /// Locks a shard, unless `held` already holds the lock of this shard. Unlocks another held
+    /// shard first.
     #[inline(always)]
     fn hold<'s, 'h>(&'s self, held: &'h mut Option<Held<'s>>, home: u8) -> &'h mut Shard {
         if held.as_mut().is_some_and(|held| !held.turn(home)) {
@@ -383,7 +384,7 @@ impl Conntrack {
         }
     }
 
-    /// Counts a new connection, unless a limit forbids it.
+    /// Counts a new connection and returns true, unless a limit forbids the connection.
     fn admit(&self, case: &Case<'_, '_, '_, '_>) -> bool {
         let zone = usize::from(case.call.zone);
         let limit = match self.limits.zones[zone].load(Ordering::Relaxed) {
@@ -507,7 +508,7 @@ impl Conntrack {
         outcome
     }
 
-    /// Looks for the tuple of a new connection among the connections of other shards: since the
+    /// Checks whether a connection of another shard uses the tuple of a new connection. Since the
     /// lookup, another thread may have made a connection whose translation uses the tuple.
     fn found_elsewhere(
         &self,
@@ -533,8 +534,8 @@ impl Conntrack {
         case.show_new(&case.extracted.tuple.clone())
     }
 
-    /// Commits a connection with a translation. For each address that it tries, it locks the shards
-    /// of the original and of the reply tuple.
+    /// Commits a connection with a translation. For each address to try, locks the shards of the
+    /// original tuple and of the reply tuple.
     fn create_translated(
         &self,
         case: &mut Case<'_, '_, '_, '_>,
@@ -618,8 +619,8 @@ impl Conntrack {
         match shard.find(tuple, tag) {
             Found::Nowhere => true,
             Found::Elsewhere(_) => false,
-            // Remove an expired connection if its references are all in this shard. Other expired
-            // connections use their tuple until their shard collects them.
+            // Remove an expired connection if all its references are in this shard. Any other
+            // expired connection uses its tuple until its shard collects the connection.
             Found::Here { entry, .. } => {
                 let is_plain = shard.entries.entry(entry).translation().is_none();
                 let is_expired = shard.entries.entry(entry).has_expired(now);
@@ -661,8 +662,8 @@ struct Translated {
 }
 
 impl Case<'_, '_, '_, '_> {
-    /// Returns the tuple to look up. An already translated packet has the reversed tuple of the
-    /// other direction.
+    /// Returns the tuple to look up. For an already translated packet, this tuple is the reverse of
+    /// the other direction's tuple.
     #[inline]
     fn lookup_tuple(&self) -> Tuple {
         let tuple = self.extracted.tuple;
@@ -701,7 +702,7 @@ impl Case<'_, '_, '_, '_> {
 
     /// Translates the packet, and returns the flag for source or for destination translation.
     fn translate(&mut self, entry: &Entry, is_reply: bool) -> u16 {
-        // The reverse of the tuple that the other direction expects.
+        // `wanted` is the reverse of the tuple that the other direction expects.
         let wanted = if is_reply { entry.original() } else { entry.reply() }.reversed();
         translate(self.view, self.extracted, &wanted);
         match (entry.translation(), is_reply) {
@@ -748,11 +749,12 @@ fn place(hash: u64) -> Place {
     Place { home: (hash >> 32) as u32, tag: hash as u32 }
 }
 
-/// A bit of a hash: the lookup needs the entry's second cache line. The hash does not need the bit,
+/// A bit of a hash that tells the lookup to load the entry's second cache line. The bit is free,
 /// because shard numbers are small.
 pub(super) const FAR: u64 = 1 << 63;
 const MOST_PREFETCHED: usize = 64;
-/// Steps of the timer wheel at each new connection: more than one, so that collection keeps up.
+/// Number of steps of the timer wheel at each new connection. More than one step, so that
+/// collection keeps up with new connections.
 const COMMIT_BUDGET: u32 = 4;
 const RECLAIM_BUDGET: u32 = 32;
 /// The lifetime of a half-open connection when the table is nearly full.

@@ -5,8 +5,8 @@ use super::tuple::{ICMP, ICMPV6, Kind, Ports, SCTP, TCP, Tuple, UDP, is_icmp};
 use super::view::{Headers, View};
 use crate::checksum::{Change, crc32c, fixed};
 
-/// Gives a packet the addresses and ports of `wanted`. The quoted packet of an ICMP error gets the
-/// reverse.
+/// Gives a packet the addresses and ports of `wanted`. In an ICMP error, the quoted packet gets the
+/// addresses and ports of the reverse of `wanted`.
 pub(super) fn translate(view: &mut View<'_>, extracted: &Extracted, wanted: &Tuple) {
     let headers = view.headers;
     let Some(inner) = extracted.inner else {
@@ -37,7 +37,8 @@ pub(super) fn translate(view: &mut View<'_>, extracted: &Extracted, wanted: &Tup
 }
 
 /// Rewrites one packet. `is_partial`: the transport header may be truncated after eight bytes, and
-/// fields beyond cannot be updated. `is_unfinished`: the checksum is only the pseudo-header's sum.
+/// fields after these bytes are not updated. `is_unfinished`: the checksum is only the
+/// pseudo-header's sum.
 fn rewrite(
     frame: &mut [u8],
     headers: Headers,

@@ -15,13 +15,13 @@ pub struct View<'a> {
     /// Whether the TCP or UDP checksum is only the pseudo-header's sum, which the network card
     /// completes.
     pub(super) is_unfinished: bool,
-    /// Whether tracking may change the packet's length.
+    /// Whether the tracker may change the packet's length.
     pub(super) is_resizable: bool,
     /// A replacement of text that the caller has to apply.
     pub(super) splice: Option<Splice>,
 }
 
-/// Offsets within a frame. Offsets outside the frame make a packet invalid, and cause no panic.
+/// Offsets within a frame. Offsets outside the frame make a packet invalid and never cause a panic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Headers {
     /// The IP header.

@@ -22,7 +22,7 @@ impl Wheel {
         Self { heads: Box::new([NONE; LEVELS * SLOTS]), used: [[0; SLOTS / 64]; LEVELS], tick: 0 }
     }
 
-    /// Sets the time of an empty wheel.
+    /// Sets the current time of a wheel that has no entries yet.
     pub(super) fn start(&mut self, now: u64) {
         self.tick = self.tick.max(now / TICK_MS);
     }
@@ -93,7 +93,7 @@ impl Wheel {
             if self.cascade(slab) {
                 continue;
             }
-            // Go on to the next used slot or to the next slot of level 1, in one step.
+            // Skip to the next used slot or to the next slot of level 1, in one step.
             let boundary = (self.tick / LEVEL_1_TICKS + 1) * LEVEL_1_TICKS;
             let next = self.next_used(boundary);
             if self.tick == target {
@@ -104,8 +104,8 @@ impl Wheel {
         None
     }
 
-    /// Calls `visit` for the entries that expire soonest, at most `budget` of them. Returns the
-    /// entries for which `visit` is true.
+    /// Calls `visit` for at most `budget` entries, those that expire soonest. Returns the entries
+    /// for which `visit` is true.
     pub(super) fn soonest(
         &self,
         slab: &Slab,
@@ -130,8 +130,8 @@ impl Wheel {
         chosen
     }
 
-    /// Moves an entry of an upper level's slot that begins at this tick to a lower level. Returns
-    /// false if there is no such entry.
+    /// Moves an entry from the slot of an upper level that begins at this tick to a lower level.
+    /// Returns false if that slot has no entry.
     fn cascade(&mut self, slab: &mut Slab) -> bool {
         for (level, ticks) in [(2, LEVEL_2_TICKS), (1, LEVEL_1_TICKS)] {
             if self.tick.is_multiple_of(ticks) {
@@ -164,7 +164,7 @@ impl Wheel {
 
 const LEVELS: usize = 3;
 const SLOTS: usize = 256;
-/// The precision of collection. Lookups compare milliseconds.
+/// The precision at which expired connections are collected. Lookups compare milliseconds.
 const TICK_MS: u64 = 256;
 /// About a minute: the span of level 0.
 const LEVEL_1_TICKS: u64 = SLOTS as u64;

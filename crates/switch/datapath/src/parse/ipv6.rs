@@ -35,7 +35,7 @@ pub(super) fn parse(frame: &[u8], key: &mut Key, layout: &mut Layout) {
 struct Chain {
     protocol: u8,
     fragment: u64,
-    /// The offset of the header of `protocol` in the packet.
+    /// The offset in the packet of the header that `protocol` names.
     next: usize,
 }
 

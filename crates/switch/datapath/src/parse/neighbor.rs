@@ -14,7 +14,7 @@ pub(super) fn parse(segment: &[u8], key: &mut Key, layout: &mut Layout) {
     for (kind, address) in options(segment) {
         let known = &mut addresses[usize::from(kind) - 1];
         if *known != 0 {
-            // The same option twice makes the message invalid.
+            // A message that has the same option twice is invalid.
             return;
         }
         *known = u64_at(segment, address - 2) << 16;
@@ -26,8 +26,8 @@ pub(super) fn parse(segment: &[u8], key: &mut Key, layout: &mut Layout) {
     layout.flags |= flag::NEIGHBOR;
 }
 
-/// Returns the options with a link-layer address: 1 for the source's, 2 for the target's, each with
-/// the offset of the address.
+/// Returns the options that carry a link-layer address: 1 for the source's address, 2 for the
+/// target's address, each with the offset of the address.
 pub(crate) fn options(segment: &[u8]) -> impl Iterator<Item = (u8, usize)> + '_ {
     let mut at = BODY;
     std::iter::from_fn(move || {

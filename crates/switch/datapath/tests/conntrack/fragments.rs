@@ -45,7 +45,7 @@ impl Switch {
     }
 }
 
-/// Cuts a packet of IPv4 or IPv6 at these offsets of its transport data.
+/// Splits an IPv4 or IPv6 packet into fragments at these offsets of its transport data.
 fn cut(frame: &Frame, places: &[usize]) -> Vec<Vec<u8>> {
     let transport = frame.headers.transport;
     let length = frame.bytes.len() - transport;
@@ -190,10 +190,10 @@ fn a_fragment_without_data_does_not_complete_a_packet_that_has_more() {
         // All data precedes the empty fragment, which marks the end of the packet.
         let (outcome, packets) = switch.track(&pieces[1], &commit(1));
         assert_eq!((outcome, packets.len()), (Tracked::Held, 3));
-        // The length in the UDP header is the length of the original packet, so that the packet is
-        // invalid.
+        // The UDP header still has the length of the original packet, so the packet is invalid.
         assert!(packets.iter().all(|packet| packet.key.read(Field::CtState) == 0x30));
-        // An empty last fragment in the middle of other data overlaps.
+        // An empty last fragment inside the range of another fragment overlaps with the other
+        // fragment.
         let mut switch = Switch::new();
         switch.track(&pieces[0], &commit(1));
         assert_eq!(switch.flags(&empty(is_v6, 800), &commit(1)), 0x30);
@@ -213,7 +213,7 @@ fn fragments_beyond_the_limits_are_invalid() {
     assert_eq!(switch.track(&small[0], &commit(1)).1.len(), 0);
     assert_eq!(switch.flags(&small[1], &commit(1)), 0x30);
 
-    // The first fragment has the ports, and the later fragments have no ports.
+    // Without reassembly, only the first fragment has ports.
     switch.table.change_fragment_limits(|limits| limits.is_enabled[0] = false);
     assert_eq!(switch.flags(&small[0], &commit(1)), 0x21);
     assert_eq!(switch.flags(&small[1], &commit(1)), 0x30);

@@ -152,15 +152,15 @@ fn an_ftp_command_of_a_translated_client_carries_its_new_address() {
     switch.connect(client, server, &first, [outside, server]);
     let text = "PORT 10,0,0,1,195,80\r\n";
     let command = says(client, server, (101, 501), text);
-    // The second time, the segment is a retransmission.
+    // The second packet is a retransmission.
     for _ in 0..2 {
         let (seen, flags) = switch.track(&command, &look(1));
         assert_eq!(flags, ESTABLISHED | SNAT);
         assert_eq!(data_of(&seen), "PORT 10,0,0,240,195,80\r\n");
         assert_eq!(numbers_of(&seen), (101, 501));
     }
-    // Acknowledgements of the server and later data of the client are corrected by the length that
-    // the text gained.
+    // The tracker corrects the server's acknowledgements and the client's later data by the length
+    // that the text gained.
     let length = text.len() as u32;
     let answer = says(server, outside, (501, 101 + length + 2), "200 OK\r\n");
     let (seen, _) = switch.track(&answer, &look(1));
@@ -168,7 +168,7 @@ fn an_ftp_command_of_a_translated_client_carries_its_new_address() {
     let (seen, flags) =
         switch.track(&says(client, server, (101 + length, 509), "LIST\r\n"), &look(1));
     assert_eq!((numbers_of(&seen), flags), ((101 + length + 2, 509), ESTABLISHED | SNAT));
-    // The server connects to the translated address, and reaches the client.
+    // The server connects to the translated address, and the connection reaches the client.
     let data = end("10.0.0.2:20");
     let syn = tcp(data, (outside.0, 50000), Tcp::new(SYN, 1, 0));
     let call = Track { nat: Some(Nat::default()), ..commit(1) };

@@ -58,8 +58,8 @@ pub(crate) struct Connection {
     peers: [Peer; 2],
 }
 
-/// An endpoint, as in `struct tcp_peer` of pf: the sequence numbers up to which it has sent and
-/// may send, and its window.
+/// An endpoint, as in `struct tcp_peer` of pf: its window, and the sequence numbers up to which the
+/// endpoint has sent and may send.
 #[derive(Debug, Clone, Copy, Default)]
 struct Peer {
     seqlo: u32,
@@ -192,7 +192,8 @@ impl Model {
         }
         let nat = track.nat.as_ref().and_then(|nat| nat.direction);
         let is_used = self.is_used(&tuple.reversed());
-        // A translated packet whose connection has ended may have the tuple of another connection.
+        // After the end of its connection, a translated packet may have the tuple of another
+        // connection.
         if (nat.is_none() && is_used) || self.is_used(&tuple) {
             return none(NEW | TRK, tuple);
         }
@@ -242,7 +243,7 @@ impl Model {
                 }
             }
         } else if latest.original.from.1 != from.1 {
-            // The port may change only if the client's own port is taken.
+            // The port may differ from the client's own port only if that port is taken.
             let mut kept = tuple;
             kept.to.1 = latest.original.from.1;
             if kept.kind.is_some() {

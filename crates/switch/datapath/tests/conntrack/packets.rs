@@ -84,7 +84,7 @@ fn the_tracker_finds_a_transport_header_behind_extension_headers() {
     assert_eq!(switch.track(&request, &commit(0)).1, 0x21);
     let answer = tcp(server, client, Tcp::new(SYN | ACK, 7, 2));
     assert_eq!(switch.track(&answer.bytes, &look(0)).1, 0x2a);
-    // Without reassembly, a first fragment has ports and a later fragment has none.
+    // Without reassembly, a first fragment has ports and a later fragment has no ports.
     switch.table.change_fragment_limits(|limits| limits.is_enabled = [false; 2]);
     let first = extended(&udp(client, server), 44, &[0, 0, 0, 1, 0, 0, 0, 9]);
     assert_eq!(switch.track(&first, &commit(0)).1, 0x21);
@@ -120,7 +120,7 @@ fn every_truncated_frame_is_tracked_or_invalid() {
     for sample in &samples {
         for bytes in [sample.bytes.clone(), tagged(sample)] {
             for length in 0..bytes.len() {
-                // Tries the length in the original header, and then the length of the truncated
+                // Try first the length in the original header, then the length of the truncated
                 // packet.
                 let mut fitting = bytes[..length].to_vec();
                 switch.track(&fitting, &snat(0, "192.0.2.1", None));

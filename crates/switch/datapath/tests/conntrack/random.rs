@@ -142,8 +142,8 @@ fn any_end(random: &mut Pcg64Mcg, is_v6: bool) -> End {
     (address(random, is_v6), ports[random.random_range(0..ports.len())])
 }
 
-/// Builds a random packet. Three of five belong to a known connection. An ICMP error comes with the
-/// tuple of the packet that it quotes.
+/// Builds a random packet. Three of five packets belong to a known connection. An ICMP error comes
+/// with the tuple of the packet that it quotes.
 fn packet(random: &mut Pcg64Mcg, model: &Model) -> (Frame, Option<Tuple>) {
     let is_known = !model.connections.is_empty() && random.random_ratio(3, 5);
     let (from, to, protocol, kind) = if is_known {

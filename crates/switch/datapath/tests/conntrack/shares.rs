@@ -1,4 +1,4 @@
-//! Connections of other ports and zones in a table that a flood has filled.
+//! Connections of other ports and zones in a connection table that a flood has filled.
 
 use datapath::conntrack::Settings;
 use flow::Field;
@@ -51,7 +51,7 @@ fn a_flood_from_one_port_leaves_space_for_others() {
             assert_eq!(opened as u32, few, "{threads} {most} port {port}");
         }
         assert!(tracker.table.connections() <= most);
-        // The flood continues, and replaces no connection of another port.
+        // The flood continues, but replaces no connection of another port.
         for number in 5 * most..6 * most {
             tracker.state(at_port(1, udp(client(number), end(SERVER))), &commit(0));
         }
@@ -129,7 +129,7 @@ fn a_flood_returns_its_memory_and_the_next_flood_takes_no_more() {
         }
         most.push(tracker.table.statistics().bytes);
         tracker.pass(Span::from_secs(70));
-        // For a minute, `expire` is called as by a thread that has no packets.
+        // For a minute, `expire` is called as often as a thread without packets calls it.
         for _ in 0..600 {
             tracker.table.expire(tracker.now);
             tracker.pass(Span::from_millis(100));

@@ -146,7 +146,8 @@ fn icmp_echo_requests_with_the_same_identifier_are_one_connection() {
         assert_eq!(tracker.state(echo(one, two, request, 7), &look(0)), "new|trk");
         assert_eq!(tracker.state(echo(two, one, reply, 8), &look(0)), "inv|trk");
         assert_eq!(tracker.state(echo(two, one, reply, 7), &look(0)), "est|rpl|trk");
-        // An echo request of the other endpoint with the same identifier is another connection.
+        // An echo request from the other endpoint with the same identifier belongs to another
+        // connection.
         assert_eq!(tracker.state(echo(two, one, request, 7), &commit(0)), "new|trk");
     }
     let lines = tracker.dump();
@@ -414,7 +415,7 @@ fn a_packet_whose_tuple_a_rule_changes_counts_for_both_connections() {
     rewrite(&mut answer, [10, 0, 1, 1, 10, 0, 0, 2]);
     tracker.track(&mut answer, &look(0));
     assert_eq!(flags(&answer), "est|rpl|trk");
-    // The first connection has also counted the reply.
+    // The first connection has also counted the reply packet.
     assert_eq!(tracker.state(tcp(client, outside, Tcp::new(ACK, 2, 8)), &look(0)), "est|trk");
     let states: Vec<_> = tracker.dump();
     assert!(states.iter().all(|line| line.contains("state=ESTABLISHED")), "{states:?}");
@@ -446,7 +447,7 @@ fn a_flush_removes_all_connections_or_the_connections_of_a_zone_or_of_a_tuple() 
     };
     let any = TupleMatch::default();
     assert_eq!(tracker.table.flush_tuples(None, &original, &any), 0);
-    // A whole connection is also found by its reversed tuple.
+    // A complete tuple also matches a connection whose reply direction has this tuple.
     let reversed = TupleMatch {
         source: original.destination,
         destination: original.source,

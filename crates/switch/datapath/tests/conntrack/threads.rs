@@ -42,8 +42,8 @@ fn tuples_stay_unique_when_threads_share_a_table() {
     assert_eq!(table.connections(), 0);
 }
 
-/// Two threads ask for more ports than the range has. Each port is given to one client, and no port
-/// is left.
+/// Two threads ask for more ports than the range has. Each port goes to exactly one client, and no
+/// port stays free.
 #[test]
 fn two_threads_never_translate_to_the_same_port() {
     let table = Conntrack::new(&Settings { threads: 2, seed: 8, ..Settings::default() });
@@ -137,7 +137,7 @@ fn run(table: &Conntrack, seed: u64, now: Time) {
     for number in 0..20_000 {
         let mut end = || (v4(random.random_range(1..10)), random.random_range(3000..3040));
         let (from, to) = (end(), end());
-        // A packet to itself has the same tuple in both directions.
+        // A packet whose source equals its destination has the same tuple in both directions.
         if from == to {
             continue;
         }

@@ -70,17 +70,17 @@ pub(crate) fn flags(frame: &Frame) -> String {
     set.join("|")
 }
 
-/// Returns the call of `ct(zone=…)`.
+/// Builds the call of `ct(zone=…)`.
 pub(crate) fn look(zone: u16) -> Track {
     Track { zone, nat: Some(Nat::default()), ..Track::default() }
 }
 
-/// Returns the call of `ct(commit,zone=…)`.
+/// Builds the call of `ct(commit,zone=…)`.
 pub(crate) fn commit(zone: u16) -> Track {
     Track { zone, commit: true, ..Track::default() }
 }
 
-/// Returns the call of `ct(commit,zone=…,nat(src=…))`.
+/// Builds the call of `ct(commit,zone=…,nat(src=…))`.
 pub(crate) fn snat(zone: u16, addresses: &str, ports: Option<(u16, u16)>) -> Track {
     translation(zone, NatDirection::Source, addresses, ports)
 }

@@ -36,7 +36,7 @@ fn source_nat_translates_packets_and_their_replies() {
                 assert_eq!(out.ends(), (public, server));
                 let again = sent(tracker, make(client, server), &look(0));
                 assert_eq!(again.ends(), (public, server));
-                // Without `nat`, the packet is not translated.
+                // A `ct` call without `nat` does not translate the packet.
                 let plain = sent(tracker, make(client, server), &Track::default());
                 assert_eq!(plain.ends(), (client, server));
                 assert_eq!(flags(&plain), "new|trk");
@@ -124,7 +124,7 @@ fn nat_to_address_zero_translates_only_a_port_in_use() {
         assert_eq!(masked.ends().0, end("10.0.0.1:1001"));
         let own = sent(tracker, udp(end("10.0.0.1:1001"), server), &track);
         assert_eq!(own.ends().0, end("10.0.0.1:1002"));
-        // Without `nat`, the connection would get the replies of another connection.
+        // Without `nat`, this connection would receive the replies for another connection.
         let mut plain = udp(end("10.0.0.1:1002"), server);
         tracker.track(&mut plain, &commit(0));
         assert_eq!(tracker.table.statistics().clashed, 1);
@@ -216,7 +216,8 @@ fn icmp_errors_are_translated_with_the_packet_that_they_quote() {
                 let back = sent(tracker, error, &look(0));
                 assert_eq!(flags(&back), "rel|rpl|trk|dnat");
                 assert_eq!(back.bytes, unreachable(router, client.0, &request).bytes);
-                // Another pass in the zone finds the connection, and changes nothing.
+                // A second pass in the zone finds the connection, and does not translate the packet
+                // again.
                 let twice = sent(tracker, back.clone(), &look(0));
                 assert_eq!(twice.bytes, back.bytes);
                 assert_eq!(flags(&twice), flags(&back));

@@ -99,7 +99,7 @@ fn explain(
     panic!("set {set}, together only: {extra:02x?} for {missing:02x?}: {rules:#?}");
 }
 
-/// Builds a random group. Its buckets may lead to groups with higher numbers.
+/// Builds a random group. The buckets of a group may lead only to groups with higher numbers.
 fn random_group(random: &mut Pcg64Mcg, id: usize) -> String {
     let kind = ["select", "select", "select", "all", "ff"][random.random_range(0..5)];
     let mut group = format!("group_id={id},type={kind}");
@@ -209,8 +209,8 @@ fn random_action(random: &mut Pcg64Mcg, kind: usize, table: u8) -> String {
         27 => format!("enqueue:{}:{low}", low.min(4)),
         28 => "pop_queue".into(),
         29 => format!("check_pkt_larger({})->NXM_NX_REG0[0]", 50 + low * 4),
-        // The buckets of a group may lead to the last table, so that only tables before it lead to
-        // groups.
+        // The buckets of a group may lead to the last table, so only rules of earlier tables may
+        // lead to groups.
         30..33 if table < 2 => format!("group:{}", random.random_range(1..=GROUPS)),
         _ => format!("output:{}", low.min(4)),
     }

@@ -19,7 +19,7 @@ pub(super) struct Bridge {
 pub(super) struct Collected {
     pub(super) sent: Vec<(u16, Vec<u8>)>,
     pub(super) packet_ins: Vec<PacketIn>,
-    /// The ports and queues of frames that were sent to queues, with the number of frames.
+    /// The port, the queue and the number of frames of each transmission to a queue.
     pub(super) queued: Vec<(u16, u32, usize)>,
 }
 

@@ -1,4 +1,4 @@
-//! Megaflows: reuse, change of rules, expiry, counts, memory.
+//! Megaflows: reuse, changes of rules, expiry, counts and memory.
 
 use datapath::{Settings, Stages};
 use units::{Span, Time};
@@ -20,7 +20,7 @@ fn later_packets_of_a_megaflow_need_no_upcall() {
     let bytes: u64 = frames.iter().map(|frame| frame.len() as u64).sum();
     assert_eq!(bridge.counts(), [(100, bytes)]);
     let megaflow = bridge.datapath.megaflows().next().expect("a megaflow");
-    // The first packet counts only for the rules.
+    // The first packet counts for the rules, but not for the megaflow.
     let bytes = bytes - frames[0].len() as u64;
     assert_eq!((megaflow.packets, megaflow.bytes, megaflow.used_ms), (99, bytes, Some(0)));
 }
@@ -129,7 +129,8 @@ fn a_flood_of_different_packets_takes_bounded_memory() {
 
 #[test]
 fn many_megaflows_of_many_masks_are_found_again() {
-    // Each VLAN has a table whose rules match on other fields.
+    // Each VLAN has its own table, whose rules match on other fields than the rules of the other
+    // tables.
     let fields = [
         "ip,nw_dst=10.0.0.1",
         "ip,nw_src=10.0.0.1",

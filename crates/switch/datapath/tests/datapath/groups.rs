@@ -55,7 +55,7 @@ fn many_connections_share_a_megaflow_for_each_slot() {
     assert_eq!(ports(&mut bridge, 2000, false), there);
     assert_eq!(bridge.datapath.len(), 17);
     let counts = counts(&there);
-    // The expected counts are 500 and 1500.
+    // The expected counts are 500 packets at port 2 and 1500 packets at port 3.
     assert!((400..600).contains(&counts[&2]) && counts[&2] + counts[&3] == 2000, "{counts:?}");
     let length = packet(0, false).len() as u64;
     let number = |port| 3 * counts[&port] as u64;
@@ -186,8 +186,8 @@ fn a_packet_that_gets_an_mpls_label_is_hashed_again() {
     assert!(again[1].contains("push_mpls"), "{again:?}");
 }
 
-/// Hashed packets and other packets need different recirculation states: in the same state, their
-/// megaflows would contradict each other.
+/// Hashed packets and packets without a hash need different recirculation states: in the same
+/// state, their megaflows would contradict each other.
 #[test]
 fn hashed_packets_do_not_share_a_recirculation_state_with_others() {
     let mut bridge = Bridge::new(&[

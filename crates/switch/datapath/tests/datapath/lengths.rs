@@ -41,7 +41,8 @@ fn a_packet_length_check_counts_pushed_vlan_tags() {
     ]);
     let frames: Vec<_> = [96, 97].into_iter().map(of_length).collect();
     assert_eq!(sent(bridge.process(1, &frames)), [(2, 101)]);
-    // The measured length also includes the tag if the result returns to the calling rule.
+    // If the result of the check returns to the calling rule, the measured length also includes the
+    // tag.
     bridge.add(
         "actions=push_vlan:0x8100,resubmit(,1),move:NXM_NX_REG0[0]->NXM_NX_REG1[0],resubmit(,2)",
     );
@@ -77,7 +78,8 @@ fn a_megaflow_serves_all_lengths_until_a_later_rule_matches_on_the_result() {
     ]);
     let frames: Vec<_> = [100, 101].into_iter().map(of_length).collect();
     assert_eq!(sent(bridge.process(1, &frames)), [(2, 101), (4, 100), (4, 101)]);
-    // The later rule does not match on the result, so that one megaflow serves all lengths.
+    // The later rule does not match on the result of the length check, so one megaflow serves all
+    // lengths.
     assert_eq!(bridge.datapath.len(), 1);
     bridge.add("table=2,reg0=0,priority=40000,actions=output:3");
     assert_eq!(sent(bridge.process(1, &frames)), [(2, 101), (3, 100), (4, 101)]);

@@ -1,4 +1,4 @@
-//! Pops and pushes of MPLS entries.
+//! Actions that push and pop MPLS entries.
 
 use super::bridge::Bridge;
 use super::frames::frame;

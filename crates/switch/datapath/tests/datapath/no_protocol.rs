@@ -1,4 +1,4 @@
-//! Rewrites of packets whose IP protocol or ARP operation is 0: the network header does not change.
+//! Packets whose IP protocol or ARP operation is 0: a rewrite does not change their network header.
 
 use super::bridge::Bridge;
 use super::frames::frame;
@@ -26,7 +26,7 @@ fn an_ip_header_without_a_protocol_stays_as_it_is() {
     ] {
         assert_eq!(sent(actions, &plain), plain, "{actions}");
     }
-    // The Ethernet header still changes.
+    // The action still changes the Ethernet header.
     let other = sent("ip,actions=mod_dl_dst:02:00:00:00:00:77,mod_nw_dst:1.2.3.4", &plain);
     assert_eq!((&other[..6], &other[14..]), (&[2, 0, 0, 0, 0, 0x77][..], &plain[14..]));
     let with = frame("ip,nw_proto=1,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_ttl=64");
@@ -53,7 +53,7 @@ fn an_arp_packet_without_an_operation_stays_as_it_is() {
     ] {
         assert_eq!(sent(actions, &plain), plain, "{actions}");
     }
-    // The operation after the rewrite decides, as in Open vSwitch.
+    // The ARP operation after the rewrite decides, as in Open vSwitch.
     let request = sent("arp,actions=set_field:1->arp_op,set_field:1.2.3.4->arp_spa", &plain);
     assert_eq!((&request[20..22], &request[28..32]), (&[0, 1][..], &[1, 2, 3, 4][..]));
     let reply = frame("arp,arp_op=2,arp_spa=10.0.0.1");

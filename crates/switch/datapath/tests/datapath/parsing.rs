@@ -67,7 +67,7 @@ fn the_ethernet_type_behind_a_tag_may_be_the_type_of_an_inner_tag() {
     assert_eq!(found.words[word::VLAN_TPID], 0x1005_88a8);
     assert_eq!(found.read(Field::EthType), 0x8100);
     assert_eq!(found.read(Field::IpSrc), 0);
-    // The type of a VLAN tag at the end of the frame is the frame's type.
+    // If a frame ends after a VLAN tag, the type in the tag is the frame's type.
     let found = extract(1, &[&[0; 12][..], &[0x81, 0x00, 0, 5]].concat());
     assert_eq!((found.read(Field::EthType), found.read(Field::VlanTci)), (0x8100, 0));
 }
@@ -121,7 +121,7 @@ fn ports_are_found_after_ipv6_extension_headers() {
     assert_eq!(ports(&insert(&later_fragment, 44)), (44, 0, 3));
     // An atomic fragment is a whole packet.
     assert_eq!(ports(&insert(&[17, 0, 0, 0, 0, 0, 0, 1], 44)), (17, 9, 0));
-    // The chain of headers is truncated: only the addresses are read.
+    // The chain of headers is truncated, so only the addresses are read.
     let cut = insert(&[17, 200, 0, 0, 0, 0, 0, 0], 43);
     let key = extract(1, &cut);
     assert_eq!((key.read(Field::NwProto), key.read(Field::NwTtl)), (0, 0));
@@ -131,7 +131,7 @@ fn ports_are_found_after_ipv6_extension_headers() {
         port::Frame::from_bytes(&insert(&[17, 0, 0, 2, 0, 0, 0, 0], 43), Time::ZERO),
     );
     assert!(packet.layout.has(flag::ROUTED | flag::TRANSPORT));
-    // The checksum is over the last destination, which does not change.
+    // The checksum covers the last destination, which the rewrite does not change.
     let before = packet.segment()[6..8].to_vec();
     packet.write(word::IPV6_DST + 1, 99, u64::MAX);
     assert_eq!(packet.segment()[6..8], before);
@@ -148,8 +148,8 @@ fn a_rewritten_packet_parses_to_the_rewritten_key() {
         assert_eq!(extract(2, &bytes), parsed);
         for _ in 0..3 {
             let index = random.random_range(word::ETH_SRC..flow::WORDS);
-            // Fields stay if the position of other fields depends on them, or if no action writes
-            // them.
+            // Skip fields on which the position of other fields depends, and fields that no action
+            // writes.
             let mask = match index {
                 word::NW if parsed.read(Field::EthType) == 0x0806 => 0xff << 48,
                 word::NW => 0xffff << 32,

@@ -1,4 +1,5 @@
-//! Changes a frame without optimization: overwrites fields, and computes all checksums again.
+//! A frame that is changed without optimization: each change overwrites fields and computes all
+//! checksums again.
 
 use datapath::extract;
 use flow::{Field, Key, word};

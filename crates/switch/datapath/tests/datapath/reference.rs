@@ -14,7 +14,7 @@ pub(super) struct Reference {
     pub(super) packet_ins: Vec<Vec<u8>>,
 }
 
-/// A packet that recirculates.
+/// A packet that recirculates, with its state.
 struct Again {
     id: u32,
     /// The packet's `dp_hash`.
@@ -23,7 +23,7 @@ struct Again {
 }
 
 impl Reference {
-    /// Processes a frame by the tables, and counts it for its rules.
+    /// Processes a frame by the tables, and counts the frame for the rules that it matches.
     pub(super) fn process(&mut self, tables: &Tables, in_port: u32, frame: &[u8]) {
         self.pass(tables, in_port, Again { id: 0, hash: 0, frame: frame.to_vec() }, 0);
     }

@@ -96,7 +96,7 @@ fn outputs_go_to_the_queue_that_set_queue_or_enqueue_chose() {
     let frames = [frame("udp"), frame("tcp")];
     let to_queue = |collected: &Collected| collected.queued.clone();
     let sent = bridge.process(1, &frames);
-    // Frames of one queue stay in order, and so do frames of one port.
+    // Frames of the same queue stay in order, and so do frames of the same port.
     assert_eq!(to_queue(&sent), [(2, 1, 1), (2, 0, 1), (2, 1, 1), (2, 0, 1), (3, 3, 2)]);
     let to_port_2: Vec<_> = sent.sent.iter().filter(|(port, _)| *port == 2).collect();
     assert!(to_port_2.iter().map(|(_, bytes)| bytes).eq([0, 0, 1, 1].map(|at| &frames[at])));
@@ -185,8 +185,8 @@ fn a_meter_passes_its_burst_and_then_its_rate() {
     assert_eq!(datapath.statistics().dropped_by_meter, 69);
 }
 
-/// Returns the packet-ins and the output for six packets, with a meter that lets one packet-in
-/// pass.
+/// Sends six packets through a meter that lets one packet-in pass. Returns the packet-ins and the
+/// output.
 fn limited(rule: &str, number: u32, band: BandKind) -> (Vec<PacketIn>, Vec<(u16, Vec<u8>)>) {
     let band = Band { kind: band, rate: 1, burst: 0 };
     let mut tables = tables(&[] as &[&str]);
@@ -220,7 +220,7 @@ fn a_meter_limits_the_packets_for_a_controller_alone() {
         ("actions=controller,output:2", MeterMod::CONTROLLER, 6),
         ("actions=write_actions(controller)", MeterMod::CONTROLLER, 0),
         ("actions=controller(pause),output:2", MeterMod::CONTROLLER, 0),
-        // The action's own meter does not exist, so that the virtual meter applies.
+        // The meter that the action names does not exist, so the virtual meter applies.
         ("actions=controller(meter_id=9),output:2", MeterMod::CONTROLLER, 6),
         ("actions=clone(controller),output:2", MeterMod::CONTROLLER, 6),
         ("ip,actions=mod_nw_ttl:1,dec_ttl,output:2", MeterMod::CONTROLLER, 0),
@@ -294,7 +294,7 @@ fn tracked_packets_continue_with_their_state() {
     let mut ports: Vec<_> = sent.iter().map(|(port, _)| *port).collect();
     ports.sort_unstable();
     assert_eq!(ports, [2, 2, 2, 3, 3, 3]);
-    // All megaflows are known now, and the tracker gets the whole batch.
+    // All megaflows are known now, so the tracker gets the whole batch at once.
     let sent = bridge.process_tracked(1, &packets, &mut tracker).sent;
     assert!(sent.iter().all(|(port, _)| *port == 3));
     assert!(tracker.announced > 0);

@@ -103,7 +103,7 @@ fn compare(seed: u64, sets: usize, packets: usize) {
     }
 }
 
-/// A connection's packets use the megaflow that matched the last packet, until that megaflow is
+/// A connection's packets use the megaflow that matched the last packet, until the megaflow is
 /// removed or no longer matches.
 #[test]
 fn packets_of_a_connection_find_a_new_megaflow_after_theirs_is_removed() {
@@ -138,7 +138,7 @@ fn packets_of_a_connection_find_a_new_megaflow_after_theirs_is_removed() {
     }
 }
 
-/// The same is required for the megaflows that packets match before tracking, and for replies.
+/// The same holds for the megaflows that packets match before tracking, and for reply packets.
 #[test]
 fn packets_find_a_new_megaflow_before_tracking_after_theirs_is_removed() {
     let rules: Vec<_> = (1..=20)
@@ -201,7 +201,7 @@ fn process(
     reference.pass(packet, 4);
 }
 
-/// The reference processes one packet after the other, without caches.
+/// The reference implementation: processes one packet after the other, without caches.
 struct Reference<'a> {
     tables: &'a Tables,
     in_port: u32,

@@ -42,7 +42,7 @@ fn a_super_packet_is_processed_like_its_frames() {
         (whole.0.now, cut.0.now) = (now, now);
         let mut passed = whole.0.process_frames(1, vec![frame.clone()], &mut whole.1);
         let mut expected = cut.0.process_frames(1, frames, &mut cut.1);
-        // Only the order among frames of the same port is defined.
+        // The order is defined only among frames of the same port.
         passed.sent.sort_by_key(|(port, _)| *port);
         expected.sent.sort_by_key(|(port, _)| *port);
         for (port, bytes) in &passed.sent {
@@ -195,7 +195,7 @@ fn has_right_sum(frame: &[u8]) -> bool {
         ])),
         _ => layout.end - layout.network_offset,
     };
-    // A truncated packet keeps the checksum of the whole packet.
+    // The checksum of a truncated packet still covers the whole packet.
     if layout.network_offset + length > frame.len() || frame.len() == 100 {
         return true;
     }

@@ -1,4 +1,4 @@
-//! The tracking of a packet whose connection has a helper, or was expected by one.
+//! The tracking of a packet whose connection has a helper, or was expected by a helper.
 
 use super::super::Conntrack;
 use super::super::entry::Entry;
@@ -8,7 +8,7 @@ use super::super::view::state;
 use super::Case;
 
 impl Conntrack {
-    /// Registers the parent of a new connection, and what its first packet announces.
+    /// Records the parent of a new connection, and the connections that its first packet announces.
     pub(super) fn start_assisting(&self, case: &mut Case<'_, '_, '_, '_>, entry: &Entry) {
         if let Some(parent) = &case.parent {
             self.helpers.adopt(&entry.original(), parent);
@@ -41,7 +41,8 @@ impl Conntrack {
 }
 
 impl Case<'_, '_, '_, '_> {
-    /// Sets the packet's parent, and changes its acknowledgement number to its receiver's numbers.
+    /// Sets the packet's parent, and maps the acknowledgement number to the sequence numbers of the
+    /// packet's receiver.
     #[inline(never)]
     pub(super) fn begin_assisted(&mut self, relations: &Relations, is_reply: bool) {
         self.parent = relations.parent;

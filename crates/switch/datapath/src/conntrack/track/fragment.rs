@@ -8,7 +8,7 @@ use super::super::view::View;
 use crate::{Packet, TrackCall, Tracked};
 
 impl Conntrack {
-    /// Tracks a fragment. `None` for a fragment to be tracked as if it were a whole packet.
+    /// Tracks a fragment. Returns `None` if the fragment is to be tracked like a whole packet.
     #[inline(never)]
     pub(super) fn track_fragment(
         &self,

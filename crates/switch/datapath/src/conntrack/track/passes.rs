@@ -11,8 +11,9 @@ impl Case<'_, '_, '_, '_> {
         self.call.has_nat && self.prior & state::TRANSLATED == 0
     }
 
-    /// Drops the flags of an earlier pass if a rule has changed the packet's tuple since: that pass
-    /// was for another connection. The flag `inv` stays, because checksums are verified only once.
+    /// Drops the flags of an earlier pass if a rule has changed the packet's tuple since, because
+    /// the earlier pass was for another connection. The flag `inv` stays, because checksums are
+    /// verified only once.
     #[inline]
     pub(super) fn forget_other_connection(&mut self, entry: &Entry) {
         let keeps = state::TRANSLATED | state::RELATED | state::INVALID;
@@ -21,8 +22,8 @@ impl Case<'_, '_, '_, '_> {
         }
     }
 
-    /// Whether this pass updates the connection with the packet. The pass does so if no earlier
-    /// pass has updated the connection, or if the connection was new then; a second update of a new
+    /// Whether this pass updates the connection with the packet. False if an earlier pass has
+    /// already updated the connection, unless the connection was new then; a second update of a new
     /// connection does no harm.
     pub(super) fn is_uncounted(&self) -> bool {
         self.prior == 0 || self.prior & state::NEW != 0

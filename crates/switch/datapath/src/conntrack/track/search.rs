@@ -66,8 +66,8 @@ impl Conntrack {
         guess: Guess,
     ) {
         let mut shard = self.shard(self.home(place(connection.hash)));
-        // If the slot holds another connection by now, that connection's next packet finds the
-        // guess wrong.
+        // If another connection has taken the slot meanwhile, the next packet of that connection
+        // finds the guess wrong.
         if let Some(entry) = shard.entries.get_mut(connection.candidate) {
             let words = &packet.key.words;
             let is_reply = match lookup {

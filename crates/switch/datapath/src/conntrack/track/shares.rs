@@ -33,14 +33,14 @@ impl Holders {
 
 impl Conntrack {
     /// Removes a connection of a holder with many connections, in favour of a new connection of a
-    /// holder with few. Chooses among all connections, or among the connections of one zone.
-    /// `limit` is the limit of the table or of the zone. Looks only at a few connections, and
-    /// returns false if no such connection may go.
+    /// holder with few connections. Chooses among all connections, or among the connections of one
+    /// zone. `limit` is the limit of the table or of the zone. Looks only at a few connections, and
+    /// returns false if none of these connections may be removed.
     ///
-    /// A connection without a reply may go if its holder has more connections than the holder of
-    /// the new connection. A connection with replies may go only under two conditions. Its holder
-    /// has reached its share of the limit, and has more than twice as many connections as the
-    /// holder of the new connection.
+    /// A connection without a reply may be removed if its holder has more connections than the
+    /// holder of the new connection. A connection with replies may be removed only under two
+    /// conditions. Its holder has reached its share of the limit, and has more than twice as many
+    /// connections as the holder of the new connection.
     pub(super) fn evict(&self, case: &Case<'_, '_, '_, '_>, zone: Option<u16>, limit: u32) -> bool {
         let own = self.totals.holders.count(case.holder());
         if own >= limit / SHARE {
