@@ -114,9 +114,9 @@ pub struct Learn {
     pub send_flow_removed: bool,
     pub delete_learned: bool,
     pub table: u8,
-    /// Maximum number of rules that the action adds; 0 for no limit.
+    /// Maximum number of learned rules; 0 for no limit.
     pub limit: u32,
-    /// The field to which the action writes whether the limit allowed the rule.
+    /// The field to which the action writes whether the limit allowed the new rule.
     pub result: Option<Subfield>,
     pub specs: Vec<LearnSpec>,
 }
@@ -146,7 +146,8 @@ pub struct Multipath {
     pub fields: HashFields,
     pub basis: u16,
     pub algorithm: MultipathAlgorithm,
-    /// The number of links to choose from minus 1, as in the OpenFlow action.
+    /// The highest link number: the number of links to choose from, minus 1, as in the OpenFlow
+    /// action.
     pub max_link: u16,
     pub argument: u32,
     pub destination: Subfield,

@@ -1,6 +1,6 @@
 use super::key::word;
 
-/// The position of a field in a [`super::Key`]: `width` bits from bit `shift` of `word` up.
+/// The position of a field in a [`super::Key`]: `width` bits of `word`, from bit `shift` upwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pub word: u8,
@@ -132,13 +132,14 @@ macro_rules! fields {
                 matches!(match self { $(Field::$name => Access::$access),* }, Access::Write)
             }
 
-            /// Returns the entry and its name in Nicira's extension of OpenFlow 1.0.
+            /// Returns the header of a match entry and the field's name in Nicira's extension of
+            /// OpenFlow 1.0.
             #[must_use]
             pub const fn nxm(self) -> Option<(WireField, &'static str)> {
                 match self { $(Field::$name => $nxm),* }
             }
 
-            /// Returns the entry and its name in OpenFlow 1.2 and later.
+            /// Returns the header of a match entry and the field's name in OpenFlow 1.2 and later.
             #[must_use]
             pub const fn oxm(self) -> Option<(WireField, &'static str)> {
                 match self { $(Field::$name => $oxm),* }

@@ -5,10 +5,10 @@ use crate::step::PacketHash;
 use crate::{Field, Key, word};
 
 impl PacketHash {
-    /// Hashes the addresses, the protocol and the ports. Fragments are hashed without ports,
-    /// because later fragments lack them, so that all fragments of a packet have the same hash.
+    /// Hashes the addresses, the protocol and the ports. Later fragments lack ports, so all
+    /// fragments are hashed without ports: the fragments of a packet then have the same hash.
     /// Packets other than IP are hashed by their MAC addresses. The hash is never 0, because 0
-    /// means that there is no hash.
+    /// means "no hash".
     #[must_use]
     pub fn of(self, key: &Key) -> u32 {
         let words = &key.words;
@@ -119,7 +119,8 @@ mod tests {
         assert_ne!(SYMMETRIC.of(&first), SYMMETRIC.of(&packet(0x0800, UDP, 5000, 53)));
     }
 
-    /// Connections that differ in only one field fill all values of the low bits about equally.
+    /// Connections that differ in only one field get hashes whose low bits take all values about
+    /// equally often.
     #[test]
     fn hashes_of_connections_fill_the_low_bits_evenly() {
         let one_port = |number: u32| {
@@ -139,7 +140,7 @@ mod tests {
             for number in 1..=65_000 {
                 counts[SYMMETRIC.of(&maker(number)) as usize % 256] += 1;
             }
-            // The expected count is 254, with a standard deviation of 16.
+            // The expected count per value is 254, with a standard deviation of 16.
             assert!(counts.iter().all(|count| (170..340).contains(count)), "{counts:?}");
         }
     }

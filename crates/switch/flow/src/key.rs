@@ -6,8 +6,8 @@ pub const WORDS: usize = 37;
 /// All fields of a packet, and its metadata, at fixed positions. A mask has the same layout.
 ///
 /// Values are in host order. A field lies within one word, except fields of 128 bits, which take
-/// two words, the more significant one first. So masking, hashing and comparing work on words, and
-/// only on the words that a mask uses ([`Key::used_words`]).
+/// two words, the more significant one first. So masking, hashing and comparing process whole
+/// words, and only the words that a mask uses ([`Key::used_words`]).
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     pub words: [u64; WORDS],
@@ -59,8 +59,8 @@ impl Key {
     /// The type of the outer VLAN tag; 0 without a tag.
     pub const TAG_TYPE: Place = Place { word: word::VLAN_TPID as u8, shift: 0, width: 16 };
 
-    /// The VLAN tag under the outer tag, in the form of `vlan_tci`; 0 without such a tag. Rules
-    /// cannot match this tag.
+    /// The VLAN tag under the outer tag, in the form of `vlan_tci`; 0 if there is no second tag.
+    /// Rules cannot match this tag.
     pub const INNER_TCI: Place = Place { word: word::VLAN_TPID as u8, shift: 16, width: 16 };
 
     #[inline]
@@ -119,8 +119,9 @@ impl Key {
         masked
     }
 
-    /// Removes the registers and other metadata of the pipeline from a mask, because they are 0 in
-    /// every packet that the datapath looks up. `dp_hash`, which the datapath writes, stays.
+    /// Removes the registers and other metadata of the pipeline from a mask, because these fields
+    /// are 0 in every packet that the datapath looks up. `dp_hash`, which the datapath writes,
+    /// stays.
     #[inline]
     pub fn remove_metadata(&mut self) {
         let hash = self.read(Field::DpHash);

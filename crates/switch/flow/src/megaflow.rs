@@ -36,8 +36,8 @@ impl Megaflow {
         }
     }
 
-    /// Adds the queue to the mask if a step sets it, as in Open vSwitch's megaflows. Here all
-    /// packets arrive with queue 0, so that the cache itself need not match the queue.
+    /// Adds the queue to the mask if a step sets it, as in Open vSwitch's megaflows. In this
+    /// switch, all packets arrive with queue 0, so the cache need not match the queue.
     pub fn show_priority(mask: &mut Key, steps: &[Step]) {
         if sets_priority(steps) {
             mask.write_at(Key::PRIORITY, u128::MAX);

@@ -7,7 +7,7 @@ pub fn mix(hash: u64, word: u64) -> u64 {
     (product as u64 ^ (product >> 64) as u64).wrapping_add(SEED).rotate_left(23)
 }
 
-/// The hash before the first word.
+/// The initial value of a hash.
 pub const SEED: u64 = 0x243f_6a88_85a3_08d3;
 /// An odd number in which about half of the bits are ones.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,4 +1,5 @@
-//! Requests that change or read a bridge, independent of the protocol or text that they came from.
+//! Requests that change or read a bridge. The types do not depend on the protocol or text of the
+//! request.
 
 mod bridge;
 mod change;

@@ -55,7 +55,7 @@ pub enum Step {
     /// Parses the packet and looks it up again with this `recirc_id`. Always the last step.
     Recirculate(u32),
     Meter(MeterId),
-    /// Sets the egress queue of later outputs.
+    /// Sets the egress queue that later outputs use.
     SetPriority(u32),
     /// Truncates the packet for the next output only.
     Truncate(u32),
@@ -77,8 +77,8 @@ pub fn sets_priority(steps: &[Step]) -> bool {
     })
 }
 
-/// Runs one branch for packets larger than `length`, and another branch for all others. The key
-/// does not include the length, so that only megaflows with this step pay for the check.
+/// Runs one branch for packets larger than `length`, and another branch for all other packets. The
+/// key does not include the length, so only megaflows with this step check the length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LengthCheck {
     pub length: u16,
@@ -86,8 +86,8 @@ pub struct LengthCheck {
     pub others: Branch,
 }
 
-/// The steps of one branch of a length check, and the counters that count only this branch's
-/// packets.
+/// The steps of one branch of a length check, and the counters that count only the packets of this
+/// branch.
 #[derive(Debug, Clone)]
 pub struct Branch {
     pub steps: Arc<[Step]>,
@@ -171,7 +171,7 @@ pub struct ControllerStep {
     pub meter: Option<MeterId>,
 }
 
-/// The counters of a rule, group or table, to which megaflows add.
+/// The counters of a rule, group or table, to which megaflows add their packets.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub packets: AtomicU64,
@@ -197,17 +197,17 @@ pub struct Translation {
     pub steps: Arc<[Step]>,
     /// All counters that count this packet.
     pub counters: Vec<Arc<Counters>>,
-    /// Whether later packets may use the translation. False, for example, for a learn action, which
-    /// must run for each packet.
+    /// Whether later packets may use the translation. False, for example, if the packet met a learn
+    /// action, which must run for each packet.
     pub is_cacheable: bool,
 }
 
 /// The interface to the pipeline, which translates packets without a megaflow.
 pub trait Translate {
-    /// Translates a packet. `key.recirc_id` tells at which point in the pipeline the packet
-    /// continues.
+    /// Translates a packet. `key.recirc_id` says where in the pipeline the packet continues.
     fn translate(&mut self, key: &Key, frame: &[u8], now_ms: u64) -> Translation;
 
-    /// Returns a number that changes whenever earlier translations may be outdated.
+    /// Returns the generation of the tables, which changes whenever earlier translations may be
+    /// outdated.
     fn generation(&self) -> u64;
 }

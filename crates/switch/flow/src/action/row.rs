@@ -1,4 +1,4 @@
-//! The properties of an action that the floors of the switch read in place of its variant.
+//! The properties of each action that the rule language and the OpenFlow protocol read.
 
 use std::net::Ipv4Addr;
 
@@ -7,36 +7,39 @@ use super::{Action, Subfield};
 use crate::port_number::PortNumber;
 use crate::{Field, Prerequisite};
 
-/// Maximum number of numbers in a plain action.
+/// Maximum number of integer arguments of a plain action.
 pub const MOST_NUMBERS: usize = 4;
 
-/// The numbers of a plain action, in the order of its variant's fields. Unused places are zero.
+/// The integer arguments of a plain action, in the order of its variant's fields. Unused elements
+/// are zero.
 pub type Numbers = [u64; MOST_NUMBERS];
 
 /// The properties of an action, apart from its effect in the pipeline.
 ///
-/// A plain action (`Row::plain`) needs no code in the rule language and the protocol, because its
-/// row describes its text and its message. Other actions (`Row::own`) have functions there.
+/// A row describes the text and the message of a plain action (`Row::plain`), so the rule language
+/// and the protocol need no code for a plain action. For other actions (`Row::own`), the rule
+/// language and the protocol have functions.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
     pub(super) kind: Kind,
     /// The name in error texts.
     pub name: &'static str,
-    /// The words of a plain action in rules; the first is printed. Empty for other actions.
+    /// The names of a plain action in rules; the first name is printed. Empty for other actions.
     pub words: &'static [&'static str],
     /// The types of the variant's fields.
     pub forms: &'static [Form],
-    /// The names of the numbers in rules, as in `fin_timeout(idle_timeout=9,hard_timeout=30)`.
+    /// The names of the arguments in rules, as in `fin_timeout(idle_timeout=9,hard_timeout=30)`.
     pub keys: &'static [&'static str],
     pub style: Style,
     /// The argument's name in the error about a text that is not a valid number.
     pub noun: &'static str,
     pub limit: Limit,
-    /// The number in OpenFlow 1.0.
+    /// The action type in OpenFlow 1.0.
     pub openflow10: Option<u8>,
-    /// The number in OpenFlow 1.1 and later.
+    /// The action type in OpenFlow 1.1 and later.
     pub openflow11: Option<u8>,
-    /// The number in Open vSwitch's extension, for the versions without a number of their own.
+    /// The subtype in Open vSwitch's extension, for versions without an action type for this
+    /// action.
     pub nicira: Option<u8>,
     /// Whether ovs-ofctl assumes that OpenFlow 1.0 lacks the action.
     pub needs_openflow_11: bool,
@@ -60,7 +63,7 @@ pub enum Form {
     U64,
     Ethernet,
     Ipv4,
-    /// An argument that a row cannot describe.
+    /// An argument that needs its own functions.
     Own,
 }
 
@@ -91,7 +94,7 @@ impl Form {
     }
 }
 
-/// The text of an action with one argument.
+/// The syntax of an action with one argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
     /// `mod_nw_ttl:64`
@@ -139,7 +142,7 @@ pub enum Tags {
     /// The packet has a VLAN tag afterwards.
     VlanAdded,
     VlanRemoved,
-    /// The packet has the EtherType of the argument afterwards.
+    /// The packet afterwards has the EtherType that the argument gives.
     EthTypeChanged,
 }
 
@@ -147,7 +150,7 @@ pub enum Tags {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mirroring {
     Unchanged,
-    /// If the packet has the field that the action writes.
+    /// The packet is copied again if the packet has the field that the action writes.
     IfWritten,
     Again,
 }
@@ -174,10 +177,10 @@ pub enum ActionSetPlace {
     PushVlan,
     DecTtl,
     DecMplsTtl,
-    /// All actions of this place run; at other places, only the last action runs.
+    /// All actions of this place run. At other places, only the last action runs.
     Changes,
     Queue,
-    // Only the last action of these places runs.
+    // Only the last action among all actions of these places runs.
     Track,
     Resubmit,
     Output,
@@ -192,7 +195,7 @@ impl ActionSetPlace {
 }
 
 impl Row {
-    /// A row of an action whose text and message have functions of their own.
+    /// Builds the row of an action whose text and message have their own functions.
     pub(super) const fn own(name: &'static str) -> Self {
         Self {
             kind: Kind::FIRST,
@@ -216,7 +219,7 @@ impl Row {
         }
     }
 
-    /// A row that describes all of an action besides its effect.
+    /// Builds a row that describes everything about an action except its effect.
     pub(super) const fn plain(words: &'static [&'static str]) -> Self {
         Self { words, ..Self::own(words[0]) }
     }
@@ -231,7 +234,7 @@ impl Row {
         Self { noun, ..self }
     }
 
-    /// Names the numbers of an action that has several numbers.
+    /// Names the arguments of an action that has several arguments.
     pub(super) const fn keys(self, keys: &'static [&'static str]) -> Self {
         Self { keys, ..self }
     }
@@ -299,34 +302,35 @@ impl Row {
         !self.words.is_empty()
     }
 
-    /// Returns the plain action with this word in rules.
+    /// Returns the plain action with this name in rules.
     #[must_use]
     pub fn named(word: &str) -> Option<&'static Self> {
         Self::all().iter().find(|row| row.words.contains(&word))
     }
 
-    /// Returns the plain action with this number in OpenFlow 1.0.
+    /// Returns the plain action with this action type in OpenFlow 1.0.
     #[must_use]
     pub fn of_openflow10(number: u16) -> Option<&'static Self> {
         static NUMBERS: Index = Index::new(Numbering::OpenFlow10);
         NUMBERS.row(number)
     }
 
-    /// Returns the plain action with this number in OpenFlow 1.1 and later.
+    /// Returns the plain action with this action type in OpenFlow 1.1 and later.
     #[must_use]
     pub fn of_openflow11(number: u16) -> Option<&'static Self> {
         static NUMBERS: Index = Index::new(Numbering::OpenFlow11);
         NUMBERS.row(number)
     }
 
-    /// Returns the plain action with this number in Open vSwitch's extension.
+    /// Returns the plain action with this subtype in Open vSwitch's extension.
     #[must_use]
     pub fn of_nicira(number: u16) -> Option<&'static Self> {
         static NUMBERS: Index = Index::new(Numbering::Nicira);
         NUMBERS.row(number)
     }
 
-    /// Returns the action with these numbers. `None`: an argument is no number, or too large.
+    /// Returns the action with these arguments. Returns `None` if an argument is not a number, or
+    /// is too large.
     #[must_use]
     pub fn action(&self, numbers: Numbers) -> Option<Action> {
         make(self.kind, numbers)
@@ -341,7 +345,7 @@ impl Row {
         })
     }
 
-    /// Returns the size of a plain action's message, whose arguments begin at `start`.
+    /// Returns the size of a plain action's message. `start` is the offset of the arguments.
     #[must_use]
     pub fn message_bytes(&self, start: usize) -> usize {
         let end = self
@@ -389,7 +393,7 @@ impl Index {
     }
 }
 
-/// An argument of an action. Types without numbers keep the defaults.
+/// The type of an action's argument. Types whose arguments are no numbers keep the defaults.
 pub(super) trait Argument: Sized {
     const FORM: Form = Form::Own;
 

@@ -65,8 +65,8 @@ macro_rules! actions {
 }
 
 actions! {
-    /// `max_len`: how many bytes of the packet the port CONTROLLER gets. A rule keeps the length
-    /// for any port, but only CONTROLLER uses it.
+    /// `max_len`: maximum number of bytes of the packet that a controller gets. Rules keep this
+    /// length for any port, but only the port CONTROLLER uses the length.
     Output { port: PortNumber, max_len: u16 } =>
         Row::own("output").place(ActionSetPlace::Output);
     OutputRegister { source: Subfield, max_len: u16 } => Row::own("output_reg");

@@ -14,21 +14,22 @@ pub trait Bridge {
 
     fn flow_mod(&mut self, change: FlowMod) -> Result<(), Refusal>;
 
-    /// Makes all changes, or makes no change and returns the index of the refused change.
+    /// Makes all changes. If a change is refused, makes no change and returns the index of the
+    /// refused change.
     fn commit(&mut self, changes: Vec<Change>) -> Result<(), (usize, Refusal)>;
 
-    /// Starts to record changes of rules for monitors, including changes by packets. Rules listed
-    /// after this call include all earlier changes, which are not recorded.
+    /// Starts to record changes of rules for monitors, including changes that packets cause. A list
+    /// of rules after this call shows the effect of all earlier changes, which are not recorded.
     fn watch(&mut self);
 
-    /// Returns the rules that match a filter now, by table, then the highest priority first.
+    /// Returns the rules that match a filter now, sorted by table, then by descending priority.
     fn flows(&self, filter: &FlowFilter) -> Result<Flows, Refusal>;
 
-    /// Returns the rules that match a filter now and were added or changed after the change with
-    /// number `since`, in the order of their changes.
+    /// Returns the rules that match a filter now and whose last change is later than the change
+    /// with number `since`, in the order of their changes.
     fn changes(&self, filter: &FlowFilter, since: u64) -> Result<Flows, Refusal>;
 
-    /// Whether the bridge still has a rule, perhaps with other actions.
+    /// Whether the bridge still has a rule. The rule's actions may have changed.
     fn has_flow(&self, flow: &FlowEntry) -> bool;
 
     /// Returns the numbers of all tables, in ascending order.
@@ -46,7 +47,8 @@ pub trait Bridge {
 
     fn port(&self, number: PortNumber) -> Option<PortDescription>;
 
-    /// Updates the statistics of all ports, before the caller reads those of each port.
+    /// Updates the statistics of all ports. Called before the caller reads the statistics of single
+    /// ports.
     fn settle_ports(&self) {}
 
     fn port_statistics(&self, number: PortNumber) -> Option<PortStatistics>;
@@ -55,8 +57,8 @@ pub trait Bridge {
 
     fn group_mod(&mut self, change: GroupMod) -> Result<(), Refusal>;
 
-    /// Returns the number of a group if it exists, or of all groups if `group` is
-    /// [`GroupMod::ALL`].
+    /// Returns the number of a group if the group exists, or the numbers of all groups if `group`
+    /// is [`GroupMod::ALL`].
     fn group_numbers(&self, group: u32) -> Vec<u32>;
 
     fn group(&self, group: u32) -> Option<GroupEntry>;
@@ -65,7 +67,7 @@ pub trait Bridge {
 
     fn meter_mod(&mut self, change: MeterMod) -> Result<(), Refusal>;
 
-    /// Returns the number of a meter, or of all meters if `meter` is [`MeterMod::ALL`].
+    /// Returns the number of a meter, or the numbers of all meters if `meter` is [`MeterMod::ALL`].
     fn meter_numbers(&self, meter: u32) -> Result<Vec<u32>, Refusal>;
 
     fn meter(&self, meter: u32) -> Option<MeterEntry>;
@@ -84,6 +86,6 @@ pub trait Bridge {
     /// Removes tracked connections.
     fn flush_connections(&mut self, flush: &ConnectionFlush);
 
-    /// Returns the generation of the last change of the master controller.
+    /// Returns the generation ID of the last change of the master controller.
     fn generation(&mut self) -> &mut Option<u64>;
 }

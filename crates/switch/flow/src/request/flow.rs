@@ -43,16 +43,16 @@ pub struct FlowMod {
     /// Whether a modification keeps the cookies of existing rules, and uses `cookie` only for a new
     /// rule.
     pub keeps_cookie: bool,
-    /// A modification or deletion applies only to rules whose cookie has these bits.
+    /// Limits a modification or deletion to rules whose cookie has these bits.
     pub cookie_filter: CookieFilter,
     pub idle_timeout: u16,
     pub hard_timeout: u16,
     pub importance: u16,
     pub flags: FlowFlags,
-    /// A deletion applies only to rules that output to this port and this group.
+    /// Limits a deletion to rules that output to this port and this group.
     pub out_port: PortNumber,
     pub out_group: u32,
-    /// The buffered packet of OpenFlow 1.0 to which the rule shall be applied.
+    /// The buffered packet of OpenFlow 1.0 that the new rule shall process.
     pub buffer: Option<u32>,
     pub actions: Vec<Action>,
 }
@@ -96,7 +96,7 @@ impl CookieFilter {
     }
 }
 
-/// The rules that a request for statistics selects.
+/// The conditions by which a request for statistics selects rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowFilter {
     pub table: Option<u8>,
@@ -133,13 +133,13 @@ pub struct FlowEntry {
     pub importance: u16,
     pub flags: FlowFlags,
     pub duration: Duration,
-    /// The times since the rule's last packet and since its last change.
+    /// The time since the rule's last packet, and the time since its last change.
     pub idle_age: Duration,
     pub hard_age: Duration,
     pub packets: u64,
     pub bytes: u64,
-    /// The numbers of the changes that added the rule and that changed it last. A bridge numbers
-    /// its changes, so that a monitor knows which changes it has reported.
+    /// The number of the change that added the rule, and the number of its last change. A bridge
+    /// numbers its changes, so that a monitor knows which changes it has reported.
     pub added: u64,
     pub changed: u64,
 }

@@ -3,11 +3,11 @@ use std::fmt;
 use super::FlowEntry;
 
 /// The rules of a reply: the rules at the time of the request, each once. The iterator checks a
-/// rule, and reads its counters and ages, only when it reaches the rule. So no request looks at all
-/// rules at once.
+/// rule, and reads its counters and ages, only when it reaches the rule. So a request never holds
+/// up the bridge while it looks at all rules.
 pub struct Flows {
     newest: u64,
-    /// The number of rules that the iterator has not looked at.
+    /// The number of rules that the iterator has not checked yet.
     left: usize,
     rules: Box<dyn Iterator<Item = Option<FlowEntry>> + Send>,
 }
@@ -31,13 +31,13 @@ impl Flows {
         Self { newest, left: rules.len(), rules: Box::new(rules) }
     }
 
-    /// Looks at the next rule, and returns it if it is in the reply.
+    /// Checks the next rule, and returns it if the rule is in the reply.
     pub fn look(&mut self) -> Option<FlowEntry> {
         self.left = self.left.saturating_sub(1);
         self.rules.next().flatten()
     }
 
-    /// Whether no rule is left. Does not look at a rule.
+    /// Whether no rule is left. Checks no rule.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.left == 0

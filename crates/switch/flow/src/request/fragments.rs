@@ -10,7 +10,7 @@ pub enum Fragments {
 }
 
 impl Fragments {
-    /// Returns the value in the flags of OpenFlow's switch configuration.
+    /// Returns the mode's value in the flags of OpenFlow's switch configuration.
     #[must_use]
     pub fn number(self) -> u16 {
         match self {

@@ -33,8 +33,9 @@ pub struct GroupMod {
     pub group: u32,
     pub kind: GroupType,
     pub buckets: Vec<Bucket>,
-    /// The bucket of an OpenFlow 1.5 command: buckets are inserted before or after it, or it is
-    /// removed. A number, or [`GroupMod::FIRST`], [`GroupMod::LAST`], [`GroupMod::EVERY`].
+    /// The bucket that an OpenFlow 1.5 command names: a bucket number, or [`GroupMod::FIRST`],
+    /// [`GroupMod::LAST`] or [`GroupMod::EVERY`]. The command inserts buckets before or after this
+    /// bucket, or removes this bucket.
     pub bucket: u32,
     pub selection: Option<Selection>,
 }

@@ -12,7 +12,7 @@ pub struct MeterMod {
     pub command: MeterCommand,
     /// [`MeterMod::ALL`] deletes all meters.
     pub meter: u32,
-    /// Whether rates are in packets per second, and not in kilobits per second.
+    /// Whether rates are in packets per second; otherwise they are in kilobits per second.
     pub is_in_packets: bool,
     /// Whether the bands' burst sizes apply.
     pub has_burst: bool,

@@ -1,8 +1,8 @@
 /// The treatment of a packet that matches no rule of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TableMiss {
-    /// Depends on the controllers' version: a controller of OpenFlow 1.0 gets the packet; with
-    /// controllers of later versions the packet is dropped.
+    /// The controllers' OpenFlow version decides: a controller of OpenFlow 1.0 gets the packet;
+    /// with controllers of later versions the packet is dropped.
     #[default]
     Default,
     Controller,
@@ -11,7 +11,7 @@ pub enum TableMiss {
 }
 
 impl TableMiss {
-    /// Returns the number in OpenFlow 1.1 and 1.2.
+    /// Returns the setting's number in OpenFlow 1.1 and 1.2.
     #[must_use]
     pub fn number(self) -> u32 {
         match self {
