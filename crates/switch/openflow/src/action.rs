@@ -54,7 +54,7 @@ fn put_header(part: Subfield, out: &mut Vec<u8>) {
     out.put_u32(Header::of(part.field, Version::V10).0);
 }
 
-/// Begins a Nicira action; [`finish`] sets the action's length.
+/// Begins a Nicira action; [`finish`] later sets the action's length.
 fn begin_nicira(subtype: u16, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     out.put_u16(VENDOR);

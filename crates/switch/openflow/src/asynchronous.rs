@@ -20,7 +20,7 @@ pub enum FlowRemovedReason {
 }
 
 impl FlowRemovedReason {
-    /// Returns the reason that messages of a version give in place of this reason.
+    /// Returns the reason that messages of this OpenFlow version give instead of this reason.
     pub(super) fn in_version(self, version: Version) -> Self {
         match self {
             Self::MeterDelete if version < Version::V14 => Self::Delete,
@@ -29,7 +29,8 @@ impl FlowRemovedReason {
     }
 }
 
-/// Writes a flow_removed. `is_nicira`: the controller of OpenFlow 1.0 asked for Nicira's match.
+/// Writes a flow_removed message. `is_nicira`: the controller of OpenFlow 1.0 asked for Nicira's
+/// match format.
 pub(super) fn encode_flow_removed(
     flow: &FlowEntry,
     reason: FlowRemovedReason,
@@ -42,7 +43,7 @@ pub(super) fn encode_flow_removed(
         out.put_u64(flow.cookie);
         out.put_u16(flow.priority);
         out.put_u8(reason as u8);
-        // Writes the table's number plus one, as in Open vSwitch, so that 0 means unknown.
+        // Open vSwitch also writes the table's number plus one, so that 0 means unknown.
         out.put_u8(flow.table.wrapping_add(1));
         put_duration(flow.duration, out);
         out.put_u16(flow.idle_timeout);

@@ -8,7 +8,7 @@ use super::Version;
 use super::footprint::footprint;
 use super::octets::{Put, Reader};
 
-/// A message of a bundle: its change, and the bytes that an error about it repeats.
+/// A message of a bundle: its change, and its first bytes, which an error message repeats.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) change: Change,
@@ -81,11 +81,11 @@ struct Bundle {
     /// Whether a message exceeded the limits. Such a bundle is empty and cannot be committed.
     is_overfull: bool,
     share: Share,
-    /// The number and the first bytes of the message that opened the bundle, for an error about it.
+    /// The number and the first bytes of the message that opened the bundle, for an error message.
     opening: (u32, Vec<u8>),
     /// Whether a message concerned the bundle since the last call of `expire`.
     is_touched: bool,
-    /// The time of the call of `expire` that followed the last message.
+    /// The time of the first call of `expire` after the last message.
     used_ms: u64,
     waiting: Vec<Waiting>,
 }
@@ -118,13 +118,13 @@ impl Control {
     }
 }
 
-/// The result of a commit that was passed to the bridge.
+/// The result when a commit passes its changes to the bridge.
 #[derive(Debug)]
 pub(super) enum Committed {
-    /// All changes were made. The list has the changes of groups with their message numbers.
+    /// The bridge made all changes. The list has the changes of groups with their message numbers.
     Done(Vec<(u32, GroupMod)>),
-    /// No change was made. The fields are the number and the bytes of the refused message, and the
-    /// reason.
+    /// The bridge made no change. The fields are the number and the bytes of the refused message,
+    /// and the reason.
     Refused(u32, Vec<u8>, Refusal),
 }
 
@@ -164,7 +164,7 @@ impl Bundles {
     }
 
     pub(super) fn add(&mut self, control: Control, waiting: Waiting) -> Result<(), Refusal> {
-        // A message for a bundle that does not exist opens it.
+        // A message for a bundle that does not exist opens the bundle.
         let bundle = match self.bundles.contains_key(&control.id) {
             true => self.bundles.get_mut(&control.id).ok_or(Refusal::BadBundle)?,
             false => {
@@ -274,7 +274,7 @@ const ATOMIC: u16 = 1;
 const ORDERED: u16 = 2;
 /// Maximum number of bundles of a connection.
 pub(super) const MAX_BUNDLES: usize = 64;
-/// Maximum number of messages in a bundle, and maximum number of bytes.
+/// Maximum number of messages in a bundle, and maximum number of their bytes.
 const MOST_MESSAGES: usize = 1 << 20;
 pub(super) const MOST_BYTES: usize = 768 << 20;
 /// Maximum size of all bundles of a bridge together, in bytes.

@@ -26,7 +26,7 @@ fn check(
     table: Option<u8>,
     version: Version,
 ) -> Result<(), Refusal> {
-    // OpenFlow 1.0 accepts standard actions that have no effect on the rule's packets.
+    // OpenFlow 1.0 accepts standard actions that have no effect on the packets of the rule.
     let is_strict = version > Version::V10;
     for action in actions {
         match action {
@@ -51,7 +51,7 @@ fn check(
             }
             _ => {
                 let row = action.row();
-                // ovs-ofctl, not the switch, checks the other required protocols.
+                // ovs-ofctl checks the other required protocols, so the switch does not.
                 if let Some(field) = row.writes.filter(|_| row.requires.is_empty())
                     && (is_strict || field.prerequisite() == Prerequisite::Mpls)
                 {

@@ -15,7 +15,7 @@ pub(super) fn decode_zone_flush(mut body: Reader<'_>) -> Result<ConnectionFlush,
     Ok(ConnectionFlush { zone: Some(body.u16()?), ..ConnectionFlush::default() })
 }
 
-/// Reads a request for connections with certain tuples.
+/// Reads a request for the connections whose tuples match.
 pub(super) fn decode_flush(mut body: Reader<'_>) -> Result<ConnectionFlush, Refusal> {
     let mut flush = ConnectionFlush::default();
     let protocol = body.u8()?;
@@ -32,8 +32,8 @@ pub(super) fn decode_flush(mut body: Reader<'_>) -> Result<ConnectionFlush, Refu
             _ => return Err(Refusal::NotPermitted),
         }
     }
-    // A request about ICMP always carries identifiers, types and codes. These values are ignored in
-    // a tuple without addresses.
+    // A request for ICMP connections always carries identifiers, types and codes. The switch
+    // ignores these values in a tuple without addresses.
     if matches!(protocol, ICMP | ICMPV6) {
         for tuple in [&mut flush.original, &mut flush.reply].into_iter().flatten() {
             if tuple.source.is_none() && tuple.destination.is_none() {

@@ -13,17 +13,16 @@ pub(super) enum Event {
     RequestForward,
 }
 
-/// For each type of event, the reasons that the peer gets: first as master or equal, then as slave.
+/// The reasons for which the peer gets each type of event: first as master or equal, then as slave.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Masks([[u32; 2]; KINDS]);
 
 impl Masks {
-    /// Returns the masks of a new connection: all reasons of its version, except reasons that
-    /// controllers must ask for.
+    /// Returns the masks of a new connection: all reasons of its version, without the reasons that
+    /// controllers must request.
     pub(super) fn usual(version: Version) -> Self {
         let (packet_in, flow_removed) = match version {
-            // OpenFlow 1.0 has no groups, and no reason for rules that are removed with their
-            // group.
+            // OpenFlow 1.0 has no groups, and no reason for a rule whose group was removed.
             Version::V10 => (0x03, 0x07),
             Version::V11 | Version::V12 | Version::V13 => (0x03, 0x0f),
             _ => (0x3b, 0x3f),

@@ -179,7 +179,7 @@ fn encode_table_abilities(table: &TableEntry, version: Version, out: &mut Vec<u8
     let is_last = table.table + 1 == TABLES;
     let instructions = if is_last { ALL_INSTRUCTIONS & !GOTO_TABLE } else { ALL_INSTRUCTIONS };
     if version == Version::V11 {
-        // The wildcards, and the fields that a match may have.
+        // The fields that may have wildcards, then the fields that a match may have.
         out.put_u32(V11_FIELDS);
         out.put_u32(V11_FIELDS);
         out.put_u32(instructions);
@@ -248,7 +248,7 @@ fn age(age: Duration) -> u16 {
 }
 
 fn end_entry(start: usize, out: &mut Vec<u8>) {
-    // An entry that is too long gets a wrong length here, but Multipart leaves such an entry out.
+    // An entry that is too long gets a wrong length here; Multipart leaves the entry out.
     out.set_u16(start, (out.len() - start) as u16);
 }
 
@@ -261,10 +261,10 @@ const V11_ACTIONS: u32 = 0x03ff_e7ff;
 /// A bit for each action: output, MPLS, VLAN, queue, group, TTL, and set_field. The switch lacks
 /// the actions that copy a TTL.
 const V12_ACTIONS: u32 = 0x03ff_8001;
-/// goto_table, write_metadata, write_actions, apply_actions, clear_actions.
+/// The bits of goto_table, write_metadata, write_actions, apply_actions and clear_actions.
 const ALL_INSTRUCTIONS: u32 = 0x3e;
 const GOTO_TABLE: u32 = 1 << 1;
-/// mpls_tc. Later fields belong to OpenFlow 1.3.
+/// The number of mpls_tc. Fields with higher numbers belong to OpenFlow 1.3 and later.
 const LAST_V12_FIELD: u8 = 35;
 
 const COUNTERS: u32 = 0x8002;

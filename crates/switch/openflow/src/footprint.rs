@@ -3,7 +3,7 @@
 use flow::action::heap_bytes;
 use flow::request::{Bucket, Change};
 
-/// Returns the heap memory of a change in bytes, besides the size of [`Change`] itself.
+/// Returns the heap memory of a change in bytes. The size of [`Change`] itself is not included.
 pub(super) fn footprint(change: &Change) -> usize {
     match change {
         Change::Flow(change) => heap_bytes(&change.actions),

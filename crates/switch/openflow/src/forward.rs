@@ -22,7 +22,7 @@ pub(super) enum Request {
 }
 
 impl Forward {
-    /// Returns the reason number that a forwarded request of this type has.
+    /// Returns the reason number for a forwarded request of this type.
     pub(super) fn reason(&self) -> u8 {
         match self.request {
             Request::Group(_) => 0,
@@ -30,7 +30,7 @@ impl Forward {
         }
     }
 
-    /// Whether a version has the request.
+    /// Whether the version can express the request.
     pub(super) fn is_in(&self, version: Version) -> bool {
         match &self.request {
             Request::Group(change) => match change.command {

@@ -152,12 +152,12 @@ pub(super) fn encode_group_statistics(
 
 pub(super) fn encode_group_features(version: Version, out: &mut Vec<u8>) {
     out.put_u32(0xf);
-    // The capabilities: weights, liveness and chaining.
+    // The capabilities of groups: weights, liveness and chaining.
     out.put_u32(7);
     for _ in 0..4 {
         out.put_u32(MAX_GROUP);
     }
-    // Writes a bit for each action of the version.
+    // The value has a bit for each action that the version has.
     let actions = match version {
         Version::V10 => 0xfff,
         Version::V15 => 0x33ff_8001,

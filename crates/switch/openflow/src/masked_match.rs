@@ -4,8 +4,8 @@ use flow::{Field, Match};
 
 use super::octets::{Put, Reader};
 
-/// Reads OpenFlow 1.1's match of 88 bytes from the byte after its type and length on. In the masks
-/// of this match, ones are wildcards.
+/// Reads OpenFlow 1.1's match of 88 bytes, starting after its type and length. In the masks of this
+/// match, ones are wildcards.
 pub(super) fn read_masked_match(reader: &mut Reader<'_>) -> Result<Match, Refusal> {
     let in_port = PortNumber(reader.u32()?);
     let wildcards = reader.u32()?;
@@ -173,7 +173,7 @@ fn read_ports(
     let (source_field, destination_field) = match protocol {
         1 => (Field::IcmpType, Field::IcmpCode),
         6 | 17 | 132 => (Field::TcpSrc, Field::TcpDst),
-        // As in Open vSwitch, no other protocol has ports.
+        // As in Open vSwitch, packets of all other protocols have no ports.
         _ if !is_set(TP_SRC) && !is_set(TP_DST) => return Ok(()),
         _ => return Err(Refusal::BadMatchField),
     };

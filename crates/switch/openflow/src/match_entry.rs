@@ -105,7 +105,7 @@ pub(super) fn read_entry(reader: &mut Reader<'_>) -> Result<Entry, Refusal> {
     Ok(Entry { field, value, mask, has_mask: header.has_mask() })
 }
 
-/// Writes an entry, with a mask unless it covers the whole field.
+/// Writes an entry. The entry has a mask unless the mask covers the whole field.
 pub(super) fn write_entry(
     field: Field,
     value: u128,
@@ -152,7 +152,7 @@ fn experimenter_field(header: Header, experimenter: u32) -> Option<Field> {
     (header.length() == expected + 4).then_some(field)
 }
 
-/// Whether all packets of the match have `field`.
+/// Whether all packets of the match have the headers that `field` requires.
 pub(super) fn has_prerequisite(matching: &Match, field: Field) -> bool {
     let ethertype = || matching.value.read(Field::EthType) as u16;
     let is_ip = || matches!(ethertype(), 0x0800 | 0x86dd);
@@ -212,7 +212,7 @@ const EXPERIMENTER: u16 = 0xffff;
 const CLASSES: [u16; 4] = [NXM_OF, NXM_NX, OXM_BASIC, OXM_REGISTERS];
 const NO_FIELD: u8 = 0xff;
 
-/// Positions in [`Field::ALL`] by class and number.
+/// For each class and number, the position of the field in [`Field::ALL`].
 static FIELDS: [[u8; 128]; 4] = {
     let mut fields = [[NO_FIELD; 128]; 4];
     let mut index = 0;

@@ -15,7 +15,7 @@ pub(super) struct Header {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Message<'a> {
     pub(super) header: Header,
-    /// The whole message, with its header.
+    /// The bytes of the whole message, including its header.
     pub(super) bytes: &'a [u8],
 }
 

@@ -38,9 +38,9 @@ pub(super) struct Monitors {
     monitors: BTreeMap<u32, Monitor>,
     /// The number of the latest change that the peer may know.
     seen: u64,
-    /// While monitors are paused because the peer reads too slowly: `seen` when the pause began.
-    /// During the pause, the peer gets only removals of rules. All other changes follow after the
-    /// peer has read the earlier output.
+    /// The value of `seen` when the pause began, while monitors are paused because the peer reads
+    /// too slowly. During the pause, the peer gets only removals of rules. All other changes follow
+    /// after the peer has read the earlier output.
     paused: Option<u64>,
     /// Whether a reply lists the rules as they were at `seen`. Later changes of rules are held
     /// back.
@@ -83,8 +83,8 @@ impl Monitors {
             rules(bridge, &monitors, None)
         });
         let flows = flows.inspect_err(|_| {
-            // A refused message must begin no monitor, because the peer assumes that no monitor has
-            // begun.
+            // A refused message must begin no monitor, because after the refusal the peer assumes
+            // that no monitor exists.
             self.monitors.retain(|id, _| !new.contains(id));
         })?;
         self.listed = self.listed.max(flows.newest());
@@ -157,9 +157,9 @@ impl Monitors {
         self.monitors.remove(&id).map(|_| ()).ok_or(Refusal::UnknownMonitor)
     }
 
-    /// Writes the changes that monitors ask for. `own`: the number of this connection's request
-    /// that made the changes. As in Open vSwitch, only that number is sent unless a monitor asks
-    /// for full updates.
+    /// Writes the changes that monitors ask for. `own`: the number of this connection's request, if
+    /// that request made the changes. As in Open vSwitch, the peer then gets only the number,
+    /// unless a monitor asks for full updates.
     pub(super) fn changed(
         &mut self,
         updates: &[FlowUpdate<'_>],
@@ -225,7 +225,7 @@ impl Monitors {
         reply.finish();
     }
 
-    /// Pauses all updates except removals, and tells the peer so.
+    /// Pauses all updates except removals, and tells the peer about the pause.
     pub(super) fn pause(&mut self, version: Version, out: &mut Vec<u8>) {
         if self.paused.is_none() && !self.is_empty() {
             self.paused = Some(self.seen);
@@ -358,13 +358,14 @@ fn from_nicira(flags: u16) -> Result<u16, Refusal> {
     if flags & !0x3f != 0 || flags & 0x0e == 0 {
         return Err(Refusal::BadMonitorFlags);
     }
-    // Nicira's OWN is the sixth bit, where OpenFlow 1.4 has NO_ABBREV; both ask for full updates.
+    // Nicira's OWN is the sixth bit, which OpenFlow 1.4 calls NO_ABBREV; both flags ask for full
+    // updates.
     Ok(flags)
 }
 
-/// Lists the rules from which monitors select, each once. With `since`, lists only rules that
-/// changed after the change number `since`. Several monitors select from one list of all rules, so
-/// that the number of monitors does not multiply the work.
+/// Lists the rules that monitors may select, each rule once. With `since`, lists only rules that
+/// changed after the change number `since`. One list serves several monitors, so that the number of
+/// monitors does not multiply the work.
 fn rules(bridge: &dyn Bridge, monitors: &[&Monitor], since: Option<u64>) -> Result<Flows, Refusal> {
     let tables = || monitors.iter().filter_map(|monitor| monitor.filter.table);
     if tables().any(|table| table >= TABLES) {
@@ -396,7 +397,7 @@ fn selects(filter: &FlowFilter, flow: &FlowEntry, former: &[Action]) -> bool {
         && (filter.out_group == FlowMod::ANY_GROUP || any(&flow.actions, &is_group))
 }
 
-/// Whether `test` is true for an action or for a nested action.
+/// Whether `test` is true for an action or for an action nested within another action.
 fn any(actions: &[Action], test: &dyn Fn(&Action) -> bool) -> bool {
     actions.iter().any(|action| {
         test(action)
@@ -407,7 +408,7 @@ fn any(actions: &[Action], test: &dyn Fn(&Action) -> bool) -> bool {
     })
 }
 
-/// Tells the peer that updates pause, or that they resume.
+/// Tells the peer that updates pause or resume.
 fn encode_pause(is_start: bool, version: Version, out: &mut Vec<u8>) {
     let start = match version {
         Version::V10 | Version::V11 | Version::V12 => {
@@ -489,8 +490,8 @@ fn encode_update(
     out.set_u16(start, (out.len() - start) as u16);
 }
 
-/// Maximum number of monitors of a connection. Each rule is compared with each monitor, and the
-/// bridge's other peers wait meanwhile.
+/// Maximum number of monitors of a connection. The switch compares each rule with each monitor, and
+/// the bridge's other peers wait meanwhile.
 const MAX_MONITORS: usize = 64;
 
 const INITIAL: u16 = 1;

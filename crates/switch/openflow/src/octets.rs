@@ -1,6 +1,7 @@
 use flow::request::Refusal;
 
-/// Reads big-endian numbers from the front of a slice. A read beyond the end returns `short`.
+/// Reads big-endian numbers from the front of a slice. A read beyond the end returns the refusal
+/// `short`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
@@ -75,7 +76,7 @@ pub(super) trait Put {
     /// Appends the low `bytes` bytes of a number.
     fn put_number(&mut self, value: u128, bytes: usize);
     fn put_zeros(&mut self, count: usize);
-    /// Writes text into a field of `width` bytes, of which the last is zero.
+    /// Writes text into a field of `width` bytes. The last byte is always zero.
     fn put_text(&mut self, text: &str, width: usize);
     /// Writes zeros up to the next multiple of 8 bytes from `start`.
     fn pad_to_8(&mut self, start: usize);

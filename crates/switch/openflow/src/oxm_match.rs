@@ -23,8 +23,8 @@ pub(super) fn read_entries(
         }
         if reader.rest().starts_with(&PACKET_TYPE) {
             reader.skip(PACKET_TYPE.len())?;
-            // A bridge has only Ethernet packets. A match without this entry matches the same
-            // packets.
+            // The only packet type of a bridge is Ethernet, so the match without this entry matches
+            // the same packets.
             if reader.u32()? != ETHERNET {
                 return Err(Refusal::BadMatchValue);
             }
@@ -74,8 +74,7 @@ pub(super) fn read_match(reader: &mut Reader<'_>, version: Version) -> Result<Ma
     Ok(matching)
 }
 
-/// Writes the entries of a match. The match's other fields decide under which name an entry is
-/// written.
+/// Writes the entries of a match. The name of an entry depends on the other fields of the match.
 pub(super) fn write_entries(matching: &Match, version: Version, out: &mut Vec<u8>) {
     let used = matching.mask.used_words();
     for field in Field::ALL {
@@ -84,7 +83,7 @@ pub(super) fn write_entries(matching: &Match, version: Version, out: &mut Vec<u8
         }
         write_field(matching, *field, used, version, out);
     }
-    // Readers check prerequisites in order, so the fields with prerequisites follow eth_type.
+    // Readers check prerequisites in order, so the fields with prerequisites must follow eth_type.
     for field in Field::ALL.iter().filter(|field| is_tuple_of_tracking(**field)) {
         write_field(matching, *field, used, version, out);
     }
@@ -116,7 +115,8 @@ fn write_field(matching: &Match, field: Field, used: u64, version: Version, out:
     write_entry(field, matching.value.read(field), matching.mask.read(field), version, out);
 }
 
-/// Whether a version's messages use this name. Several fields are names for the same bits.
+/// Whether a version's messages use this name of a field. Several names may stand for the same
+/// bits.
 fn is_written(field: Field, version: Version) -> bool {
     let is_nxm = version == Version::V10;
     match field {
@@ -143,7 +143,7 @@ fn is_tuple_of_tracking(field: Field) -> bool {
     )
 }
 
-/// Returns the length of the value if the entry is a cookie.
+/// Returns the length of the value if the entry is a cookie; otherwise returns `None`.
 fn cookie_length(bytes: &[u8], version: Version) -> Option<usize> {
     if version != Version::V10 {
         return None;

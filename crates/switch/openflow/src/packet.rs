@@ -121,7 +121,7 @@ pub(super) fn encode_packet_in(
             let start = begin_message(Header { version, kind: PACKET_IN, xid: 0 }, out);
             out.put_u32(u32::MAX);
             let port = packet.metadata.read(Field::InPort) as u32;
-            // The port, and the physical port.
+            // The first field is the port, the second the physical port.
             out.put_u32(port);
             out.put_u32(port);
             out.put_u16(packet.total_len);
@@ -236,7 +236,7 @@ fn metadata(packet: &PacketIn) -> Match {
 
 /// The ct_state flags new, est, rel and rpl.
 const CONNECTION_STATES: u128 = 0xf;
-/// The property of a continuation that holds the number of the packet's state.
+/// The type of the property that carries the number of the packet's state in a continuation.
 const STATE: u16 = 0x7000;
 const PACKET_IN: u8 = 10;
 const MAX_FRAME: usize = 0xf000;

@@ -11,12 +11,12 @@ pub(super) struct Parts {
 #[derive(Debug)]
 struct Pending {
     xid: u32,
-    /// `None` after the request became too long. Further parts of the request are dropped.
+    /// `None` if the request became too long. Further parts of the request are dropped.
     bytes: Option<Vec<u8>>,
 }
 
 impl Parts {
-    /// Adds a part. Returns the whole request with the last part. A part of another request
+    /// Adds a part. With the last part, returns the whole request. A part of another request
     /// discards the former parts.
     pub(super) fn add(
         &mut self,

@@ -47,7 +47,8 @@ pub(super) fn read_plain_match(reader: &mut Reader<'_>) -> Result<Match, Refusal
     if !is_set(DL_TYPE) {
         return Ok(matching);
     }
-    // 0x5ff means a frame with a length in place of the type. Keys use the same number.
+    // 0x5ff means that the frame has a length instead of an Ethernet type. Keys use the same
+    // number.
     matching.set(Field::EthType, ethertype.into());
     let is_ipv4 = ethertype == 0x0800;
     let is_arp = matches!(ethertype, 0x0806 | 0x8035);

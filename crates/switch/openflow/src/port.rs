@@ -5,7 +5,7 @@ use super::Version;
 use super::flow_statistics::put_duration;
 use super::octets::{Put, Reader};
 
-/// Writes a port's description.
+/// Writes the description of a port.
 pub(super) fn encode_port(port: &PortDescription, version: Version, out: &mut Vec<u8>) {
     let current = feature(port.current_speed_kbit, version);
     if version == Version::V10 {
@@ -116,7 +116,7 @@ pub(super) fn decode_port_mod(mut body: Reader<'_>, version: Version) -> Result<
     if !is_v10 {
         body.skip(2)?;
     }
-    // Bits that the version does not have are ignored.
+    // Drop the bits that the version does not have.
     let known = if is_v10 { CONFIG_V10 } else { CONFIG };
     let (config, mask) = (body.u32()?, body.u32()? & known);
     Ok(PortMod { number, hardware_address, config: config & mask, mask })
@@ -140,7 +140,7 @@ fn feature(speed_kbit: u32, version: Version) -> u32 {
 }
 
 const LINK_DOWN: u32 = 1;
-/// Port down, no receive, no forward, no packet-in: all bits that OpenFlow 1.1 has.
+/// The configuration bits that OpenFlow 1.1 has: port down, no receive, no forward, no packet-in.
 const CONFIG: u32 = 1 | 1 << 2 | 1 << 5 | 1 << 6;
 /// OpenFlow 1.0 also has bits that switch off spanning tree, the receipt of spanning-tree packets,
 /// and flooding.

@@ -21,7 +21,7 @@ pub enum PortChange {
 pub struct PortStatus {
     pub change: PortChange,
     pub port: PortDescription,
-    /// The port before a modification. If both states look the same in a version, that version gets
+    /// The port before a modification. A version in whose messages both states look the same gets
     /// no message.
     pub former: Option<PortDescription>,
 }
@@ -59,7 +59,7 @@ impl PortStatus {
         modified.collect()
     }
 
-    /// Whether the port's configuration has changed.
+    /// Whether the message is about a change of the port's configuration.
     pub(super) fn is_of_config(&self) -> bool {
         self.former.as_ref().is_some_and(|former| former.config != self.port.config)
     }
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    /// Returns the change, configuration and state in each message of a version.
+    /// Returns the change, the configuration and the state from each message of a version.
     fn told(statuses: &[PortStatus], version: Version) -> Vec<(u8, u8, u8)> {
         let mut told = Vec::new();
         for status in statuses {
@@ -132,7 +132,7 @@ mod tests {
     fn a_new_port_becomes_live_in_a_second_port_status() {
         let statuses = PortStatus::of_added(&port(0, 4));
         assert_eq!(told(&statuses, Version::V12), [(ADD, 0, 0), (MODIFY, 0, 4)]);
-        // OpenFlow 1.0 has no flag "live", so it gets one message.
+        // OpenFlow 1.0 has no flag "live", so OpenFlow 1.0 peers get one message.
         assert_eq!(told(&statuses, Version::V10), [(ADD, 0, 0)]);
         let statuses = PortStatus::of_added(&port(0, 1));
         assert_eq!(told(&statuses, Version::V12), [(ADD, 0, 1)]);

@@ -10,7 +10,7 @@ use super::message::{Message, begin_message, end_message};
 use super::octets::{Put, Reader};
 use super::port::port_numbers;
 
-/// A queue of a port, as a number among the entries of a reply.
+/// A queue of a port. The reply lists queues by this combined number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QueueId {
     port: u16,
@@ -55,7 +55,7 @@ pub(super) fn decode_queue_request(
     Ok(ids)
 }
 
-/// Returns the queues of ports: the numbers of the port and of the queue.
+/// Returns the queues of ports, each as the number of the port and the number of the queue.
 fn queues_of(ports: Vec<u32>, bridge: &dyn Bridge) -> impl Iterator<Item = (u32, u32)> {
     ports.into_iter().flat_map(|port| {
         let queues = bridge.port_statistics(PortNumber(port)).map(|port| numbers(&port));
@@ -146,7 +146,7 @@ pub(super) fn answer_queue_config(
         }
     }
     for (port, queue) in queues_of(ports, bridge) {
-        // The reply is a single message, whose length has 16 bits. Further queues do not fit.
+        // The reply is a single message with a 16-bit length. Queues that do not fit are left out.
         if out.len() - start > MOST_BYTES - 16 {
             break;
         }
@@ -175,13 +175,13 @@ fn read_port(body: &mut Reader<'_>, version: Version) -> Result<PortNumber, Refu
     })
 }
 
-/// Returns the number of a port, or of all ports.
+/// Returns the number of the given port, or the numbers of all ports.
 fn ports(port: PortNumber, bridge: &dyn Bridge) -> Result<Vec<u32>, Refusal> {
     let wanted = if port == PortNumber::ALL { PortNumber::NONE } else { port };
     port_numbers(wanted, bridge).ok_or(Refusal::BadQueuePort)
 }
 
-/// The number of the only queue of a port.
+/// The number of the queue of a port without configured queues.
 const ONLY: u32 = 0;
 const ALL: u32 = u32::MAX;
 /// Maximum length of a message.

@@ -186,7 +186,7 @@ impl Code {
             Refusal::BadActionLength => Code::Standard(2, 1),
             Refusal::BadOutPort => Code::Standard(2, 4),
             Refusal::BadActionArgument => Code::Standard(2, 5),
-            // The version has no code for this refusal.
+            // The version has no code for this refusal, so the general code is used.
             _ => Code::Standard(1, 5),
         }
     }
@@ -197,7 +197,7 @@ impl Code {
     }
 }
 
-/// Writes an error message with the request that it is about. OpenFlow requires at least the
+/// Writes an error message, which repeats the refused request. OpenFlow requires at least the
 /// request's first 64 bytes; the whole request is easier to decode.
 pub(super) fn encode_error(
     version: Version,

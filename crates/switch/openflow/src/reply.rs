@@ -20,7 +20,7 @@ use super::queue::{QueueId, encode_queue_description, encode_queue_statistics};
 use super::table_features::encode_table_features;
 use super::table_mod::encode_table_description;
 
-/// A reply that is not complete.
+/// A reply that is not written completely yet.
 #[derive(Debug)]
 pub(super) struct Reply {
     version: Version,
@@ -42,7 +42,7 @@ pub(super) enum Form {
     Nicira,
     /// The sum of all rules' counters, in one entry.
     Sum(Aggregate),
-    /// The rules for new monitors. The value has the numbers of the monitors.
+    /// The rules with which new monitors begin. The value has the numbers of the monitors.
     Initial(Vec<u32>),
     /// The updates for monitors that were paused at the change with this number.
     Changes(u64),
@@ -112,7 +112,8 @@ impl Reply {
             }
         };
         match self.source {
-            // Each message of updates is complete in itself.
+            // Each message of updates is complete in itself, so the reply needs no part that marks
+            // its end.
             Source::Rules(_, Form::Changes(_)) => reply.finish_unless_empty(),
             _ if is_over => reply.finish(),
             _ => reply.interrupt(),
@@ -179,7 +180,7 @@ fn write_entries(
     count
 }
 
-/// Writes an entry, or nothing if no object has this number.
+/// Writes the entry of the object with this number, or nothing if the object no longer exists.
 fn write_entry(
     entries: Entries,
     number: u32,
@@ -243,5 +244,5 @@ fn write_entry(
 pub const PIECE_RULES: usize = 128;
 const MAX_TABLES: usize = 255;
 const PIECE_BYTES: usize = 64 << 10;
-/// The number of rules that the filter can check in the time in which a piece writes one rule.
+/// The number of rules that the filter can check in the time that writing one rule takes.
 const LOOKS_OF_A_RULE: usize = 16;

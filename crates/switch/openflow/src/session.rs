@@ -33,13 +33,13 @@ pub enum ProtocolError {
     ShortMessage(u16),
 }
 
-/// How a connection was made.
+/// Which side made a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A tool connected to the switch. The tool gets packets and events only after it asks for
+    /// A tool connected to the switch. The tool gets packets and events only after a request for
     /// them.
     Service,
-    /// The switch connected to a controller, which gets packets and events at once.
+    /// The switch connected to a controller. The controller gets packets and events at once.
     Controller,
 }
 
@@ -64,7 +64,8 @@ pub struct Session {
     bundles: Bundles,
     monitors: Monitors,
     parts: Parts,
-    /// The reply that is being written. No request is answered before this reply is complete.
+    /// The reply that is being written. The session answers no other request before this reply is
+    /// complete.
     reply: Option<Reply>,
     /// The peer's changes of groups and meters since the last call of [`Session::take_forwards`].
     forwards: Vec<Forward>,
@@ -77,7 +78,7 @@ impl Session {
         Self::with_versions(kind, &Version::ALL)
     }
 
-    /// Creates a session that supports `versions`, and whose bundles share memory with those of
+    /// Creates a session that supports `versions`. Its bundles share memory with the bundles of
     /// other sessions.
     #[must_use]
     pub fn sharing(kind: Kind, versions: &[Version], memory: Arc<BundleMemory>) -> Self {
@@ -153,9 +154,9 @@ impl Session {
         Ok(())
     }
 
-    /// Like [`Session::receive`], for one whole message when no incomplete message is pending. A
-    /// long reply is only begun: until [`Session::is_replying`] is false, the caller must call
-    /// [`Session::go_on`] instead.
+    /// Like [`Session::receive`], for one whole message when no incomplete message is pending. The
+    /// session only begins a long reply; the caller must then call [`Session::go_on`] until
+    /// [`Session::is_replying`] is false.
     pub fn begin(
         &mut self,
         message: &[u8],
@@ -174,7 +175,7 @@ impl Session {
         self.reply.is_some()
     }
 
-    /// Writes the next piece of the reply, and returns the number of rules in it.
+    /// Writes the next piece of the reply, and returns the number of rules in the piece.
     pub fn go_on(&mut self, bridge: &dyn Bridge, out: &mut Vec<u8>) -> usize {
         let Some(reply) = &mut self.reply else { return 0 };
         let (count, is_over) = reply.write_some(&self.monitors, bridge, out);
@@ -194,7 +195,8 @@ impl Session {
         end_message(start, out);
     }
 
-    /// Completes the incomplete message with the front of `bytes`. Returns the remaining bytes.
+    /// Completes the incomplete message with the first bytes of `bytes`. Returns the remaining
+    /// bytes.
     fn complete_partial<'a>(
         &mut self,
         bytes: &'a [u8],
@@ -244,7 +246,8 @@ impl Session {
         };
         let message = Message { header: Header { version, kind, xid }, bytes };
         if bytes[0] != version.number() && kind != HELLO {
-            // The error uses the version of the request that it repeats, if that version exists.
+            // The error message uses the version of the refused request, if the switch knows that
+            // version.
             let version = Version::from_number(bytes[0]).unwrap_or(version);
             let code = Code::of(Refusal::BadVersion, Subject::Other, version);
             encode_error(version, xid, code, bytes, out);
@@ -279,7 +282,7 @@ impl Session {
     }
 }
 
-/// Returns the length in a message's header, if it has arrived.
+/// Returns the length in a message's header, or `None` if the length has not arrived yet.
 fn message_length(bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
     let Some(header) = bytes.first_chunk::<8>() else { return Ok(None) };
     let length = u16::from_be_bytes([header[2], header[3]]);

@@ -155,7 +155,7 @@ fn the_session_uses_the_highest_common_version() {
         session.receive(&conversation(version)[..8], &mut Empty::default(), &mut out).unwrap();
         assert_eq!(session.version(), Some(version));
     }
-    // The hello's header has 1.5, and its bitmap has 1.0 and 1.3.
+    // The hello's header has version 1.5, and its bitmap has versions 1.0 and 1.3.
     let hello = [6, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 0, 0x12];
     let mut session = Session::new(Kind::Service);
     session.receive(&hello, &mut Empty::default(), &mut Vec::new()).unwrap();
@@ -196,7 +196,7 @@ fn an_error_has_the_whole_request_in_its_version() {
     let mut request = vec![2, 5, 0, 200, 0, 0, 0, 7];
     request.resize(200, 0x11);
     let out = answers(Version::V10, &[&request]);
-    // The error OFPET_BAD_REQUEST, OFPBRC_BAD_VERSION.
+    // The reply begins with the error OFPET_BAD_REQUEST, OFPBRC_BAD_VERSION.
     assert_eq!(out[..12], [2, 1, 0, 212, 0, 0, 0, 7, 0, 1, 0, 0]);
     assert_eq!(out[12..], request);
 }
@@ -396,7 +396,7 @@ fn a_connection_can_open_a_limited_number_of_bundles() {
         assert_eq!(failure(&mut session, &mut bridge, &control(id, 0)), None);
     }
     assert_eq!(failure(&mut session, &mut bridge, &control(most, 0)), OUT_OF_BUNDLES);
-    // After the end of a bundle, another can be opened.
+    // After the end of a bundle, another bundle can be opened.
     assert_eq!(failure(&mut session, &mut bridge, &control(0, 6)), None);
     assert_eq!(failure(&mut session, &mut bridge, &control(most, 0)), None);
 }
@@ -410,7 +410,8 @@ fn a_bundle_has_limits_of_messages_and_bytes() {
         let mut add = |bridge: &mut _| failure(&mut session, bridge, &addition(1, 0));
         let added = (0..100).find(|_| add(&mut bridge).is_some()).unwrap();
         assert!((2..100).contains(&added), "{added} messages");
-        // The overfull bundle stays refused, because a part of it must not be committed.
+        // All later messages of the overfull bundle are refused, because a part of the bundle must
+        // not be committed.
         assert_eq!(add(&mut bridge), TOO_MANY);
         assert_eq!(failure(&mut session, &mut bridge, &control(1, 4)), TOO_MANY);
         assert!(bridge.changes.is_empty());
@@ -462,7 +463,7 @@ fn a_rule_of_the_reserved_table_is_refused_when_it_is_added_to_a_bundle() {
     let mut session = with_memory(&Arc::default());
     let mut out = Vec::new();
     session.receive(&addition(1, 254), &mut Empty::default(), &mut out).unwrap();
-    // The error OFPBRC_EPERM.
+    // The expected error is OFPBRC_EPERM.
     assert_eq!((out[1], &out[8..12]), (1, &[0, 1, 0, 5][..]));
 }
 
@@ -534,7 +535,7 @@ fn openflow_1_5_packet_outs_may_have_the_packet_type_ethernet_only() {
         bytes
     };
     assert_eq!(answers(Version::V15, &[&packet(0)]), [] as [u8; 0]);
-    // The error OFPBMC_BAD_VALUE: the bridge has only packets with an Ethernet header.
+    // The expected error is OFPBMC_BAD_VALUE: the bridge has only packets with an Ethernet header.
     assert_eq!(answers(Version::V15, &[&packet(1)])[8..12], [0, 4, 0, 7]);
 }
 

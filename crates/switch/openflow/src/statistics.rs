@@ -15,8 +15,8 @@ use super::queue::decode_queue_request;
 use super::reply::{Entries, Form, Reply};
 use super::table_features::decode_table_names;
 
-/// Answers a request for statistics or a description. A reply that may be long is only begun, and
-/// returned.
+/// Answers a request for statistics or a description. For a reply that may be long, returns the
+/// begun reply.
 pub(super) fn answer(
     message: &Message<'_>,
     monitors: &mut Monitors,
@@ -35,7 +35,7 @@ pub(super) fn answer(
     let has_more = flags & 1 != 0;
     let whole;
     if number == TABLE_FEATURES && version >= Version::V13 {
-        // The features of all tables do not fit into one message.
+        // A request with the features of all tables needs several messages.
         match parts.add(header.xid, body.rest(), !has_more)? {
             Some(bytes) => whole = bytes,
             None => return Ok(None),
@@ -124,8 +124,8 @@ fn entries(part: Part, version: Version) -> Option<Entries> {
     })
 }
 
-/// Reads the numbers of the objects that a request selects. A request for table features may also
-/// rename tables.
+/// Reads from a request the numbers of the objects that the request selects. A request for table
+/// features may also rename tables.
 fn numbers(
     entries: Entries,
     version: Version,

@@ -66,7 +66,7 @@ pub(super) fn decode_table_names(mut body: Reader<'_>) -> Result<Vec<(u8, String
         entry.skip(5)?;
         let name = entry.take(NAME)?;
         let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-        // Names are printed by tools, so only visible characters are kept.
+        // Tools print the names of tables, so the switch keeps only visible characters.
         let name = String::from_utf8_lossy(&name[..end]);
         names.push((table, name.chars().filter(|c| c.is_ascii_graphic()).collect()));
     }
@@ -89,7 +89,8 @@ fn put_fields(version: Version, is_listed: fn(Field) -> bool, out: &mut Vec<u8>)
 fn fields(is_listed: fn(Field) -> bool) -> impl Iterator<Item = Field> {
     Field::ALL.iter().copied().filter(move |field| {
         let has_name = field.nxm().is_some() || field.oxm().is_some();
-        // Fields that are only another name for the same bits would be listed twice.
+        // Leave out fields that are only another name for the same bits, so that no bits are listed
+        // twice.
         let is_double = matches!(field, Field::InPort | Field::VlanTci | Field::NwTos) || !has_name;
         !is_double && is_listed(*field)
     })

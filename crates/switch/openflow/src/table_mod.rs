@@ -41,7 +41,7 @@ pub(super) fn decode_table_mod(
         }
         let [down, up, now, _] = body.array()?;
         if kind == VACANCY_PROPERTY {
-            // The controller cannot set the present vacancy.
+            // The controller must not set the present vacancy.
             if down > up || up > 100 || now != 0 {
                 return Err(Refusal::BadPropertyValue);
             }
@@ -77,7 +77,7 @@ fn encode_description(table: u8, config: TableConfig, vacancy: u8, out: &mut Vec
     out.put_u32(is_evicting | is_reporting);
     out.put_u16(EVICTION_PROPERTY);
     out.put_u16(PROPERTY);
-    // Rules may be evicted by importance, by lifetime, or otherwise.
+    // The eviction flags: by importance, by lifetime, or otherwise.
     out.put_u32(7);
     if let Some((down, up)) = config.vacancy {
         out.put_u16(VACANCY_PROPERTY);

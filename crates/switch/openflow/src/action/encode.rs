@@ -8,11 +8,11 @@ use super::super::octets::Put;
 use super::nicira_encode::{encode_nicira, encode_register_load, nicira};
 use super::{begin_nicira, finish};
 
-/// Writes actions, for packets that match the rule.
+/// Writes the actions of a rule. Some encodings depend on the packets that the rule matches.
 #[derive(Debug, Clone)]
 pub(crate) struct Encoder {
     pub(super) version: Version,
-    /// Whether the packet has a VLAN tag at this action.
+    /// Whether the packet has a VLAN tag when this action runs.
     has_vlan: bool,
     protocol: u8,
 }
@@ -78,7 +78,8 @@ impl Encoder {
     }
 
     /// Writes an action as its row describes. Writes nothing if the version cannot express the
-    /// action: in OpenFlow 1.0 push_vlan, because the set_vlan actions add the tag.
+    /// action. For example, OpenFlow 1.0 has no push_vlan, because its set_vlan actions add the
+    /// tag.
     fn plain(&mut self, row: &Row, numbers: Numbers, out: &mut Vec<u8>) {
         match row.tags {
             Tags::VlanAdded => self.has_vlan = true,
@@ -213,7 +214,7 @@ impl Encoder {
         }
     }
 
-    /// Returns the field of the packet's protocol in place of TCP's port.
+    /// Returns the port field of the packet's protocol, given TCP's port field.
     fn of_protocol(&self, field: Field) -> Field {
         match (field, self.protocol) {
             (Field::TcpSrc, 17) => Field::UdpSrc,

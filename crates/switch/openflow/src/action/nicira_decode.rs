@@ -33,7 +33,7 @@ pub(super) fn decode_nicira(
         10 | 22 | 38 | 41 => 32,
         _ => action.len(),
     };
-    // In these actions, fields may have an experimenter's longer headers.
+    // In these actions, fields of experimenters may have longer headers.
     let is_longer = matches!(subtype, 6 | 27 | 28 | 32) && action.len() > expected;
     if action.len() != expected && !is_longer {
         return Err(Refusal::BadActionLength);

@@ -22,7 +22,7 @@ impl Session {
         }
     }
 
-    /// Writes a flow_removed if the peer asks for it.
+    /// Writes a flow_removed message if the peer asks for such messages.
     pub fn flow_removed(&mut self, flow: &FlowEntry, reason: FlowRemovedReason, out: &mut Vec<u8>) {
         let reason = reason.in_version(self.version.unwrap_or(Version::V10));
         if let Some(version) = self.takes(Event::FlowRemoved, reason as u8) {
@@ -30,8 +30,9 @@ impl Session {
         }
     }
 
-    /// Writes a port_status if the peer asks for it. `is_own`: the peer's own request changed the
-    /// configuration. Before OpenFlow 1.5, the peer gets no message about its own change.
+    /// Writes a port_status message if the peer asks for such messages. `is_own`: the peer's own
+    /// request changed the configuration. Before OpenFlow 1.5, the peer gets no message about its
+    /// own change.
     pub fn port_status(&mut self, status: &PortStatus, is_own: bool, out: &mut Vec<u8>) {
         let is_known =
             |version: &Version| is_own && status.is_of_config() && *version < Version::V15;
@@ -41,7 +42,7 @@ impl Session {
         }
     }
 
-    /// Tells the peer that a table's vacancy crossed a limit, if the peer asks for it.
+    /// Tells the peer that a table's vacancy crossed a limit, if the peer asks for such messages.
     pub fn table_status(&mut self, status: &TableStatus, out: &mut Vec<u8>) {
         let version = self.takes(Event::TableStatus, status.change as u8);
         if let Some(version) = version.filter(|version| *version >= Version::V14) {
@@ -49,7 +50,7 @@ impl Session {
         }
     }
 
-    /// Writes changes of rules if the peer monitors them. `own`: the number of the peer's own
+    /// Writes changes of rules if the peer monitors the rules. `own`: the number of the peer's own
     /// request that made the changes.
     pub fn flows_changed(
         &mut self,
@@ -75,7 +76,7 @@ impl Session {
     }
 
     /// Writes the updates that were held back since [`Session::pause_monitors`], or begins a reply
-    /// with them; see [`Session::begin`].
+    /// with these updates; see [`Session::begin`].
     pub fn resume_monitors(&mut self, bridge: &dyn Bridge, out: &mut Vec<u8>) {
         if let Some(version) = self.version.filter(|_| !self.is_replying()) {
             self.reply = self.monitors.resume(version, bridge);

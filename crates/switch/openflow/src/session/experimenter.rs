@@ -81,7 +81,8 @@ impl Session {
                     _ => return Err(Refusal::NotPermitted),
                 };
             }
-            // The message asks for ages in replies; Nicira's replies always have ages.
+            // This message asks for ages in replies. Nicira's replies always have ages, so nothing
+            // changes.
             18 => {}
             19 => {
                 self.ask_for_events();

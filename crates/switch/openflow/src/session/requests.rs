@@ -57,7 +57,7 @@ impl Session {
                     bridge.set_fragments(fragments);
                 }
                 if version <= Version::V12 {
-                    // Later versions use event masks in place of this flag.
+                    // Later versions use event masks instead of this flag.
                     self.config_flags = flags & INVALID_TTL;
                     let reason = reason_number(PacketInReason::InvalidTtl, version);
                     self.masks.set_packet_in(reason, flags & INVALID_TTL != 0);
@@ -163,7 +163,7 @@ impl Session {
             put_ports(bridge, version, start, out);
         } else {
             // Capabilities: statistics of flows, tables, ports, groups and queues, and bundles.
-            // Like Open vSwitch 3.1, without monitors.
+            // Like Open vSwitch 3.1, the switch does not announce monitors.
             out.put_u32(match version {
                 // These capabilities include matches of ARP addresses.
                 Version::V11 => 0xcf,
@@ -179,8 +179,8 @@ impl Session {
     }
 }
 
-/// Writes the ports that fit into the message that begins at `start`. For the other ports, a peer
-/// asks for port descriptions.
+/// Writes the ports that fit into the message that begins at `start`. The peer learns the other
+/// ports from a request for port descriptions.
 fn put_ports(bridge: &dyn Bridge, version: Version, start: usize, out: &mut Vec<u8>) {
     for port in bridge.port_numbers().into_iter().filter_map(|number| bridge.port(number)) {
         let end = out.len();

@@ -21,7 +21,7 @@ impl Session {
         std::mem::take(&mut self.has_claimed)
     }
 
-    /// Makes a master a slave because another peer has become master, and tells the peer.
+    /// Makes a master a slave because another peer has become master, and tells the former master.
     pub fn demote(&mut self, generation: Option<u64>, out: &mut Vec<u8>) {
         if self.role != Role::Master {
             return;
@@ -37,15 +37,15 @@ impl Session {
             _ => return,
         };
         out.put_u32(SLAVE);
-        // The reason: another peer asked to be master.
+        // The reason code means: another peer asked to be master.
         out.put_u8(0);
         out.put_zeros(3);
         out.put_u64(generation.unwrap_or(u64::MAX));
         end_message(start, out);
     }
 
-    /// Returns the rank of the peer for somebody who snoops on a controller: the highest for a
-    /// master, the lowest for a slave.
+    /// Returns the rank by which a snooping peer's controller is chosen: the highest for a master,
+    /// the lowest for a slave.
     #[must_use]
     pub fn preference(&self) -> u8 {
         match self.role {

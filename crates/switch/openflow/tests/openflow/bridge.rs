@@ -23,13 +23,13 @@ pub(crate) struct Bridge {
     pub(crate) port_config: [u32; 3],
     pub(crate) generation: Option<u64>,
     pub(crate) fragments: Fragments,
-    /// The names that requests gave to tables.
+    /// The names of tables that requests have set.
     pub(crate) names: HashMap<u8, String>,
     pub(crate) flushes: Vec<ConnectionFlush>,
     /// All changes of rules, as monitors get them.
     pub(crate) events: Vec<(FlowChange, FlowEntry)>,
     pub(crate) is_watched: bool,
-    /// Whether rules were listed before their changes were recorded.
+    /// Whether a request listed rules before the bridge was told to record changes.
     pub(crate) has_listed_unwatched: Cell<bool>,
 }
 

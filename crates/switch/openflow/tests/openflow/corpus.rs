@@ -77,6 +77,6 @@ fn ovs_ofctl_dumps_the_rules_of_the_reference_report() {
     );
 }
 
-/// A rule on each line, as ovs-ofctl dumps it. A prefix `VERSIONS: ` limits the versions. ` => `
+/// Rules, one per line, as ovs-ofctl dumps them. A prefix `VERSIONS: ` limits the versions. ` => `
 /// separates an added rule from its dump if the two differ.
 const RULES: &str = include_str!("rules.txt");

@@ -48,7 +48,7 @@ fn monitor_request(id: u32, flags: u16, port: u32) -> Vec<u8> {
     bytes
 }
 
-/// Returns the events of each message.
+/// Returns the events in each message of the reply.
 fn events(mut bytes: &[u8]) -> Vec<Vec<u16>> {
     let number = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
     let mut messages = Vec::new();
@@ -94,18 +94,18 @@ fn the_changes_of_a_request_are_in_one_monitor_message() {
     assert_eq!(reply, [[STARTED, STARTED]]);
     let updates = [update(FlowChange::Modified, &first), update(GONE, &second)];
     assert_eq!(write(&mut session, &updates, None), [[MODIFIED, REMOVED]]);
-    // The peer's own request is reported only by its number, once.
+    // The report about the peer's own request has only the request's number, once.
     assert_eq!(write(&mut session, &updates, Some(9)), [[ABBREVIATED]]);
     let (mut session, _) = monitor(&mut bridge, CHANGES | WHOLE, u32::MAX);
     assert_eq!(write(&mut session, &updates, Some(9)), [[MODIFIED, REMOVED]]);
-    // ovs-ofctl sets this flag as well, and still wants the changes of all peers.
+    // ovs-ofctl also sets this flag, and still wants the changes of all peers.
     let (mut session, reply) = monitor(&mut bridge, CHANGES | ONLY_OWN, u32::MAX);
     assert_eq!(reply, [[] as [u16; 0]]);
     assert_eq!(write(&mut session, &updates, None), [[MODIFIED, REMOVED]]);
     assert_eq!(write(&mut session, &updates, Some(9)), [[MODIFIED, REMOVED]]);
 }
 
-/// Builds a request for monitors by Nicira's extension, in a version.
+/// Builds a request for monitors in Nicira's extension, for an OpenFlow version.
 fn nicira_monitor(version: u8, ids: &[u8]) -> Vec<u8> {
     let [high, low] = (24 + 16 * ids.len() as u16).to_be_bytes();
     let mut bytes = vec![version, 18, high, low, 0, 0, 0, 2, 0xff, 0xff];
@@ -150,7 +150,7 @@ fn a_rule_that_several_monitors_select_is_sent_once() {
     assert_eq!(count, 10);
 }
 
-/// Each rule is compared with each monitor, so that the number of monitors must be bounded.
+/// The switch compares each rule with each monitor, so the number of monitors must be bounded.
 #[test]
 fn the_number_of_monitors_is_limited_and_a_refused_message_begins_no_monitor() {
     let mut bridge = Bridge::default();
@@ -268,8 +268,8 @@ fn a_paused_monitor_gets_removals_of_known_rules_and_other_changes_later() {
     assert!(!session.has_paused_monitors());
 }
 
-/// Opens a session whose new monitor selects more rules than fit in a piece. Also returns the first
-/// piece and the rules.
+/// Opens a session whose new monitor selects more rules than fit in one piece of a reply. Also
+/// returns the first piece and the rules.
 fn begin_monitor(bridge: &mut Bridge) -> (Session, Vec<u8>, Vec<FlowEntry>) {
     let flows = (0..300).map(|vlan| add(bridge, &format!("dl_vlan={vlan} actions=1"))).collect();
     let (mut session, _) = monitor(bridge, CHANGES, 3);
@@ -344,7 +344,7 @@ fn held_back_updates_are_sent_in_pieces_before_the_pause_ends() {
     bridge.flows.retain(|flow| flow.added != flows[299].added);
     assert_eq!(write(&mut session, &[update(GONE, &flows[299])], None), [[REMOVED]]);
     assert_eq!(finish(&mut session, &bridge).concat(), vec![ADDED; 300 - told - 1]);
-    // The rule that was added meanwhile needs a further resumption.
+    // The rule that was added meanwhile makes a further resumption necessary.
     assert!(session.has_paused_monitors());
     out.clear();
     session.resume_monitors(&bridge, &mut out);

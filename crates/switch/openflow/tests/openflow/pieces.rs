@@ -1,4 +1,4 @@
-//! Replies about many groups, meters or tables, which are sent in pieces.
+//! Replies about many groups, meters or tables: the session writes such replies in pieces.
 
 use flow::request::{Bridge as _, GroupCommand, GroupMod, GroupType, MeterCommand, MeterMod};
 use openflow::{Kind, Session};
@@ -64,7 +64,7 @@ fn groups_and_meters_are_sent_in_pieces() {
         assert!(session.is_replying() && out.is_empty());
         assert!(session.go_on(&bridge, &mut out) < 300);
         assert!(session.is_replying());
-        // Objects that are removed before the reply reaches them are left out.
+        // The reply leaves out objects that are removed before their entries are written.
         bridge.groups.retain(|group| group.group < 299);
         bridge.meters.retain(|meter| meter.meter < 299);
         while session.is_replying() {

@@ -1,4 +1,4 @@
-//! A server that offers the bridge at a UNIX socket, for the real ovs-ofctl.
+//! A server that offers the test's bridge at a UNIX socket, for the real ovs-ofctl.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -73,7 +73,7 @@ fn set_frags_changes_the_handling_of_fragments() {
             assert_eq!(server.bridge.lock().unwrap().fragments, way);
             assert_eq!(server.ok(&["-O", version], "get-frags", &[]).trim(), name);
         }
-        // The switch supports no reassembly.
+        // The switch refuses the mode for reassembly.
         assert!(!server.run(&["-O", version], "set-frags", &["reassemble"]).is_success);
         assert_eq!(server.bridge.lock().unwrap().fragments, Fragments::Normal);
     }
@@ -198,7 +198,8 @@ fn ovs_ofctl_dumps_the_tables() {
             assert_lines(&text, &["table 0:", "ct_{state", "goto_table"]);
             assert_lines(&text, &[&format!("table 3 (\"of_{version}\"): ditto")]);
             if version >= "OpenFlow13" {
-                // A match may leave out each field and mask some. No packet leaves the last table.
+                // A match may leave out each field and may mask some fields. No packet continues
+                // after the last table.
                 let masked = "arbitrary mask: dp_hash tun_id metadata pkt_mark";
                 assert_lines(&text, &[masked, "exact match or wildcard: recirc_id conj_id"]);
                 assert!(!text.contains("must exact match"), "{text}");
@@ -414,7 +415,7 @@ fn ovs_ofctl_prints_the_error_names_of_open_vswitch() {
         return;
     }
     let server = Server::start();
-    // ovs-ofctl itself refuses most wrong requests, but sends this request.
+    // ovs-ofctl itself refuses most wrong requests, but not this request.
     let ran = server.run(&["-O", "OpenFlow13"], "mod-group", &["group_id=9,type=all"]);
     assert_lines(&ran.stderr, &["OFPGMFC_UNKNOWN_GROUP"]);
 }
