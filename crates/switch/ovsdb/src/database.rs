@@ -19,8 +19,8 @@ pub struct Database {
 }
 
 impl Database {
-    /// Applies all changes of a `<table-updates>` (RFC 7047, section 4.1.6), or none if one is
-    /// malformed.
+    /// Applies all changes of a `<table-updates>` (RFC 7047, section 4.1.6). If a change is
+    /// malformed, applies no change.
     pub fn apply(&mut self, updates: &Json) -> Result<(), WrongValue> {
         let mut changes = Vec::new();
         for (table, rows) in updates.as_object().ok_or(WrongValue)? {
@@ -34,7 +34,8 @@ impl Database {
         for (table, id, new) in changes {
             let rows = self.tables.entry(table.clone()).or_default();
             match new {
-                // The update lacks columns that are read only once. These columns keep their value.
+                // The update lacks the columns that the session reads only once. These columns keep
+                // their values.
                 Some(new) => rows.entry(id).or_default().columns.extend(new),
                 None => drop(rows.remove(&id)),
             }

@@ -7,7 +7,7 @@ use serde_json::Value;
 pub struct Documents {
     received: Vec<u8>,
     limit: usize,
-    /// The state of the search for the first document's end.
+    /// The state of the search for the end of the first document.
     scan: Scan,
 }
 
@@ -20,7 +20,7 @@ struct Scan {
     escaped: bool,
 }
 
-/// The error if the peer has sent bytes that are not JSON, or a document that is too long.
+/// The peer has sent bytes that are not JSON, or a document that is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed JSON")]
 pub struct Malformed;

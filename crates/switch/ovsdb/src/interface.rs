@@ -8,20 +8,22 @@ use crate::database::Row;
 
 /// The facts about this machine on which the types of interfaces depend.
 pub trait Machine {
-    /// Returns the kernel's interface of a PCI function, or of the function's `representor`.
+    /// Returns the kernel's interface of a PCI function, or the interface of the function's
+    /// `representor`.
     fn interface_of_pci(&self, address: &str, representor: Option<u32>) -> Option<String>;
 
     /// Whether kernel interfaces and TAP devices become dummy ports, for tests.
     fn has_dummies_alone(&self) -> bool;
 
-    /// Returns the directory for the sockets of interfaces that have no path.
+    /// Returns the directory for sockets of interfaces whose row names no path.
     fn rundir(&self) -> &Path;
 }
 
-/// The device of a port, as a port type of the switch.
+/// The device of a port, by the port types of the switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Device {
-    /// A kernel interface with this name, or with the port's name.
+    /// The kernel interface with this name; without a name here, the interface with the port's
+    /// name.
     Packet {
         interface: Option<String>,
     },
@@ -73,7 +75,8 @@ pub enum CopyMode {
     Copy,
 }
 
-/// The device of a row. `absence`: the reason if the device does not exist.
+/// The device that a row describes. `absence`: the reason if the device does not exist on this
+/// machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub device: Device,
@@ -221,7 +224,7 @@ fn dpdk(row: &Row, arguments: &str, machine: &dyn Machine) -> Result<Found, Stri
         }
         let of = representor.map(|number| format!("representor {number} of ")).unwrap_or_default();
         return Ok(Found {
-            // No interface has a PCI address as its name, so the port stays down until a driver
+            // No interface is named like a PCI address, so the port stays down until a driver
             // creates the interface of this device.
             device: Device::Packet { interface: Some(name.to_owned()) },
             absence: Some(format!(
@@ -278,7 +281,7 @@ fn dummy(row: &Row, machine: &dyn Machine) -> Device {
         }
     }
     match (option("pcap"), option("tx_pcap")) {
-        // The file that `pcap` writes also gets the frames that the port receives.
+        // The file that the option `pcap` writes also gets the frames that the port receives.
         (Some(write), _) => Device::Dummy { write: Some(write.into()) },
         (None, Some(write)) => {
             Device::Pcap { file: None, write: Some(write.into()), repeats: false, queues: 1 }

@@ -1,6 +1,6 @@
-//! A client of the Open vSwitch Database (RFC 7047) in place of ovs-vswitchd, without I/O:
-//! messages, values, rows, a session, the switch that the rows describe, and the columns that the
-//! switch writes.
+//! A client of the Open vSwitch Database (RFC 7047), without I/O. The client takes the place of
+//! ovs-vswitchd. The crate has messages, values, rows, a session, the switch that the rows
+//! describe, and the columns that the switch writes.
 //!
 //! | module | for |
 //! | --- | --- |

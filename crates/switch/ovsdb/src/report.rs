@@ -15,7 +15,7 @@ pub struct Report {
     rows: BTreeMap<Place, Vec<(&'static str, Value)>>,
 }
 
-/// The values that this process has written in its session.
+/// The values that this process has written during its session.
 #[derive(Debug, Default)]
 pub struct Written {
     columns: HashMap<Place, HashMap<&'static str, Value>>,
@@ -29,8 +29,8 @@ impl Report {
 
 impl Written {
     /// Returns the operations that give the database the values of the report, each as JSON text.
-    /// Forgets rows that the report lacks. After a failed transaction, the caller starts again with
-    /// [`Written::default`].
+    /// Forgets the written values of rows that the report lacks. After a failed transaction, the
+    /// caller starts again with [`Written::default`].
     pub fn operations(
         &mut self,
         report: Report,

@@ -184,7 +184,8 @@ impl Schema {
     }
 
     /// Builds the operations that read the columns in `once` at the start of a session, each with
-    /// its table. A monitor of these columns would send back each value that the switch writes.
+    /// its table. If the session monitored these columns, the server would send back each value
+    /// that the switch writes.
     pub(crate) fn once_requests(&self) -> Vec<(&'static str, Json)> {
         let request = |table: &'static Table| {
             let known = table.once.iter().filter(|column| self.has(table.name, column));

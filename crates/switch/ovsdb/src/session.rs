@@ -15,7 +15,7 @@ pub struct Session {
     output: Vec<u8>,
     schema: Schema,
     database: Database,
-    /// The requests without a reply, oldest first.
+    /// The requests that the server has not answered yet, oldest first.
     waiting: Vec<Waiting>,
     next_id: u64,
     is_locked: bool,
@@ -23,7 +23,7 @@ pub struct Session {
     is_settled: bool,
     /// The tables whose columns are read once, in the order of the operations.
     once: Vec<&'static str>,
-    /// The time at which the server last sent something.
+    /// The time at which the last bytes from the server arrived.
     heard_ms: u64,
 }
 
@@ -50,7 +50,7 @@ enum Kind {
 pub enum Event {
     /// Rows have changed, or have arrived for the first time.
     Changed,
-    /// This process has got the lock or lost it.
+    /// The process has got the lock or has lost the lock.
     Lock,
     /// The schema's major version is higher than the versions that the switch knows.
     NewerSchema,
@@ -60,7 +60,7 @@ pub enum Event {
     Refused(String),
 }
 
-/// Why the connection must be closed.
+/// The reason for which the connection must be closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
     #[error("the server sent bytes that are no message of OVSDB")]
@@ -117,7 +117,8 @@ impl Session {
         Ok(events)
     }
 
-    /// Sends an echo request to a silent server. Ends the session if the server does not answer.
+    /// Sends an echo request if the server has been silent. Ends the session if the server does not
+    /// answer.
     pub fn tick(&mut self, now_ms: u64) -> Result<(), Lost> {
         if let Some(late) = self.waiting.iter().find(|waiting| waiting.until_ms <= now_ms) {
             return Err(Lost::Silent(patience(late.kind)));
@@ -218,7 +219,7 @@ impl Session {
             }
             word @ ("locked" | "stolen") => self.set_lock(word == "locked", events),
             "monitor_canceled" => return Err(Lost::Canceled),
-            // A request for a method that this client does not implement.
+            // The server calls a method that this client does not implement.
             _ if id.is_some_and(|id| !id.is_null()) => self.send(&json!({
                 "id": id, "result": null, "error": "unknown method" })),
             _ => {}
@@ -318,7 +319,7 @@ fn reason(error: &Json) -> String {
     }
 }
 
-/// Maximum wait for a reply. The server needs a while for the first rows of a large database.
+/// Maximum wait for a reply. For a large database, the server needs more time for the first rows.
 fn patience(kind: Kind) -> u64 {
     match kind {
         Kind::Monitor | Kind::Once | Kind::Transact => 60_000,
@@ -326,10 +327,11 @@ fn patience(kind: Kind) -> u64 {
     }
 }
 
-/// Maximum length of a message. A message about ten thousand ports has some ten megabytes.
+/// Maximum length of a message. A message about ten thousand ports has about ten megabytes.
 const LONGEST_MESSAGE: usize = 128 << 20;
 const MOST_OUTPUT: usize = 128 << 20;
-/// After this time without a message, the switch sends an echo request, as ovs-vswitchd does.
+/// After this time without a message from the server, the switch sends an echo request, as
+/// ovs-vswitchd does.
 const IDLE_MS: u64 = 5_000;
 
 #[cfg(test)]

@@ -28,8 +28,8 @@ fn schema() -> Json {
     } })
 }
 
-/// Begins a session that has asked for the lock (request 1), the monitor (request 2) and the port
-/// numbers (request 3).
+/// Begins a session that has sent three requests: for the lock (1), for the monitor (2) and for the
+/// port numbers (3).
 fn begun() -> Session {
     let mut session = Session::begin(0);
     assert_eq!(sent(&mut session)[0]["method"], "get_schema");

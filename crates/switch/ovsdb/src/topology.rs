@@ -72,14 +72,14 @@ pub struct Controller {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// The switch connects to the address.
+    /// The switch connects to a controller at this address.
     Connect(Carrier, String),
-    /// The switch listens at the address.
+    /// The switch listens for controllers at this address.
     Listen(Carrier, String),
     Refused(String),
 }
 
-/// The protocol below OpenFlow.
+/// The protocol that carries OpenFlow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Carrier {
     Tcp,
@@ -99,7 +99,8 @@ pub struct Port {
     pub name: String,
     pub port_row: Uuid,
     pub interface_row: Uuid,
-    /// The device; without a device, the text for the interface's column `error`.
+    /// The device of the port. If the row describes no device, the text for the interface's column
+    /// `error`.
     pub device: Result<Found, String>,
     pub hardware_address: Option<String>,
     /// The OpenFlow number that the row requests.
@@ -115,7 +116,7 @@ pub struct Port {
     pub mtu: Option<u32>,
 }
 
-/// The numbers of a port in LACPDUs; 0 means the default.
+/// The numbers that a port has in LACPDUs; 0 means the default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LacpPort {
     pub port_id: u16,
@@ -129,7 +130,7 @@ pub struct Lacp {
     pub is_active: bool,
     pub is_fast: bool,
     pub system_id: Option<String>,
-    /// 0 means the default.
+    /// The system priority; 0 means the default.
     pub system_priority: u16,
     pub falls_back: bool,
 }
@@ -140,14 +141,14 @@ pub struct Bond {
     pub row: Uuid,
     pub name: String,
     pub members: Vec<String>,
-    /// The mode; `None` means `active-backup`.
+    /// The balancing mode; `None` means `active-backup`.
     pub mode: Option<String>,
     pub primary: Option<String>,
     pub updelay: u64,
     pub downdelay: u64,
     pub hash_basis: u32,
     pub all_members_active: bool,
-    /// The address of the active member when the session began.
+    /// The hardware address of the active member when the session began.
     pub last_active: Option<[u8; 6]>,
     pub lacp: Option<Lacp>,
 }
@@ -212,7 +213,7 @@ impl Topology {
         topology
     }
 
-    /// Whether both topologies describe the same switch. `next_cfg` does not count.
+    /// Whether both topologies describe the same switch. Ignores `next_cfg`.
     #[must_use]
     pub fn is_same_switch(&self, other: &Self) -> bool {
         let Self { root, next_cfg: _, pmd_cpu_mask, tls, bridges, ignored } = self;
@@ -419,13 +420,13 @@ fn lacp(row: &Row) -> Option<Lacp> {
     })
 }
 
-/// Reads a number of `other_config`. As in Open vSwitch, a value that is no number from 1 to 65535
-/// means the default, which is 0 here.
+/// Reads a number of `other_config`. As in Open vSwitch, a value that is not a number from 1 to
+/// 65535 means the default, which is 0 here.
 fn positive(row: &Row, key: &str) -> u16 {
     row.entry("other_config", key).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// Reads six bytes in Open vSwitch's syntax: `02:00:00:00:00:01`.
+/// Reads a hardware address in Open vSwitch's syntax: `02:00:00:00:00:01`.
 fn address(text: &str) -> Option<[u8; 6]> {
     let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok());
     bytes.collect::<Option<Vec<_>>>()?.try_into().ok()
@@ -600,7 +601,8 @@ const UNKNOWN_OF_BRIDGES: [(&str, &str); 7] = [
     ("ipfix", "flow export (ipfix)"),
     ("flood_vlans", "flood_vlans"),
 ];
-/// The keys of HTB and HFSC by which queues share the rate of their port.
+/// The keys of HTB and HFSC for the share of a queue in the rate of its port, which the switch
+/// ignores.
 const UNKNOWN_OF_QUEUES: [&str; 3] = ["min-rate", "burst", "priority"];
 const UNKNOWN_OF_PORTS: [(&str, &str); 1] = [("protected", "protected")];
 

@@ -24,7 +24,7 @@ pub enum Value {
     Map(BTreeMap<Atom, Atom>),
 }
 
-/// The error for a JSON value that OVSDB does not allow, or whose type no column of the switch has.
+/// A JSON value that OVSDB does not allow, or whose type no column of the switch has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a value has no type of OVSDB")]
 pub struct WrongValue;
@@ -121,7 +121,7 @@ impl From<u32> for Atom {
     }
 }
 
-/// A counter above the database's largest integer becomes that integer.
+/// A counter above the largest integer of the database becomes that largest integer.
 impl From<u64> for Atom {
     fn from(number: u64) -> Self {
         Self::Integer(number.try_into().unwrap_or(i64::MAX))
@@ -129,7 +129,7 @@ impl From<u64> for Atom {
 }
 
 impl Value {
-    /// Returns the empty set, which means that there is no value.
+    /// Returns the empty set, by which OVSDB expresses a missing value.
     #[must_use]
     pub fn none() -> Self {
         Self::Set(BTreeSet::new())
