@@ -11,12 +11,12 @@ use crate::vlans::PortVlans;
 pub struct Bond {
     /// The members. The first member represents the bond.
     pub members: Vec<PortNumber>,
-    /// The members that may send, sorted by name.
+    /// The enabled members, which may send, sorted by name.
     pub enabled: Vec<PortNumber>,
     /// The member that sends all packets of an active-backup bond, and that receives multicast.
     pub active: Option<PortNumber>,
     pub balance: Balance,
-    /// Part of the hash that chooses a member for a packet.
+    /// A value that enters the hash by which the bond chooses a member for a packet.
     pub basis: u32,
     /// Whether all members receive multicast.
     pub all_active: bool,
@@ -36,7 +36,7 @@ pub enum LacpState {
     Negotiated,
 }
 
-/// How a bond chooses a member for a packet.
+/// The method by which a bond chooses a member for a packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Balance {
     #[default]
@@ -49,12 +49,12 @@ pub enum Balance {
 
 impl Bond {
     /// Chooses the enabled member that sends packets with this hash. A packet keeps its member when
-    /// other members are enabled or disabled.
+    /// members other than its own are enabled or disabled.
     pub(crate) fn member_of_hash(&self, hash: u64) -> Option<PortNumber> {
         self.enabled.iter().copied().max_by_key(|member| mix(hash, member.0.into()))
     }
 
-    /// Returns how the bond chooses a member; `None` if no member may send.
+    /// Returns the bond's present method for choosing a member; `None` if no member may send.
     pub(crate) fn present_balance(&self) -> Option<Balance> {
         match self.lacp {
             LacpState::Off | LacpState::Negotiated => Some(self.balance),
@@ -63,7 +63,7 @@ impl Bond {
         }
     }
 
-    /// Whether the frames of LACP that a member receives are for the switch itself.
+    /// Whether the switch itself takes the LACP frames that a member receives.
     pub(crate) fn has_lacp(&self) -> bool {
         self.lacp != LacpState::Off
     }
@@ -128,7 +128,8 @@ fn reverse_arp(address: [u8; 6], tag: Option<u16>) -> Vec<u8> {
         frame.extend([0x81, 0]);
         frame.extend(vlan.to_be_bytes());
     }
-    // The Ethernet type; then Ethernet, IPv4, the lengths of addresses, and the operation.
+    // The Ethernet type; then hardware type Ethernet, protocol type IPv4, the address lengths and
+    // the operation.
     frame.extend([0x80, 0x35, 0, 1, 8, 0, 6, 4, 0, 3]);
     for _ in 0..2 {
         frame.extend(address);

@@ -9,9 +9,10 @@ impl Tables {
         self.check_actions(&packet.actions, None)
     }
 
-    /// Makes all changes of rules and groups, or makes no change and returns the index of the
-    /// refused change. Changes of ports are only checked, and the caller makes the changes.
-    /// `packet_out` is called for each packet-out, after the earlier changes of the list are made.
+    /// Makes all changes of rules and groups. If a change is refused, makes no change and returns
+    /// the index of the refused change. Only checks changes of ports; the caller makes these
+    /// changes. `packet_out` is called for each packet-out, after the earlier changes of the list
+    /// are made.
     pub fn commit(
         &mut self,
         changes: &[Change],

@@ -16,7 +16,8 @@ impl Tables {
         self.change(&change, now_ms)
     }
 
-    /// Makes all changes, or makes no change and returns the index of the refused change.
+    /// Makes all changes. If a change is refused, makes no change and returns the index of the
+    /// refused change.
     pub fn change_all(
         &mut self,
         changes: Vec<FlowMod>,
@@ -33,7 +34,8 @@ impl Tables {
         Ok(())
     }
 
-    /// Makes a change through the tables' inner locks, which learn actions need.
+    /// Makes a change through the inner locks of the tables. Learn actions change the tables in
+    /// this way.
     pub(super) fn change(&self, change: &FlowMod, now_ms: u64) -> Result<(), Refusal> {
         let mut log = Log::default();
         let result = self.apply(change, now_ms, &mut log);
@@ -67,7 +69,8 @@ impl Tables {
                         self.modify(rule.modified(change, &actions, now_ms), log);
                     }
                 }
-                // A modification without a cookie, as in OpenFlow 1.2 and later, adds no rule.
+                // A modification without a cookie adds no rule; modifications of OpenFlow 1.2 and
+                // later have no cookie.
                 if !is_any && change.cookie_filter.mask == 0 && change.cookie.is_some() {
                     return self.add(change, first, now_ms, log);
                 }
@@ -153,7 +156,7 @@ impl Tables {
     fn modify(&self, mut rule: Rule, log: &mut Log) {
         rule.changed = self.next_change();
         let rule = Arc::new(rule);
-        // A packet on another thread may have changed or removed the former rule meanwhile.
+        // Meanwhile, a packet on another thread may have changed or removed the former rule.
         let replaced = self.table_mut(rule.table).rules.insert(rule.clone());
         lock(&self.timers).add(&rule);
         log.done.push(match replaced {
@@ -255,7 +258,8 @@ impl Tables {
         self.check_list(actions, table, false)
     }
 
-    /// Like [`Tables::check_actions`], for a bucket, which may name a group that is added later.
+    /// Like [`Tables::check_actions`], for the actions of a bucket. A bucket may name a group that
+    /// does not exist yet.
     pub(super) fn check_bucket(&self, actions: &[Action]) -> Result<(), Refusal> {
         self.check_list(actions, None, true)
     }
@@ -321,7 +325,7 @@ fn check_port(port: PortNumber) -> Result<(), Refusal> {
     }
 }
 
-/// The changes made so far, in order, so that they can be reverted.
+/// The changes made so far, in order, so that a refusal can revert them.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     done: Vec<Done>,

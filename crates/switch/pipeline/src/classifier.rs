@@ -57,8 +57,8 @@ impl Classifier {
             for id in complete_conjunctions(rules) {
                 let mut key = key.clone();
                 key.write(Field::ConjId, id.into());
-                // The rule that matches on conj_id has no conjunction action itself, so the search
-                // treats it as an ordinary rule.
+                // The rule that matches on conj_id has no conjunction action, so this search treats
+                // the rule as an ordinary rule.
                 if let Some(rule) = self.search(&key, mask, Some(&mut Vec::new()))
                     && rule.priority >= priority
                 {
@@ -84,7 +84,7 @@ impl Classifier {
         }
     }
 
-    /// Adds a rule. Returns the rule with the same match and priority that it replaces.
+    /// Adds a rule. Returns the replaced rule, which had the same match and priority.
     pub fn insert(&mut self, rule: Arc<Rule>) -> Option<Arc<Rule>> {
         let index = match self.tuple_of(&rule.mask.key) {
             Some(index) => index,
@@ -114,7 +114,7 @@ impl Classifier {
         replaced
     }
 
-    /// Removes this rule, but not a later rule with the same match and priority.
+    /// Removes exactly this rule: a later rule with the same match and priority stays.
     pub fn remove(&mut self, rule: &Arc<Rule>) -> bool {
         let Some(index) = self.tuple_of(&rule.mask.key) else { return false };
         let former_priority = self.tuples[index].highest_priority();
@@ -158,8 +158,8 @@ impl Classifier {
         found
     }
 
-    /// Returns the number of masks and rules that [`Classifier::within`] looks at. If there are
-    /// more than `most` masks, returns any number above `most`.
+    /// Returns the number of masks and rules that [`Classifier::within`] checks. May return any
+    /// number above `most` if there are more than `most`.
     #[must_use]
     pub fn search_length(&self, wider: &Match, most: usize) -> usize {
         let masks = self.tuples.len();
@@ -178,7 +178,7 @@ impl Classifier {
         masks + self.tuples.iter().map(rules).sum::<usize>()
     }
 
-    /// Whether a rule of this priority and `matching` match some packet in common.
+    /// Whether some packet matches both `matching` and a rule of this priority.
     #[must_use]
     pub fn overlaps(&self, matching: &Match, priority: u16) -> bool {
         self.tuples.iter().filter(|tuple| tuple.has_priority(priority)).any(|tuple| {
@@ -212,7 +212,7 @@ impl Classifier {
                 }
             }
             if !is_any {
-                // No rule matches; fewer bits than all port bits of the mask show the mismatch.
+                // No rule matches. The mismatch shows in fewer port bits than the mask has.
                 mask.words[word::TP] = former | tuple.ports_looked_at(key);
             }
         }
@@ -232,8 +232,8 @@ impl Classifier {
     }
 }
 
-/// Returns the complete conjunctions: all their clauses have a rule in `rules`. The rules have the
-/// same priority.
+/// Returns the complete conjunctions: those with a rule in `rules` for each of their clauses. All
+/// these rules have the same priority.
 fn complete_conjunctions(rules: &[&Arc<Rule>]) -> Vec<u32> {
     let mut clauses: BTreeMap<u32, (u64, u8)> = BTreeMap::new();
     for action in rules.iter().flat_map(|rule| rule.actions.iter()) {

@@ -7,15 +7,15 @@ use super::expiry::RemovalReason;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedEvent {
     pub event: RuleEvent,
-    /// Whether a controller requested the change. If not, a packet, a timeout or a command made the
-    /// change.
+    /// Whether a controller requested the change. Otherwise, a packet, a timeout or a command
+    /// caused the change.
     pub is_requested: bool,
 }
 
 /// A change of a rule, for monitors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuleEvent {
-    /// A new rule, or a rule that replaced a rule with the actions `former`.
+    /// A rule was added. With `former`, the rule replaced a rule with these actions.
     Added {
         flow: FlowEntry,
         former: Vec<Action>,

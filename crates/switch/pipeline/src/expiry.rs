@@ -46,7 +46,7 @@ impl Timers {
     }
 
     /// Takes out a rule that may have expired. The caller checks the rule's deadline, and adds the
-    /// rule again if the deadline is later.
+    /// rule to the timers again if the deadline is later.
     pub(super) fn due(&mut self, now_ms: u64) -> Option<Arc<Rule>> {
         while self.heap.peek().is_some_and(|Reverse(timer)| timer.at <= now_ms) {
             if let Some(rule) = self.heap.pop().and_then(|Reverse(timer)| timer.rule.upgrade()) {

@@ -23,7 +23,7 @@ pub struct Group {
     /// The counters of the buckets, in the order of the buckets.
     pub bucket_counters: Vec<Arc<Counters>>,
     pub created_ms: u64,
-    /// The slots of a group that chooses its buckets by the datapath's hash.
+    /// The slots of a group that chooses its buckets by the datapath's hash of the packet.
     pub(super) slots: Option<Slots>,
 }
 

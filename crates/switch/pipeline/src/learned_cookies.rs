@@ -1,5 +1,5 @@
-//! Learned rules that are removed with the last learn action that adds them:
-//! `learn(delete_learned)`, ovs-actions(7).
+//! The rules that `learn(delete_learned)` actions have added: these rules are removed together with
+//! the last such action (ovs-actions(7)).
 
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ impl LearnedCookies {
         }
     }
 
-    /// Removes the rule's learn actions. Returns the targets that no learn action has any more.
+    /// Uncounts the rule's learn actions. Returns the targets for which no learn action is left.
     fn remove(&mut self, rule: &Rule) -> Vec<Target> {
         let mut unused = targets(&rule.actions);
         unused.retain(|target| {
@@ -44,8 +44,8 @@ impl LearnedCookies {
 }
 
 impl Tables {
-    /// Counts the groups, meters and learn actions of added and removed rules, and removes the
-    /// learned rules that no learn action adds any more. The removed rules may themselves have
+    /// Updates the counts of groups, meters and learn actions for added and removed rules. Removes
+    /// the learned rules whose last learn action is gone. The removed rules may themselves have
     /// learn actions.
     pub(super) fn count_rules<'a>(
         &self,

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use flow::port_number::PortNumber;
 use flow::step::Counters;
 
-/// The ports at which NORMAL saw addresses, by VLAN.
+/// The ports behind which NORMAL has seen MAC addresses, by VLAN.
 #[derive(Debug)]
 pub struct MacTable {
     entries: HashMap<(u16, [u8; 6]), Learned>,
-    /// The learned entries, sorted by the time of their last use, the oldest first. The listed
-    /// times may be outdated.
+    /// The learned entries, sorted by the time of their last use, the oldest first. The times in
+    /// this list may be outdated.
     by_age: BTreeSet<(u64, u16, [u8; 6])>,
     /// The number of learned entries of each port.
     by_port: HashMap<PortNumber, usize>,
@@ -32,16 +32,17 @@ pub struct MacCounts {
     pub evicted: u64,
     /// Learned addresses that moved to another port.
     pub moved: u64,
-    /// How often the address of an added entry appeared at another port; the entry stayed.
+    /// Number of times that the address of an added entry appeared at another port; the entry
+    /// stayed.
     pub not_moved: u64,
 }
 
 #[derive(Debug, Clone)]
 struct Learned {
     port: PortNumber,
-    /// The time of the entry in `by_age`.
+    /// The time under which `by_age` lists the entry.
     listed_ms: u64,
-    /// The counters that megaflows with this source address add to.
+    /// The counters to which megaflows with this source address add their packets.
     seen: Arc<Counters>,
     /// Whether a command added the entry. Such an entry does not age or move.
     is_fixed: bool,
@@ -92,20 +93,21 @@ impl MacTable {
         self.capacity = capacity.max(1);
     }
 
-    /// Returns the port of an address.
+    /// Returns the port of a MAC address.
     #[must_use]
     pub fn port(&self, vlan: u16, address: [u8; 6], now_ms: u64) -> Option<PortNumber> {
         let entry = self.entries.get(&(vlan, address))?;
         (entry.is_fixed || now_ms < entry.used_ms() + self.aging_ms).then_some(entry.port)
     }
 
-    /// Returns the counters of an entry. Each packet counted there renews the entry.
+    /// Returns the counters of an entry. Each packet that these counters count renews the entry.
     #[must_use]
     pub fn seen(&self, vlan: u16, address: [u8; 6]) -> Option<Arc<Counters>> {
         self.entries.get(&(vlan, address)).map(|entry| entry.seen.clone())
     }
 
-    /// Learns an address at a port. Returns whether the entry is new or has moved.
+    /// Learns a MAC address at a port. Returns whether the entry is new or has moved to another
+    /// port.
     pub fn learn(&mut self, vlan: u16, address: [u8; 6], port: PortNumber, now_ms: u64) -> bool {
         if address[0] & 1 != 0 {
             return false;
@@ -128,7 +130,7 @@ impl MacTable {
         seen.used.store(now_ms, Ordering::Relaxed);
         let entry = Learned { port, listed_ms: now_ms, seen, is_fixed: false };
         if known.is_none() && self.entries.len() >= self.capacity {
-            // Evicts before the new address is counted, because its port may have fewer addresses
+            // Evict before the new address is counted, because its port may have fewer addresses
             // than other ports.
             self.forget_oldest();
         }
@@ -146,7 +148,7 @@ impl MacTable {
         true
     }
 
-    /// Adds an entry that stays. Returns the replaced entry, or `Err` if the table is full.
+    /// Adds an entry that never ages. Returns the replaced entry, or `Err` if the table is full.
     pub fn add(
         &mut self,
         vlan: u16,
@@ -174,7 +176,8 @@ impl MacTable {
         is_there
     }
 
-    /// Removes the addresses that were not seen for the aging time. Returns whether there were any.
+    /// Removes the addresses that were not seen for the aging time. Returns whether an address was
+    /// removed.
     pub fn expire(&mut self, now_ms: u64) -> bool {
         let mut has_expired = false;
         while let Some(first) = self.by_age.first().copied()
@@ -261,7 +264,8 @@ impl MacTable {
         }
     }
 
-    /// Updates the listed time of an entry. Returns whether the entry was used since.
+    /// Lists an entry again under the time of its last use. Returns whether the entry was used
+    /// since the listed time.
     fn list_again(&mut self, listed: (u64, u16, [u8; 6])) -> bool {
         let (listed_ms, vlan, address) = listed;
         let Some(entry) = self.entries.get_mut(&(vlan, address)) else { return false };
@@ -276,7 +280,7 @@ impl MacTable {
     }
 }
 
-/// The error of adding an entry to a full MAC table.
+/// An entry cannot be added, because the MAC table is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MacTableFull;
 

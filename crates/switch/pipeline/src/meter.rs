@@ -22,7 +22,8 @@ impl Meter {
         Self { entry, created_ms }
     }
 
-    /// Returns the statistics of a meter, without the packets that the datapath counts.
+    /// Returns the statistics of a meter without counts of packets, because the datapath counts
+    /// packets.
     #[must_use]
     pub fn statistics(&self, flows: u32, now_ms: u64) -> MeterStatistics {
         MeterStatistics {

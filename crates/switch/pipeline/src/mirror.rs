@@ -25,7 +25,7 @@ pub enum MirroredPorts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MirrorOutput {
     Port(PortNumber),
-    /// Output to all ports that carry the VLAN.
+    /// Copies leave by all ports that carry this VLAN.
     Vlan(u16),
 }
 

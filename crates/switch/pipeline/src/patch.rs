@@ -10,10 +10,11 @@ use super::tables::Tables;
 /// The peer of a patch port.
 #[derive(Debug, Clone)]
 pub struct Patch {
-    /// The index of the peer's bridge in the switch, and the peer's port number in that bridge.
+    /// The index in the switch of the peer's bridge, and the number of the peer port in that
+    /// bridge.
     pub bridge: u16,
     pub port: PortNumber,
-    /// The counts of the sending port and of the receiving port.
+    /// The counters of packets that the port sends, then of packets that the peer receives.
     pub sent: Arc<Counters>,
     pub received: Arc<Counters>,
 }

@@ -30,7 +30,7 @@ pub struct BridgePort {
 #[derive(Debug, Default)]
 pub struct Ports {
     by_number: BTreeMap<PortNumber, BridgePort>,
-    /// The VLAN settings of ports that do not carry all frames unchanged.
+    /// The VLAN settings of ports. Ports that carry all frames unchanged have no settings here.
     vlans: BTreeMap<PortNumber, PortVlans>,
     pub(crate) mirrors: Vec<Mirror>,
     /// The peers of patch ports.
@@ -41,7 +41,7 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Adds a port. Returns the port with the same number that it replaces.
+    /// Adds a port. Returns the replaced port, which had the same number.
     pub fn insert(&mut self, port: BridgePort) -> Option<BridgePort> {
         self.by_number.insert(port.description.number, port)
     }
@@ -49,7 +49,8 @@ impl Ports {
     pub fn remove(&mut self, number: PortNumber) -> Option<BridgePort> {
         self.vlans.remove(&number);
         self.patches.remove(&number);
-        // Another port may get this number before the bonds are set again.
+        // Remove the port from the bonds now: another port may get this number before the bonds are
+        // set again.
         for bond in &mut self.bonds {
             bond.members.retain(|member| *member != number);
             bond.enabled.retain(|member| *member != number);
@@ -102,7 +103,7 @@ impl Ports {
         self.bond_of.get(&number).and_then(|place| self.bonds.get(*place))
     }
 
-    /// Whether the switch itself takes a packet: a frame of LACP at a member of a bond that speaks
+    /// Whether the switch itself takes a packet: an LACP frame at a member of a bond that speaks
     /// LACP.
     #[must_use]
     pub fn is_for_lacp(&self, number: PortNumber, ether_type: u16) -> bool {
@@ -125,7 +126,7 @@ impl Ports {
         self.bond(number).and_then(|bond| bond.members.first().copied()).unwrap_or(number)
     }
 
-    /// Whether a mirror outputs to the port, which then sends nothing else.
+    /// Whether a mirror outputs to the port. Such a port sends only copies.
     #[must_use]
     pub fn is_mirror_output(&self, number: PortNumber) -> bool {
         self.mirrors.iter().any(|mirror| self.is_output_of(mirror, number))

@@ -5,24 +5,25 @@ use flow::Key;
 use flow::action::Action;
 use flow::step::Counters;
 
-/// The state in which a packet continues after the datapath has parsed and looked it up again.
+/// The state with which a packet continues after the datapath has parsed the packet and looked it
+/// up again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frozen {
     /// The index of the packet's bridge, if the packet reached that bridge through a patch port.
     pub bridge: Option<u16>,
-    /// The table to search; `None`: only run `rest`.
+    /// The table to search. `None`: run only the actions in `rest`.
     pub table: Option<u8>,
     /// The packet's in_port, registers, metadata and tunnel, without its `dp_hash`.
     pub metadata: Key,
-    /// Values of the stack with their widths, the top last.
+    /// The values on the stack with their widths, the top value last.
     pub stack: Vec<(u8, u128)>,
     pub action_set: Vec<Action>,
-    /// The zone of the preceding connection tracking, for traces.
+    /// The zone of the preceding connection tracking, which traces show.
     pub zone: Option<u16>,
     /// Whether the packet has results of connection tracking.
     pub is_tracked: bool,
-    /// Whether the datapath has hashed the packet for this state. If not, an older `dp_hash` is
-    /// ignored.
+    /// Whether the datapath has hashed the packet for this state. If not, the pipeline ignores an
+    /// older `dp_hash`.
     pub is_hashed: bool,
     /// A bit for each mirror that has already copied the packet.
     pub mirrored: u32,
@@ -38,7 +39,7 @@ pub struct Rest {
     pub actions: Vec<Action>,
 }
 
-/// The states by number. A state is kept as long as a megaflow uses the state: a translation that
+/// The states by number. A state exists as long as a megaflow uses the state: a translation that
 /// recirculates holds the state's counters.
 #[derive(Debug, Default)]
 pub struct Recirculations {
@@ -56,8 +57,8 @@ struct State {
 }
 
 impl Recirculations {
-    /// Stores a state. Returns the state's number and counters; the state is kept as long as these
-    /// counters have a holder.
+    /// Stores a state. Returns the state's number and its counters. The state exists as long as
+    /// somebody holds these counters.
     pub fn intern(&mut self, frozen: Frozen, now_ms: u64) -> Option<(u32, Arc<Counters>)> {
         let hash = frozen.hash();
         for id in self.by_hash.get(&hash).into_iter().flatten() {
@@ -95,8 +96,7 @@ impl Recirculations {
         self.states.is_empty()
     }
 
-    /// Removes states that are no longer needed by a megaflow or by a packet that is still in the
-    /// datapath.
+    /// Removes states that neither a megaflow nor a packet still in the datapath needs.
     pub fn sweep(&mut self, now_ms: u64) {
         let by_hash = &mut self.by_hash;
         self.states.retain(|id, state| {

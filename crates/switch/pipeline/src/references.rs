@@ -1,5 +1,4 @@
-//! The number of rules that name each group and meter. Replies have these numbers without a search
-//! of the rules.
+//! Counts the rules that name each group and meter, so that replies need no search of the rules.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -15,8 +14,8 @@ pub(super) enum Named {
     Meter(u32),
 }
 
-/// The counts are signed: if two threads replace a rule in turn, a rule's removal may be counted
-/// before its addition.
+/// The counts are signed: if two threads replace a rule one after the other, a removal may be
+/// counted before the addition of the same rule.
 #[derive(Debug, Default)]
 pub(super) struct References(HashMap<Named, i64>);
 

@@ -12,7 +12,7 @@ use flow::{Key, Match, WORDS};
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mask {
     pub key: Key,
-    /// The numbers of the words, ascending, each with the mask's bits.
+    /// The indices of the used words, ascending, each with the mask's bits in the word.
     pub words: Box<[(u8, u64)]>,
 }
 
@@ -48,13 +48,13 @@ pub struct Rule {
     pub cookie: u64,
     pub created_ms: u64,
     pub modified_ms: u64,
-    /// The numbers of the changes that added the rule and that changed it last.
+    /// The number of the change that added the rule, and the number of its last change.
     pub(crate) added: u64,
     pub changed: u64,
     pub actions: Arc<[Action]>,
     pub counters: Arc<Counters>,
-    /// Counters with the time at which a learn action last confirmed the rule. Megaflows of packets
-    /// that would learn the rule again add to these counters.
+    /// Counters whose time is the time at which a learn action last confirmed the rule. Megaflows
+    /// of packets that would learn the rule again add to these counters.
     pub(crate) refreshed: OnceLock<Arc<Counters>>,
 }
 
@@ -90,8 +90,8 @@ impl Rule {
         Arc::new(counters)
     }
 
-    /// Builds a copy of the rule with other actions, and with the cookie and counters that the
-    /// change asks for.
+    /// Builds a copy of the rule with other actions, and with the cookie and counters that follow
+    /// from the change.
     pub(crate) fn modified(&self, change: &FlowMod, actions: &Arc<[Action]>, now_ms: u64) -> Self {
         let counters = match change.flags.reset_counts {
             true => self.reset_counters(),
@@ -146,7 +146,7 @@ impl Rule {
             && self.has_group(filter.out_group)
     }
 
-    /// Whether the rule has the values of `wider`, whose mask must be within the rule's mask.
+    /// Whether the rule matches the values of `wider`, whose mask must be within the rule's mask.
     #[must_use]
     pub(crate) fn has_values_of(&self, wider: &Match) -> bool {
         self.mask.words.iter().zip(&self.values).all(|((index, _), word)| {
@@ -182,7 +182,8 @@ impl Rule {
     }
 
     /// Returns the time at which the rule expires if no further packet comes, and whether its idle
-    /// timeout is the reason. As in Open vSwitch, a rule expires only after more than its timeout.
+    /// timeout is the reason. As in Open vSwitch, a rule expires only when more time than its
+    /// timeout has passed.
     #[must_use]
     pub fn deadline(&self) -> Option<(u64, bool)> {
         let after = |seconds: u16, since: u64| {
@@ -234,7 +235,7 @@ impl Rule {
     }
 }
 
-/// Whether `test` is true for an action or for a nested action.
+/// Whether `test` is true for an action or for an action nested within another action.
 pub(crate) fn any(actions: &[Action], test: &dyn Fn(&Action) -> bool) -> bool {
     actions.iter().any(|action| test(action) || any(action.nested(), test))
 }

@@ -3,8 +3,8 @@
 use flow::request::{GroupEntry, GroupType};
 use flow::step::PacketHash;
 
-/// A table with a bucket for each value of the hash's low bits. A bucket's share of the table is
-/// its share of all weights.
+/// A table that maps the low bits of the hash to buckets. A bucket's share of the table equals the
+/// share of its weight in the sum of all weights.
 #[derive(Debug, Clone)]
 pub(super) struct Slots {
     pub(super) hash: PacketHash,
@@ -13,8 +13,8 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Builds the slots of a group. `None` if the group hashes in the pipeline: the group asks for
-    /// this hash, all weights are 0, or the weights need too many slots.
+    /// Builds the slots of a group. Returns `None` if the pipeline must hash for the group: the
+    /// group asks for another hash, all weights are 0, or the weights need too many slots.
     pub(super) fn new(entry: &GroupEntry) -> Option<Self> {
         if entry.kind != GroupType::Select {
             return None;
@@ -28,17 +28,17 @@ impl Slots {
         self.buckets.len() as u32 - 1
     }
 
-    /// Returns the buckets of all slots, beginning with the hash's slot. If a bucket is not live,
-    /// the next live bucket in this order gets the packet. The slots that follow a bucket's slots
-    /// belong to many buckets, so that these buckets share the bucket's connections by weight.
+    /// Returns the buckets of all slots, starting at the hash's slot. If a bucket is not live, the
+    /// next live bucket in this order gets the packet. The slots after those of a bucket that is
+    /// not live belong to many buckets, so these buckets share its connections by weight.
     pub(super) fn of(&self, hash: u32) -> impl Iterator<Item = usize> {
         let (behind, first) = self.buckets.split_at((hash & self.mask()) as usize);
         first.iter().chain(behind).map(|position| *position as usize)
     }
 }
 
-/// Returns the hash that the group asks for. Without a method the hash is symmetric, as in Open
-/// vSwitch.
+/// Returns the hash that the group asks for. If the group names no method, the hash is symmetric,
+/// as in Open vSwitch.
 fn hash_of(entry: &GroupEntry) -> Option<PacketHash> {
     match &entry.selection {
         None => Some(PacketHash { is_symmetric: true, basis: 0 }),
@@ -84,7 +84,7 @@ fn distribute(weights: &[u16]) -> Option<Box<[u32]>> {
 /// The limits of the number of slots, as in Open vSwitch.
 const FEWEST: u64 = 16;
 const MOST: u64 = 256;
-/// The number by which Open vSwitch names the symmetric algorithm.
+/// The number that Open vSwitch gives the symmetric hash algorithm.
 const SYMMETRIC_L4: u64 = 1;
 
 #[cfg(test)]

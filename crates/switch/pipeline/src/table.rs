@@ -12,14 +12,14 @@ use super::rule::Rule;
 pub(super) struct Table {
     pub(super) rules: Classifier,
     pub(super) missed: Arc<Counters>,
-    /// The packets of removed rules.
+    /// The number of packets that removed rules have counted.
     pub(super) former_packets: u64,
     pub(super) config: TableConfig,
     pub(super) limit: TableLimit,
     name: String,
-    /// Whether the switch's settings name the table, which OpenFlow then cannot rename.
+    /// Whether the switch's settings name the table. OpenFlow then cannot rename the table.
     has_fixed_name: bool,
-    /// The change of the vacancy that the table reports next.
+    /// The next change of the vacancy that the table has to report.
     awaited: Option<VacancyChange>,
 }
 
@@ -48,8 +48,8 @@ impl Table {
         }
     }
 
-    /// Changes the settings. If the change turns reports on, the first report is a rise if the
-    /// vacancy is below the upper limit, otherwise a fall.
+    /// Changes the settings. If the change turns vacancy reports on, the first report is a rise for
+    /// a vacancy below the upper limit, and otherwise a fall.
     pub(super) fn configure(&mut self, change: &TableMod) {
         self.config.miss = change.miss.unwrap_or(self.config.miss);
         self.config.is_evicting = change.is_evicting.unwrap_or(self.config.is_evicting);
@@ -71,7 +71,7 @@ impl Table {
         true
     }
 
-    /// Sets the table's name from the switch's settings, or removes it.
+    /// Sets the table's name from the switch's settings, or removes the name.
     pub(super) fn fix_name(&mut self, name: Option<&str>) {
         if name.is_some() || self.has_fixed_name {
             name.unwrap_or_default().clone_into(&mut self.name);
@@ -106,8 +106,8 @@ impl Table {
         self.awaited.is_some()
     }
 
-    /// Returns the vacancy report that is due, if any. A fall is followed by a rise, and a rise by
-    /// a fall.
+    /// Returns the vacancy report that is due, if any. After a fall, the table reports a rise next;
+    /// after a rise, a fall.
     pub(super) fn report(&mut self, number: u8) -> Option<TableStatus> {
         let (down, up) = self.config.vacancy?;
         let vacancy = self.vacancy();
@@ -145,5 +145,5 @@ impl Table {
     }
 }
 
-/// The limit that is reported for a table without a limit.
+/// The limit that the switch reports for a table without a limit.
 const MAX_ENTRIES: u32 = 1_000_000;

@@ -68,7 +68,7 @@ pub struct Tables {
     pub(super) forwards_reserved: bool,
     /// Whether megaflows and steps must equal those of Open vSwitch.
     pub(super) is_alike: bool,
-    /// The packets that each limit dropped, in the order of [`Failure::ALL`].
+    /// The counters of the packets that each limit dropped, in the order of [`Failure::ALL`].
     pub(super) failures: [Arc<Counters>; Failure::ALL.len()],
 }
 
@@ -110,7 +110,7 @@ impl Tables {
         }
     }
 
-    /// Returns a number that changes whenever earlier translations may be outdated.
+    /// Returns the generation, which changes whenever earlier translations may be outdated.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
@@ -163,7 +163,7 @@ impl Tables {
         }
     }
 
-    /// Returns the rules that match a filter, by table, then the highest priority first.
+    /// Returns the rules that match a filter, sorted by table, then by descending priority.
     pub fn flows(&self, filter: &FlowFilter, now_ms: u64) -> Result<Vec<FlowEntry>, Refusal> {
         Ok(self.rules(filter)?.iter().map(|rule| rule.entry(now_ms)).collect())
     }
@@ -175,7 +175,7 @@ impl Tables {
         Ok(rules)
     }
 
-    /// Whether a rule still exists, perhaps with other actions.
+    /// Whether a rule still exists. The rule's actions may have changed.
     #[must_use]
     pub fn has_flow(&self, flow: &FlowEntry) -> bool {
         if flow.table >= TABLES {
@@ -248,7 +248,7 @@ impl Tables {
         &self.ports
     }
 
-    /// Adds a port. Returns the port with the same number that it replaces.
+    /// Adds a port. Returns the replaced port, which had the same number.
     pub fn insert_port(&mut self, port: BridgePort) -> Option<BridgePort> {
         let former = self.ports.insert(port);
         self.invalidate();
@@ -358,8 +358,8 @@ impl Tables {
         Ok(())
     }
 
-    /// Returns the number of a group if it exists, or of all groups if `group` is
-    /// [`GroupMod::ALL`].
+    /// Returns the number of a group if the group exists, or the numbers of all groups if `group`
+    /// is [`GroupMod::ALL`].
     #[must_use]
     pub fn group_numbers(&self, group: u32) -> Vec<u32> {
         self.chosen_groups(group).map(|group| group.entry.group).collect()
@@ -407,7 +407,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Returns the number of a meter, or of all meters if `meter` is [`MeterMod::ALL`].
+    /// Returns the number of a meter, or the numbers of all meters if `meter` is [`MeterMod::ALL`].
     pub fn meter_numbers(&self, meter: u32) -> Result<Vec<u32>, Refusal> {
         Ok(self.chosen_meters(meter)?.map(|meter| meter.entry.meter).collect())
     }
@@ -416,8 +416,8 @@ impl Tables {
         Ok(self.chosen_meters(meter)?.map(|meter| meter.entry.clone()).collect())
     }
 
-    /// Returns the statistics of meters: the rules that use each meter, but no packets, which the
-    /// datapath counts.
+    /// Returns the statistics of meters: the number of rules that use each meter. The datapath
+    /// counts the packets.
     pub fn meter_statistics(
         &self,
         meter: u32,
@@ -466,14 +466,15 @@ impl Tables {
         lock(&self.timers).next()
     }
 
-    /// Returns the rules with the flag send_flow_rem that changes, not timeouts, have removed since
-    /// the last call.
+    /// Returns the rules with the flag send_flow_rem that changes have removed since the last call.
+    /// Rules removed by timeouts are not included.
     #[must_use]
     pub fn take_removals(&self) -> Vec<Removal> {
         std::mem::take(&mut *lock(&self.removals))
     }
 
-    /// Returns the changes of rules since the last call, in order, if the tables are watched.
+    /// Returns the changes of rules since the last call, in order. The list is empty unless the
+    /// tables are watched.
     #[must_use]
     pub fn take_events(&self) -> Vec<RecordedEvent> {
         std::mem::take(&mut *lock(&self.events))
@@ -580,7 +581,8 @@ impl Tables {
     pub(super) fn report_vacancies(&self, tables: impl Iterator<Item = u8>) {
         let mut last = None;
         for number in tables {
-            // Consecutive changes mostly concern the same table, and few tables report.
+            // Consecutive changes mostly concern the same table, and few tables report their
+            // vacancy.
             if last.replace(number) != Some(number) && self.table(number).is_reporting() {
                 let status = self.table_mut(number).report(number);
                 lock(&self.table_statuses).extend(status);
@@ -631,8 +633,7 @@ impl Tables {
         Ok(found)
     }
 
-    /// Whether the search for the rules that match a filter looks at no more than `most` masks and
-    /// rules.
+    /// Whether the search for the rules that match a filter checks at most `most` masks and rules.
     pub fn is_search_short(&self, filter: &FlowFilter, most: usize) -> bool {
         let mut length = 0;
         tables_of(filter).all(|number| {

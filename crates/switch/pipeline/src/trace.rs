@@ -24,7 +24,7 @@ pub trait Print {
     fn steps(&self, steps: &[Step], key: &Key) -> String;
     /// Prints flags of `ct_state`: `new|trk`.
     fn connection_state(&self, state: u16) -> String;
-    /// Tells the printer that the next lines belong to another bridge, or with `None` to the first
+    /// Tells the printer that the next lines belong to another bridge. `None` means the first
     /// bridge.
     fn enters(&self, _bridge: Option<&str>) {}
 }
@@ -36,8 +36,8 @@ pub struct Trace<'a, P> {
     bridge: &'a str,
     neighbors: &'a [Neighbor<'a>],
     printer: P,
-    /// The ct_state flags of the tracked packets, in order. Packets beyond this list are new
-    /// connections.
+    /// The ct_state flags of the tracked packets, in order. Tracked packets after the end of this
+    /// list are new connections.
     pub states: Vec<u16>,
 }
 
@@ -58,7 +58,7 @@ impl<'a, P: Print> Trace<'a, P> {
     }
 
     /// Traces a packet, and then each packet that continues after connection tracking, as a new
-    /// packet of a tracked connection.
+    /// packet that belongs to a tracked connection.
     #[must_use]
     pub fn run(&self, key: &Key, frame: &[u8], now_ms: u64) -> String {
         let mut text = String::new();
@@ -86,7 +86,7 @@ impl<'a, P: Print> Trace<'a, P> {
         let mut states = self.states.iter();
         let mut seen = Vec::new();
         while let Some((id, mut key)) = (!waiting.is_empty()).then(|| waiting.remove(0)) {
-            // A translated address may lead a packet to the same key again.
+            // A translated address may give a packet the same key as before.
             if seen.contains(&key) || seen.len() >= MAX_RECIRCULATIONS {
                 continue;
             }
@@ -166,8 +166,8 @@ impl<'a, P: Print> Trace<'a, P> {
         mask.remove_metadata();
         let has_tag = key.read(Field::VlanTci) != 0 || key.words[word::VLAN_TPID] & TPID != 0;
         if !has_tag {
-            // Every megaflow of Open vSwitch matches the Ethernet type, which already shows that
-            // there is no tag.
+            // In Open vSwitch, every megaflow matches the Ethernet type, which already shows that
+            // the packet has no tag.
             mask.write(Field::VlanTci, 0);
             mask.words[word::VLAN_TPID] = 0;
         }
@@ -178,7 +178,7 @@ impl<'a, P: Print> Trace<'a, P> {
     }
 
     /// Returns the packets that continue after connection tracking, as in Open vSwitch's traces.
-    /// Packets that recirculate for another reason need a trace of their own.
+    /// Packets that recirculate for another reason need a separate trace.
     fn continuations(&self, steps: &[Step], end: &Key) -> Vec<(u32, Key)> {
         let mut found = Vec::new();
         let mut end = end.clone();
@@ -219,7 +219,8 @@ fn title(bridge: &str) -> String {
     format!("bridge(\"{bridge}\")")
 }
 
-/// Gives the packet the first address and port that the translation allows, as OVS's traces do.
+/// Gives the packet the first address and port that the translation allows, as in Open vSwitch's
+/// traces.
 fn translate_addresses(track: &Track, key: &mut Key) {
     let Some(nat) = &track.nat else { return };
     let is_source = match nat.direction {
@@ -243,8 +244,8 @@ fn translate_addresses(track: &Track, key: &mut Key) {
     }
 }
 
-/// The lines of a trace from the bridge's name to the final flow. The lines form a tree: below a
-/// rule are its actions and the tables that the actions search.
+/// The lines of a trace from the bridge's name to the final flow. The lines form a tree: the
+/// children of a rule are its actions and the tables that these actions search.
 struct Lines<'a, P> {
     printer: &'a P,
     nodes: Vec<Node>,
@@ -257,8 +258,8 @@ struct Lines<'a, P> {
 struct Node {
     depth: usize,
     text: String,
-    /// Whether the line is an action or a note. The line of a table is indented depending on its
-    /// children.
+    /// Whether the line is an action or a note. Otherwise the line is a table, and its indentation
+    /// depends on its children.
     is_leaf: bool,
     is_bridge: bool,
 }
@@ -408,7 +409,8 @@ fn flow_mask(key: &Key) -> Key {
             Prerequisite::NeighborSolicitation => is_icmpv6 && icmp_type == 135,
             Prerequisite::NeighborAdvertisement => is_icmpv6 && icmp_type == 136,
         };
-        // A wide register shares its place with narrow registers, which are shown alone.
+        // A wide register has the same bits as narrow registers; only the narrow registers are
+        // shown.
         if field.name().starts_with('x') {
             continue;
         }

@@ -64,7 +64,8 @@ impl Failure {
     ];
 }
 
-/// Receives the parts of a translation in order, for traces. `depth`: the nesting of tables.
+/// Receives the parts of a translation in order, for traces. `depth`: the number of enclosing
+/// tables.
 pub trait Observe {
     fn searched(&mut self, depth: usize, table: u8, rule: Option<&Rule>);
     fn drops_fragment(&mut self, depth: usize, table: u8);
@@ -106,7 +107,7 @@ impl<'a> Translator<'a> {
         Way { neighbors: self.neighbors, ..Way::new(self.tables, key, frame, now_ms) }
     }
 
-    /// Translates a packet-out to steps, for this packet alone.
+    /// Translates a packet-out to steps, which are valid for this packet only.
     #[must_use]
     pub fn packet_out(&self, packet: &PacketOut, key: &Key, now_ms: u64) -> Translation {
         let mut key = key.clone();
@@ -178,10 +179,10 @@ impl Translate for Translator<'_> {
     }
 }
 
-/// The state of a packet's translation.
+/// The state of the translation of a packet.
 struct Way<'a> {
-    /// The tables of the bridge in which the packet is now, and of the bridge in which it arrived
-    /// (`home`).
+    /// `tables`: the tables of the bridge that the packet has reached. `home`: the tables of the
+    /// bridge in which the packet arrived.
     tables: &'a Tables,
     home: &'a Tables,
     neighbors: &'a [Neighbor<'a>],
@@ -189,13 +190,15 @@ struct Way<'a> {
     frame: &'a [u8],
     /// The packet with all changes so far.
     flow: Key,
-    /// The bits of `flow` that no longer come from the same bits of the original packet.
+    /// The bits of `flow` that actions have written, so that they no longer come from the same bits
+    /// of the original packet.
     written: Key,
     /// The bits of the original packet on which the steps depend.
     mask: Key,
     /// The changed bits that no Rewrite step has written yet.
     pending: Key,
-    /// Whether megaflows and steps must equal Open vSwitch's, which depend on more bits.
+    /// Whether megaflows and steps must equal the megaflows and steps of Open vSwitch, which depend
+    /// on more bits.
     is_alike: bool,
     /// The packet as the steps so far leave it in the datapath; used if `is_alike`.
     base: Key,
@@ -208,8 +211,8 @@ struct Way<'a> {
     /// The number of the packet's MPLS entries: the pushed entries, plus one if the packet arrived
     /// with an entry.
     labels: usize,
-    /// Whether an MPLS entry was popped. The datapath must then parse the packet again before a
-    /// field under the entry is read.
+    /// Whether the packet lost an MPLS entry. The datapath must then parse the packet again before
+    /// the translation reads a field under this entry.
     was_mpls: bool,
     steps: Vec<Step>,
     counters: Vec<Arc<Counters>>,
@@ -222,7 +225,7 @@ struct Way<'a> {
     /// The number of enclosing resubmissions to the same or an earlier table.
     depth: u32,
     nesting: usize,
-    /// The nesting at which the packet entered this bridge.
+    /// The nesting depth at which the packet entered this bridge.
     floor: usize,
     resubmits: u32,
     /// The number of outputs so far, in all copies and branches.
@@ -238,7 +241,8 @@ struct Way<'a> {
     /// The controller for which the packet waits; `None` for a packet that waits for the datapath.
     pausing: Option<Box<Controller>>,
     is_packet_out: bool,
-    /// Whether a controller gave the results of tracking, which the datapath then does not have.
+    /// Whether a controller gave the results of connection tracking. The datapath does not have
+    /// these results.
     has_given_results: bool,
     /// Whether the packet has results of connection tracking, because it continues after
     /// `ct(table=…)`.
@@ -343,7 +347,7 @@ impl<'a> Way<'a> {
             let port = PortNumber(self.read_field(Field::InPort) as u32);
             let ether_type = self.eth_type();
             if self.tables.port_set().is_for_lacp(port, ether_type) {
-                // Each frame must reach the switch, so there is no megaflow.
+                // Each of these frames must reach the switch, so no megaflow is installed.
                 self.is_cacheable = false;
                 return;
             }
@@ -518,7 +522,7 @@ impl<'a> Way<'a> {
     }
 
     // Copies may nest deeply, so the saved packet is on the heap. A separate function keeps the
-    // packet off each stack frame.
+    // packet out of each stack frame.
     #[inline(never)]
     fn begin_copy(&mut self) -> (Box<Saved>, Lengths) {
         let saved = Box::new(self.save());
@@ -551,8 +555,8 @@ impl<'a> Way<'a> {
             self.steps.extend(inner);
             self.priority = priority;
         } else if self.is_alike && inner.iter().all(is_reversible) {
-            // As in Open vSwitch, further rewrites restore the former values for later actions,
-            // without a clone.
+            // As in Open vSwitch, further rewrites restore the former values for later actions, so
+            // that no clone is necessary.
             for step in &inner {
                 if let Step::Rewrite(rewrite) = step {
                     self.pending.unite(&rewrite.mask);
@@ -566,7 +570,7 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Saves the state: takes the steps so far, and copies the other fields.
+    /// Saves the state: takes the steps out of it, and copies the other fields.
     fn save(&mut self) -> Saved {
         Saved {
             flow: self.flow.clone(),
@@ -603,7 +607,8 @@ impl<'a> Way<'a> {
         self.steps = saved.steps;
     }
 
-    /// Replaces a clone at the end by its steps, because no later step uses the packet.
+    /// Replaces a clone at the end of the steps by the steps of the clone, because no later step
+    /// uses the packet.
     fn flatten_last(&mut self) {
         while let Some(Step::Clone(inner)) = self.steps.last() {
             let inner = inner.clone();

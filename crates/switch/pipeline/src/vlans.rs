@@ -1,11 +1,11 @@
-//! The VLANs of a port, by which NORMAL and mirrors forward (802.1Q and 802.1ad).
+//! The VLANs of a port. NORMAL and mirrors forward by these VLANs (802.1Q and 802.1ad).
 
 /// The VLANs whose frames a port receives and sends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PortVlans {
     pub mode: VlanMode,
-    /// The VLAN of frames without a tag, and of all frames of a dot1q-tunnel port; a trunk ignores
-    /// the value.
+    /// The VLAN of untagged frames, and of all frames of a dot1q-tunnel port. A trunk ignores this
+    /// value.
     pub tag: u16,
     /// The VLANs of a trunk, sorted; an empty list means all VLANs.
     pub trunks: Vec<u16>,
@@ -26,8 +26,8 @@ pub enum VlanMode {
     NativeTagged,
     /// A trunk whose frames without a tag belong to `tag`; frames of `tag` leave without a tag.
     NativeUntagged,
-    /// Frames belong to the service VLAN `tag`, for which they have no tag. Their tags are the
-    /// customer's.
+    /// Frames belong to the service VLAN `tag`, but carry no tag for this VLAN. All tags in these
+    /// frames are the customer's tags.
     Dot1qTunnel,
 }
 
@@ -94,18 +94,20 @@ impl PortVlans {
         }
     }
 
-    /// Whether a dot1q-tunnel port receives and sends frames of the customer's VLAN; 0 for frames
-    /// without a tag of the customer.
+    /// Whether a dot1q-tunnel port receives and sends frames of the customer's VLAN. VLAN 0 means
+    /// frames without a customer's tag.
     pub(crate) fn admits_customer(&self, vlan: u16) -> bool {
         self.cvlans.is_empty() || self.cvlans.binary_search(&vlan).is_ok()
     }
 
-    /// Returns the tag that received frames lack, because the port is a dot1q-tunnel port.
+    /// Returns the tag that received frames lack: the service tag, if the port is a dot1q-tunnel
+    /// port.
     pub(crate) fn missing_tag(&self) -> Option<ServiceTag> {
         (self.mode == VlanMode::Dot1qTunnel).then_some(self.service)
     }
 
-    /// Returns the tag with which a frame of the VLAN leaves; `None` for no tag.
+    /// Returns the tag with which a frame of the VLAN leaves; `None` if the frame leaves without a
+    /// tag.
     #[must_use]
     pub fn tag_of_sent(&self, vlan: u16) -> Option<u16> {
         let is_untagged = match self.mode {

@@ -6,9 +6,9 @@ use flow::{Key, word};
 
 /// The prefixes of a value that rules match, each with the number of its rules.
 ///
-/// A search finds the longest common prefix of a packet's value and any of the rules' prefixes. The
-/// bits of that common prefix and one more bit show which prefixes match the value. A megaflow need
-/// not depend on the later bits.
+/// A search finds the longest prefix that a packet's value has in common with a prefix of the
+/// rules. The bits of this common prefix and one more bit show which prefixes match the value. A
+/// megaflow need not depend on the later bits.
 #[derive(Debug, Default)]
 pub(super) struct Prefixes<T> {
     /// Sorted by the prefix, padded with zeros, and then by its length: a prefix precedes all
@@ -24,10 +24,10 @@ pub(super) trait Value:
 {
     const WIDTH: u8;
 
-    /// Returns `length` ones from the highest bit down.
+    /// Returns a value whose `length` highest bits are ones.
     fn ones(length: u8) -> Self;
 
-    /// Returns the number of leading zeros.
+    /// Returns the number of leading zero bits.
     fn zeros(self) -> u8;
 }
 
@@ -58,7 +58,7 @@ impl Value for u128 {
 /// The result of a search.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
-    /// A bit for each length of a prefix that the value has; bit 0 is a length of 1.
+    /// A bit for the length of each prefix that matches the value; bit 0 stands for length 1.
     lengths: u128,
     /// The number of leading bits of the value on which the result depends.
     pub(super) depth: u8,
@@ -86,7 +86,7 @@ impl<T: Value> Prefixes<T> {
     }
 
     pub(super) fn search(&self, value: T) -> Found {
-        // The longest common prefix is with the prefix just before or just after the value.
+        // The longest common prefix belongs to the prefix just before or just after the value.
         let below = self.rules.range(..=(value, T::WIDTH)).next_back();
         let above = self.rules.range((value, T::WIDTH + 1)..).next();
         let mut common = 0;
@@ -118,7 +118,7 @@ pub(super) struct Addresses {
     v6: [Prefixes<u128>; 2],
 }
 
-/// The addresses that a rule matches: IPv4, then IPv6, each with the source first.
+/// The address prefixes of a rule: IPv4, then IPv6, each with the source first.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Values {
     pub(super) v4: [u32; 2],
@@ -173,7 +173,7 @@ impl Values {
     }
 }
 
-/// Returns the length of a mask if it is a prefix, otherwise 0.
+/// Returns the length of a mask that is a prefix; returns 0 for any other mask.
 fn length_of<T: Value>(mask: T) -> u8 {
     let length = (mask ^ T::ones(T::WIDTH)).zeros();
     if mask == T::ones(length) { length } else { 0 }
@@ -184,7 +184,7 @@ pub(super) fn has_addresses(index: u8) -> bool {
     (word::IPV4..word::IPV6_DST + 2).contains(&usize::from(index))
 }
 
-/// The searches for the addresses of one packet, each made on first use.
+/// The prefix searches for the addresses of one packet. Each search runs at its first use.
 #[derive(Debug)]
 pub(super) struct Searches<'a> {
     addresses: &'a Addresses,
@@ -196,9 +196,9 @@ impl<'a> Searches<'a> {
         Self { addresses, found: [None; 4] }
     }
 
-    /// Whether no rule has a prefix of these lengths that matches the packet. If so, adds to `mask`
-    /// the bits that show the mismatch. Returns false if the mismatch takes more bits than the
-    /// prefixes have.
+    /// Whether no rule whose prefixes have these lengths matches the packet's addresses. If so,
+    /// adds to `mask` the bits that show the mismatch. Returns false if the mismatch takes more
+    /// bits than the prefixes have.
     pub(super) fn exclude(&mut self, lengths: Lengths, key: &Key, mask: &mut Key) -> bool {
         for (side, length) in lengths.into_iter().enumerate() {
             if length == 0 {
@@ -248,7 +248,7 @@ mod tests {
         }
         for (value, lengths, depth) in [
             (0x0a01_020f, 1 << 15 | 1 << 31, 32),
-            // The value differs from the next prefix at the 29th bit.
+            // The value differs from the next prefix in the 29th bit.
             (0x0a01_0200, 1 << 15, 29),
             (0x0b01_020f, 0, 8),
             (0xc0a8_0002, 1 << 15, 16),
@@ -271,8 +271,7 @@ mod tests {
         };
         let mut short = Prefixes::<u32>::default();
         let mut long = Prefixes::<u128>::default();
-        // Values and prefixes have common leading bits, so that their common prefixes have all
-        // lengths.
+        // Values and prefixes share leading bits, so that common prefixes of all lengths occur.
         let wide = |value: u32| u128::from(value) << 96 | u128::from(value.swap_bytes());
         for _ in 0..200 {
             let length = (next() >> 8) % 33;
@@ -310,7 +309,7 @@ mod tests {
             key.write(Field::Ipv6Src, address(source));
             let mut mask = Key::ZERO;
             let excludes = Searches::new(&addresses).exclude(lengths, &key, &mut mask);
-            // The search would depend on 62 bits, more than the prefix itself has.
+            // The search would depend on 62 bits, which is more than the prefix itself has.
             assert_eq!(excludes, depth > 0, "{source}");
             assert_eq!(mask.read(Field::Ipv6Src), u128::ones(depth), "{source}");
         }

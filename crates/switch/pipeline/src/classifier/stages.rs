@@ -8,12 +8,12 @@ use super::prefixes::{Lengths, Searches, has_addresses};
 use crate::rule::Mask;
 
 /// Sets of the possible values of the first words of a tuple's rules: metadata, then Ethernet, then
-/// IP. If a packet's words are not in the set of a stage, no rule matches, and the later words need
-/// not be looked at.
+/// IP. If a packet's words are not in the set of a stage, no rule matches, and the search ignores
+/// the later words.
 #[derive(Debug)]
 pub(super) struct Stages {
-    /// For each stage except the last: the number of words up to its end, and the hashes of these
-    /// words in all rules, with the number of rules of each hash.
+    /// For each stage except the last: the number of words up to the end of the stage, and the
+    /// number of rules for each hash of these words.
     sets: Vec<(usize, Counts)>,
 }
 
@@ -99,7 +99,7 @@ fn advance(hash: u64, words: &[(u8, u64)], key: &Key, mask: &mut Key) -> u64 {
 
 type Counts = HashMap<u64, u32, BuildHasherDefault<Identity>>;
 
-/// The keys are hashes already, so they are not hashed again.
+/// A hasher that returns its input: the keys are hashes already.
 #[derive(Debug, Default)]
 pub(super) struct Identity(u64);
 

@@ -74,8 +74,8 @@ impl Tuple {
         self.slots.iter().flatten().map(|(_, rule)| rule)
     }
 
-    /// Returns the packet's hash, or `None` if its first words already show that no rule matches.
-    /// Adds to `mask` the bits that were looked at.
+    /// Returns the packet's hash, or `None` if the packet's first words already show that no rule
+    /// matches. Adds to `mask` the bits that the search has read.
     pub(super) fn probe(
         &self,
         key: &Key,
@@ -111,7 +111,7 @@ impl Tuple {
         place.and_then(|place| values.get(place)).copied().unwrap_or(0)
     }
 
-    /// Returns all rules with this hash, and possibly other rules.
+    /// Returns all rules with this hash. May also return other rules.
     pub(super) fn at(&self, hash: u32) -> impl Iterator<Item = &Arc<Rule>> {
         let start = hash as usize;
         let slots = (0..self.slots.len()).map(move |step| &self.slots[self.index(start + step)]);
@@ -178,7 +178,7 @@ impl Tuple {
         true
     }
 
-    /// Moves entries back, so that no search stops at the freed slot.
+    /// Moves later entries back into the freed slot, so that no search stops there too early.
     fn close_gap(&mut self, mut gap: usize) {
         let mut index = gap;
         loop {

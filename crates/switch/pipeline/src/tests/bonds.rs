@@ -91,7 +91,7 @@ fn a_trace_says_that_lacp_takes_received_frames_and_no_packet_outs() {
     assert!(sent.ends_with("Datapath actions: 3\n"), "{sent}");
 }
 
-/// The numbers are those that `ovs-appctl bond/hash` of Open vSwitch 3.1 prints.
+/// The expected numbers are the output of `ovs-appctl bond/hash` of Open vSwitch 3.1.
 #[test]
 fn the_hash_of_an_address_is_that_of_open_vswitch() {
     for (address, vlan, basis, hash) in [
@@ -152,7 +152,7 @@ fn learning_packets_announce_the_addresses_behind_other_ports() {
     let of_access = bond.learning_packets(&macs, Some(&access));
     let [(_, untagged)] = &of_access[..] else { panic!("{of_access:?}") };
     assert_eq!((untagged.len(), untagged[11]), (42, 2));
-    // balance-slb chooses the member as for a packet of the address.
+    // balance-slb chooses the member as for a packet that comes from the address.
     (bond.balance, bond.enabled) = (Balance::Slb, vec![PortNumber(1)]);
     assert!(bond.learning_packets(&macs, None).iter().all(|(member, _)| *member == PortNumber(1)));
     bond.enabled.clear();

@@ -269,8 +269,8 @@ fn deleting_the_last_learn_action_removes_its_learned_rules() {
         let change = add(0, 5, to(number), vec![learn_into(1, 0x10)]);
         tables.flow_mod(change, 0).expect("added");
     }
-    // A learned rule with a learn action, the rule that it adds, and rules of another table or
-    // cookie.
+    // The test has a learned rule with a learn action, the rule that this action adds, and rules
+    // with another table or another cookie.
     let learned = with_cookie(0x10, add(1, 5, to(1), vec![learn_into(2, 0x20)]));
     tables.flow_mod(learned, 0).expect("added");
     for (table, cookie) in [(2, 0x20), (1, 0x11), (3, 0x10)] {
@@ -408,12 +408,12 @@ fn a_bundle_commits_all_rules_groups_and_packet_outs_or_none() {
     let refused = tables.commit(&changes, 0, &mut |_, _| ());
     assert_eq!(refused, Err((3, Refusal::BadOutGroup)));
     assert!(flows(&tables, 0).is_empty() && tables.groups(GroupMod::ALL).is_empty());
-    // The refusal restores a deleted group, and the rule that names it.
+    // A refusal restores a deleted group and the rule that names this group.
     tables.commit(&changes[..2], 0, &mut |_, _| ()).expect("all valid");
     let refused = tables.commit(&[changes[4].clone(), to_group(9)], 0, &mut |_, _| ());
     assert_eq!(refused, Err((1, Refusal::BadOutGroup)));
     assert_eq!((flows(&tables, 0).len(), tables.groups(GroupMod::ALL).len()), (1, 1));
-    // The packet-out saw the rule and the group of the changes before it.
+    // The packet-out passed through the rule and the group that earlier changes had added.
     assert_eq!(seen, [(1, 1)]);
 }
 
@@ -456,7 +456,7 @@ fn rules_expire_at_their_idle_and_hard_timeouts() {
     tables.flow_mod(hard, 0).expect("added");
     translate(&tables, &udp(2, 9, 1)).counters[0].add(1, 60, 8_000);
     assert!(tables.expire(10_001).is_empty());
-    // A rule expires only after more than its timeout.
+    // A rule expires only when more time than its timeout has passed.
     assert!(tables.expire(15_000).is_empty());
     let removed = tables.expire(15_001);
     assert_eq!(removed.len(), 1);

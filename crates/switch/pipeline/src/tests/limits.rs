@@ -45,11 +45,11 @@ fn a_full_flow_table_refuses_a_further_rule() {
     for change in [rule(3), modify] {
         assert_eq!(tables.flow_mod(change, 0), Err(Refusal::TableFull));
     }
-    // A rule that replaces another needs no space, and the other tables have no limit.
+    // A rule that replaces another rule needs no further space, and the other tables have no limit.
     tables.flow_mod(rule(1), 0).unwrap();
     tables.flow_mod(FlowMod { table: Some(1), ..rule(3) }, 0).unwrap();
     assert_eq!(tables.table_entry(0).unwrap().max_entries, 2);
-    // A deletion makes space for later changes of the same list.
+    // A deletion makes space for later changes in the same list.
     let changes = vec![delete(1), rule(3), rule(4)];
     assert_eq!(tables.change_all(changes, 0), Err((2, Refusal::TableFull)));
     tables.change_all(vec![delete(1), rule(3)], 0).unwrap();

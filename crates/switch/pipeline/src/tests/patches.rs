@@ -1,4 +1,4 @@
-//! Translations that continue in bridges that patch ports reach.
+//! Translations that continue, through patch ports, in other bridges.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -81,12 +81,12 @@ fn a_translation_includes_the_bridge_that_a_patch_port_reaches() {
     assert_eq!(behind.value.read(Field::NwTtl), 5);
     assert_eq!(*metered, Step::Meter(MeterId { bridge: 1, meter: 3 }));
     assert_eq!(*sent, Step::Output(PortIndex(2)));
-    // The first bridge continues with the packet before the changes.
+    // The first bridge continues with the packet as it was before the second bridge's changes.
     let Step::Rewrite(rewrite) = &found.steps[1] else { panic!("{:?}", found.steps) };
     assert_eq!(rewrite.value.read(Field::NwTtl), 9);
     assert_eq!(found.steps[2], Step::Output(PortIndex(1)));
     assert_ne!(found.mask.read(Field::IpDst), 0, "the rule behind the port matches the address");
-    // The packet is counted at two rules and at both patch ports.
+    // Two rules and both patch ports count the packet.
     assert_eq!(found.counters.len(), 4);
 }
 
@@ -107,7 +107,8 @@ fn tracked_packets_continue_in_the_bridge_that_tracked_them() {
 fn a_loop_of_patch_ports_ends_at_the_depth_limit_and_keeps_other_outputs() {
     let bridges = pair();
     rule(&bridges[0], 0, &[], vec![output(PATCH), output(1)]);
-    // `IN_PORT`, because a plain output does not send to the port from which the packet came.
+    // The rule needs `IN_PORT`, because a plain output never sends to the port from which the
+    // packet came.
     let back = Action::Output { port: PortNumber::IN_PORT, max_len: 0 };
     rule(&bridges[1], 0, &[], vec![output(2), back]);
     let mut key = udp(5, 7, 8);

@@ -34,7 +34,7 @@ const fn queue(queue: u32) -> Step {
 
 #[test]
 fn enqueue_sets_the_queue_for_its_own_output() {
-    // Port 1 is the packet's own port, and port 9 does not exist.
+    // Port 1 is the port at which the packet arrived, and port 9 does not exist.
     let actions =
         vec![enqueue(2, 1), enqueue(1, 2), enqueue(9, 3), enqueue(3, 1), enqueue(4, 2), output(2)];
     let expected = [queue(1), out(2), out(3), queue(2), out(4), queue(0), out(2)];
@@ -73,7 +73,7 @@ fn a_clone_action_has_a_separate_queue() {
     let copy = |port| Action::Clone(vec![Action::SetQueue(1), output(port)]);
     let expected = [queue(1), out(2), queue(0), out(3)];
     assert_eq!(steps(vec![copy(2), output(3)]), expected);
-    // A copy with its own changes does not change the packet's queue.
+    // A copy that changes its queue does not change the queue of the packet.
     let changes = Action::Clone(vec![Action::SetTpDst(9), Action::SetQueue(1), output(2)]);
     let steps = steps(vec![Action::SetQueue(4), output(4), changes, output(3)]);
     let [first, second, Step::Clone(nested), last] = &steps[..] else { panic!("{steps:?}") };
@@ -110,7 +110,7 @@ fn a_packet_that_arrives_with_a_queue_has_no_queue_after_pop_queue() {
     assert_eq!(*translate(&tables, &packet).steps, [out(2), out(3), out(4)]);
 }
 
-/// Builds tables in which each level runs the next table twice; the last table has `outputs`
+/// Builds tables in which each table runs the next table twice; the last table has `outputs`
 /// outputs.
 fn doubling(levels: u8, outputs: usize) -> Tables {
     let mut tables = bridge(4);
@@ -126,7 +126,7 @@ fn doubling(levels: u8, outputs: usize) -> Tables {
 
 #[test]
 fn resubmissions_end_after_64_kb_of_steps() {
-    // The outputs of the rule that exceeds the limit are kept.
+    // The translation keeps the outputs of the rule that exceeds the limit.
     for (count, sent, is_cacheable) in [(7, 7 << 10, true), (8, 8 << 10, false), (9, 8199, false)] {
         let translation = translate(&doubling(10, count), &udp(1, 1, 2));
         assert_eq!(outputs(&translation).len(), sent);

@@ -60,8 +60,9 @@ fn packets_that_agree_under_the_mask_have_the_same_translation() {
             let other = agreeing(&mut random, &key, &first.mask);
             let second = translate(&tables, &other);
             assert_eq!(first.steps, second.steps, "{key:?} {other:?}");
-            // Either address may show that no rule of a mask matches; the search then skips the
-            // later words. So only the words before the addresses must be equal.
+            // If an address shows that no rule of a mask matches, the search skips the later words.
+            // Which of the two addresses shows the mismatch may differ, so only the words before
+            // the addresses must be equal.
             let comparable = |mask: &Key| {
                 let mut mask = mask.clone();
                 mask.words[word::IPV4..].fill(0);
@@ -104,7 +105,7 @@ fn linear(rules: &[Arc<Rule>], key: &Key) -> Option<u16> {
     rules.iter().filter(|rule| rule.matching().matches(key)).map(|rule| rule.priority).max()
 }
 
-/// Returns a packet that differs from `key` only outside `mask`.
+/// Returns a random packet that equals `key` in all bits of `mask`.
 fn agreeing(random: &mut Pcg64Mcg, key: &Key, mask: &Key) -> Key {
     let other = random_packet(random);
     let mut agreeing = Key::ZERO;
@@ -148,7 +149,7 @@ fn random_rule(random: &mut Pcg64Mcg, table: u8) -> FlowMod {
     let mut matching = Match::any();
     for field in MATCHED {
         if random.random_range(0..5) == 0 {
-            // The first two masks are prefixes; the third is not.
+            // The first two masks are prefixes; the third mask is not a prefix.
             let masks = [u128::MAX, u128::MAX << 1, 0b101];
             let mask = masks[random.random_range(0..3)];
             matching.set_masked(*field, packet.read(*field), mask);

@@ -87,7 +87,7 @@ fn the_arp_responder_answers_on_the_port_of_the_request() {
         (Field::ArpTpa, 0xc0a8_0a02),
     ];
     assert_eq!(rewrite.value, key(&expected));
-    // The ARP reply does not depend on fields that the rule only overwrites.
+    // The ARP reply does not depend on fields that the rule overwrites without reading them.
     assert_eq!(translation.mask.read(Field::EthDst), 0);
     assert_eq!(translation.mask.read(Field::ArpTha), 0);
     assert_eq!(translation.mask.read(Field::ArpSpa), u128::from(u32::MAX));

@@ -13,7 +13,7 @@ use text::{
 use super::packets::{add, bridge, matching, output, udp};
 use crate::{Print, Tables, Trace};
 
-/// A printer that prints less than ovs-ofctl: only the fields and the types of actions.
+/// A printer for tests: prints only the fields and the types of actions.
 pub(super) struct Names;
 
 impl Print for Names {
@@ -70,7 +70,7 @@ fn debug_actions_recirculate_and_keep_packets_out_of_the_cache() {
     tables.flow_mod(add(0, 1, matching(&[]), actions), 0).expect("added");
     let text = trace(&tables);
     assert!(text.contains("Datapath actions: 2,recirc(0x1)\nThis flow is handled by"), "{text}");
-    // Without tracking, the recirculated packet needs a separate trace.
+    // Without tracking, the trace does not follow the recirculated packet.
     assert!(text.ends_with("supported by datapath.\n"), "{text}");
     let mut packet = udp(1, 0x1000_0001, 0x3000_0003);
     packet.write(Field::RecircId, 1);
@@ -96,7 +96,7 @@ fn a_length_check_shows_both_branches() {
     let steps = "check_pkt_len(size=200,gt(2,3),le(drop)),4";
     let text = trace(&tables);
     assert!(text.ends_with(&format!("Datapath actions: {steps}\n")), "{text}");
-    // A later rule outside the branches matches on the result. The trace then covers only this
+    // A later rule outside the branches matches on the result, so the trace covers only this
     // packet's length.
     let actions = vec![resubmit(1), resubmit(3)];
     tables.flow_mod(add(0, 1, matching(&[]), actions), 0).expect("added");
@@ -150,7 +150,7 @@ fn the_megaflow_of_an_untagged_packet_has_no_tag() {
     packet.write(Field::VlanTci, 0x1005);
     let text = Trace::new(&tables, "br0", Names).run(&packet, &[0; 60], 0);
     assert!(text.contains("Megaflow: recirc_id=0,eth,tci,in_port=1,"), "{text}");
-    // The text of a packet has a VLAN without the Ethernet type of the tag.
+    // The text of the packet has a VLAN tag without the tag's Ethernet type.
     packet.words[word::VLAN_TPID] = 0;
     let text = Trace::new(&tables, "br0", Names).run(&packet, &[0; 60], 0);
     assert!(text.contains("Megaflow: recirc_id=0,eth,tci,in_port=1,"), "{text}");
@@ -256,7 +256,7 @@ Final flow: unchanged
     assert!(text.ends_with("Datapath actions: 2\n"), "{text}");
 }
 
-/// A printer of everything that ovs-appctl prints.
+/// A printer that prints everything as ovs-appctl does.
 struct Whole;
 
 impl Print for Whole {

@@ -69,8 +69,9 @@ fn an_access_port_drops_frames_with_a_tag() {
     assert!(outputs(&translate(&lan(), &packet)).is_empty());
 }
 
-/// Builds a bridge: ports 1, 2 and 3 are dot1q-tunnel ports of VLAN 10, of which port 2 admits the
-/// customer's VLANs 0 and 20, and port 3 the VLAN 30; port 4 is a trunk, and port 5 an access port.
+/// Builds a bridge. Ports 1, 2 and 3 are dot1q-tunnel ports of VLAN 10; port 2 admits the
+/// customer's VLANs 0 and 20, and port 3 the customer's VLAN 30. Port 4 is a trunk, and port 5 an
+/// access port.
 fn tunnels() -> Tables {
     let mut tables = bridge(5);
     let of = |mode| PortVlans { mode, tag: 10, ..PortVlans::default() };
@@ -91,8 +92,8 @@ fn tunnels() -> Tables {
     tables
 }
 
-/// The steps are those of Open vSwitch 3.1 for the same packets, there without the bridge's own
-/// port.
+/// Open vSwitch 3.1 translates the same packets to the same steps, in a bridge without the bridge's
+/// own port.
 #[test]
 fn frames_of_a_tunnel_port_get_the_service_tag_on_top_of_the_tags_of_the_customer() {
     let out = |port| Step::Output(PortIndex(port));
@@ -166,7 +167,7 @@ fn a_rule_that_pushes_the_service_tag_leaves_the_tag_of_the_customer_under_it() 
     let translation = translate(&tables, &packet);
     assert_eq!(outputs(&translation), [1, 3, 5]);
     assert_eq!(translation.mask.read(Field::DlVlan), 0xfff);
-    // Port 5 as a trunk gets the service tag again, on top of the tag of the customer.
+    // Port 5, now a trunk, sends the frame with the service tag on top of the customer's tag.
     tables.set_port_vlans(PortNumber(5), PortVlans::default());
     let out = |port| Step::Output(PortIndex(port));
     let push = Step::PushVlan { tpid: 0x88a8, tci: 0x1000 | 10 };
@@ -264,7 +265,7 @@ fn a_mirror_into_a_vlan_sends_to_the_ports_of_the_vlan() {
     assert_eq!(outputs(&translate(&tables, &udp(1, 9, 9))), [3, 4, 2, 4]);
 }
 
-/// The case of Open vSwitch's test "mirroring, output_vlan".
+/// The test repeats the case of Open vSwitch's test "mirroring, output_vlan".
 #[test]
 fn a_mirror_into_a_vlan_also_sends_to_the_port_of_the_packet() {
     let mut tables = bridge(2);

@@ -32,7 +32,7 @@ fn a_fourth_mpls_label_drops_the_packet() {
         tables.flow_mod(add(0, 1, Match::any(), actions), 0).expect("added");
         let translation = translate(&tables, &udp(1, 9, 9));
         assert_eq!(outputs(&translation).is_empty(), labels > 3);
-        // The limit counts the packets that it drops.
+        // The limit's counter counts the packets that the limit drops.
         translation.counters.iter().for_each(|counters| counters.add(1, 60, 0));
         assert_eq!(tables.failed_packets(Failure::TooManyLabels), u64::from(labels > 3));
     }
@@ -349,8 +349,8 @@ fn a_conjunction_needs_a_rule_of_each_clause() {
     assert_eq!(outputs(&translate(&tables, &udp(1, 2, 8))), [3]);
 }
 
-/// Returns the output ports of the tables that a packet without a matching rule reaches, and
-/// whether controllers get the packet.
+/// Returns the output ports of the tables that a packet reaches if no rule matches, and whether
+/// controllers get the packet.
 fn way_of_a_miss(miss: TableMiss, action: Action) -> (Vec<u16>, bool) {
     let mut tables = bridge(4);
     tables.is_miss_sent = true;
@@ -373,8 +373,7 @@ fn the_table_miss_setting_applies_to_packets_without_a_matching_rule() {
     assert_eq!(way_of_a_miss(TableMiss::Controller, goto()), (nowhere.clone(), true));
     assert_eq!(way_of_a_miss(TableMiss::Drop, goto()), (nowhere.clone(), false));
     assert_eq!(way_of_a_miss(TableMiss::Continue, goto()), (vec![3], false));
-    // A resubmission drops the packet if no rule of the table matches, whatever the table's
-    // setting.
+    // A resubmission drops a packet that matches no rule, for any setting of the table.
     for miss in [TableMiss::Default, TableMiss::Controller, TableMiss::Continue] {
         let resubmit = Action::Resubmit { port: None, table: Some(1), with_ct: false };
         assert_eq!(way_of_a_miss(miss, resubmit), (nowhere.clone(), false));

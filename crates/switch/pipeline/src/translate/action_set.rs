@@ -7,8 +7,8 @@ use flow::port_number::PortNumber;
 use super::Way;
 
 impl Way<'_> {
-    /// Runs an action set: the last action of each type, in OpenFlow's order. A set without an
-    /// output or group does nothing.
+    /// Runs an action set: the last action of each type, in OpenFlow's order. Runs nothing if the
+    /// set has no output and no group.
     pub(super) fn run_set(&mut self, set: &[Action]) {
         let mut ordered: Vec<_> = set.iter().map(|action| (action.row().place, action)).collect();
         ordered.retain(|(place, _)| *place != ActionSetPlace::None);

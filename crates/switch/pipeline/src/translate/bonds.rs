@@ -22,8 +22,8 @@ impl Way<'_> {
         bond.member_of_hash(hash)
     }
 
-    /// Whether a bond accepts a packet at a member port. As in Open vSwitch, a bond drops the
-    /// copies of a packet that other members get, and packets that the bond has sent itself.
+    /// Whether a bond accepts a packet at a member port. As in Open vSwitch, a bond drops further
+    /// copies of a packet that arrive at other members, and packets that the bond itself has sent.
     pub(super) fn is_admissible(&mut self, in_port: PortNumber, vlan: u16) -> bool {
         let tables = self.tables;
         let Some(bond) = tables.port_set().bond(in_port) else { return true };
@@ -32,7 +32,7 @@ impl Way<'_> {
         let is_backup = is_multicast && !is_active && !bond.all_active;
         let is_refused = match (bond.lacp, bond.balance) {
             (LacpState::Waiting, _) => true,
-            // The connected switch also treats the ports as a bond.
+            // The connected switch also treats these ports as one bond.
             (LacpState::Negotiated, _) | (LacpState::Off, Balance::Tcp) => {
                 !bond.enabled.contains(&in_port)
             }

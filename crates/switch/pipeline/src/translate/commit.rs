@@ -9,8 +9,8 @@ use super::{Failure, Way};
 impl Way<'_> {
     pub(super) fn commit(&mut self) {
         let mut mask = std::mem::take(&mut self.pending);
-        // The steps that push tags include the tags' fields. A tag under popped tags changes after
-        // the pops.
+        // The steps that push tags include the fields of the tags. A tag that a pop uncovers
+        // changes only after the pops.
         let mut uncovered = Key::ZERO;
         if self.has_popped_tag() && !self.has_pushed_tag() {
             uncovered.words[word::ETH_DST] = mask.words[word::ETH_DST] & TCI;
@@ -48,8 +48,8 @@ impl Way<'_> {
         }
     }
 
-    /// As in OVS, removes bits from `mask` whose value the packet already has, and bits of network
-    /// headers that the datapath leaves unchanged.
+    /// As in Open vSwitch, removes from `mask` the bits that already have the wanted value in the
+    /// packet, and bits of network headers that the datapath leaves unchanged.
     fn narrow(&mut self, mask: &mut Key) {
         if self.flow.read(Field::NwProto) == 0 {
             (0..WORDS).filter(|index| word::is_network(*index)).for_each(|index| {
@@ -91,7 +91,7 @@ impl Way<'_> {
                 0
             };
             let label = if is_ipv4 || !is_ip { 0 } else { 2 };
-            // The packet's hash covered headers that are now under the MPLS entry.
+            // Drop the packet's hash, because it covered headers that are now under the MPLS entry.
             self.assume(Field::DpHash, 0);
             label << 44 | class << 41 | BOTTOM | ttl << 32
         };
@@ -117,5 +117,5 @@ impl Way<'_> {
 /// The bits of an MPLS entry in the key's word.
 const ENTRY: u64 = 0xffff_ffff_0000_0000;
 const BOTTOM: u64 = 1 << 40;
-/// Maximum number of entries that can be pushed, as in Open vSwitch.
+/// Maximum number of MPLS entries that actions can push, as in Open vSwitch.
 const MOST_LABELS: usize = 3;

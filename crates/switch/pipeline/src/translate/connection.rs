@@ -41,7 +41,7 @@ impl Way<'_> {
         self.clear_tracking(false);
     }
 
-    /// Handles `ct_clear`, which changes nothing in an untracked packet.
+    /// Handles `ct_clear`, which does nothing to an untracked packet.
     pub(super) fn clear_if_tracked(&mut self) {
         if self.is_tracked {
             self.clear_tracking(true);
@@ -66,8 +66,8 @@ impl Way<'_> {
             return (None, None);
         }
         let former = (self.flow.clone(), self.written.clone(), self.pending.clone());
-        // The bits are cleared first: after `exec` has run, `written` holds only the bits that it
-        // wrote.
+        // Clear the bits first: after `exec` has run, `written` then holds only the bits that
+        // `exec` wrote.
         self.written.write(Field::CtMark, 0);
         self.written.write(Field::CtLabel, 0);
         self.lengths.enter_list(true);
@@ -83,7 +83,7 @@ impl Way<'_> {
         (mark, (label_mask != 0).then_some((label, label_mask)))
     }
 
-    /// Like `on_a_copy`, but the copy keeps the action set.
+    /// Like `on_a_copy`, but the copy keeps the packet's action set.
     fn on_a_copy_with_set(&mut self, act: impl FnOnce(&mut Self)) {
         let set = self.action_set.clone();
         self.on_a_copy(|way| {

@@ -7,8 +7,8 @@ use super::Way;
 use super::vlan::VLAN;
 
 impl Way<'_> {
-    /// Records that the steps depend on these bits of the packet, except on bits that actions wrote
-    /// before.
+    /// Records that the steps depend on these bits of the packet. Leaves out bits that actions
+    /// wrote before.
     pub(super) fn depend(&mut self, index: usize, bits: u64) {
         self.mask.words[index] |= bits & !self.written.words[index];
         self.lengths.depend(index, bits);
@@ -20,7 +20,8 @@ impl Way<'_> {
         }
     }
 
-    /// Reads a word of metadata for the packet's state. The packet's hash is left out.
+    /// Reads a metadata word that is stored with the state of a waiting packet. The result has no
+    /// `dp_hash`.
     pub(super) fn read_metadata(&mut self, index: usize) -> u64 {
         let bits = if index == word::PKT_MARK { PKT_MARK } else { u64::MAX };
         self.depend(index, bits);
@@ -58,7 +59,7 @@ impl Way<'_> {
             Field::DlVlan => {
                 self.write_tci(value as u16 & VLAN | PRESENT, mask as u16 & VLAN | PRESENT);
                 if self.is_alike {
-                    // OVS replaces the tag, so its megaflows depend on the priority, too.
+                    // Open vSwitch replaces the tag, so its megaflows also depend on the priority.
                     self.read_field(Field::DlVlanPcp);
                 }
             }
@@ -78,8 +79,8 @@ impl Way<'_> {
         bits.write(field, mask);
         let is_header = usize::from(field.place().word) >= word::ETH_SRC;
         if is_header && self.is_alike {
-            // OVS compares a set field with the packet's former value, so its megaflows depend on
-            // that value.
+            // Open vSwitch compares a set field with the packet's former value, so its megaflows
+            // depend on the former value.
             self.depend_on(&bits);
         }
         self.written.unite(&bits);
@@ -98,7 +99,7 @@ impl Way<'_> {
         }
     }
 
-    /// Sets a field to the value that the datapath already has, so that no Rewrite step is needed.
+    /// Records a field's value that the datapath already has, so that no Rewrite step is needed.
     pub(super) fn assume(&mut self, field: Field, value: u128) {
         self.flow.write(field, value);
         self.written.write(field, u128::MAX);
@@ -129,8 +130,8 @@ impl Way<'_> {
         }
     }
 
-    /// Whether the packet has a transport header of one of these protocols, which a later fragment
-    /// lacks.
+    /// Whether the packet has a transport header of one of these protocols. A later fragment has no
+    /// transport header.
     pub(super) fn has_transport(&mut self, protocols: &[u8]) -> bool {
         const LATER: u128 = 2;
         self.has(Prerequisite::Ip)

@@ -67,7 +67,7 @@ impl Way<'_> {
         self.tables.groups.is_live(group.entry.kind, bucket, self.tables.port_set(), 0)
     }
 
-    /// Returns the first live bucket, from the hash's slot on.
+    /// Returns the first live bucket, starting at the hash's slot.
     fn select_by_slot(&mut self, group: &Group, slots: &Slots, hash: u32) -> Option<usize> {
         let mut bits = flow::Key::ZERO;
         bits.write(Field::DpHash, slots.mask().into());
@@ -75,8 +75,9 @@ impl Way<'_> {
         slots.of(hash).find(|index| self.is_live(group, &group.entry.buckets[*index]))
     }
 
-    /// Returns the live bucket of the packet's flow. A bucket's share of all flows is its share of
-    /// all weights. A flow keeps its bucket when other buckets are added or removed.
+    /// Returns the live bucket of the packet's flow. A bucket's share of all flows equals the share
+    /// of its weight in the sum of all weights. A flow keeps its bucket when other buckets are
+    /// added or removed.
     fn select(&mut self, group: &Group) -> Option<usize> {
         let hash = match &group.entry.selection {
             Some((_, parameter, fields)) if !fields.is_empty() => {

@@ -18,8 +18,8 @@ impl Way<'_> {
         let change = self.learned(learn);
         let mut is_allowed = true;
         if self.lengths.is_elsewhere() {
-            // Packets with the other result of the length check learn the rule in a separate
-            // translation.
+            // A packet with the other result of the length check learns the rule when it is
+            // translated separately.
             self.is_cacheable = false;
         } else if self.observer.is_none() {
             is_allowed = self.store_learned(learn, &change);
@@ -79,7 +79,7 @@ impl Way<'_> {
         }
         if !self.confirm(change) {
             if learn.limit != 0 && self.is_over(learn, change) {
-                // Later packets try again, because a rule may have been removed by then.
+                // Later packets try again, because a rule may have been removed meanwhile.
                 self.is_cacheable = false;
                 return false;
             }
@@ -95,8 +95,8 @@ impl Way<'_> {
         true
     }
 
-    /// Whether the learned rule exists with the packet's values. If so, restarts the rule's hard
-    /// timeout, now and with each packet of the megaflow.
+    /// Whether the learned rule already exists with the packet's values. If so, restarts the rule's
+    /// hard timeout, now and with each packet of the megaflow.
     fn confirm(&mut self, change: &FlowMod) -> bool {
         let table = self.tables.table(change.table.unwrap_or(0));
         let Some(rule) = table.rules.find(&change.matching, change.priority) else { return false };

@@ -1,10 +1,10 @@
 //! `check_pkt_larger`: a translation that branches by the length of the packet.
 //!
-//! The length is not part of a packet's key, so that the length costs nothing if no rule checks the
-//! length. As in Open vSwitch, the actions after the check in the same rule are translated for both
-//! results, and the datapath chooses. Later actions of enclosing rules are translated once, for
-//! both results. If later actions depend on the result, the packet is translated again, only for
-//! its own length, and the datapath does not cache that translation.
+//! The length is not part of a packet's key, so the length costs nothing if no rule checks it. As
+//! in Open vSwitch, the actions after the check in the same rule are translated for both results,
+//! and the datapath chooses. The later actions of enclosing rules are translated once, for both
+//! results. If these later actions depend on the result, the packet is translated again for its own
+//! length only, and the datapath does not cache this second translation.
 
 use flow::action::{Action, Subfield};
 use flow::step::{Branch, LengthCheck, Step, Translation};
@@ -15,20 +15,20 @@ use super::{Failure, Observe, Saved, Way};
 /// The part of a translation's state that concerns lengths.
 #[derive(Debug, Default)]
 pub(super) struct Lengths {
-    /// Whether the translation is only for the length of its packet.
+    /// Whether the translation is valid only for the length of its packet.
     is_fixed: bool,
-    /// Whether the translation must be repeated for one length only, because length checks in the
-    /// datapath cannot express it.
+    /// Whether the translation must be repeated for the packet's own length, because length checks
+    /// in the datapath cannot express the result.
     must_be_fixed: bool,
-    /// The number of enclosing lists, in this copy of the packet, that have further actions.
+    /// The number of enclosing lists, within this copy of the packet, that have further actions.
     outer: usize,
     is_copy: bool,
-    /// Whether this branch is for the result of a length check that this packet does not have.
+    /// Whether this branch is for a result of a length check other than the packet's own result.
     is_elsewhere: bool,
-    /// The bytes that the steps before a copy have added to the packet.
+    /// The number of bytes that the steps before a copy have added to the packet.
     growth: i64,
     checks: usize,
-    /// The bits that differ between the ends of the last check's branches.
+    /// The bits in which the ends of the last check's branches differ.
     open: Option<Box<Key>>,
 }
 
@@ -67,8 +67,8 @@ impl Lengths {
         std::mem::replace(self, inner)
     }
 
-    /// Records that the copy runs through another bridge's pipeline, which runs the action set at
-    /// its end.
+    /// Records that the copy runs through the pipeline of another bridge. At its end, that pipeline
+    /// runs the action set.
     pub(super) fn enter_pipeline(&mut self) {
         self.is_copy = false;
     }
@@ -85,7 +85,7 @@ impl Lengths {
         }
     }
 
-    /// Records that an action set these bits to the same values for packets of all lengths.
+    /// Records that an action set these bits, to the same values for packets of all lengths.
     pub(super) fn close(&mut self, bits: &Key) {
         if let Some(open) = &mut self.open {
             open.words.iter_mut().zip(&bits.words).for_each(|(open, bits)| *open &= !bits);
@@ -121,8 +121,8 @@ impl<'w> Way<'w> {
 
 impl Way<'_> {
     /// Checks the length, and runs the actions after the check. Returns `false` if the caller has
-    /// to run these actions. The function is separate, because tables nest deeply and the state of
-    /// the check would take stack space at each level.
+    /// to run these actions. This code is a separate function, because tables nest deeply: inside
+    /// the caller, the state of the check would take stack space at each level.
     #[inline(never)]
     pub(super) fn check_length(
         &mut self,
@@ -186,8 +186,8 @@ impl Way<'_> {
         self.write(destination, result.into());
         self.run(rest);
         if self.lengths.outer > 0 {
-            // Actions after the list would also have to wait for the datapath, which a branch
-            // cannot express.
+            // Actions after the list would also have to wait for the datapath, but a branch cannot
+            // express such a wait.
             self.lengths.must_be_fixed |= self.freezing.take().is_some();
             self.hashing = None;
         } else if self.lengths.is_copy {
@@ -205,8 +205,8 @@ impl Way<'_> {
         (Branch { steps: saved.steps.as_slice().into(), counters }, End { saved, open, mirrored })
     }
 
-    /// Continues after both branches, with the packet before the check and the metadata that they
-    /// left.
+    /// Continues after both branches: restores the packet before the check, with the metadata that
+    /// the branches left.
     #[inline(never)]
     fn join(&mut self, before: Box<Saved>, larger: End, others: End) {
         let ends = [&larger.saved, &others.saved];
@@ -245,7 +245,7 @@ struct End {
 impl Saved {
     /// Whether the packet is unchanged except for its metadata. A written field counts as changed
     /// even if this packet already had the value, because other packets of the megaflow may have
-    /// another value.
+    /// had another value.
     fn is_packet_of(&self, before: &Self) -> bool {
         let have_same_headers =
             |one: &Key, other: &Key| one.words[word::ETH_SRC..] == other.words[word::ETH_SRC..];
@@ -270,6 +270,6 @@ fn growth(steps: &[Step]) -> i64 {
     steps.iter().map(of_step).sum()
 }
 
-/// Maximum number of checks of a translation. With more checks, the translation is for one packet
-/// only, because each check doubles the branches.
+/// Maximum number of length checks of a translation. A translation with more checks is valid for
+/// one packet only, because each check doubles the branches.
 const MOST_CHECKS: usize = 64;

@@ -64,14 +64,14 @@ impl Way<'_> {
                 continue;
             }
             let in_port = self.in_port();
-            // A sent packet already has the tag for its output port, so the VLAN is read as if it
-            // came from that port.
+            // A sent packet already has the tag for its output port, so the VLAN is read as if the
+            // packet came from that port.
             let vlan = if is_sent { self.vlan_sent_by(port) } else { self.vlan_from(port) };
             let Some(vlan) = vlan else { continue };
             if !mirror.takes_vlan(vlan.id) || tables.port_set().is_output_of(mirror, in_port) {
                 continue;
             }
-            // As in Open vSwitch, an output gets only one copy, even if several mirrors name the
+            // As in Open vSwitch, an output gets only one copy, even if several mirrors have this
             // output.
             for (twin, other) in mirrors.iter().enumerate() {
                 if other.output == mirror.output {
@@ -80,8 +80,8 @@ impl Way<'_> {
             }
             match mirror.output {
                 MirrorOutput::Port(output) => self.emit_in(vlan, &[output], mirror.snap_length),
-                // Reserved frames are not copied, because a trunk could carry the copies to another
-                // switch.
+                // Frames with reserved addresses are not copied, because a trunk could carry the
+                // copies to another switch.
                 MirrorOutput::Vlan(output)
                     if output != vlan.id && !self.is_destination_reserved() =>
                 {
@@ -95,7 +95,7 @@ impl Way<'_> {
         }
     }
 
-    /// Returns the VLAN of the packet in its present form, as if it came from the port.
+    /// Returns the VLAN of the packet as it is now, as if the packet came from the port.
     pub(super) fn vlan_from(&mut self, port: PortNumber) -> Option<PacketVlan> {
         let tag = self.is_tagged().then(|| self.read_field(Field::DlVlan) as u16);
         let vlans = self.tables.port_set().vlans(port);
@@ -110,7 +110,7 @@ impl Way<'_> {
     fn vlan_sent_by(&mut self, port: PortNumber) -> Option<PacketVlan> {
         let vlans = self.tables.port_set().vlans(port);
         match vlans.and_then(|vlans| Some((vlans.tag, vlans.missing_tag()?))) {
-            // The translation does not know the tag of the customer under a removed tag.
+            // The translation does not know the customer's tag under a removed tag.
             Some((id, service)) => Some(PacketVlan { id, service: Some(service) }),
             None => self.vlan_from(port),
         }
@@ -125,13 +125,13 @@ impl Way<'_> {
                 VlanMode::Dot1qTunnel if !vlans.cvlans.is_empty() => {
                     vlans.admits_customer(self.customer_vlan(vlan))
                 }
-                // As in Open vSwitch, an access port has no tags of customers.
+                // As in Open vSwitch, an access port sends no frames with customers' tags.
                 VlanMode::Access if vlan.service.is_some() => self.customer_vlan(vlan) == 0,
                 _ => true,
             }
     }
 
-    /// Returns the VLAN of the customer's outer tag; 0 without such a tag.
+    /// Returns the VLAN of the customer's outer tag; 0 if the customer's frame has no tag.
     fn customer_vlan(&mut self, vlan: PacketVlan) -> u16 {
         match vlan.service {
             _ if !self.is_tagged() => 0,
@@ -160,8 +160,8 @@ impl Way<'_> {
         ports
     }
 
-    /// Outputs to ports, each with the tag that its VLAN settings require. Afterwards the packet is
-    /// unchanged.
+    /// Outputs to ports, each with the tag that its VLAN settings require. Restores the packet
+    /// afterwards.
     pub(super) fn emit_in(
         &mut self,
         vlan: PacketVlan,
@@ -178,19 +178,19 @@ impl Way<'_> {
         for port in ports {
             let wanted = match self.tables.port_set().vlans(*port) {
                 Some(vlans) => vlans.tag_of_sent(vlan),
-                // A tag of VLAN 0 carries only a priority, and stays.
+                // A tag of VLAN 0 carries only a priority, so the tag stays.
                 None if vlan == 0 && former == Some(0) => former,
                 None => (vlan != 0).then_some(vlan),
             };
             if wanted != current {
                 if let (Some(former), None, None) = (former, wanted, whole) {
                     let mut tag = self.outer_tag();
-                    // An earlier port may have got the tag of another VLAN.
+                    // For an earlier port, the tag may have changed to another VLAN.
                     tag.tci = tag.tci & !VLAN | former;
                     whole = Some(tag);
                 }
                 match (wanted, whole) {
-                    // The restored tag keeps its former type and priority.
+                    // The restored tag gets its former type and priority.
                     (Some(vlan), Some(mut tag)) => {
                         tag.tci = tag.tci & !VLAN | vlan;
                         self.put_tag(tag, current.is_none());
@@ -211,8 +211,8 @@ impl Way<'_> {
         }
     }
 
-    /// As [`Way::emit_in`], for a packet of a dot1q-tunnel port. The service tag goes on top of the
-    /// customer's tags.
+    /// Like [`Way::emit_in`], for a packet from a dot1q-tunnel port. The service tag goes on top of
+    /// the customer's tags.
     fn emit_from_tunnel(
         &mut self,
         vlan: u16,

@@ -10,7 +10,7 @@ use crate::tables::lock;
 use crate::vlans::PacketVlan;
 
 impl Way<'_> {
-    /// Whether the destination is an address that bridges do not forward to (802.1Q and others).
+    /// Whether the destination is an address to which bridges do not forward (802.1Q and others).
     pub(super) fn is_destination_reserved(&mut self) -> bool {
         is_reserved(address(self.read_field(Field::EthDst)))
     }
@@ -47,21 +47,22 @@ impl Way<'_> {
         let bundle_of = |port| tables.port_set().bundle(port);
         let bundle = bundle_of(in_port);
         let mut macs = lock(&self.tables.macs);
-        // In a bridge that the packet enters through a patch port, a packet-out is a packet like
-        // any other.
+        // In a bridge that the packet entered through a patch port, a packet-out is treated like
+        // any other packet.
         let is_received = !self.is_packet_out || self.floor > 0;
         let is_learning = self.observer.is_none() && is_received && has_port;
         let is_taught = is_learning && !self.lengths.is_elsewhere();
         let is_new = is_taught && macs.learn(id, source, bundle, self.now_ms);
-        // A branch for other packet lengths does not learn this packet's address. A separate
-        // translation learns the addresses of packets with other lengths.
+        // A branch for the other result of a length check does not learn this packet's address.
+        // Packets with such lengths are translated separately, and their addresses are learned
+        // then.
         self.is_cacheable &=
             !is_learning || is_taught || macs.port(id, source, self.now_ms) == Some(bundle);
         let seen = if is_learning { macs.seen(id, source) } else { None };
         let is_multicast = destination[0] & 1 != 0;
         let port = if is_multicast { None } else { macs.port(id, destination, self.now_ms) };
         drop(macs);
-        // An address that a command added stays at the member that the command named.
+        // An address that a command added stays at the bond member that the command named.
         let port = port.map(bundle_of);
         self.counters.extend(seen);
         if is_new {
@@ -101,8 +102,8 @@ pub(super) fn address(number: u128) -> [u8; 6] {
     [bytes[10], bytes[11], bytes[12], bytes[13], bytes[14], bytes[15]]
 }
 
-/// Whether bridges must not forward to an address: those of IEEE 802.1D table 7-10 (LLDP and STP
-/// among them), and of Extreme's and Cisco's protocols.
+/// Whether bridges must not forward to an address: the addresses of IEEE 802.1D table 7-10 (among
+/// them those of LLDP and STP), and the addresses of Extreme's and Cisco's protocols.
 fn is_reserved(address: [u8; 6]) -> bool {
     match address {
         [0x01, 0x80, 0xc2, 0, 0, last] => last < 0x10,

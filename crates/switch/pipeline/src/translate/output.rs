@@ -80,7 +80,7 @@ impl Way<'_> {
         }
     }
 
-    /// Outputs to all other ports, except ports with a bit of `excluded` in their configuration.
+    /// Outputs to all other ports. Leaves out ports whose configuration has a bit of `excluded`.
     pub(super) fn flood(&mut self, excluded: u32) {
         let in_port = self.in_port();
         let tables = self.tables;
@@ -103,8 +103,8 @@ impl Way<'_> {
         self.send_with(controller, None);
     }
 
-    /// Sends the packet in its present form to a controller. `continuation`: the number of the
-    /// state in which the packet waits.
+    /// Sends the packet as it is now to a controller. `continuation`: the number of the state in
+    /// which the packet waits.
     pub(super) fn send_with(&mut self, controller: &Controller, continuation: Option<u32>) {
         let mut metadata = Key::ZERO;
         for index in 0..word::CT {
@@ -114,7 +114,7 @@ impl Way<'_> {
             let results = word::CT..word::ETH_SRC;
             metadata.words[results.clone()].copy_from_slice(&self.flow.words[results]);
         }
-        // The type tells which IP version the connection's addresses have.
+        // The Ethernet type tells the IP version of the connection's addresses.
         metadata.write(Field::EthType, self.flow.read(Field::EthType));
         metadata.write(Field::ActsetOutput, 0);
         let is_miss_rule = self.rule.as_ref().is_some_and(|rule| rule.is_table_miss());
@@ -155,7 +155,7 @@ impl Way<'_> {
     }
 }
 
-/// Reasons of packet-ins, as in [`ControllerStep::reason`].
+/// The reasons of packet-ins, numbered as in [`ControllerStep::reason`].
 const ACTION: u8 = 1;
 const ACTION_SET: u8 = 3;
 const GROUP: u8 = 4;

@@ -9,8 +9,8 @@ use crate::patch::{Neighbor, Patch};
 use crate::ports::config;
 
 impl<'a> Way<'a> {
-    /// Returns the bridge with this index: a bridge that patch ports reach, or the one where the
-    /// packet arrived.
+    /// Returns the bridge with this index: a bridge that patch ports reach, or the bridge in which
+    /// the packet arrived.
     pub(super) fn neighbor(&self, place: u16) -> Option<Neighbor<'a>> {
         let mut neighbors = self.neighbors.iter().copied();
         neighbors.find(|neighbor| neighbor.tables.place == place).or_else(|| {
@@ -18,7 +18,8 @@ impl<'a> Way<'a> {
         })
     }
 
-    /// Starts the pipeline of the present bridge for a packet that arrives at a port.
+    /// Starts the pipeline of the bridge that the packet has reached, for a packet that arrives at
+    /// a port.
     pub(super) fn arrive(&mut self, port: PortNumber) {
         self.mirror_received(port);
         if self.was_mpls {
@@ -29,8 +30,7 @@ impl<'a> Way<'a> {
         self.search(0, false, true);
     }
 
-    /// Runs the other bridge's pipeline on a copy of the packet. Afterwards the packet is
-    /// unchanged.
+    /// Runs the other bridge's pipeline on a copy of the packet. The packet itself stays unchanged.
     pub(super) fn cross(&mut self, patch: &Patch) {
         self.counters.extend([patch.sent.clone(), patch.received.clone()]);
         let Some(neighbor) = self.neighbor(patch.bridge) else { return };
@@ -58,9 +58,9 @@ impl<'a> Way<'a> {
         (self.table, self.rule, self.cookie) = (former.table, former.rule, former.cookie);
         (self.floor, self.mirrored) = (former.floor, former.mirrored);
         (self.is_in_set, self.is_in_bucket) = (former.is_in_set, former.is_in_bucket);
-        // A limit that is reached in the other bridge ends the translation only in that bridge. The
-        // input port that a refused resubmission set must not apply to the next lookup in this
-        // bridge.
+        // A limit that is reached in the other bridge ends the translation only in the other
+        // bridge. A refused resubmission there may have set an input port, which must not apply to
+        // the next lookup in this bridge.
         self.failure = None;
         self.lookup_port = None;
         if let Some(observer) = self.observer.as_deref_mut() {
@@ -68,7 +68,8 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Enters the bridge through a patch port: without metadata, stack and results of tracking.
+    /// Enters a bridge through a patch port. The packet loses its metadata, its stack and its
+    /// tracking results.
     fn enter(&mut self, port: PortNumber) {
         if self.outputs > MOST_STEPS {
             // The check in `search` counts only the steps of this copy.
@@ -94,7 +95,7 @@ impl<'a> Way<'a> {
     }
 }
 
-/// The parts of a translation that belong to a bridge.
+/// The parts of a translation's state that belong to one bridge.
 struct Former<'a> {
     tables: &'a crate::tables::Tables,
     table: u8,

@@ -16,7 +16,7 @@ use crate::rule::Rule;
 
 impl Way<'_> {
     /// Continues in a table. A resubmission (`is_plain` is false) drops a packet that matches no
-    /// rule, whatever the table's setting for misses.
+    /// rule, whatever the table's setting for such packets is.
     pub(super) fn search(&mut self, table: u8, with_ct: bool, is_plain: bool) {
         if table >= TABLES || self.failure.is_some() {
             return;
@@ -75,8 +75,8 @@ impl Way<'_> {
         self.depth -= u32::from(deepens);
         self.nesting -= 1;
         if nesting > self.floor {
-            // The action set that runs after the first table counts as actions of that table's
-            // rule.
+            // The action set runs after the first table, but its actions count as actions of the
+            // first table's rule.
             (self.table, self.rule, self.cookie) = former;
         }
     }
@@ -159,7 +159,7 @@ impl Way<'_> {
         found
     }
 
-    /// Whether the packet is a fragment. All IP megaflows depend on the result.
+    /// Whether the packet is a fragment. Each megaflow for IP packets depends on the result.
     fn is_fragment(&self) -> bool {
         let kind = self.flow.read(Field::EthType) as u16;
         matches!(kind, IPV4 | IPV6) && self.flow.read(Field::IpFrag) != 0
@@ -203,8 +203,8 @@ impl Way<'_> {
                 return;
             }
             if let Some(frozen) = &self.freezing {
-                // A group that waits for the packet's hash runs again when the datapath has hashed
-                // the packet.
+                // A group that waited for the packet's hash runs again after the datapath has
+                // hashed the packet.
                 let is_again = self.hashing.is_some() && frozen.is_empty();
                 let rest = self.rest(if is_again { &actions[index..] } else { rest });
                 self.freezing.get_or_insert_default().push(rest);
@@ -355,8 +355,8 @@ impl Way<'_> {
         former
     }
 
-    /// Returns the size of the stack as Open vSwitch counts it: for each value its bytes, and one
-    /// byte more.
+    /// Returns the size of the stack as Open vSwitch counts it: the bytes of each value plus one
+    /// byte per value.
     fn stack_size(&self) -> usize {
         self.stack.iter().map(|(width, _)| usize::from(*width).div_ceil(8) + 1).sum()
     }
@@ -402,7 +402,7 @@ impl Way<'_> {
     }
 }
 
-/// Returns the packet's key in its connection's original direction, without translation.
+/// Returns the packet's key as in its connection's original direction, before translation.
 fn original_direction(flow: &Key) -> Key {
     let mut key = flow.clone();
     key.words[word::IPV4] = flow.words[word::CT_NW];
@@ -442,7 +442,8 @@ fn of_tracked(mask: &Key) -> Key {
 /// Whether an action may read or change fields under an MPLS entry.
 fn needs_packet(action: &Action) -> bool {
     if let Action::Output { port, .. } = action {
-        // Output to TABLE searches the tables, whose rules may match on fields under an MPLS entry.
+        // An output to TABLE searches the tables, whose rules may match on fields under an MPLS
+        // entry.
         return *port == PortNumber::TABLE;
     }
     !matches!(
@@ -466,8 +467,8 @@ fn bytes(address: &[u8; 6]) -> u128 {
 
 const MAX_DEPTH: u32 = 64;
 const MAX_RESUBMITS: u32 = 4096;
-/// Maximum number of nested tables. Searches of ascending tables do not count as depth, but use the
-/// stack.
+/// Maximum number of nested tables. A search in a later table does not add to the depth, but needs
+/// stack space.
 const MAX_NESTING: usize = 512;
 /// A resubmission with a larger stack fails.
 const MAX_STACK: usize = 65_535;

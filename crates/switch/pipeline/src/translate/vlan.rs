@@ -1,4 +1,4 @@
-//! VLAN tags. Pushes and pops are collected, like changes of fields.
+//! VLAN tags. As with changes of fields, pushes and pops are collected and become steps later.
 
 use flow::step::Step;
 use flow::{Field, Key, word};
@@ -11,12 +11,12 @@ use super::fields::PRESENT;
 pub(super) struct Tags {
     /// The tags under the outer tag, the innermost tag first.
     hidden: Vec<Hidden>,
-    /// The number of tags to remove from the packet; then the types of the tags to add.
+    /// The number of tags to remove from the packet. Afterwards come the types of the tags to add.
     pops: usize,
     pushes: Vec<u16>,
 }
 
-/// A tag, with the written bits for which there is no step yet.
+/// A tag, with those of its written bits that no step has written yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Hidden {
     tci: u64,
@@ -32,7 +32,7 @@ struct Hidden {
 pub(super) struct OuterTag {
     tpid: u16,
     pub(super) tci: u16,
-    /// The bits of the tag under this tag, and the written bits among these bits.
+    /// The bits of the tag under this tag, and a mask of those bits that actions have written.
     inner: u64,
     inner_written: u64,
 }
@@ -97,8 +97,8 @@ impl Way<'_> {
         }
     }
 
-    /// Returns the VLAN of the tag under the outer tag; 0 without such a tag. The steps do not
-    /// depend on the tag's priority.
+    /// Returns the VLAN of the tag under the outer tag; 0 if there is no second tag. The steps do
+    /// not depend on this tag's priority.
     pub(super) fn inner_vlan(&mut self) -> u16 {
         let wanted = u64::from(PRESENT | VLAN);
         if let Some(hidden) = self.tags.hidden.last() {
@@ -119,7 +119,8 @@ impl Way<'_> {
         OuterTag { tpid, tci, inner: inner(&self.flow), inner_written: inner(&self.written) }
     }
 
-    /// Gives the packet this outer tag, on top of its other tags if the outer tag was removed.
+    /// Gives the packet this outer tag. If the former outer tag was removed, puts the new tag on
+    /// top of the other tags.
     pub(super) fn put_tag(&mut self, tag: OuterTag, is_removed: bool) {
         if is_removed {
             self.push_vlan(tag.tpid);
