@@ -13,8 +13,7 @@
 //! | [`ovsdb`] | Open vSwitch's database: sessions, rows, and the switch that the rows describe |
 //! | [`datapath`] | the megaflow cache, connection tracking, changes of packets |
 //!
-//! The crates below are pure: these crates do no I/O, read no clock, and take randomness only from
-//! a seed.
+//! The crates in this table do no I/O, read no clock, and take randomness only from a seed.
 //!
 //! ```
 //! use switch::run::parse_cpu_mask;

@@ -15,7 +15,7 @@ table! {
     /// The settings of a bond.
     #[derive(Debug, Clone, Default, PartialEq, Eq)]
     pub struct BondSettings in kebab {
-        /// Two ports of the bridge or more.
+        /// The names of the bond's members: at least two ports of the bridge.
         pub members: Vec<String> = vec![],
         pub mode: BondMode = BondMode::default(),
         /// The member of an active-backup bond that sends whenever its link is up.
@@ -28,10 +28,11 @@ table! {
         pub hash_basis: u32 = 0,
         /// Whether all members of a balance-slb bond receive multicast.
         pub all_members_active: bool = false,
-        /// Whether the bond negotiates with the connected switch by LACP, and who begins.
+        /// Whether the bond negotiates with the connected switch by LACP, and whether the bond
+        /// begins.
         pub lacp: LacpMode = LacpMode::default(),
         pub lacp_time: LacpTime = LacpTime::default(),
-        /// The name of this end, by default the address of the bridge's own port.
+        /// The LACP system ID of this end, by default the address of the bridge's own port.
         pub lacp_system_id: Option<HardwareAddress>,
         /// The end with the lower number decides which members carry traffic; 65534 by default.
         pub lacp_system_priority: Option<u16>,
@@ -137,7 +138,7 @@ impl BondSettings {
         }
     }
 
-    /// Whether the bridge has a port with the bond's name that is not a member of the bond.
+    /// Whether the bridge has a port that has the bond's name but is no member of the bond.
     pub(super) fn has_name_of_other(
         &self,
         bond: &str,
@@ -157,7 +158,7 @@ pub(super) struct Bond {
     /// all members are down.
     active: Option<String>,
     pub(super) active_address: [u8; 6],
-    /// Whether another member has become active since the last call of [`Bond::take_move`].
+    /// Whether a different member has become active since the last call of [`Bond::take_move`].
     has_moved: bool,
     lacp: Option<Lacp>,
     /// The settings of the members for LACP, by their names.
@@ -198,9 +199,8 @@ impl Bond {
     }
 
     /// Negotiates with the connected switch, before [`Bond::run`]. `system`: the address of the
-    /// bridge; `received`: the frames of LACP that arrived, each with the number of its port.
-    /// Returns frames, each with the number of the port that sends the frame, and lines for the
-    /// log.
+    /// bridge; `received`: the LACP frames that arrived, each with the number of its port. Returns
+    /// frames, each with the number of the port that sends the frame, and lines for the log.
     pub(super) fn negotiate(
         &mut self,
         system: [u8; 6],
@@ -257,7 +257,7 @@ impl Bond {
         self.lacp.as_ref().map_or(Status::Off, Lacp::status)
     }
 
-    /// Whether frames may pass a member: the link is up, and LACP agrees.
+    /// Whether a member may carry frames: its link is up, and LACP permits traffic.
     fn may_enable(&self, port: &MemberPort) -> bool {
         port.has_carrier && self.lacp.as_ref().is_none_or(|lacp| lacp.may_enable(&port.name))
     }
@@ -306,7 +306,7 @@ impl Bond {
         if let Some(member) =
             self.members.iter_mut().find(|member| Some(&member.name) == name.as_ref())
         {
-            // If no other member is enabled, this member is enabled without waiting for its delay.
+            // If no other member is enabled, this member is enabled at once, without its delay.
             (member.is_enabled, member.changes_at) = (true, None);
         }
         if let Some(port) = ports.iter().find(|port| Some(&port.name) == name.as_ref()) {
@@ -316,7 +316,7 @@ impl Bond {
         self.active = name;
     }
 
-    /// Returns whether another member has become active since the last call.
+    /// Returns whether a different member has become active since the last call.
     pub(super) fn take_move(&mut self) -> bool {
         std::mem::take(&mut self.has_moved)
     }
@@ -438,8 +438,8 @@ impl Bond {
 }
 
 impl Member {
-    /// Enables or disables the member once frames may have passed, or not have passed, for the
-    /// delay. LACP knows no delays.
+    /// Enables or disables the member when `may_enable` has kept its new value for the delay. With
+    /// LACP, there is no delay.
     fn follow(&mut self, may_enable: bool, settings: &BondSettings, now_ms: u64) {
         if may_enable == self.is_enabled {
             self.changes_at = None;
@@ -457,8 +457,8 @@ impl Member {
     }
 }
 
-/// Returns the bytes behind the Ethernet header of a frame of LACP; none for a frame with a tag,
-/// which is no frame of LACP.
+/// Returns the bytes after the Ethernet header of an LACP frame. Returns no bytes for a tagged
+/// frame, which cannot be an LACP frame.
 fn payload(frame: &[u8]) -> &[u8] {
     match frame.split_at_checked(14) {
         Some((header, payload)) if header[12..] == lacp::ETHER_TYPE.to_be_bytes() => payload,
@@ -466,7 +466,8 @@ fn payload(frame: &[u8]) -> &[u8] {
     }
 }
 
-/// As in Open vSwitch, a bond goes before a single port, whose priority is 65535.
+/// As in Open vSwitch, a bond is preferred to a single port, whose priority is 65535: lower numbers
+/// are preferred.
 const USUAL_PRIORITY: u16 = 65_534;
 const LONGEST_DELAY_MS: u64 = 600_000;
 
@@ -573,7 +574,7 @@ mod tests {
                 let (frames, _) = bond.negotiate(system, &ports, &received, now_ms);
                 let settings = bond.settings.clone();
                 bond.run(&settings, &ports, now_ms);
-                // Only p1 has a cable.
+                // Only port p1 is connected, so the other frames get lost.
                 let cable = frames.into_iter().filter(|(port, _)| port.0 == 1);
                 waiting[1 - index].extend(cable);
             }
@@ -592,7 +593,7 @@ mod tests {
         assert!(seen.contains("partner sys_id: 02:00:00:00:09:01\n"), "{seen}");
         assert!(seen.contains("partner sys_priority: 65534\n"), "{seen}");
         assert!(seen.contains("partner port_id: 9\n") && seen.contains("partner key: 8\n"));
-        // A tagged frame is no LACPDU.
+        // A tagged frame is not an LACPDU.
         let (port, frame) = waiting[1].pop().unwrap_or((PortNumber(1), vec![0; 124]));
         let tagged = [&frame[..12], &[0x81, 0, 0, 5], &frame[12..]].concat();
         bonds[1].negotiate([2; 6], &ports, &[(port, tagged)], 2_000);

@@ -34,7 +34,7 @@ pub struct BridgeState {
     versions: Mutex<Vec<Version>, { rank::LAST }>,
     tables: RwLock<Tables, { rank::TABLES }>,
     generation: Arc<AtomicU64>,
-    /// The other bridges that patch ports lead to, sorted by index.
+    /// The other bridges that this bridge's patch ports lead to, sorted by index.
     neighbors: RwLock<Vec<Weak<Self>>, { rank::LAST }>,
     ports: RwLock<BTreeMap<PortNumber, Arc<SwitchPort>>, { rank::PORTS }>,
     /// The last port number that was assigned automatically.
@@ -45,7 +45,7 @@ pub struct BridgeState {
     pub(super) meters: Arc<Meters>,
     events: Mutex<VecDeque<BridgeEvent>, { rank::LAST }>,
     lost_packet_ins: AtomicU64,
-    /// Controllers and listening addresses that the bridge's thread has not taken over yet.
+    /// The controllers and listening addresses that the bridge's thread has not applied yet.
     remotes: Mutex<Option<Remotes>, { rank::LAST }>,
     /// The addresses that the bridge's thread uses, or will use once it has taken over `remotes`.
     places: Mutex<Places, { rank::LAST }>,
@@ -61,11 +61,12 @@ pub struct BridgeState {
     pub(super) bonds: Mutex<BTreeMap<String, Bond>, { rank::BONDS }>,
     /// Whether any bond speaks LACP.
     has_lacp: AtomicBool,
-    /// The frames of LACP that have arrived since the bonds last ran.
+    /// The LACP frames that have arrived since the bonds last ran.
     lacp_frames: Mutex<Vec<(PortNumber, Vec<u8>)>, { rank::LAST }>,
-    /// The last second in which frames of LACP arrived at each port, and the number of the frames.
+    /// For each port, the last second in which LACP frames arrived, and the number of frames in
+    /// that second.
     lacp_arrivals: Mutex<BTreeMap<PortNumber, (u64, u32)>, { rank::LAST }>,
-    /// When the bonds last ran, on the switch's clock.
+    /// The time at which the bonds last ran, on the switch's clock.
     bonds_ran_ms: AtomicU64,
     /// Wakes the thread of the OpenFlow connections.
     pub(super) waker: Waker,
@@ -83,8 +84,8 @@ pub(super) struct Remotes {
 }
 
 impl Remotes {
-    /// Returns an open listener as the settings now write its address; `None` if the listener must
-    /// be closed. A change between TCP and TLS keeps the listener, which holds the address.
+    /// Returns the address of an open listener in the form of the new settings; `None` if the
+    /// listener must be closed. A change between TCP and TLS keeps the listener open.
     pub(super) fn kept(&self, open: Remote) -> Option<Remote> {
         if self.listen.contains(&open) {
             return Some(open);
@@ -118,7 +119,7 @@ pub(super) enum BridgeEvent {
     PacketIn(Box<PacketIn>),
     Port {
         status: PortStatus,
-        /// The connection that requested the change.
+        /// The connection whose request caused the change.
         requester: Option<u64>,
     },
     Expired(Box<Removal>),
@@ -200,8 +201,8 @@ impl BridgeState {
         neighbors.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Sets the bridges that patch ports lead to. A change of these bridges' tables then also
-    /// counts as a change of this bridge.
+    /// Sets the bridges that patch ports lead to. From now on, a change of the tables of these
+    /// bridges also counts as a change of this bridge.
     pub(super) fn set_neighbors(&self, neighbors: &[Arc<Self>]) {
         let weak = neighbors.iter().map(Arc::downgrade).collect();
         *self.neighbors.write() = weak;
@@ -311,7 +312,7 @@ impl BridgeState {
         self.port_configured(port, None);
     }
 
-    /// As [`BridgeState::port_changed`], after a connection changed the port's configuration.
+    /// Like [`BridgeState::port_changed`], after a connection changed the port's configuration.
     pub(super) fn port_configured(&self, port: &SwitchPort, requester: Option<u64>) {
         let mut tables = self.tables_mut();
         tables.insert_port(BridgePort { index: port.index, description: port.description() });
@@ -434,8 +435,8 @@ impl BridgeState {
         self.has_lacp.load(Ordering::Relaxed)
     }
 
-    /// Takes a frame of LACP that arrived at a member of a bond. Frames beyond a limit are dropped;
-    /// the partner sends again.
+    /// Takes an LACP frame that arrived at a member of a bond. Drops frames beyond a limit, because
+    /// the partner sends them again.
     pub(super) fn lacp_received(&self, port: PortNumber, frame: &[u8]) {
         let is_for_lacp = self.tables().port_set().is_for_lacp(port, lacp::ETHER_TYPE);
         if !is_for_lacp || !self.counts_lacp(port) {
@@ -449,9 +450,9 @@ impl BridgeState {
         }
     }
 
-    /// Counts a frame of LACP. Returns `false` if too many frames arrived at the port in this
-    /// second: a flood at one member must not suppress the frames of other members, nor change the
-    /// bond all the time.
+    /// Counts an LACP frame. Returns `false` if too many frames arrived at the port in this second:
+    /// a flood at one member must not suppress the frames of other members, nor change the bond all
+    /// the time.
     fn counts_lacp(&self, port: PortNumber) -> bool {
         let second = self.clock.now_ms() / 1_000;
         let mut arrivals = self.lacp_arrivals.lock();
@@ -463,7 +464,8 @@ impl BridgeState {
         *number <= MOST_LACP_IN_SECOND
     }
 
-    /// Runs the bonds if any of them speaks LACP, and frames of LACP wait or time has passed.
+    /// Runs the bonds if any of them speaks LACP, and LACP frames are waiting or enough time has
+    /// passed.
     pub(super) fn run_lacp(&self) {
         let ran_ms = self.bonds_ran_ms.load(Ordering::Relaxed);
         let is_late = || self.clock.now_ms() >= ran_ms + LACP_PAUSE_MS;
@@ -504,12 +506,13 @@ impl BridgeState {
             current.push(now);
         }
         self.has_lacp.store(has_lacp, Ordering::Relaxed);
-        // Most calls change nothing, and a write lock would delay translations.
+        // Check first whether the bonds have changed: most calls change nothing, and a write lock
+        // would delay translations.
         let is_news = *self.tables().port_set().bonds() != *current;
         if is_news {
             self.tables_mut().set_bonds(current);
         }
-        // The members accept frames before their partners learn that they may send.
+        // The members accept frames before their partners learn that the members may send.
         let now = Time::from_nanos(self.clock.now_ns());
         for (number, frame) in sent {
             let Some(port) = self.port(number) else { continue };
@@ -536,8 +539,8 @@ impl BridgeState {
         }
         for (member, packets) in by_member {
             let Some(port) = self.port(member) else { continue };
-            // Send the frames in batches, because a frame takes more memory than its bytes, and the
-            // bridge may have learned a million addresses.
+            // Send the packets in batches, because a packet takes more memory than its bytes, and
+            // the bridge may have learned a million addresses.
             for batch in packets.chunks(BATCH) {
                 let mut frames: Vec<Frame> =
                     batch.iter().map(|packet| Frame::from_bytes(packet, now)).collect();
@@ -593,7 +596,7 @@ impl BridgeState {
     }
 }
 
-/// Writes an event of LACP to the log.
+/// Writes an LACP event to the log.
 fn report(bond: &str, event: &Event) {
     match event {
         Event::Negotiated => tracing::info!("bond {bond}: LACP has found a partner"),
@@ -640,13 +643,13 @@ fn default_datapath_id(name: &str) -> u64 {
 }
 
 const MOST_EVENTS: usize = 4096;
-/// Maximum number of frames of LACP that wait, and the kept bytes of each.
+/// Maximum number of waiting LACP frames, and maximum number of bytes kept of each frame.
 const MOST_LACP_FRAMES: usize = 256;
 const LONGEST_LACP_FRAME: usize = 128;
-/// Maximum number of frames of LACP that a port takes in a second, as IEEE 802.3 limits slow
+/// Maximum number of LACP frames that a port takes in a second, as IEEE 802.3 limits slow
 /// protocols.
 const MOST_LACP_IN_SECOND: u32 = 10;
-/// The timers of LACP may be late by this time.
+/// Maximum delay of the LACP timers.
 const LACP_PAUSE_MS: u64 = 100;
 /// Highest port number that is assigned automatically, as in Open vSwitch.
 const LAST_NUMBER: u32 = 0x7fff;
@@ -686,7 +689,7 @@ mod tests {
         for _ in 0..MOST_LACP_FRAMES {
             bridge.lacp_received(PortNumber(1), &[0; 60]);
         }
-        // Port 3 is no member of the bond.
+        // Port 3 is not a member of the bond.
         bridge.lacp_received(PortNumber(3), &[0; 60]);
         bridge.lacp_received(PortNumber(2), &[0; 60]);
         let from: Vec<_> = bridge.lacp_frames.lock().iter().map(|(port, _)| port.0).collect();
@@ -716,7 +719,7 @@ mod tests {
         assert_eq!(sent(), [0, 0]);
         bridge.port(PortNumber(1)).unwrap().set_disabled(true);
         assert_eq!((sent(), sent()), ([0, 2], [0, 2]), "once for each address of p3");
-        // A command moves the bond.
+        // A command makes another member active.
         bridge.port(PortNumber(1)).unwrap().set_disabled(false);
         bridge.run_bonds();
         let ports = bridge.members(&settings);

@@ -16,13 +16,13 @@ use super::snapshots::{self, Snapshots};
 use super::switch::Switch;
 use super::worker::translate_packet_out;
 
-/// The bridge's side of an OpenFlow connection's session, which answers and applies requests.
+/// The bridge's side of an OpenFlow session: answers and applies the requests of a connection.
 #[derive(Debug)]
 pub(super) struct BridgeSession {
     pub(super) bridge: Arc<BridgeState>,
     pub(super) switch: Arc<Switch>,
     pub(super) generation: Option<u64>,
-    /// The connection whose requests the session answers now.
+    /// The connection whose request is being answered.
     pub(super) requester: Option<u64>,
     snapshots: Snapshots,
 }
@@ -87,8 +87,8 @@ impl Bridge for BridgeSession {
 
     fn watch(&mut self) {
         // A thread whose packet changes rules holds the read lock until it has recorded the change
-        // and invalidated earlier lists. Every list after this write lock therefore includes all
-        // changes that were not recorded.
+        // and invalidated earlier lists. After this write lock, every list of rules therefore
+        // includes all changes that were not recorded.
         self.bridge.tables_mut().is_watched = true;
     }
 
@@ -188,7 +188,7 @@ impl Bridge for BridgeSession {
         let meters = &self.bridge.meters;
         let id = MeterId { bridge: self.bridge.place(), meter: number };
         if number == MeterMod::ALL {
-            // The number `ALL` is valid only in a deletion.
+            // The number `ALL` is valid only for a deletion.
             meters.of_bridge(id.bridge).into_iter().for_each(|gone| meters.remove(gone));
         } else if let Ok([entry]) = tables.meters(number).as_deref() {
             meters.configure_at(id, entry, now);

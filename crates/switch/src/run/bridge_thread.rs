@@ -33,19 +33,19 @@ pub(super) struct BridgeThread {
     connections: Vec<Connection>,
     /// The number of the newest connection.
     last_number: u64,
-    /// Per [`Origin`], the memory for the bundles of all its connections.
+    /// The memory for bundles: each [`Origin`] has one memory for all its connections.
     memory: [Arc<BundleMemory>; 2],
     /// The index of the connection that the next iteration serves first.
     first: usize,
     controllers: Vec<Controller>,
     /// The datapath ID and the versions of OpenFlow that the connections have.
     identity: (u64, Vec<Version>),
-    /// When a controller was last connected, on the switch's clock.
+    /// The last time at which a controller was connected, on the switch's clock.
     controlled_ms: u64,
     scratch: Vec<u8>,
     expires: Instant,
     checks: Instant,
-    /// When a peer last sent something.
+    /// The last time at which a peer sent something.
     served: Option<Instant>,
     stop: Arc<AtomicBool>,
 }
@@ -100,7 +100,7 @@ impl BridgeThread {
         }
     }
 
-    /// Serves until the bridge is removed.
+    /// Serves the connections until the bridge is removed.
     pub(super) fn run(mut self) {
         while !self.stop.load(Ordering::Acquire) {
             self.turn();
@@ -217,7 +217,7 @@ impl BridgeThread {
         tables.set_standalone(is_alone);
     }
 
-    /// Stores the states of the controllers' connections in the bridge.
+    /// Stores the states of the connections to controllers in the bridge.
     fn tell_controllers(&self) {
         let state = |(index, controller): (usize, &Controller)| {
             let mut own = self.connections.iter().filter(|c| c.controller == Some(index));
@@ -255,14 +255,14 @@ impl BridgeThread {
         let pause = if has_work { Duration::ZERO } else { PAUSE };
         let pause = Timespec { tv_sec: 0, tv_nsec: pause.as_nanos() as i64 };
         if has_work || !self.has_event_soon(&mut fds) {
-            // A signal may interrupt the wait; an early iteration does no harm.
+            // A signal may interrupt the wait; the iteration then runs early, which does no harm.
             let _ = poll(&mut fds, Some(&pause));
         }
         fds[first..].iter().take(self.connections.len()).map(PollFd::revents).collect()
     }
 
     /// Polls for a short time if a peer has just sent something. A peer that waits for each reply
-    /// sends its next request at once, and a sleep would take longer than the reply.
+    /// sends its next request at once, and falling asleep would take longer.
     fn has_event_soon(&self, fds: &mut [PollFd<'_>]) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         while self.served.is_some_and(|served| served.elapsed() < SOON) {
@@ -296,8 +296,8 @@ impl BridgeThread {
         }
     }
 
-    /// Accepts peers that snoop on a controller, and begins to copy the messages of the controllers
-    /// with such peers.
+    /// Accepts peers that snoop on a controller, and begins to copy the messages between the bridge
+    /// and its controllers for these peers.
     fn accept_snoopers(&mut self) {
         let name = &self.bridge.name;
         loop {
@@ -322,14 +322,14 @@ impl BridgeThread {
     }
 
     /// Returns the controller whose messages a new peer of the snoop socket gets. As in Open
-    /// vSwitch, a master goes before others, and a slave after others. A controller without a
-    /// connection comes last.
+    /// vSwitch, a master is preferred and a slave comes after the other controllers. A controller
+    /// without a connection comes last.
     fn snooped(&self) -> Option<Remote> {
         let preference = |(index, _): &(usize, &Controller)| {
             let mut own = self.connections.iter().filter(|c| c.controller == Some(*index));
             own.find(|c| c.is_established()).map_or(0, Connection::preference)
         };
-        // The first controller of the settings comes first among equals.
+        // Among controllers of equal rank, the first controller in the settings is chosen.
         let best = self.controllers.iter().enumerate().rev().max_by_key(preference);
         best.map(|(_, controller)| controller.remote)
     }
@@ -343,7 +343,8 @@ impl BridgeThread {
         self.snoop.run(&mut self.scratch);
     }
 
-    /// Returns an accepted connection as a stream; `None` for TLS without usable files.
+    /// Returns an accepted connection as a stream. Returns `None` for a TLS connection if the files
+    /// for TLS are unusable.
     fn begin(&self, at: Remote, stream: TcpStream) -> Option<std::io::Result<Stream>> {
         if at.carrier == Carrier::Tcp {
             return Some(Stream::tcp(stream));
@@ -395,8 +396,8 @@ impl BridgeThread {
         self.last_number
     }
 
-    /// Returns the number of accepted connections of an origin. Connections to controllers of the
-    /// settings do not count.
+    /// Returns the number of accepted connections of an origin. Connections to controllers in the
+    /// settings are not counted.
     fn count(&self, origin: Origin) -> usize {
         self.connections
             .iter()
@@ -404,8 +405,8 @@ impl BridgeThread {
             .count()
     }
 
-    /// Closes a connection if an origin has its maximum number: the connection that has waited
-    /// longest for a hello, unless that wait is very short.
+    /// If an origin has its maximum number of connections, closes the connection that has waited
+    /// longest for a hello, unless this wait is very short.
     fn free_a_place(&mut self, origin: Origin) {
         if self.count(origin) < MOST_CONNECTIONS {
             return;
@@ -420,14 +421,14 @@ impl BridgeThread {
         }
     }
 
-    /// Whether the queued output for an origin's peers is so large that their requests have to
-    /// wait.
+    /// Whether the queued output for an origin's peers is so large that the requests of these peers
+    /// must wait.
     fn is_full(&self, origin: Origin) -> bool {
         let own = self.connections.iter().filter(|connection| connection.origin() == origin);
         own.map(|connection| connection.backlog().0).sum::<usize>() > MOST_OUTPUT
     }
 
-    /// Abandons connections whose peers do not read, until the origin's queued output is below its
+    /// Closes connections whose peers do not read, until the origin's queued output is below its
     /// limit.
     fn make_room(&mut self, origin: Origin) {
         while self.is_full(origin) {
@@ -480,8 +481,8 @@ impl BridgeThread {
         if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
             connection.read(&mut self.scratch, now_ms)?;
         }
-        // Report changes before the requests: the first reply to a new monitor includes these
-        // changes.
+        // Report changes before requests are handled, because the first reply to a new monitor
+        // includes these changes.
         self.dispatch();
         let Some((before, [this, behind @ ..])) = self.connections.split_at_mut_checked(index)
         else {
@@ -505,7 +506,7 @@ impl BridgeThread {
                     .chain(behind.iter_mut())
                     .for_each(|other| other.forward(&forward));
             }
-            // If a request began the first monitor, the tables record changes since that request.
+            // If a request began the first monitor, the tables record changes from this request on.
             is_watched |= this.is_monitoring();
             let removals = bridge.tables().take_removals();
             let events = if is_watched { bridge.tables().take_events() } else { Vec::new() };
@@ -699,8 +700,8 @@ impl Controller {
     }
 }
 
-/// Returns the index of the connection whose peer has not read for the longest time; `None` if all
-/// peers have read within `PATIENCE`.
+/// Returns the index of the connection whose peer has not read anything for the longest time;
+/// `None` if all peers have read something within `PATIENCE`.
 fn slowest(backlogs: impl Iterator<Item = (usize, Duration)>) -> Option<usize> {
     let waiting = backlogs.enumerate().filter(|(_, (bytes, _))| *bytes > 0);
     let (index, (_, pause)) = waiting.max_by_key(|(_, (_, pause))| *pause)?;
@@ -714,8 +715,8 @@ const REQUESTS: usize = 4096;
 const MOST_CONNECTIONS: usize = 128;
 /// Maximum time per iteration for all TCP peers together.
 const TCP_TURN: Duration = Duration::from_millis(100);
-/// Maximum queued output of an origin, in bytes. Above this number, peers that do not read are
-/// disconnected.
+/// Maximum queued output of an origin, in bytes. Above this number, peers that do not read lose
+/// their connections.
 const MOST_OUTPUT: usize = 512 << 20;
 /// While `MOST_OUTPUT` is exceeded, a peer that reads nothing for this time is disconnected.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -27,7 +27,7 @@ fn the_peer_that_has_not_read_for_longest_is_disconnected() {
     assert_eq!(slowest(std::iter::empty()), None);
 }
 
-/// A bridge's connection thread, whose iterations the test runs.
+/// The connection thread of a bridge. The test runs the iterations of this thread.
 struct Rig {
     thread: BridgeThread,
     folder: TempDir,
@@ -71,7 +71,7 @@ impl Rig {
         self.thread.bridge.tables_mut().flow_mod(change, now_ms).unwrap();
     }
 
-    /// Connects a peer that sends its hello and these messages, and reads nothing.
+    /// Connects a peer that sends its hello and the given messages, and reads nothing.
     fn peer(&self, messages: &[&[u8]]) -> UnixStream {
         let mut peer = UnixStream::connect(self.folder.path().join(SOCKET)).unwrap();
         peer.set_nonblocking(true).unwrap();
@@ -80,7 +80,7 @@ impl Rig {
         peer
     }
 
-    /// Advances the clock, checks the connections, and lets them write.
+    /// Advances the clock, checks the connections, and writes their output.
     fn later(&mut self, time: Duration) {
         self.thread.bridge.clock.warp(time);
         self.thread.checks = Instant::now();
@@ -136,7 +136,7 @@ fn cookies(parts: &[&[u8]]) -> Vec<u64> {
 }
 
 /// Runs iterations of the thread until a slowly reading peer has received its barrier reply.
-/// `bytes`: bytes read before.
+/// `bytes`: the bytes that the peer has already read.
 fn read_slowly(rig: &mut Rig, peer: &mut UnixStream, mut bytes: Vec<u8>) -> Vec<u8> {
     while messages(&bytes).last().is_none_or(|last| *last != BARRIER_REPLY) {
         rig.thread.turn();
@@ -203,7 +203,7 @@ fn a_flow_dump_lists_the_rules_at_the_time_of_the_request() {
     let answers = messages(&bytes);
     let listed: BTreeSet<_> = cookies(&answers[..answers.len() - 1]).into_iter().collect();
     assert!(listed.into_iter().eq(0..20_000));
-    // A later request lists the present rules.
+    // A later request lists the rules at the time of the later request.
     peer.write_all(&DUMP).unwrap();
     peer.write_all(&BARRIER).unwrap();
     let bytes = read_slowly(&mut rig, &mut peer, HELLO.to_vec());
@@ -292,7 +292,8 @@ fn a_monitor_gets_full_updates_for_changes_that_packets_make() {
     let mut peer = rig.peer(&[&MONITOR, &BARRIER]);
     read_slowly(&mut rig, &mut peer, Vec::new());
     rig.change(1, FlowCommand::Add);
-    // Simulates a packet that changes a rule while the switch answers a request of this peer.
+    // A packet, which the test simulates, changes a rule while the switch answers a request of this
+    // peer.
     let events = rig.thread.bridge.tables().take_events();
     rig.thread.connections[0].rule_events(&events, Some(3));
     peer.write_all(&BARRIER).unwrap();
@@ -325,7 +326,7 @@ fn a_new_monitor_gets_an_earlier_rule_once() {
     assert_eq!(*last, BARRIER_REPLY);
     let length = usize::from(u16::from_be_bytes([told[24], told[25]]));
     assert_eq!((told[1], told.len()), (19, 24 + length));
-    // The other peer gets an update for the change.
+    // The other peer gets a full update for the change.
     first.write_all(&BARRIER).unwrap();
     let bytes = read_slowly(&mut rig, &mut first, HELLO.to_vec());
     assert_eq!(messages(&bytes).len(), 2);
@@ -377,7 +378,7 @@ fn a_port_mod_gives_its_sender_only_the_port_status_of_the_link() {
         let answers = messages(&bytes);
         let statuses = &answers[..answers.len() - 1];
         assert!(statuses.iter().all(|status| (status[1], status[8]) == (12, 2)), "{answers:?}");
-        // The port's configuration and state.
+        // Compare the port's configuration and state in each message.
         let told: Vec<_> = statuses.iter().map(|status| (status[51], status[55])).collect();
         assert_eq!(told, expected);
     }
@@ -453,7 +454,7 @@ fn a_snooper_gets_the_messages_that_the_bridge_exchanges_with_its_controller() {
     };
     let told = exchange(&mut rig, &[HELLO, BARRIER].concat(), 2);
     assert_eq!(told, [BARRIER, BARRIER_REPLY].concat());
-    // A connection that ends in the same turn is copied to its end.
+    // The messages of a connection that ends in the same iteration are copied to their end.
     let short = [4, 20, 0, 7, 0, 0, 0, 3];
     let told = exchange(&mut rig, &[BARRIER, short].concat(), 4);
     assert_eq!(told[16..], [BARRIER, BARRIER_REPLY].concat());
@@ -541,7 +542,7 @@ fn a_probe_interval_of_30_s_delays_the_loss_of_a_controller_and_the_standalone_b
 
 const SOCKET: &str = "br0.mgmt";
 const SNOOP_SOCKET: &str = "br0.snoop";
-/// Slightly more than the bytes of the rules that one iteration writes.
+/// Slightly more than the number of bytes of rules that one iteration writes.
 const PIECE: usize = 64 << 10;
 
 /// Messages of OpenFlow 1.3.
@@ -550,7 +551,7 @@ const BARRIER: [u8; 8] = [4, 20, 0, 8, 0, 0, 0, 3];
 const BARRIER_REPLY: [u8; 8] = [4, 21, 0, 8, 0, 0, 0, 3];
 const ECHO_REQUEST: [u8; 8] = [4, 2, 0, 8, 0, 0, 0, 0];
 const ECHO_REPLY: u8 = 3;
-/// Sets the length of packet-ins, and so subscribes to events.
+/// Sets the length of packet-ins, and thereby subscribes to events.
 const TAKE_EVENTS: [u8; 12] = [4, 9, 0, 12, 0, 0, 0, 2, 0, 0, 0, 128];
 /// Monitors changes of all rules.
 const MONITOR: [u8; 48] = [

@@ -5,11 +5,11 @@ use units::Time;
 
 use super::pcap::Capture;
 
-/// The part of a capture that one queue plays.
+/// The frames of a capture that one queue plays.
 #[derive(Debug)]
 pub(super) struct CaptureSource {
     capture: Arc<Capture>,
-    /// The numbers of this queue's frames; `None`: all frames.
+    /// The numbers of this queue's frames; `None` means all frames.
     chosen: Option<Vec<u32>>,
     next: usize,
     repeats: bool,
@@ -77,5 +77,5 @@ impl CaptureSource {
     }
 }
 
-/// Number of frames between the frame that is played and the frame that is prefetched.
+/// Distance, in frames, between the frame that is played and the frame that is prefetched.
 const AHEAD: usize = 32;

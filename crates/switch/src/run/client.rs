@@ -44,7 +44,7 @@ pub enum ClientError {
     Refused(String),
 }
 
-/// Returns advice for errors whose system message is not enough.
+/// Returns advice for errors whose system message does not tell the user what to do.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::PermissionDenied => ": run this command as the switch's user, or as root",
@@ -91,8 +91,8 @@ pub fn call(
     }
 }
 
-/// A stream whose reads and writes together take at most `patience` from `begin` on, even if the
-/// peer sends single bytes.
+/// A stream whose reads and writes together take at most `patience`, counted from `begin`, even if
+/// the peer sends single bytes.
 struct Timed {
     stream: UnixStream,
     begin: Instant,

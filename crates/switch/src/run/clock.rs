@@ -27,7 +27,7 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start.
     #[must_use]
     pub(super) fn now_ns(&self) -> u64 {
         let base = match self.stopped_at.load(Ordering::Acquire) {
@@ -37,8 +37,8 @@ impl Clock {
         base + self.warped.load(Ordering::Acquire)
     }
 
-    /// Returns a frame's arrival time on the switch's clock; `now` if the frame has no arrival time
-    /// or the clock is stopped.
+    /// Returns a frame's arrival time on the switch's clock. Returns `now` if the frame has no
+    /// arrival time or the clock is stopped.
     #[must_use]
     pub(super) fn of_arrival(&self, arrival: Time, now: Time) -> Time {
         if arrival == Time::ZERO || self.stopped_at.load(Ordering::Acquire) != RUNNING {

@@ -155,11 +155,11 @@ impl TryFrom<String> for OvsdbAddress {
     }
 }
 
-/// The initial rules of a bridge.
+/// The rules with which a bridge starts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailMode {
-    /// None: packets are dropped until a user or a controller adds rules.
+    /// No rules: the bridge drops packets until a user or a controller adds rules.
     #[default]
     Secure,
     /// The bridge begins with the rule `priority=0 actions=NORMAL`, or without rules if its
@@ -186,13 +186,15 @@ table! {
         pub path: Option<PathBuf>,
         /// The patch port of another bridge that is connected to this patch port.
         pub peer: Option<String>,
-        /// Whether the switch listens at that socket (the default) or connects.
+        /// Whether the switch listens at the socket in `path` (the default) or connects to this
+        /// socket.
         pub role: Option<Role>,
         /// The receive queue of an xdp port's interface, by default the first.
         pub receive_queue: Option<u32>,
-        /// How packets get into an xdp port's memory, by default the fastest way that works.
+        /// The method by which packets get into an xdp port's memory, by default the fastest method
+        /// that works.
         pub copy_mode: Option<CopyMode>,
-        /// Whether an xdp port runs the interface's driver in the packet thread.
+        /// Whether the packet thread itself runs the driver of an xdp port's interface.
         pub busy_poll: bool = false,
         /// The address that OpenFlow shows, by default derived from the port's name. A tap port's
         /// device gets the address, too.
@@ -257,13 +259,13 @@ impl TryFrom<String> for HardwareAddress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Listens.
+    /// The port listens.
     Server,
-    /// Connects.
+    /// The port connects.
     Client,
 }
 
-/// How packets get into an xdp port's memory.
+/// The method by which packets get into an xdp port's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CopyMode {
@@ -280,13 +282,14 @@ impl From<ovsdb::interface::CopyMode> for CopyMode {
     }
 }
 
-/// The CPU that polls each queue of a port, in Open vSwitch's syntax: `0:3,1:7`.
+/// The CPU of the packet thread that polls each queue of a port, in Open vSwitch's syntax:
+/// `0:3,1:7`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct RxqAffinity(pub Vec<(usize, usize)>);
 
 impl RxqAffinity {
-    /// Returns the CPU that polls a queue.
+    /// Returns the CPU of the packet thread that polls a queue.
     #[must_use]
     pub fn cpu(&self, queue: usize) -> Option<usize> {
         self.0.iter().find(|(of, _)| *of == queue).map(|(_, cpu)| *cpu)
@@ -399,7 +402,7 @@ impl Config {
         problems
     }
 
-    /// Checks everything that needs no file or device.
+    /// Checks all settings that can be checked without a file or device.
     pub fn check(&self) -> Result<(), ConfigError> {
         let wrong = |problem: String| Err(ConfigError::Value(problem));
         if self.bridge.is_empty() && self.ovsdb.is_none() {
@@ -513,12 +516,12 @@ impl Config {
 }
 
 impl BridgeConfig {
-    /// Whether the initial rule of the bridge is `priority=0 actions=NORMAL`.
+    /// Whether the bridge starts with the rule `priority=0 actions=NORMAL`.
     pub(super) fn begins_open(&self) -> bool {
         self.fail_mode == FailMode::Standalone && self.controller.is_empty()
     }
 
-    /// Returns the names of the ports with the numbers that a switch gives them.
+    /// Returns the names of the ports, with the numbers that a switch would give the ports.
     fn names(&self) -> PortNames {
         let mut names = PortNames::none();
         let taken: Vec<_> = self.port.values().filter_map(|port| port.number).collect();
@@ -608,7 +611,7 @@ impl PortConfig {
         Ok(config)
     }
 
-    /// Checks everything that needs no file or device.
+    /// Checks all settings that can be checked without a file or device.
     pub fn check(&self) -> Result<(), String> {
         self.check_vlans()?;
         self.policing.check()?;

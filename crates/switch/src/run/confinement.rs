@@ -1,4 +1,4 @@
-//! Takes from the process of a switch the rights that no port, bridge or socket needs.
+//! Removes the rights that no port, bridge or socket needs from the process of a switch.
 //!
 //! Ports can be added later, so the process keeps the rights of every kind of port.
 
@@ -32,8 +32,8 @@ pub(super) fn confine(config: &Config, rundir: &Path, settings: Option<&Path>) {
     report(&confinement);
 }
 
-/// Confines as [`confine`] does, but leaves the files to the user's rights: ports that are added
-/// later may name files anywhere.
+/// Confines as [`confine`] does, but does not restrict access to files: ports that are added later
+/// may name files anywhere.
 pub(super) fn confine_calls() {
     report(&host::confine_calls(&POLICY));
 }
@@ -77,9 +77,9 @@ fn paths(config: &Config, rundir: &Path, settings: Option<&Path>) -> ConfinedPat
     let mut paths = ConfinedPaths::default();
     settings.into_iter().for_each(|file| paths.reads(file));
     paths.binds_in(rundir);
-    // Captures of ports that are added later.
+    // Ports that are added later may write captures here.
     paths.writes(&rundir.join("capture"));
-    // Rings that have a name instead of a path.
+    // Rings with a name instead of a path are in this directory.
     paths.binds_in(Path::new("/dev/shm"));
     paths.controls(Path::new("/dev/net/tun"));
     if let Some(MetricsAddress::Unix(socket)) = config.metrics_on.as_deref() {
@@ -87,8 +87,7 @@ fn paths(config: &Config, rundir: &Path, settings: Option<&Path>) -> ConfinedPat
     }
     if let Some(OvsdbAddress(socket)) = &config.ovsdb {
         paths.connects(socket);
-        // The database names the files of TLS later, and users of the database keep these files
-        // here.
+        // The database names the files for TLS later; users of the database keep these files here.
         paths.writes(Path::new("/etc/openvswitch/cacert.pem"));
         paths.reads(Path::new("/etc/openvswitch/cacert.pem"));
         paths.reads(Path::new("/var/lib/openvswitch/pki/switchca/cacert.pem"));
@@ -96,7 +95,7 @@ fn paths(config: &Config, rundir: &Path, settings: Option<&Path>) -> ConfinedPat
     }
     config.tls.iter().for_each(|tls| add_tls(tls, &mut paths));
     if config.dummies {
-        // Test cases of Open vSwitch name captures in the directory of the switch.
+        // Test cases of Open vSwitch name captures in the switch's directory.
         let capture = PathBuf::from("capture");
         paths.reads(&capture);
         paths.writes(&capture);
@@ -142,7 +141,8 @@ const POLICY: Policy = Policy {
         .union(CapabilitySet::IPC_LOCK)
         .union(CapabilitySet::NET_BIND_SERVICE)
         .union(CapabilitySet::DAC_OVERRIDE),
-    // Libraries that a backtrace opens; the properties of interfaces and of their PCI devices.
+    // A backtrace opens libraries; the switch reads the properties of interfaces and of their PCI
+    // devices.
     system: &[
         host::LIBRARIES,
         &[
@@ -174,7 +174,7 @@ mod tests {
         let rundir = own.path().join("run");
         let folder = PrivateDirectory::make_named(&rundir).unwrap();
         let config = Config::default();
-        // Confines only this thread, which ends with the test.
+        // Confine only this thread, which ends with the test.
         let enforced = std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 let confinement = host::confine(&POLICY, &paths(&config, &rundir, None));

@@ -19,7 +19,7 @@ use super::stream::{Origin, Stream};
 /// An OpenFlow connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// A number that no earlier connection of the bridge has had.
+    /// The number of the connection; no earlier connection of the bridge had this number.
     pub(super) number: u64,
     stream: Stream,
     session: Session,
@@ -27,13 +27,13 @@ pub(super) struct Connection {
     /// The index of the controller in the settings, for a connection to a controller.
     pub(super) controller: Option<usize>,
     is_open: bool,
-    /// Received bytes of requests without a reply yet.
+    /// Received bytes of requests that have no reply yet.
     input: Vec<u8>,
     out: Outgoing,
     has_ended: bool,
     opened: Instant,
     inactivity: Inactivity,
-    /// Whether the connection was given up because its peer does not read.
+    /// Whether the switch has given up the connection because the peer does not read.
     is_abandoned: bool,
     /// The start time of the flow dump that is being written.
     list_begun: Option<Instant>,
@@ -43,7 +43,7 @@ pub(super) struct Connection {
     copies: Option<Vec<u8>>,
 }
 
-/// Why a connection was closed, for the log.
+/// The reason for which a connection was closed, for the log.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Closed {
     #[error("the peer closed it")]
@@ -65,7 +65,7 @@ pub(super) enum Closed {
 }
 
 impl Connection {
-    /// Creates the connection of a tool or controller that connected to the switch.
+    /// Creates the connection of a tool or controller that has connected to the switch.
     pub(super) fn accepted(
         number: u64,
         stream: Stream,
@@ -176,8 +176,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Answers requests until `limit` requests are answered, or until the listed rules are so many
-    /// that another connection should be served. Calls `after` after each request.
+    /// Answers requests until `limit` requests are answered, or until the replies have listed so
+    /// many rules that another connection should be served. Calls `after` after each request.
     pub(super) fn answer_some(
         &mut self,
         limit: usize,
@@ -245,7 +245,7 @@ impl Connection {
     }
 
     /// Writes replies if the connection is established. Returns an error if the peer has closed its
-    /// side and got all replies.
+    /// side and has received all replies.
     pub(super) fn write_if_open(&mut self, now_ms: u64) -> Result<(), Closed> {
         if self.is_abandoned {
             return Err(Closed::Stuck);
@@ -277,7 +277,7 @@ impl Connection {
     /// Begins or ends the copying of messages.
     pub(super) fn set_snooped(&mut self, is_snooped: bool) {
         if is_snooped != self.copies.is_some() {
-            // Messages of the time before are not copied.
+            // Messages from before this time are not copied.
             self.out.fresh();
             self.copies = is_snooped.then(Vec::new);
         }
@@ -308,12 +308,13 @@ impl Connection {
         }
     }
 
-    /// Returns the number of bytes that the peer has not read, and the time since it last read any.
+    /// Returns the number of bytes that the peer has not read, and the time since the peer last
+    /// read a byte.
     pub(super) fn backlog(&self) -> (usize, Duration) {
         (self.out.waiting(), self.out.pause())
     }
 
-    /// Drops the output for the peer. The connection is closed when it is served next.
+    /// Drops the output for the peer. The connection is closed the next time that it is served.
     pub(super) fn abandon(&mut self) {
         self.out = Outgoing::new();
         self.is_abandoned = true;
@@ -330,7 +331,8 @@ impl Connection {
         if self.greeting().is_some_and(|time| time > LONGEST_GREETING) {
             return Err(Closed::NoHello);
         }
-        // A flow dump keeps its rules in memory until its end, even removed rules.
+        // A flow dump keeps all its rules in memory until the dump ends, even rules that are
+        // removed meanwhile.
         if self.list_begun.is_some_and(|begun| begun.elapsed() > LONGEST_LIST) {
             return Err(Closed::Stuck);
         }
@@ -395,7 +397,7 @@ impl Connection {
         }
         if self.out.waiting() > MOST_WAITING_UPDATES && self.is_open {
             self.copy_sent();
-            // The next read or write reports an error again.
+            // If this write fails, the next read or write reports the error again.
             let _ = self.out.write(&mut self.stream);
         }
         if self.out.waiting() > MOST_WAITING_UPDATES {
@@ -419,7 +421,7 @@ impl Connection {
         self.session.table_status(status, self.out.buffer());
     }
 
-    /// Sends a port status. `requester`: the connection that requested the change.
+    /// Sends a port status. `requester`: the connection whose request caused the change.
     pub(super) fn port_status(&mut self, status: &PortStatus, requester: Option<u64>) {
         let is_own = requester == Some(self.number);
         self.session.port_status(status, is_own, self.out.buffer());
@@ -480,11 +482,12 @@ pub(super) fn is_transient(error: &io::Error) -> bool {
 }
 
 const MOST_INPUT: usize = 256 << 10;
-/// The number of unread bytes from which a peer gets no further replies.
+/// If a peer has at least this number of unread bytes, the switch answers no further requests of
+/// the peer.
 const MOST_WAITING_REPLIES: usize = 1 << 20;
 /// The number of unread bytes below which the switch writes the next part of a long reply.
 const MOST_WAITING_PIECES: usize = 128 << 10;
-/// The number of unread bytes from which packet-ins are dropped.
+/// If a peer has at least this number of unread bytes, packet-ins are dropped.
 const MOST_WAITING_PACKETS: usize = 1 << 20;
 /// The number of unread bytes above which monitors pause.
 const MOST_WAITING_UPDATES: usize = 128 << 10;

@@ -6,11 +6,11 @@ use pipeline::Failure;
 
 use super::switch::Switch;
 
-/// The coverage counters of Open vSwitch whose events the switch counts as well.
+/// The counters of Open vSwitch's `coverage/show` for the events that the switch also counts.
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
-    /// The counters of threads and bridges at the last reading. Commands clear the counters
-    /// themselves.
+    /// The values of the counters of threads and bridges at the last reading. Commands may clear
+    /// these counters.
     read: [u64; EVENTS.len()],
     totals: [u64; EVENTS.len()],
     /// The totals every few seconds of the last hour, the newest first.
@@ -28,7 +28,7 @@ struct Sample {
 pub(super) struct Event {
     pub(super) name: &'static str,
     pub(super) total: u64,
-    /// Events a second over the last five seconds, the last minute and the last hour.
+    /// Events per second over the last five seconds, the last minute and the last hour.
     pub(super) rates: [f64; 3],
 }
 
@@ -37,7 +37,7 @@ impl Coverage {
     fn count(&mut self, read: [u64; EVENTS.len()], seconds: u64) {
         let mut more = [0; EVENTS.len()];
         for ((more, former), now) in more.iter_mut().zip(&self.read).zip(read) {
-            // A counter that has become smaller was cleared.
+            // A counter that is lower than before was cleared meanwhile.
             *more = if now >= *former { now - former } else { now };
         }
         self.read = read;
@@ -67,8 +67,8 @@ impl Coverage {
         events
     }
 
-    /// Returns the events per second since the last sample before a window. As in Open vSwitch, the
-    /// divisor is the whole window even if the switch started within it.
+    /// Returns the events per second since the last sample before a time window. As in Open
+    /// vSwitch, the rate is per length of the window, even if the switch started within the window.
     fn rate(&self, index: usize, window: u64, seconds: u64) -> f64 {
         let start = seconds.checked_sub(window);
         let before = start.and_then(|start| self.history.iter().find(|s| s.seconds <= start));

@@ -18,13 +18,13 @@ use super::ports::OpenError;
 /// The device behind a port.
 #[derive(Debug)]
 pub(super) enum Device {
-    /// Discards frames. Only commands let frames arrive.
+    /// Discards frames. Only commands make frames arrive.
     Null,
     /// Plays a capture and writes a capture. A dummy port with a capture has no queues.
     Pcap { queues: Vec<CaptureQueue>, writer: Option<Mutex<PcapWriter, { rank::DEVICE }>> },
     /// A network interface; `None` if the interface does not exist.
     Packet(Mutex<Option<Box<dyn Port>>, { rank::DEVICE }>),
-    /// A TAP device. Users bring the device up when they like. Until then the device exists, and
+    /// A TAP device. Users bring the device up at any time. Before that, the device exists but
     /// accepts no frames.
     Tap(Mutex<Option<Box<dyn Port>>, { rank::DEVICE }>),
     /// A port that several threads use at once.
@@ -40,7 +40,7 @@ pub(super) struct CaptureQueue(Mutex<CaptureSource, { rank::DEVICE }>);
 /// A change of a device that the switch reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
-    /// The device did not exist, and was opened again.
+    /// The missing device was opened again.
     Back,
     Connected,
     Disconnected,
@@ -116,8 +116,8 @@ impl Device {
         }
     }
 
-    /// Whether a thread may wait for the queues' descriptors: not if the device is gone, because
-    /// the descriptors are then always readable.
+    /// Whether a thread may wait for the queues' descriptors. False if the device is gone, because
+    /// its descriptors are then always readable.
     pub(super) fn may_wake(&self) -> bool {
         match self {
             Self::Duplex(device) => device.may_receive(),
@@ -125,7 +125,7 @@ impl Device {
         }
     }
 
-    /// Opens an interface again that did not exist. Returns the change since the last call.
+    /// Tries to open an interface that did not exist. Returns the change since the last call.
     pub(super) fn look_after(&self, name: &str, config: &PortConfig) -> Option<Change> {
         match self {
             Self::Packet(device) | Self::Tap(device) => {
@@ -207,7 +207,7 @@ impl Device {
         }
     }
 
-    /// Sends frames and returns the number of accepted frames.
+    /// Sends frames. Returns the number of frames that the device accepted.
     pub(super) fn send(&self, name: &str, frames: &[Frame]) -> Result<usize, PortError> {
         match self {
             Self::Null | Self::Pcap { writer: None, .. } => Ok(frames.len()),
@@ -239,15 +239,15 @@ impl Device {
         }
     }
 
-    /// Writes frames that a command injects to the port's capture; does nothing without a capture.
+    /// Writes frames that a command injects to the port's capture, if the port has a capture.
     pub(super) fn record(&self, name: &str, frames: &[Frame]) {
         if let Self::Pcap { writer: Some(writer), .. } = self {
             writer.lock().write(name, frames);
         }
     }
 
-    /// Returns a descriptor that becomes readable when a frame arrives; `None` for a device without
-    /// such a descriptor, or without frames.
+    /// Returns a descriptor that becomes readable when a frame arrives. Returns `None` if the
+    /// device has no such descriptor or never receives frames.
     pub(super) fn fd(&self, queue: usize) -> Option<OwnedFd> {
         match self {
             Self::Packet(device) | Self::Tap(device) => {
@@ -305,7 +305,7 @@ impl Device {
     }
 }
 
-/// Whether the interface of a port has a carrier. True for a port without an interface.
+/// Whether the interface of a port has a carrier. Returns true for a port without an interface.
 pub(super) fn has_carrier(name: &str, config: &PortConfig) -> bool {
     let interface = config.interface.as_deref().unwrap_or(name);
     config.kind != "packet" || Interface::find(interface).is_ok_and(|found| found.running)
@@ -350,8 +350,8 @@ pub(super) fn request_mtu(name: &str, config: &PortConfig, mtu: u32) -> Result<b
     Interface::set_mtu(interface, mtu).map(|()| true)
 }
 
-/// Whether the interface of a port is enabled. True for a port without an interface, and while the
-/// interface does not exist.
+/// Whether the interface of a port is enabled. Returns true for a port without an interface, and if
+/// the interface does not exist.
 pub(super) fn is_enabled(name: &str, config: &PortConfig) -> bool {
     let found = interface_of(name, config).and_then(|name| Interface::find(name).ok());
     found.is_none_or(|found| found.up)
@@ -368,8 +368,8 @@ fn open_interface(name: &str, config: &PortConfig) -> Result<Box<dyn Port>, Port
     Ok(match config.kind.as_str() {
         "tap" => Box::new(TapPort::create(interface, TapKind::Tap)?.keep_offloads()),
         _ => {
-            // A socket on an interface that is down reports an error. A socket on an interface
-            // without a carrier works once the carrier returns.
+            // If the interface is down, its socket reports an error. A socket on an interface
+            // without a carrier works again when the carrier returns.
             if !Interface::find(interface)?.up {
                 return Err(PortError::InterfaceDown { name: interface.to_owned() });
             }

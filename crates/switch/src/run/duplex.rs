@@ -16,7 +16,7 @@ use super::ordered::{ReadGuard, RwLock, rank};
 pub(super) struct DuplexDevice {
     /// `None` while the interface does not exist.
     port: RwLock<Option<Box<dyn DuplexPort>>, { rank::DEVICE }>,
-    /// The number of the port's changes that were reported.
+    /// The change number of the port that was reported last.
     reported: AtomicU64,
 }
 
@@ -35,8 +35,8 @@ impl DuplexDevice {
         self.port().as_ref().is_some_and(|port| port.is_connected())
     }
 
-    /// Tries again to open an interface that did not exist. For a port that reconnects to its peer,
-    /// only reports changes of the connection.
+    /// Tries again to open an interface that did not exist. If the port itself reconnects to its
+    /// peer, only reports changes of the connection.
     pub(super) fn look_after(&self, name: &str, config: &PortConfig) -> Option<Change> {
         {
             let port = self.port();
@@ -80,7 +80,7 @@ impl DuplexDevice {
         }
     }
 
-    /// Whether frames can arrive from a peer, now or after it connects.
+    /// Whether frames can arrive from a peer, either now or after a peer connects.
     pub(super) fn may_receive(&self) -> bool {
         self.port().as_ref().is_some_and(|port| may_receive(port.as_ref()))
     }
@@ -90,8 +90,8 @@ impl DuplexDevice {
         self.port().as_ref().is_some_and(|port| port.takes(offload))
     }
 
-    /// Sends frames. Retries a few times if the port is full. Returns how many frames were
-    /// accepted.
+    /// Sends frames. Retries a few times if the port is full. Returns the number of accepted
+    /// frames.
     pub(super) fn send(&self, frames: &[Frame]) -> Result<usize, PortError> {
         let port = self.port();
         let Some(port) = port.as_ref() else { return Ok(0) };
@@ -135,8 +135,8 @@ fn may_receive(port: &dyn DuplexPort) -> bool {
     port.reconnects() || port.is_connected()
 }
 
-/// Sends packets. `offloads`: per packet, the checksum and segmentation still to do; empty if
-/// nothing is to do.
+/// Sends packets. `offloads`: the missing checksum and segmentation of each packet; empty if all
+/// packets are finished.
 fn send(
     port: &dyn DuplexPort,
     packets: &[&[u8]],

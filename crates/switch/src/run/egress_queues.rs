@@ -1,5 +1,5 @@
-//! The egress queues of a port: `set_queue` and `enqueue` choose a queue, whose rate limits its
-//! frames.
+//! The egress queues of a port. `set_queue` and `enqueue` choose a queue, and the rate of the queue
+//! limits its frames.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +20,8 @@ pub struct EgressQueues(BTreeMap<u32, EgressQueue>);
 table! {
     #[derive(Debug, Clone, Default, PartialEq)]
     pub struct EgressQueue {
-        /// The rate of the queue's frames. Without a rate only the port's rate limits these frames.
+        /// The rate of the queue's frames. Without a rate, only the port's rate limit applies to
+        /// these frames.
         pub rate: Option<Leaf<Capacity>>,
         /// The queueing discipline before the rate limit.
         pub queue: Option<Leaf<QueueConfig>>,
@@ -58,7 +59,7 @@ impl Setting for EgressQueues {
     fn read(node: Node<'_>, mistakes: &mut Mistakes) -> Option<Self> {
         let known = mistakes.found().len();
         let queues = IndexMap::<String, EgressQueue>::read(node, mistakes)?;
-        // A problem of the whole may be a consequence of a mistake in a queue.
+        // An error about all queues together may be a consequence of a mistake in one queue.
         if mistakes.found().len() > known {
             return None;
         }
@@ -79,7 +80,7 @@ impl EgressQueues {
     }
 }
 
-/// The running egress queues of a port.
+/// The egress queues of an open port.
 #[derive(Debug, Default)]
 pub(super) struct PortQueues {
     settings: EgressQueues,
@@ -106,8 +107,8 @@ impl PortQueues {
     }
 
     /// Changes the settings. A queue whose settings stay the same keeps its frames and counters;
-    /// the frames of other queues are dropped. Returns the number of frames that the ended queues
-    /// have dropped, now or before.
+    /// the frames of other queues are dropped. Returns the number of frames that the removed queues
+    /// have dropped, now or earlier.
     pub(super) fn change(&mut self, settings: &EgressQueues, now: Time) -> Result<u64, LinkError> {
         let mut queues = BTreeMap::new();
         for (number, wanted) in &settings.0 {
@@ -124,7 +125,7 @@ impl PortQueues {
             };
             queues.insert(*number, queue);
         }
-        // `self.queues` holds only queues that end.
+        // `self.queues` now holds only the queues to be removed.
         self.clear();
         let dropped = self.dropped();
         (self.settings, self.queues) = (settings.clone(), queues);
@@ -205,7 +206,7 @@ impl RunningQueue {
     }
 }
 
-/// The highest number of a queue of Linux's HTB in Open vSwitch (lib/netdev-linux.c).
+/// The highest queue number of Linux's HTB in Open vSwitch (lib/netdev-linux.c).
 const LAST: u32 = 0xefff;
 
 #[cfg(test)]
@@ -235,7 +236,7 @@ mod tests {
             queues.enqueue(queue, &mut sent, |_| Time::ZERO);
             assert!(sent.is_empty());
         }
-        // A frame takes a millisecond in queue 1, and half of that in queue 2.
+        // A frame takes a millisecond in queue 1, and half a millisecond in queue 2.
         assert_eq!(queues.next(), Some(Time::from_nanos(MS / 2)));
         let left: Vec<u64> =
             queues.release(Time::from_nanos(2 * MS)).iter().map(|(at, _)| at.nanos()).collect();

@@ -8,7 +8,7 @@ use super::config::ConfigError;
 use super::ports::OpenError;
 use super::tls::TlsError;
 
-/// Why a switch does not start, or refuses a change of its settings.
+/// The reason for which a switch does not start, or refuses a change of its settings.
 #[derive(Debug, Error)]
 pub enum SwitchError {
     #[error(transparent)]

@@ -7,7 +7,7 @@ use text::{PortNames, parse_flow_line};
 use super::bridge::BridgeState;
 use super::error::SwitchError;
 
-/// Adds all rules of a file to a bridge, or no rule.
+/// Adds all rules of a file to a bridge. If a rule is refused, adds no rule.
 pub(super) fn load(path: &Path, bridge: &BridgeState) -> Result<usize, SwitchError> {
     let text = host::read_regular_file(path)
         .map_err(|error| SwitchError::ReadFlows { path: path.to_owned(), error })?;
@@ -31,7 +31,8 @@ pub(super) fn check(path: &Path, names: &PortNames) -> Option<String> {
     Some(format!("{}:{line}: {problem}", path.display()))
 }
 
-/// Applies all changes of a text, or no change. An error has the number of its line.
+/// Applies all changes in a text. If a change is refused, applies no change, and the error has the
+/// number of its line.
 pub(super) fn change(text: &str, bridge: &BridgeState) -> Result<usize, (usize, String)> {
     let names = bridge.port_names();
     let (lines, changes) = parse(text, &names)?;
@@ -43,7 +44,7 @@ pub(super) fn change(text: &str, bridge: &BridgeState) -> Result<usize, (usize, 
     Ok(count)
 }
 
-/// Replaces all rules by the rules of a text. Rules that do not change keep their counts.
+/// Replaces all rules by the rules of a text. Rules that stay unchanged keep their counts.
 pub(super) fn replace(text: &str, bridge: &BridgeState) -> Result<usize, (usize, String)> {
     let names = bridge.port_names();
     let (lines, additions) = parse(text, &names)?;
@@ -66,7 +67,7 @@ pub(super) fn replace(text: &str, bridge: &BridgeState) -> Result<usize, (usize,
         }
     }
     let count = lines.len();
-    // Deletions come first, because they make room in tables with a limit.
+    // Deletions come first, because they make room in tables with a rule limit.
     let mut changes = Vec::new();
     for (table, priority, matching) in former.into_keys() {
         let mut deletion = FlowMod::new(FlowCommand::DeleteStrict);

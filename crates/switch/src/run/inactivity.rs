@@ -1,5 +1,5 @@
-//! The inactivity probe of an OpenFlow connection. A peer that has been silent for `pause_ms` gets
-//! an echo request; a peer that does not reply within the same time is disconnected.
+//! The inactivity probe of an OpenFlow connection. A peer that is silent for `pause_ms` gets an
+//! echo request. A peer that then stays silent for `pause_ms` is disconnected.
 
 /// The state of a probe. Times are milliseconds of the switch's clock.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(super) struct Inactivity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Alive,
-    /// Send the peer an echo request now.
+    /// The caller must now send an echo request to the peer.
     Probe,
     Gone,
 }
@@ -36,8 +36,8 @@ impl Inactivity {
         self.probed_ms = None;
     }
 
-    /// Checks the time since the peer last sent something. `is_established`: whether the peer can
-    /// be sent an echo request.
+    /// Checks the time since the peer last sent something. `is_established`: whether the connection
+    /// is ready for an echo request.
     pub(super) fn check(&mut self, now_ms: u64, is_established: bool) -> Verdict {
         let passed = |since: u64| now_ms.saturating_sub(since);
         if !is_established && self.probed_ms.is_none() {

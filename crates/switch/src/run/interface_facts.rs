@@ -26,7 +26,7 @@ pub(super) fn kernel_counters(port: &str, config: &PortConfig) -> PortStatistics
 
 fn counters_of(interface: &Interface, kind: &str) -> PortStatistics {
     let Interface { counters: Counters { received, sent }, link_errors, .. } = interface;
-    // The switch receives the frames that the kernel sends through a TAP device.
+    // The switch receives the frames that the kernel sends into a TAP device.
     let (received, sent) = if kind == TAP { (sent, received) } else { (received, sent) };
     PortStatistics {
         received_dropped: Some(received.drops),

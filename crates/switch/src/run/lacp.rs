@@ -5,9 +5,9 @@
 
 use std::fmt::{self, Write as _};
 
-/// The length of an LACPDU behind the Ethernet header, in bytes.
+/// The length in bytes of an LACPDU, without the Ethernet header.
 pub const LENGTH: usize = 110;
-/// The Ethernet type of LACP, and the group address to which LACPDUs go.
+/// The Ethernet type of LACPDUs, and their destination, a group address.
 pub const ETHER_TYPE: u16 = 0x8809;
 pub const GROUP: [u8; 6] = [0x01, 0x80, 0xc2, 0, 0, 2];
 
@@ -16,7 +16,7 @@ pub const GROUP: [u8; 6] = [0x01, 0x80, 0xc2, 0, 0, 2];
 pub struct LacpSettings {
     /// Whether the bond sends LACPDUs before a partner does.
     pub is_active: bool,
-    /// Whether the partner shall send each second instead of each 30 s.
+    /// Whether the partner is asked to send an LACPDU each second instead of every 30 s.
     pub is_fast: bool,
     pub system: [u8; 6],
     pub system_priority: u16,
@@ -38,7 +38,7 @@ pub struct MemberSettings {
 /// The result of the negotiation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Status {
-    /// The bond has no LACP.
+    /// The bond does not use LACP.
     #[default]
     Off,
     /// No member has a partner.
@@ -50,11 +50,11 @@ pub enum Status {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     Negotiated,
-    /// No member has a partner any more.
+    /// The last member with a partner has lost its partner.
     PartnerLost,
     /// This member is connected to a member of its own bond.
     Loop(String),
-    /// This member received its first frame that is no LACPDU.
+    /// This member received its first frame with LACP's Ethernet type that is not an LACPDU.
     Malformed(String),
 }
 
@@ -67,7 +67,7 @@ pub struct Lacp {
     /// The name of the member whose key all members use. The name stays until the member leaves.
     key_member: String,
     is_negotiated: bool,
-    /// Whether the selected partner has sent an LACPDU.
+    /// Whether the partner that the bond has selected has sent an LACPDU.
     is_answered: bool,
     /// Whether the members that carry traffic have to be selected again.
     must_select: bool,
@@ -81,7 +81,8 @@ struct Member {
     is_attached: bool,
     is_looped: bool,
     partner: Information,
-    /// The last information about this member that the partner repeated, or that this member sent.
+    /// The information about this member that the partner repeated last, or that this member sent
+    /// last.
     known: Information,
     /// When the partner's information expires, and when the next LACPDU is due, in milliseconds.
     expires_ms: u64,
@@ -96,7 +97,7 @@ struct Member {
 enum Freshness {
     Current,
     Expired,
-    /// There is no partner.
+    /// The member has no partner.
     Defaulted,
 }
 
@@ -185,13 +186,14 @@ impl Lacp {
                     self.events.push(Event::Malformed(member.settings.name.clone()));
                 }
             }
-            // As in Open vSwitch, the link must be up first.
+            // As in Open vSwitch, an LACPDU counts only after the link is up.
             Pdu::Lacp { .. } if !member.settings.has_carrier => {}
             Pdu::Lacp { actor, partner } => {
                 member.freshness = Freshness::Current;
                 member.expires_ms = now_ms + timeout;
                 member.known = partner;
-                // A partner that has changed to the fast rate must not wait for the slow rate.
+                // If a partner changes to the fast rate, do not wait for the next time of the slow
+                // rate.
                 if actor.state & SHORT_TIMEOUT != 0 {
                     member.due_ms = member.due_ms.min(now_ms + FAST_MS);
                 }
@@ -203,7 +205,8 @@ impl Lacp {
         }
     }
 
-    /// Does what is due by `now_ms`. Returns the LACPDUs to send, each with its member's name.
+    /// Does the work that is due by `now_ms`. Returns the LACPDUs to send, each with its member's
+    /// name.
     pub fn run(&mut self, now_ms: u64) -> Vec<(String, [u8; LENGTH])> {
         for member in self.members.iter_mut().filter(|member| member.expires_ms <= now_ms) {
             match member.freshness {
@@ -247,7 +250,8 @@ impl Lacp {
     }
 
     /// Selects the members that carry traffic: those with the same partner and key as the member of
-    /// the highest priority. As in Open vSwitch, members that work go before all other members.
+    /// the highest priority. As in Open vSwitch, members that work are preferred to all other
+    /// members.
     fn select(&mut self) {
         let system = self.settings.system;
         let priority = |member: &&Member| self.priority(member);
@@ -260,7 +264,8 @@ impl Lacp {
         let lead = lead.or_else(|| candidates().min_by_key(priority)).map(|lead| lead.partner);
         let (was_negotiated, falls_back) = (self.is_negotiated, self.settings.falls_back);
         self.is_negotiated = lead.is_some();
-        // A new member counts as expired, so that the bond is negotiated before a partner answers.
+        // A new member counts as expired, so that the bond negotiates even before a partner
+        // answers.
         let is_answered = lead.is_some_and(|lead| lead.system != [0; 6]);
         let is_new_partner = is_answered && !self.is_answered;
         self.is_answered = is_answered;
@@ -288,7 +293,7 @@ impl Lacp {
         }
     }
 
-    /// Returns the rank of a member, as the system with the higher priority decides. The lowest
+    /// Returns the rank of a member, from the priorities of the system that decides. The lowest
     /// value is the highest rank.
     fn priority(&self, member: &Member) -> Information {
         let own = (self.settings.system_priority, self.settings.system);
@@ -297,7 +302,7 @@ impl Lacp {
         Information { key: 0, state: 0, ..decides }
     }
 
-    /// Returns the information that an LACPDU has about a member of this bond.
+    /// Returns the actor information for LACPDUs that a member of this bond sends.
     fn actor(&self, member: &Member) -> Information {
         let carries = member.is_attached || !self.is_negotiated;
         let state = [
@@ -441,7 +446,7 @@ impl Member {
         }
     }
 
-    /// Asks the partner for LACPDUs at the fast rate, and waits for them for a short time.
+    /// Asks the partner for LACPDUs at the fast rate, and waits for these LACPDUs for a short time.
     fn expire(&mut self, now_ms: u64) {
         self.freshness = Freshness::Expired;
         self.partner.state = (self.partner.state | SHORT_TIMEOUT) & !SYNCHRONIZED;
@@ -458,7 +463,7 @@ impl MemberSettings {
 }
 
 impl Information {
-    /// Whether a partner that has the information `known` already knows all that an LACPDU with
+    /// Whether a partner with the information `known` already knows everything that an LACPDU with
     /// `self` would tell.
     fn is_known_as(&self, known: &Self) -> bool {
         const TOLD: u8 = ACTIVITY | SHORT_TIMEOUT | AGGREGATION | SYNCHRONIZED;
@@ -505,7 +510,7 @@ impl Pdu {
     }
 }
 
-/// Builds an LACPDU. The collector has no maximum delay, and the rest is reserved.
+/// Builds an LACPDU. The collector's maximum delay is 0, and the remaining bytes are reserved.
 fn compose(actor: &Information, partner: &Information) -> [u8; LENGTH] {
     let mut pdu = [0; LENGTH];
     // The subtype and the version; then the type and the length of each part.
@@ -544,12 +549,12 @@ impl fmt::Display for Status {
 const FAST_MS: u64 = 1_000;
 const SLOW_MS: u64 = 30_000;
 const TIMEOUT: u64 = 3;
-/// A member sends at most this number of LACPDUs in a second.
+/// Maximum number of LACPDUs that a member sends in a second.
 const MOST_IN_SECOND: usize = 3;
-/// The offsets of the information about both ends in an LACPDU.
+/// The offsets in an LACPDU of the actor's and the partner's information.
 const ACTOR: usize = 4;
 const PARTNER: usize = 24;
-/// The bits of a state, the lowest first.
+/// The bits of a port's state, the lowest bit first.
 const ACTIVITY: u8 = 1;
 const SHORT_TIMEOUT: u8 = 1 << 1;
 const AGGREGATION: u8 = 1 << 2;

@@ -3,7 +3,7 @@ use super::*;
 /// A cable between two ends, each of which is a member of a bond: `(bond, member)`.
 type Cable = ((usize, &'static str), (usize, &'static str));
 
-/// Bonds whose members cables connect, with a clock.
+/// Two or more bonds with a clock. Cables connect the members of these bonds.
 struct World {
     bonds: Vec<Lacp>,
     cables: Vec<Cable>,
@@ -36,7 +36,7 @@ impl World {
         self.bonds[bond].configure(settings, members, self.now_ms);
     }
 
-    /// Lets time pass in steps of 100 ms. Cables carry LACPDUs at once.
+    /// Advances the clock in steps of 100 ms. Cables carry LACPDUs without delay.
     fn pass(&mut self, milliseconds: u64) {
         let end = self.now_ms + milliseconds;
         while self.now_ms < end {
@@ -220,7 +220,7 @@ fn a_bond_that_is_connected_to_itself_carries_no_traffic() {
 
 #[test]
 fn members_with_another_key_or_system_stay_without_traffic() {
-    // p1 leads to the bond with key 7, p2 to another bond of the same system.
+    // p1 is connected to the bond with key 7, and p2 to another bond of the same system.
     let mut world = World::new(&[((0, "p1"), (1, "p1")), ((0, "p2"), (2, "p1"))]);
     world.bonds.push(Lacp::default());
     world.configure(0, settings(1, true));
@@ -296,7 +296,7 @@ fn cut_and_damaged_lacpdus_change_nothing_but_counters() {
     for length in 0..LENGTH {
         bond.receive("p1", &whole[..length], 0);
     }
-    // The subtype, and the type and length of both parts.
+    // Change the subtype, then the type and the length of both parts.
     for at in [0, 2, 3, 22, 23] {
         let mut damaged = whole;
         damaged[at] ^= 0x40;
@@ -311,7 +311,7 @@ fn cut_and_damaged_lacpdus_change_nothing_but_counters() {
     marker[..4].copy_from_slice(&[2, 1, 1, 16]);
     bond.receive("p1", &marker, 0);
     assert!(bond.show_statistics("b").contains("RX Marker Request PDUs: 1\n"));
-    // Bytes behind an LACPDU pad the frame.
+    // Bytes after an LACPDU are padding of the frame.
     bond.receive("p1", &[&whole[..], &[7; 4]].concat(), 0);
     assert!(bond.is_current("p1"));
 }

@@ -18,7 +18,7 @@ pub(super) fn exposition(switch: &Switch) -> String {
     text
 }
 
-/// Reads a metric of a thread.
+/// A function that reads a metric of a thread.
 type Read = fn(&ThreadStatistics) -> u64;
 
 fn write_threads(text: &mut String, threads: &[ThreadStatistics]) {

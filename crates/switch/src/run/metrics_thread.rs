@@ -1,4 +1,4 @@
-//! The HTTP server for Prometheus, which answers GET for two paths.
+//! The HTTP server for Prometheus: answers GET requests for two paths.
 
 use super::error::SwitchError;
 use super::metrics;

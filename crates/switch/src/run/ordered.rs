@@ -1,5 +1,5 @@
-//! Locks in one written order. In builds with debug assertions, a thread that takes a lock out of
-//! order panics; other builds do not check, and use the locks of the standard library.
+//! Locks with a fixed order. In builds with debug assertions, a thread that takes a lock out of
+//! order panics; other builds do not check the order, and use the locks of the standard library.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -68,7 +68,7 @@ impl<T, const RANK: u8> Mutex<T, RANK> {
         Self(sync::Mutex::new(value))
     }
 
-    /// Locks the value, also if another thread has panicked with the lock.
+    /// Locks the value, even if another thread panicked while it held the lock.
     pub(super) fn lock(&self) -> MutexGuard<'_, T> {
         let held = Held::take(RANK, 0);
         Guard { guard: self.0.lock().unwrap_or_else(PoisonError::into_inner), _held: held }
@@ -88,13 +88,13 @@ impl<T, const RANK: u8> RwLock<T, RANK> {
         self.write_at(0)
     }
 
-    /// Locks for reading. A thread takes locks of one kind in the order of `place`.
+    /// Locks for reading. A thread must take locks of the same kind in ascending order of `place`.
     pub(super) fn read_at(&self, place: usize) -> ReadGuard<'_, T> {
         let held = Held::take(RANK, place);
         Guard { guard: self.0.read().unwrap_or_else(PoisonError::into_inner), _held: held }
     }
 
-    /// As [`RwLock::read_at`], for writing.
+    /// Like [`RwLock::read_at`], for writing.
     pub(super) fn write_at(&self, place: usize) -> WriteGuard<'_, T> {
         let held = Held::take(RANK, place);
         Guard { guard: self.0.write().unwrap_or_else(PoisonError::into_inner), _held: held }
@@ -150,7 +150,7 @@ mod checked {
     }
 
     impl Held {
-        /// Notes that this thread is about to take a lock.
+        /// Records that this thread is about to take a lock.
         pub(super) fn take(rank: u8, place: usize) -> Self {
             let latest = HELD.with_borrow(|held| held.iter().max().copied());
             if let Some(latest) = latest.filter(|latest| *latest >= (rank, place)) {
@@ -169,7 +169,7 @@ mod checked {
 
     impl Drop for Held {
         fn drop(&mut self) {
-            // A guard that a thread-local value holds may be dropped after the list.
+            // A guard in a thread-local value may be dropped after the thread's list of held locks.
             let _ = HELD.try_with(|held| {
                 let mut held = held.borrow_mut();
                 if let Some(last) = held.iter().rposition(|one| *one == (self.0, self.1)) {
@@ -204,7 +204,7 @@ mod tests {
             let first = tables.read_at(3);
             let second = tables.read_at(4);
             let last = device.lock();
-            // The order of unlocking is free.
+            // Threads may release locks in any order.
             drop(first);
             *second + *last
         };

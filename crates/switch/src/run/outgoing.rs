@@ -8,7 +8,7 @@ pub(super) struct Outgoing {
     sent: usize,
     /// The number of bytes that [`Outgoing::fresh`] has returned.
     seen: usize,
-    /// When the peer last read output.
+    /// The time at which the peer last read output.
     since: Instant,
 }
 
@@ -60,12 +60,12 @@ impl Outgoing {
         Ok(())
     }
 
-    /// Returns for how long the peer has read none of the waiting output.
+    /// Returns the time for which the peer has not read any waiting output.
     pub(super) fn pause(&self) -> Duration {
         if self.waiting() == 0 { Duration::ZERO } else { self.since.elapsed() }
     }
 
-    /// Whether the peer has read no byte of the waiting output for too long.
+    /// Whether the peer has read none of the waiting output for too long.
     pub(super) fn is_stuck(&self) -> bool {
         self.waiting() > 0 && self.since.elapsed().as_secs() >= PATIENCE_SECONDS
     }
@@ -86,7 +86,7 @@ const PATIENCE_SECONDS: u64 = 60;
 mod tests {
     use super::*;
 
-    /// A writer that accepts five bytes and then refuses until the next call.
+    /// A writer that accepts five bytes per call, and refuses further bytes until the next call.
     struct Slow(Vec<u8>, usize);
 
     impl Write for Slow {

@@ -1,7 +1,7 @@
-//! The switch in place of ovs-vswitchd: an Open vSwitch database holds its settings.
+//! Lets the switch take the place of ovs-vswitchd: the settings come from an Open vSwitch database.
 //!
 //! The crate `ovsdb` parses the rows. `settings` derives the switch's settings from the rows,
-//! `status` makes the columns that the switch writes, and `thread` does the I/O.
+//! `status` computes the columns that the switch writes, and `thread` does the I/O.
 
 mod machine;
 mod settings;

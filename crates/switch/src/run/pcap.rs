@@ -37,7 +37,7 @@ pub enum PcapError {
 #[derive(Debug)]
 pub struct Capture {
     lines: HugeVec<Line>,
-    /// The index of each frame's first cache line, and its length.
+    /// For each frame, the index of its first cache line, and its length.
     frames: Vec<(u32, u32)>,
 }
 
@@ -75,8 +75,7 @@ impl Capture {
         Ok(capture)
     }
 
-    /// Appends a frame. Capture files are small enough for the index of a cache line to fit in 32
-    /// bits.
+    /// Appends a frame. Capture files are so small that the index of a cache line fits in 32 bits.
     fn push(&mut self, frame: &[u8]) {
         self.frames.push((self.lines.len() as u32, frame.len() as u32));
         for part in frame.chunks(LINE) {
@@ -130,7 +129,7 @@ impl Capture {
     }
 }
 
-/// Writes frames to a new capture file, with times in nanoseconds.
+/// Writes frames to a new capture file, with timestamps in nanoseconds.
 #[derive(Debug)]
 pub struct CaptureWriter {
     path: PathBuf,

@@ -8,8 +8,8 @@ use rustix::fs::{FlockOperation, OFlags, fcntl_lock};
 
 use super::error::SwitchError;
 
-/// The PID file by which ovs-appctl finds the switch of a folder. The running switch holds a lock
-/// on the file; a file without a lock has the PID of an ended process.
+/// The PID file by which ovs-appctl finds the switch of a folder. A running switch holds a lock on
+/// its file; a file that nobody has locked has the PID of an ended process.
 #[derive(Debug)]
 pub(super) struct PidFile {
     path: PathBuf,
@@ -17,8 +17,8 @@ pub(super) struct PidFile {
 }
 
 impl PidFile {
-    /// Writes the PID of this process. If the file has the PID of a killed switch, that switch's
-    /// socket is removed first.
+    /// Writes the PID of this process. If the file has the PID of a killed switch, first removes
+    /// the socket of the killed switch.
     pub(super) fn write(folder: &PrivateDirectory) -> Result<Self, SwitchError> {
         let path = folder.path().join(NAME);
         let failed = |error| SwitchError::Rundir { path: path.clone(), error };

@@ -31,31 +31,32 @@ pub(super) struct Pmd {
 
 type Job = Box<dyn FnOnce(&mut PmdThread) + Send>;
 
-/// A callback for a receive error: the thread can no longer receive from the port.
+/// A callback for a receive error, after which the thread can no longer receive from the port.
 pub(super) type OnFailure = Arc<dyn Fn(&BridgeState, &SwitchPort, &port::PortError) + Send + Sync>;
 
-/// The state of a packet thread, owned by it.
+/// The state of a packet thread, which only this thread accesses.
 pub(super) struct PmdThread {
     pub(super) worker: Worker,
     pub(super) queues: Vec<Queue>,
     batch: Vec<Frame>,
     is_busy_polling: bool,
-    /// Cycles of iterations without and with a packet.
+    /// Cycles of iterations without a packet (`idle`) and with a packet (`busy`).
     pub(super) idle: u64,
     pub(super) busy: u64,
     pub(super) iterations: u64,
     pub(super) sleeps: u64,
     /// Cycles spent on receiving frames from ports.
     pub(super) receiving: u64,
-    /// `idle` plus `busy`, and `busy`, at the start of each of the last windows, the oldest first.
+    /// The values of `idle` plus `busy`, and of `busy`, at the start of each of the last windows,
+    /// the oldest window first.
     windows: VecDeque<u64>,
     busy_windows: VecDeque<u64>,
     window_began: Instant,
     on_failure: OnFailure,
 }
 
-/// A receive queue that a packet thread polls. The main thread makes the queues of all threads, so
-/// the alignment keeps the queues of two threads out of common cache lines.
+/// A receive queue that a packet thread polls. The main thread allocates the queues of all threads,
+/// so the alignment ensures that the queues of two threads share no cache line.
 #[repr(align(128))]
 pub(super) struct Queue {
     pub(super) bridge: Arc<BridgeState>,
@@ -65,7 +66,7 @@ pub(super) struct Queue {
     fd: Option<OwnedFd>,
     /// Cycles spent on frames of this queue.
     pub(super) cycles: u64,
-    /// `cycles` at the start of each of the last windows.
+    /// The values of `cycles` at the start of each of the last windows.
     windows: VecDeque<u64>,
 }
 
@@ -100,7 +101,8 @@ impl Pmd {
         let handle = pmd.clone();
         let thread = std::thread::Builder::new().name(format!("pmd-c{core:02}"));
         let thread = thread.spawn(move || {
-            // Also runs after a panic, so that nobody waits for the jobs of an ended thread.
+            // This value is also dropped after a panic, so that nobody waits for the jobs of an
+            // ended thread.
             let _end = End(&handle);
             if let Err(error) = host::pin_to(&[core]) {
                 tracing::warn!("the packet thread of CPU {core} is not pinned: {error}");
@@ -128,7 +130,8 @@ impl Pmd {
         Ok(pmd)
     }
 
-    /// Runs a job on the thread and waits for its result; `None` if the thread has ended.
+    /// Runs a job on the packet thread and waits for the job's result. Returns `None` if the thread
+    /// has ended.
     pub(super) fn ask<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut PmdThread) -> T + Send + 'static,
@@ -140,7 +143,7 @@ impl Pmd {
         receiver.recv_timeout(PATIENCE).ok()
     }
 
-    /// Runs a job on the thread.
+    /// Runs a job on the packet thread, without waiting for the job.
     pub(super) fn tell(&self, job: impl FnOnce(&mut PmdThread) + Send + 'static) {
         let mut jobs = self.jobs.lock();
         if let Some(jobs) = jobs.as_mut() {
@@ -151,7 +154,7 @@ impl Pmd {
         self.waker.wake();
     }
 
-    /// Ends the thread and waits for its end.
+    /// Ends the packet thread, and waits for its end.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.waker.wake();
@@ -164,7 +167,7 @@ impl Pmd {
     }
 }
 
-/// Drops the jobs of an ended thread.
+/// Drops the pending jobs when the thread ends.
 struct End<'a>(&'a Pmd);
 
 impl Drop for End<'_> {
@@ -201,8 +204,8 @@ impl PmdThread {
         let mut empty_polls = 0_u32;
         let mut maintained = Instant::now();
         while !handle.stop.load(Ordering::Acquire) {
-            // The thread writes to the flag only if there are jobs: a locked instruction in each
-            // iteration would take time.
+            // Writes to the flag only if jobs are waiting: a locked instruction in each iteration
+            // would take time.
             if handle.has_jobs.load(Ordering::Acquire)
                 && handle.has_jobs.swap(false, Ordering::AcqRel)
             {
@@ -265,7 +268,7 @@ impl PmdThread {
         });
     }
 
-    /// Polls `queues` from now on. Queues that stay keep their statistics.
+    /// From now on, polls `queues`. Queues that were polled before keep their statistics.
     pub(super) fn assign(&mut self, mut queues: Vec<Queue>) {
         for queue in &mut queues {
             let former = self
@@ -356,8 +359,8 @@ impl PmdThread {
     fn sleep(&mut self, handle: &Pmd, next_frame: Option<Span>) {
         self.sleeps += 1;
         let mut fds = vec![PollFd::from_borrowed_fd(handle.waker.as_fd(), PollFlags::IN)];
-        // Do not wait for devices that another thread found gone. The descriptors of such devices
-        // would wake this thread again and again.
+        // Do not wait for devices that are known to be gone: the descriptors of such devices would
+        // wake this thread again and again.
         let queues = self.queues.iter().filter(|queue| queue.port.may_wake());
         let queues = queues.filter_map(|queue| queue.fd.as_ref());
         fds.extend(queues.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
@@ -376,18 +379,18 @@ fn remember(windows: &mut VecDeque<u64>, cycles: u64) {
     windows.push_back(cycles);
 }
 
-/// The length of a window. Usage is shown over six windows, a minute as in Open vSwitch.
+/// The length of a window. The shown usage covers six windows: a minute, as in Open vSwitch.
 const WINDOW: Duration = Duration::from_secs(10);
 const WINDOWS: usize = 6;
 /// Maximum number of frames received at once.
 pub(super) const BATCH: usize = 32;
-/// Number of empty polls after which a thread sleeps: some tens of microseconds.
+/// Number of empty polls after which a thread sleeps: these polls take some tens of microseconds.
 const SPIN: u32 = 1000;
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
-/// Interval of maintenance. Packets wait during a sweep, which therefore covers a hundredth of the
+/// Interval of maintenance. Packets wait during a sweep, so each sweep covers a hundredth of the
 /// megaflows.
 const MAINTAIN: Duration = Duration::from_millis(10);
 const MAINTAIN_ITERATIONS: u64 = 1024;
-/// Maximum wait for a job's result. A job waits at most for a batch, and a batch at most for a
-/// change of the tables.
+/// Maximum wait for a job's result. A job waits for one batch at most, and a batch for one change
+/// of the tables at most.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -77,7 +77,7 @@ impl Policer {
 
     /// Whether a frame of `length` bytes that arrived at `arrival` is within the limits.
     pub(super) fn admits(&self, length: usize, arrival: Time) -> bool {
-        // A meter without a configuration lets all frames pass.
+        // If a meter is not configured, it lets all frames pass.
         [BITS, FRAMES]
             .into_iter()
             .all(|meter| self.meters.measure(meter, length, arrival) == Verdict::Passes)
@@ -114,7 +114,7 @@ mod tests {
         settings.check().unwrap();
         let admitted = |settings: &Policing| {
             let policer = Policer::new(settings, Time::ZERO).unwrap();
-            // A frame of 1,000 bits every 0.1 ms is ten times the rate.
+            // A frame of 1,000 bits every 0.1 ms is ten times the limit.
             let arrivals = (0..10_000).map(|number: u64| Time::from_nanos(number * 100_000));
             arrivals.filter(|arrival| policer.admits(125, *arrival)).count()
         };

@@ -3,14 +3,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// A port's counters since it was opened.
 ///
 /// Several packet threads may send to a port, and receive from different queues of a port. Each
-/// thread adds to its own part of the counters, so that threads write no common cache lines. A
-/// reader sums the parts.
+/// thread adds to its own part of the counters, so that no two threads write to the same cache
+/// line. A reader sums the parts.
 #[derive(Debug, Default)]
 pub(super) struct PortCounts {
     parts: Box<[Part; PARTS]>,
 }
 
-/// The counters of some threads. A part fills two cache lines, because x86 fetches lines in pairs.
+/// The counters of some threads. A part fills two cache lines, because x86 fetches cache lines in
+/// pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Part {
@@ -55,7 +56,7 @@ impl PortCounts {
         self.part().policed.fetch_add(frames, Ordering::Relaxed);
     }
 
-    /// Sums the parts. A counter of a later call is never lower than that of an earlier call.
+    /// Sums the parts. No counter decreases between two calls.
     pub(super) fn totals(&self) -> PortTotals {
         let sum = |counter: fn(&Part) -> &AtomicU64| -> u64 {
             self.parts.iter().map(|part| counter(part).load(Ordering::Relaxed)).sum()
@@ -76,8 +77,8 @@ impl PortCounts {
 }
 
 thread_local! {
-    /// The threads that count frames have consecutive numbers. Two threads with the same part stay
-    /// correct, because the counters are atomic.
+    /// The threads that count frames have consecutive numbers. Even if two threads share a part,
+    /// the counts are correct, because the counters are atomic.
     static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed);
 }
 

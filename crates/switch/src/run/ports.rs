@@ -47,9 +47,9 @@ pub struct SwitchPort {
     pub number: PortNumber,
     /// The port's index in the switch.
     pub index: PortIndex,
-    /// The address as a number of six bytes.
+    /// The Ethernet address, as a number of six bytes.
     address: AtomicU64,
-    /// The address when the port was opened.
+    /// The Ethernet address when the port was opened.
     first_address: [u8; 6],
     /// The MTU that the settings request; 0 without a request.
     requested_mtu: AtomicU32,
@@ -63,9 +63,10 @@ pub struct SwitchPort {
     is_disabled: AtomicBool,
     /// Whether the interface had a carrier at the last check.
     has_carrier: AtomicBool,
-    /// Whether the kernel's interface was enabled at the last check. True for other ports.
+    /// Whether the kernel's interface was enabled at the last check. Always true for ports without
+    /// an interface.
     is_enabled: AtomicBool,
-    /// The description that connections last got.
+    /// The port description that OpenFlow connections last received.
     reported: Mutex<Option<PortDescription>, { rank::LAST }>,
     device: Device,
     shaper: Option<Mutex<Shaper, { rank::SHAPER }>>,
@@ -99,7 +100,7 @@ impl SwitchPort {
         settings: &PortConfig,
         now: Time,
     ) -> Result<(Self, Option<OpenError>), OpenError> {
-        // `SwitchPort::set_mtu` reports a refusal once the port is open.
+        // `SwitchPort::set_mtu` reports the refusal once the port is open.
         let refused_mtu = settings.mtu.and_then(|mtu| {
             let refusal = request_mtu(name, settings, mtu).err()?;
             Some((mtu, refusal.to_string()))
@@ -211,7 +212,7 @@ impl SwitchPort {
         self.config.load(Ordering::Relaxed)
     }
 
-    /// Sets the flags. A port that is set down drops the frames in its queue.
+    /// Sets the flags. A port that is set down drops the frames in its queues.
     pub(super) fn configure(&self, config: u32) {
         self.config.store(config, Ordering::Relaxed);
         if config & PORT_DOWN != 0 {
@@ -248,7 +249,7 @@ impl SwitchPort {
         let before = batch.len();
         let received = self.device.receive(queue, limit, batch)?;
         if self.is_set_down() {
-            // An interface that is down discards frames without counting them.
+            // An interface that is down discards frames without counting these frames.
             batch.truncate(before);
             return Ok(0);
         }
@@ -278,7 +279,7 @@ impl SwitchPort {
         if !self.is_policed.load(Ordering::Relaxed) {
             return;
         }
-        // The limits count frames as they are sent on the wire.
+        // The limits count frames as on the wire, so super-packets are cut first.
         Frame::finish_unless(frames, |offload| !offload.is_super());
         let policer = self.policer.lock();
         let Some(policer) = policer.as_ref() else { return };
@@ -288,7 +289,7 @@ impl SwitchPort {
         self.counts.add_policed(dropped);
     }
 
-    /// Returns the number of frames that policing has dropped; `None` without limits.
+    /// Returns the number of frames that policing has dropped; `None` if the port has no limits.
     pub(super) fn policed(&self) -> Option<u64> {
         let dropped = self.counts.totals().policed;
         (dropped > 0 || self.is_policed.load(Ordering::Relaxed)).then_some(dropped)
@@ -311,7 +312,7 @@ impl SwitchPort {
         let changed = queues.change(settings, now);
         let dropped =
             changed.map_err(|error| OpenError::Shaper { port: self.name.clone(), error })?;
-        // The port's counter goes on with the frames that the former queues dropped.
+        // The frames that the former queues dropped still count as dropped by the port.
         self.counts.add_dropped(dropped);
         self.has_queues.store(settings.has_any(), Ordering::Relaxed);
         Ok(true)
@@ -350,7 +351,8 @@ impl SwitchPort {
         }
         match &mut shaper {
             Some(shaper) => {
-                // The queue and the rate count frames as they are sent on the wire.
+                // The queue and the rate count frames as on the wire, so super-packets are cut
+                // first.
                 Frame::finish_all(frames);
                 shaper.enqueue(frames, arrival);
             }
@@ -360,7 +362,7 @@ impl SwitchPort {
         self.release_from(queues.as_deref_mut(), shaper.as_deref_mut(), horizon).map(drop)
     }
 
-    /// Sends the queued frames that may leave by `horizon`. Returns the time at which the next
+    /// Sends the queued frames that may leave by `horizon`. Returns the time at which a further
     /// frame may leave.
     pub(super) fn release(&self, horizon: Time) -> Result<Option<Time>, PortError> {
         let mut queues = self.queues_if_any();
@@ -368,7 +370,8 @@ impl SwitchPort {
         self.release_from(queues.as_deref_mut(), shaper.as_deref_mut(), horizon)
     }
 
-    /// Sends the frames that may leave the egress queues and then the port's queue by `horizon`.
+    /// Sends the frames that may leave by `horizon`: first through the egress queues, then through
+    /// the port's queue.
     fn release_from(
         &self,
         queues: Option<&mut PortQueues>,
@@ -391,13 +394,13 @@ impl SwitchPort {
             next = next.into_iter().chain(shaper.next()).min();
         }
         if !frames.is_empty() {
-            // Hold the locks, so that no frames of other threads come between these frames.
+            // Hold the locks, so that other threads send no frames between these frames.
             self.transmit(&mut frames)?;
         }
         Ok(next)
     }
 
-    /// Whether the port has a rate, or egress queues, which may have rates.
+    /// Whether the port may hold frames: it has a rate or egress queues, which may have rates.
     pub(super) fn holds_frames(&self) -> bool {
         self.shaper.is_some() || self.has_queues.load(Ordering::Relaxed)
     }
@@ -419,8 +422,8 @@ impl SwitchPort {
         sent.map(drop)
     }
 
-    /// Tries to open a missing device, and checks its link if that may have changed. Returns the
-    /// change.
+    /// Tries to open a missing device. Checks the link of an open device if the link may have
+    /// changed. Returns the change.
     pub(super) fn look_after(&self, may_link_differ: bool) -> Option<Change> {
         // The device sizes its buffers by the MTU.
         let requested = if self.device.is_there() { Ok(false) } else { self.request_mtu() };
@@ -436,7 +439,7 @@ impl SwitchPort {
         let is_enabled = is_enabled(&self.name, &self.settings);
         let was_enabled = self.is_enabled.swap(is_enabled, Ordering::Relaxed);
         if is_enabled && !was_enabled {
-            // As in Open vSwitch, the kernel's state decides.
+            // As in Open vSwitch, the kernel's state overrides the configuration.
             self.config.fetch_and(!PORT_DOWN, Ordering::Relaxed);
         }
         if change.is_some() {
@@ -453,8 +456,8 @@ impl SwitchPort {
         Some(if now { Change::LinkUp } else { Change::LinkDown })
     }
 
-    /// Whether a thread may wait for the queues' descriptors: not if the device is gone, because
-    /// the descriptors are then always readable.
+    /// Whether a thread may wait for the queues' descriptors. False if the device is gone, because
+    /// its descriptors are then always readable.
     pub(super) fn may_wake(&self) -> bool {
         self.device.may_wake()
     }
@@ -491,10 +494,11 @@ impl SwitchPort {
         }
     }
 
-    /// Returns the description that was stored before, and the new description for connections,
-    /// which this function stores. The interface may be disabled in the kernel, which counts as
-    /// down. Translations use [`SwitchPort::description`] instead: the kernel drops the frames of a
-    /// disabled interface, and the switch sees only later that users have enabled the interface.
+    /// Stores the new description for OpenFlow connections. Returns the former and the new
+    /// description. In this description, a port whose interface is disabled in the kernel is down.
+    /// Translations use [`SwitchPort::description`] instead: the kernel drops the frames of a
+    /// disabled interface anyway, and the switch learns only later that a user has enabled the
+    /// interface.
     pub(super) fn report(&self) -> (Option<PortDescription>, PortDescription) {
         let mut shown = self.description();
         if self.is_disabled_by_kernel() {
@@ -525,12 +529,12 @@ impl SwitchPort {
         self.queues_if_any().map(|queues| queues.statistics(now)).unwrap_or_default()
     }
 
-    /// Returns the counters. The caller adds the duration and the egress queues.
+    /// Returns the counters. The caller must add the duration and the egress queues.
     #[must_use]
     pub fn statistics(&self) -> PortStatistics {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counts = self.counts.totals();
-        // Ports of these types have no kernel interface that could lose frames.
+        // Ports of these types have no kernel interface that could drop frames.
         let loses_nothing = matches!(self.settings.kind.as_str(), "dummy" | "internal" | "patch");
         let dropped = || {
             counts.sent_dropped
@@ -587,7 +591,7 @@ impl OpenError {
     }
 }
 
-/// Returns the number of frames, and of their bytes, on the wire: a super-packet counts as its
+/// Returns the number of frames on the wire, and of their bytes: a super-packet counts as its
 /// segments.
 fn on_wire(frames: &[Frame]) -> (u64, u64) {
     let frames = frames.iter().map(Frame::on_wire);
@@ -608,7 +612,7 @@ fn number_of([a, b, c, d, e, f]: [u8; 6]) -> u64 {
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }
 
-/// Converts a speed to kbit/s, OpenFlow's unit; 0 for an unknown speed.
+/// Converts a speed to kbit/s, the unit of OpenFlow; 0 means an unknown speed.
 fn kbit(speed: Option<Rate>) -> u32 {
     speed.map_or(0, |speed| u32::try_from(speed.bits_per_second() / 1000).unwrap_or(u32::MAX))
 }
@@ -633,7 +637,7 @@ mod tests {
         let (port, _) = opened.unwrap();
         let millisecond = |number: u64| Time::from_nanos(number * 1_000_000);
         let send = |number: usize| {
-            // Each frame takes a millisecond.
+            // Each frame takes a millisecond to send.
             let mut frames = vec![Frame::from_bytes(&[0; 125], Time::ZERO); number];
             port.send(0, &mut frames, |_| Time::ZERO, Time::ZERO).unwrap();
         };
@@ -667,7 +671,8 @@ mod tests {
             let mut frames = vec![Frame::from_bytes(&[0; 125], Time::ZERO); 10];
             port.send(queue, &mut frames, |_| Time::ZERO, Time::ZERO).unwrap();
         }
-        // Each queue sends a frame in a millisecond, and the port two.
+        // Each queue sends one frame in a millisecond, and the port sends two frames in a
+        // millisecond.
         port.release(half(20)).unwrap();
         assert_eq!(port.statistics().sent_packets, 18);
         assert_eq!(port.queue_statistics(half(20)).len(), 3);

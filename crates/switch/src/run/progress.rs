@@ -11,8 +11,8 @@ use super::remote::Remote;
 pub(super) struct Progress<'a> {
     /// Called with each line that the user should know.
     pub(super) note: &'a mut dyn FnMut(String),
-    /// Collects the failed parts, and the change continues. With `None`, the first failure ends the
-    /// change.
+    /// The list of failed parts; the change continues after a failure. With `None`, the first
+    /// failure ends the change.
     pub(super) failures: Option<&'a mut HashMap<Part, String>>,
     /// The former numbers of ports, by name. A port whose settings give no number keeps its former
     /// number if that number is free.
@@ -35,7 +35,7 @@ impl Progress<'_> {
         (self.note)(line);
     }
 
-    /// Stores the failure of a part, or returns it if failures are not collected.
+    /// Stores the failure of a part. Returns the failure as an error if failures are not collected.
     pub(super) fn check(
         &mut self,
         part: Part,

@@ -1,4 +1,4 @@
-//! Addresses of controllers and of listeners for OpenFlow.
+//! Addresses of controllers, and addresses at which bridges listen for OpenFlow.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -18,8 +18,8 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Parses a controller, or with `listens` an address to listen at: `ADDRESS:PORT`, or in Open
-    /// vSwitch's syntax.
+    /// Parses the address of a controller, or with `listens` an address to listen at:
+    /// `ADDRESS:PORT`, or Open vSwitch's syntax.
     fn parse(text: &str, listens: bool) -> Result<Self, String> {
         if let Ok(address) = text.parse() {
             return Ok(Self { carrier: Carrier::Tcp, address });
@@ -93,7 +93,7 @@ impl fmt::Display for Remote {
     }
 }
 
-/// The versions of OpenFlow that a bridge speaks; all if none is named.
+/// The versions of OpenFlow that a bridge speaks. An empty list means all versions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Vec<String>")]
 pub struct Protocols(Vec<Version>);

@@ -8,16 +8,16 @@ use wire::caqm::Info;
 pub(super) struct Shaper {
     link: Link<Carried>,
     start: Time,
-    /// Frames lost by former links of this shaper.
+    /// The number of frames that former links of this shaper lost.
     lost: u64,
 }
 
-/// A frame, as a packet of the link model.
+/// A frame in the form that the link model needs.
 #[derive(Debug, Clone)]
 struct Carried(Frame);
 
 impl Shaper {
-    /// Creates a shaper; `None` if the settings have no rate.
+    /// Creates a shaper. Returns `None` if the settings have no rate.
     pub(super) fn new(
         rate: Option<&Capacity>,
         queue: Option<&QueueConfig>,
@@ -32,8 +32,8 @@ impl Shaper {
         Ok(Some(Self { link: Link::new(&config, now)?, start: now, lost: 0 }))
     }
 
-    /// Adds frames to the queue, which may drop or mark them. Frames count as queued since their
-    /// arrivals, so that a late thread causes no burst.
+    /// Adds frames to the queue, which may drop or mark these frames. A frame counts as queued from
+    /// its arrival, so that a late thread causes no burst.
     pub(super) fn enqueue(&mut self, frames: &mut Vec<Frame>, arrival: impl Fn(&Frame) -> Time) {
         for frame in frames.drain(..) {
             self.link.arrive(arrival(&frame), Carried(frame));
@@ -143,7 +143,7 @@ mod tests {
         let rate = "1mbit".parse().unwrap();
         let queue = "droptail:3p".parse().unwrap();
         let mut shaper = Shaper::new(Some(&rate), Some(&queue), Time::ZERO).unwrap().unwrap();
-        // Each frame arrives when the previous frame has left.
+        // Each frame arrives when the previous frame leaves.
         let arrival = |number: u64| Time::from_nanos(number * 1_000_000);
         let frame = |number| Frame::from_bytes(&[0; 125], arrival(number));
         let mut frames: Vec<Frame> = (1..=20).map(frame).collect();

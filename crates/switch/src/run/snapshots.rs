@@ -40,8 +40,8 @@ impl Snapshots {
         self.select(tables, filter, clock, SEARCHED_AT_ONCE)
     }
 
-    /// As [`Snapshots::flows`], but with a limit: a search that looks at no more than `most` rules
-    /// runs at once.
+    /// Like [`Snapshots::flows`], but with a limit: a search that checks at most `most` rules runs
+    /// at once.
     fn select(
         &self,
         tables: &Tables,
@@ -79,8 +79,8 @@ impl Snapshot {
     }
 }
 
-/// Returns the rules that match a filter now and were added or changed after change number `since`,
-/// in the order of their changes.
+/// Returns the rules that match a filter now and whose last change is later than change number
+/// `since`, in the order of their changes.
 pub(super) fn changes(
     tables: &Tables,
     filter: &FlowFilter,
@@ -104,7 +104,7 @@ fn flows(snapshot: Arc<Snapshot>, filter: &FlowFilter, clock: &Arc<Clock>) -> Fl
     Flows::selected(newest, rules)
 }
 
-/// Maximum number of rules and masks for which a search runs when the request arrives.
+/// Maximum number of rules and masks for which a search runs as soon as the request arrives.
 const SEARCHED_AT_ONCE: usize = 4096;
 
 #[cfg(test)]

@@ -23,7 +23,8 @@ pub(super) struct SnoopSocket {
 
 #[derive(Debug)]
 struct Snooper {
-    /// The controller whose messages the peer gets. Later connections to the controller count, too.
+    /// The controller whose messages the peer gets, including the messages of later connections to
+    /// this controller.
     controller: Remote,
     stream: Stream,
     out: Outgoing,
@@ -54,8 +55,8 @@ impl SnoopSocket {
         }
     }
 
-    /// Adds a peer, unless the controller has its maximum number of peers. The switch then closes
-    /// the connection.
+    /// Adds a peer. If the controller already has its maximum number of peers, closes the
+    /// connection instead.
     pub(super) fn add(&mut self, stream: Stream, controller: Remote) {
         let others = self.snoopers.iter().filter(|snooper| snooper.controller == controller);
         if others.count() >= MOST_SNOOPERS {
@@ -77,7 +78,8 @@ impl SnoopSocket {
         self.snoopers.retain(|snooper| controllers.contains(&snooper.controller));
     }
 
-    /// Copies whole messages. As in Open vSwitch, a peer that reads too slowly misses messages.
+    /// Copies whole messages to the peers. As in Open vSwitch, a peer that reads too slowly misses
+    /// messages.
     pub(super) fn copy(&mut self, controller: Remote, mut messages: &[u8]) {
         while let Some(length) = message_length(messages) {
             let (message, rest) = messages.split_at(length);
@@ -91,7 +93,7 @@ impl SnoopSocket {
         }
     }
 
-    /// Writes the copies, and drops the peers that have gone.
+    /// Writes the copies, and drops the peers that have closed their connections.
     pub(super) fn run(&mut self, scratch: &mut [u8]) {
         self.snoopers.retain_mut(|snooper| snooper.run(scratch).is_ok());
     }
@@ -112,7 +114,7 @@ impl Snooper {
 
 /// Maximum number of peers for each controller, as in Open vSwitch.
 const MOST_SNOOPERS: usize = 8;
-/// The number of unread bytes from which a peer misses messages.
+/// If a peer has at least this number of unread bytes, the peer misses messages.
 const MOST_WAITING: usize = 1 << 20;
 
 #[cfg(test)]
@@ -146,7 +148,7 @@ mod tests {
         let mut scratch = [0; 64];
         let mut message = vec![0; 1000];
         message[..8].copy_from_slice(&[4, 10, 0x03, 0xe8, 0, 0, 0, 0]);
-        // Bytes of another controller, and an incomplete message, are not copied.
+        // Another controller's bytes, and an incomplete message, are not copied.
         socket.copy(remote(2), &message);
         socket.copy(remote(1), &message[..999]);
         for _ in 0..4_000 {

@@ -18,10 +18,10 @@ use super::switch::Switch;
 use super::unixctl_thread::UnixctlThread;
 use super::waker::Waker;
 
-/// Callbacks into the process in which a switch runs.
+/// Callbacks into the process that runs the switch.
 #[expect(missing_debug_implementations, reason = "functions have nothing to show")]
 pub struct Process {
-    /// Reads the settings: at the start, and for each reload.
+    /// Reads the settings: at the start, and again for each reload.
     pub settings: Box<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>,
     /// Sets the log's level: `off`, `error`, `warn`, `info` or `debug`.
     pub set_log_level: Box<dyn Fn(&str) + Send + Sync>,
@@ -34,11 +34,12 @@ pub struct Process {
 /// The rights that a switch gives up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Confinement {
-    /// None.
+    /// No rights.
     Nothing,
     /// Capabilities and system calls that no port needs.
     Calls,
-    /// The same, and files outside the directories of its settings.
+    /// The same rights as `Calls`, and access to files outside the directories of the switch's
+    /// settings.
     Files,
 }
 
@@ -96,7 +97,7 @@ pub fn run(
             tracing::warn!("{error}; the switch looks for lost interfaces five times a second");
         }
         while !stop.load(Ordering::Acquire) {
-            // Check the links first: a neighbour may send as soon as a link is up.
+            // Check the links first, because a neighbour may send as soon as a link is up.
             let has_link_changed = links.as_ref().map_or_else(
                 |_| {
                     std::thread::sleep(ROUND);
@@ -185,5 +186,5 @@ fn refused(rundir: &Path, error: HostError) -> SwitchError {
 
 const ROUND: Duration = Duration::from_millis(20);
 const ROUNDS_PER_CARE: u32 = 10;
-/// Rounds between two readings of the event counters: five seconds.
+/// Number of rounds of the main thread between two readings of the event counters: five seconds.
 const ROUNDS_PER_COUNT: u32 = 250;

@@ -19,7 +19,7 @@ pub(super) enum Stream {
     Tls(Box<TlsStream>),
 }
 
-/// How a peer connected to the switch. The peers of each origin have their own limits.
+/// The way in which a peer connected to the switch. The peers of each origin have their own limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     /// A peer on the UNIX socket: the switch's user or root, because no other user can open it.
@@ -72,7 +72,7 @@ impl Stream {
         Ok(Self::Tcp(connect(to)?))
     }
 
-    /// Returns the events for which to wait, so that the stream can do what `wanted` says.
+    /// Returns the events to wait for, so that the stream can do what `wanted` requests.
     pub(super) fn interest(&self, wanted: PollFlags) -> PollFlags {
         match self {
             Self::Tls(stream) => stream.interest(wanted),
@@ -80,7 +80,7 @@ impl Stream {
         }
     }
 
-    /// Whether bytes that were written still wait in this process.
+    /// Whether written bytes still wait in this process.
     pub(super) fn is_sending(&self) -> bool {
         matches!(self, Self::Tls(stream) if stream.is_sending())
     }
@@ -102,7 +102,7 @@ fn connect(to: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// Makes a socket send at once and never block.
+/// Makes a socket send data without delay and never block.
 fn prompt(stream: TcpStream) -> io::Result<TcpStream> {
     stream.set_nonblocking(true)?;
     stream.set_nodelay(true)?;
@@ -138,7 +138,7 @@ impl Write for Stream {
         }
     }
 
-    /// Sends the bytes that wait in this process, as far as the peer takes them.
+    /// Sends the bytes that wait in this process, until the peer's buffer is full.
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Tls(stream) => stream.flush(),

@@ -48,7 +48,7 @@ pub struct Switch {
     /// The meters of all bridges.
     meters: Arc<Meters>,
     pmds: RwLock<Vec<Arc<Pmd>>, { rank::PMDS }>,
-    /// The worker that processes the packets of commands and controllers.
+    /// The worker for the packets of commands and controllers.
     main: Mutex<Worker, { rank::MAIN }>,
     busy_poll: AtomicBool,
     megaflow_limit: AtomicUsize,
@@ -61,7 +61,7 @@ pub struct Switch {
     pub(super) tls: Tls,
     log_level: Mutex<String, { rank::LAST }>,
     measured_since: Mutex<Instant, { rank::LAST }>,
-    /// The start time, and the cycle counter then.
+    /// The start time, and the value of the cycle counter at that time.
     started: (Instant, u64),
     /// Held during each change of bridges, ports or packet threads, and during each assignment of
     /// receive queues.
@@ -116,7 +116,8 @@ impl Switch {
     pub(super) fn reload(self: &Arc<Self>) -> Result<Vec<String>, SwitchError> {
         let mut config = (self.process.settings)()?;
         let mut notes = Vec::new();
-        // Keep the former values, so that each later reload notes the difference again.
+        // Keep the former values of these settings, so that each later reload reports the
+        // difference again.
         let former = self.settings().clone();
         if config.metrics_on != former.metrics_on {
             notes.push("a change of metrics-on takes effect after a restart".to_owned());
@@ -171,7 +172,7 @@ impl Switch {
         self.change(config, &mut Progress { note, failures: None, numbers: &HashMap::new() })
     }
 
-    /// As [`Switch::apply`], but continues after a part that fails.
+    /// Like [`Switch::apply`], but continues after a part that fails.
     pub(super) fn change(
         self: &Arc<Self>,
         config: &Config,
@@ -180,7 +181,7 @@ impl Switch {
         config.check()?;
         let _changes = self.changes.lock();
         let changed = self.change_parts(config, progress);
-        // Assign the queues also after a failure, because the change may have opened ports.
+        // Assign the queues even after a failure, because the change may have opened ports.
         self.assign_queues();
         changed
     }

@@ -16,14 +16,14 @@ table! {
     }
 }
 
-/// The treatment of a rule that is added to a full table.
+/// The handling of a rule that is added to a full table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Overflow {
     /// The new rule is refused, unless a controller asks for eviction.
     #[default]
     Refuse,
-    /// A rule with a timeout is removed for the new rule.
+    /// Another rule, which has a timeout, is removed to make space for the new rule.
     Evict,
 }
 

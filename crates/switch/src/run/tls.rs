@@ -1,7 +1,7 @@
 //! TLS of OpenFlow connections: the switch's key and certificate, and the CA of its peers.
 //!
-//! As in Open vSwitch, the certificate of a peer must be signed by the CA; the names in the
-//! certificate do not count, because a controller is written as an IP address.
+//! As in Open vSwitch, the CA must have signed the certificate of a peer. The switch ignores the
+//! names in the certificate, because the settings name a controller by its IP address.
 
 mod peers;
 mod stream;
@@ -30,7 +30,8 @@ table! {
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct TlsSettings in kebab {
         pub private_key: PathBuf,
-        /// The switch's certificate, and the certificates between this and its CA.
+        /// The switch's certificate, followed by the certificates between this certificate and its
+        /// CA.
         pub certificate: PathBuf,
         /// The CA that signs the certificates of controllers.
         pub ca_certificate: PathBuf,
@@ -77,7 +78,7 @@ pub enum TlsError {
     Setup(#[from] rustls::Error),
 }
 
-/// The settings in force, and what their files held when they were last read.
+/// The settings in force, and the contents of their files at the last reading.
 #[derive(Debug, Default)]
 pub(super) struct Tls {
     state: Mutex<State, { rank::LAST }>,
@@ -89,7 +90,7 @@ struct State {
     credentials: Option<Arc<Credentials>>,
     /// The files at the last attempt to read them.
     seen: Vec<Stamp>,
-    /// Whether `credentials` are the contents of the files at that attempt.
+    /// Whether `credentials` are the contents that the files had at this attempt.
     is_current: bool,
 }
 
@@ -99,13 +100,14 @@ type Stamp = Option<(u64, u64, i64, i64)>;
 #[derive(Debug)]
 struct Credentials {
     client: Arc<ClientConfig>,
-    /// `None` while the CA certificate is missing.
+    /// `None` if the CA certificate is missing.
     server: Option<Arc<ServerConfig>>,
 }
 
 impl Tls {
-    /// Applies settings. Settings of a file with unusable files are refused. Settings of a database
-    /// are in force nevertheless, and connections fail until the files are usable.
+    /// Applies settings. If the settings come from a settings file, unusable TLS files are an
+    /// error. If the settings come from a database, they are applied nevertheless, and connections
+    /// fail until the TLS files are usable.
     pub(super) fn change(
         &self,
         wanted: Option<&TlsSettings>,

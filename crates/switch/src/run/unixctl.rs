@@ -18,7 +18,7 @@ impl Default for Requests {
     }
 }
 
-/// A call of a command.
+/// A request of a client that the switch runs a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     pub id: Value,
@@ -26,7 +26,7 @@ pub struct Request {
     pub arguments: Vec<String>,
 }
 
-/// The client sent something that is not a request; the connection is closed.
+/// The client sent something that is not a request, so the switch closes the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed request")]
 pub struct Malformed;
@@ -75,7 +75,7 @@ pub fn reply(id: &Value, outcome: &Result<String, String>) -> Vec<u8> {
     document.to_string().into_bytes()
 }
 
-/// Builds the bytes of a call, for a client.
+/// Builds the bytes of a request that calls a command, for a client.
 #[must_use]
 pub fn call(method: &str, arguments: &[String]) -> Vec<u8> {
     json!({ "id": 0, "method": method, "params": arguments }).to_string().into_bytes()

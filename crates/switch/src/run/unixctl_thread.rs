@@ -18,7 +18,7 @@ use super::waker::Waker;
 /// The thread that serves ovs-appctl and `weir switch`.
 pub(super) struct UnixctlThread {
     pub(super) switch: Arc<Switch>,
-    /// Each listener, with its socket's file, which is removed when the thread ends.
+    /// The listeners, each with its socket's file. The files are removed when the thread ends.
     pub(super) listeners: Vec<(UnixListener, BoundFile)>,
     pub(super) waker: Arc<Waker>,
     pub(super) stop: Arc<AtomicBool>,
@@ -77,12 +77,12 @@ impl UnixctlThread {
             fds.push(PollFd::from_borrowed_fd(client.stream.as_fd(), flags));
         }
         let pause = Timespec { tv_sec: 0, tv_nsec: PAUSE.as_nanos() as i64 };
-        // A signal may interrupt the wait; an early iteration does no harm.
+        // A signal may interrupt the wait; the iteration then runs early, which does no harm.
         let _ = poll(&mut fds, Some(&pause));
         fds[first..].iter().map(PollFd::revents).collect()
     }
 
-    /// Serves a client. Returns false if the client is done.
+    /// Serves a client. Returns false if the client needs no more service.
     fn serve(
         &self,
         client: &mut Client,

@@ -65,7 +65,7 @@ table! {
         pub destination: Vec<String> = vec![],
         /// VLANs whose packets are copied; all VLANs if the list is empty.
         pub vlans: Vec<u16> = vec![],
-        /// The port that gets the copies, or the VLAN.
+        /// The port or the VLAN that gets the copies.
         pub output: Option<String>,
         pub output_vlan: Option<u16>,
         /// Maximum length of a copy, in bytes.
@@ -74,8 +74,8 @@ table! {
 }
 
 impl PortConfig {
-    /// Returns the VLANs of the port. As in Open vSwitch, a tag without a mode makes an access
-    /// port.
+    /// Returns the VLANs of the port. As in Open vSwitch, a port with a tag but without a mode is
+    /// an access port.
     pub(super) fn vlans(&self) -> PortVlans {
         vlans_of(self.vlan_mode, self.tag, &self.trunks, &self.cvlans, self.qinq_ethtype)
     }
@@ -108,7 +108,7 @@ impl PortConfig {
 }
 
 impl MirrorSettings {
-    /// Checks a mirror. `is_port` tells whether the bridge has a port with a given name.
+    /// Checks a mirror. `is_port` tells whether the bridge has a port with the given name.
     pub(super) fn check(&self, is_port: impl Fn(&str) -> bool) -> Result<(), String> {
         match (&self.output, self.output_vlan) {
             (Some(_), Some(_)) => {

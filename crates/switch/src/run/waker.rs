@@ -15,7 +15,7 @@ impl Waker {
         Ok(Self { event })
     }
 
-    /// Makes the descriptor readable. A failed write means that it is readable already.
+    /// Makes the descriptor readable. If the write fails, the descriptor is already readable.
     pub(super) fn wake(&self) {
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }

@@ -29,7 +29,8 @@ pub(super) struct Worker {
     bridges: Vec<Option<BridgeWorker>>,
     /// The limit of megaflows per bridge.
     limit: usize,
-    /// Calls of [`Sink::transmit`] and their frames, at the last clearing of statistics.
+    /// The calls of [`Sink::transmit`] and the frames in these calls, up to the last clearing of
+    /// the statistics.
     cleared: Transmissions,
 }
 
@@ -49,7 +50,7 @@ struct Outlets {
     generation: u64,
     clock: Arc<Clock>,
     now: Time,
-    /// All frames that arrived before this time have been received. `None` on a thread that polls
+    /// The time before which all arrived frames have been received. `None` on a thread that polls
     /// no ports.
     horizon: Option<Time>,
     transmissions: Transmissions,
@@ -102,8 +103,7 @@ impl Worker {
         }
     }
 
-    /// Notes that the port may hold more frames, and that the further frames arrived after the last
-    /// frame of `frames`.
+    /// Records that the port may hold more frames, which arrived after the last frame of `frames`.
     pub(super) fn expect_more(&mut self, frames: &[Frame]) {
         if let (Some(horizon), Some(last)) = (self.outlets.horizon, frames.last()) {
             let last = self.clock.of_arrival(last.arrival(), horizon);
@@ -205,7 +205,7 @@ impl Worker {
         !self.outlets.with_rate.is_empty()
     }
 
-    /// Sends the queued frames that may leave by now. Returns the time until the next frame may
+    /// Sends the queued frames that may leave now. Returns the time until a further frame may
     /// leave.
     pub(super) fn release(&mut self) -> Option<Span> {
         let now = self.now();
@@ -311,7 +311,7 @@ pub(super) fn translate_packet_out(
     translator.packet_out(packet, &key, now_ms)
 }
 
-/// Logs a new megaflow in Open vSwitch's format, with its whole first packet.
+/// Logs a new megaflow in Open vSwitch's format, with all fields of its first packet.
 fn log_install(port: &SwitchPort, mut flow: Megaflow) {
     flow.key.write(Field::InPort, port.index.0.into());
     let key = print_datapath_key(&flow.key, &flow.mask);
@@ -319,15 +319,15 @@ fn log_install(port: &SwitchPort, mut flow: Megaflow) {
     tracing::debug!("flow_add: {key}, actions:{steps}");
 }
 
-/// The pipeline of a bridge and of the bridges that patch ports reach. Tables are locked only for
-/// packets that need a translation.
+/// The pipeline of a bridge and of the bridges that patch ports reach. A translation locks the
+/// tables, so packets that need no translation take no lock.
 struct SlowPath<'a> {
     bridge: &'a BridgeState,
 }
 
 impl Translate for SlowPath<'_> {
     fn translate(&mut self, key: &Key, frame: &[u8], now_ms: u64) -> Translation {
-        // A packet that continues after a recirculation has not arrived now.
+        // A packet that continues after a recirculation is not a newly arrived frame.
         if key.read(Field::EthType) as u16 == lacp::ETHER_TYPE
             && key.read(Field::RecircId) == 0
             && self.bridge.has_lacp()
@@ -384,7 +384,7 @@ impl Sink for BridgeSink<'_> {
 }
 
 impl BridgeSink<'_> {
-    /// Reports a change of a port, which may belong to another bridge that patch ports reach.
+    /// Reports a change of a port. The port may belong to another bridge that patch ports reach.
     fn port_changed(&self, port: &SwitchPort) {
         if port.bridge == self.bridge.index {
             return self.bridge.port_changed(port);

@@ -1,5 +1,5 @@
-//! Commands of parts that the switch does not have. The replies are the same as from an Open
-//! vSwitch in which these parts are not configured.
+//! Commands for parts of Open vSwitch that the switch does not have. The replies equal the replies
+//! of an Open vSwitch in which these parts are not configured.
 
 use super::Command;
 

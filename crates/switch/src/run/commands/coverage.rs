@@ -41,7 +41,7 @@ fn show(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(text)
 }
 
-/// Hashes the set of events that have happened: in logs, another hash means another set.
+/// Hashes the set of events that have happened. In logs, different hashes mean different sets.
 fn hash(hit: &[Event]) -> u32 {
     let bytes = hit.iter().flat_map(|event| event.name.bytes().chain([0]));
     bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))

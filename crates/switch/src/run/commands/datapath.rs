@@ -175,7 +175,7 @@ fn show_bridges(switch: &Arc<Switch>, _: &[String]) -> Outcome {
         ports.sort_by(|a, b| a.name.cmp(&b.name));
         for port in ports {
             let number = port.number.to_16_bits().unwrap_or_default();
-            // In Open vSwitch, patch ports are not in the datapath.
+            // As in Open vSwitch, patch ports are not in the datapath.
             let index = match port.is_patch() {
                 true => "none".to_owned(),
                 false => port.index.0.to_string(),
@@ -191,7 +191,7 @@ struct Options<'a> {
     /// `-m`: print each megaflow's UUID.
     is_verbose: bool,
     names: PortNames,
-    /// The other arguments.
+    /// The arguments that are not options.
     rest: Vec<&'a str>,
 }
 
@@ -219,7 +219,7 @@ fn dump_flows(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let pmd = options.rest.iter().find_map(|argument| argument.strip_prefix("pmd="));
     let filter = options.rest.iter().find_map(|argument| argument.strip_prefix("filter="));
     let filter = filter.map(|text| {
-        // In a filter, port names mean the datapath's port numbers.
+        // In a filter, a port name means the datapath's port number.
         let parsed = parse_match(text, &switch.datapath_names());
         parsed.map_err(|error| format!("Failed to parse filter ({error})"))
     });
@@ -275,7 +275,7 @@ fn selects_megaflows(types: &str) -> Result<bool, String> {
 /// A bridge's megaflows on one thread.
 type BridgeFlows = (Arc<BridgeState>, Vec<Megaflow>);
 
-/// Returns all megaflows by thread: the core of a packet thread, or `None` for the main thread.
+/// Returns all megaflows by thread, as the core of a packet thread or `None` for the main thread.
 fn megaflows(switch: &Switch) -> Vec<(Option<usize>, Vec<BridgeFlows>)> {
     let bridges = switch.bridges();
     let of_main = bridges.iter().map(|bridge| switch.main().megaflows(bridge.index)).collect();
@@ -300,7 +300,7 @@ fn dump_bridge(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok(flows.map(|flow| line(&bridge, &flow, &options)).collect())
 }
 
-/// Prints the megaflow with this UUID, which a dump with `-m` prints.
+/// Prints the megaflow with this UUID. A dump with `-m` prints the UUIDs.
 fn get_flow(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let options = Options::parse(switch, arguments);
     let wanted = options.rest.last().and_then(|word| word.strip_prefix("ufid:"));
@@ -314,7 +314,7 @@ fn get_flow(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Err(format!("no megaflow has the number {wanted}"))
 }
 
-/// Returns the megaflow as it is printed: with the datapath's port number.
+/// Returns the megaflow as commands print it: with the datapath's port number.
 fn shown(bridge: &BridgeState, flow: &Megaflow) -> Megaflow {
     let mut shown = flow.clone();
     let number = PortNumber(shown.key.read(Field::InPort) as u32);

@@ -131,6 +131,7 @@ fn list(out: &mut String, packet: &IncompletePacket) {
 }
 
 const NO_SIZE: &str = "parameter missing for minimum fragment size (Invalid argument)";
-/// Open vSwitch's bounds: the least minimum fragment size and the largest number of fragments.
+/// Open vSwitch's bounds: the smallest allowed minimum fragment size, and the largest allowed
+/// number of fragments.
 const SMALLEST: u32 = 400;
 const MOST: u32 = 5000;

@@ -32,8 +32,8 @@ pub(super) const COMMANDS: &[Command] = &[
     },
 ];
 
-// There is no log file and no rate limit for messages, so `vlog/close` and the commands for rate
-// limits do nothing.
+// `vlog/close` and the commands for rate limits do nothing, because the switch has no log file and
+// no rate limit for messages.
 
 /// Lists the levels. The log goes only to standard error, which Open vSwitch calls the console.
 fn list(switch: &Arc<Switch>, _: &[String]) -> Outcome {
@@ -57,7 +57,7 @@ fn line(level: &str) -> String {
 }
 
 /// Parses `LEVEL`, `MODULE:LEVEL` and `MODULE:DESTINATION:LEVEL` in any order, as Open vSwitch
-/// does. All modules have the same level: the most verbose level of the arguments.
+/// does. All modules get the same level: the most verbose level in the arguments.
 fn set(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     if let Some(level) = chosen_level(arguments) {
         switch.set_log_level(level);

@@ -58,7 +58,8 @@ pub(in crate::run) struct ThreadStatistics {
     pub(in crate::run) iterations: u64,
     pub(in crate::run) sleeps: u64,
     pub(in crate::run) receive: u64,
-    /// Cycles in the last minute; `recently_busy` counts only iterations with a packet.
+    /// Cycles in the last minute; `recently_busy` counts only the cycles of iterations with a
+    /// packet.
     pub(in crate::run) recent: u64,
     pub(in crate::run) recently_busy: u64,
     pub(in crate::run) queues: Vec<QueueUsage>,
@@ -175,7 +176,7 @@ fn statistics(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
 
 fn clear(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let core = core(arguments)?;
-    // The counters of `coverage/show` are not cleared.
+    // Add the events so far to the counters of `coverage/show`, which this command does not clear.
     switch.count_events();
     for pmd in switch.pmds() {
         if core.is_none_or(|core| core == pmd.core) {
@@ -216,7 +217,8 @@ fn queues_of(thread: &ThreadStatistics) -> String {
         };
     }
     if !queues.is_empty() {
-        // The cycles in busy iterations that belong to no queue, such as polls of empty queues.
+        // The overhead: cycles in busy iterations that belong to no queue, such as polls of empty
+        // queues.
         let overhead = thread.recently_busy.saturating_sub(used);
         let _ = match percent(overhead, total) {
             Some(percent) => writeln!(text, "  overhead: {percent:2} %"),
@@ -344,7 +346,7 @@ fn write_stages(text: &mut String, thread: &ThreadStatistics) {
 mod tests {
     use super::*;
 
-    /// The thread was busy for an hour, and then received no packet for a minute.
+    /// The thread was busy for an hour, and then received no packets for a minute.
     #[test]
     fn a_thread_that_has_become_idle_has_no_overhead() {
         let queue = QueueUsage {

@@ -1,4 +1,4 @@
-//! Commands for the rates and egress queues of ports, in Open vSwitch's words.
+//! Commands for the rates and egress queues of ports, as Open vSwitch names them.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn show(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok(text_of(&port, of_database, now))
 }
 
-/// `of_database`: the type of the port's QoS in a database.
+/// Returns the settings of a port as text. `of_database`: the type of the port's QoS in a database.
 fn text_of(port: &SwitchPort, of_database: Option<&str>, now: Time) -> String {
     let name = &port.name;
     let settings = &port.settings;
@@ -42,7 +42,7 @@ fn text_of(port: &SwitchPort, of_database: Option<&str>, now: Time) -> String {
     if settings.rate.is_none() && !queues.has_any() {
         return format!("QoS not configured on {name}\n");
     }
-    // The types with a queueing discipline of their own have no queues.
+    // Types that have their own queueing discipline have no queues.
     let discipline = settings.queue.as_ref().map(|queue| queue.to_string());
     let kind = of_database.unwrap_or_else(|| {
         match discipline.as_deref().and_then(|text| text.split(':').next()) {
@@ -87,7 +87,7 @@ fn show_types(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok(TYPES.iter().map(|kind| format!("QoS type: {kind}\n")).collect())
 }
 
-/// The types of QoS rows that the switch follows.
+/// The types of QoS rows that the switch supports.
 const TYPES: [&str; 4] = ["linux-codel", "linux-fq_codel", "linux-hfsc", "linux-htb"];
 
 #[cfg(test)]

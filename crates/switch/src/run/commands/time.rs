@@ -27,8 +27,8 @@ pub(super) const COMMANDS: &[Command] = &[
         most: 2,
         run: set_admin_state,
     },
-    // `revalidator/pause` and `revalidator/resume` do nothing: packets check their own megaflows,
-    // and there is no revalidator thread.
+    // `revalidator/pause` and `revalidator/resume` do nothing: the datapath checks the megaflow of
+    // each packet, so the switch has no revalidator thread.
     Command {
         name: "revalidator/pause",
         usage: "",
@@ -77,7 +77,7 @@ fn warp(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok("warped".to_owned())
 }
 
-/// Runs everything in the switch that is due.
+/// Runs all work of the switch that is due.
 fn advance(switch: &Switch) {
     switch.maintain();
     for bridge in switch.bridges() {
@@ -127,7 +127,7 @@ fn receive(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     }
     port.inject(&frames);
     switch.main().process(&bridge, &port, &mut frames);
-    // The captures are complete when the command returns.
+    // Flush the captures, so that they are complete when the command returns.
     let neighbors = bridge.neighbors();
     for bridge in neighbors.iter().chain([&bridge]) {
         bridge.ports().iter().for_each(|port| port.flush());
@@ -176,7 +176,7 @@ fn set_admin_state(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok("OK".to_owned())
 }
 
-/// Maximum number of steps of a time warp. The last step of a longer warp covers the remaining
+/// Maximum number of steps of a time warp. In a longer warp, the last step covers the remaining
 /// time.
 const MOST_STEPS: usize = 100_000;
 const SHORTEST_FRAME: usize = 14;

@@ -99,8 +99,8 @@ fn trace(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let request = request(switch, arguments)?;
     let now_ms = request.bridge.clock.now_ms();
     if let Some(frame) = &request.frame {
-        // A given packet takes effect: NORMAL learns the packet's address, and learn actions change
-        // rules.
+        // A packet that the user gives takes effect: NORMAL learns the packet's address, and learn
+        // actions change rules.
         let key = &request.key;
         request.bridge.translate(|mut translator, _| translator.translate(key, frame, now_ms));
     }
@@ -188,7 +188,8 @@ fn request(switch: &Switch, arguments: &[String]) -> Result<Request, String> {
     Ok(Request { bridge, key, frame, has_names, states })
 }
 
-/// Parses the packet that the arguments describe, as a flow of a bridge or of the datapath.
+/// Parses the packet in the arguments. The arguments describe a flow of a bridge or of the
+/// datapath.
 fn packet(switch: &Switch, words: &[&str]) -> Result<(Arc<BridgeState>, Key), String> {
     let (place, flow) = match words {
         [flow] => (None, *flow),
@@ -210,7 +211,7 @@ fn packet(switch: &Switch, words: &[&str]) -> Result<(Arc<BridgeState>, Key), St
     Ok((bridge, key))
 }
 
-/// Parses the packet of a datapath flow, whose port is the switch's port index.
+/// Parses the packet of a datapath flow, in which the port is the switch's port index.
 fn of_datapath(switch: &Switch, text: &str) -> Result<(Arc<BridgeState>, Key), String> {
     let mut key = parse_datapath_key_with(text, &switch.datapath_names())
         .map_err(|error| format!("syntax error at {text} ({error})"))?;

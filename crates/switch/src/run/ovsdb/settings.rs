@@ -24,7 +24,8 @@ use crate::run::table_settings::{Overflow, TableSettings};
 use crate::run::tls::TlsSettings;
 use crate::run::vlan_settings::MirrorSettings;
 
-/// The settings that a topology describes, with failures and other results that are no settings.
+/// The settings that a topology describes. Also the failures, and other results that are not
+/// settings.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     pub(super) config: Config,
@@ -203,7 +204,7 @@ impl Wanted {
                     BondMode::default()
                 }
             };
-            // As in Open vSwitch, a bond works without a member that cannot be opened.
+            // As in Open vSwitch, a bond starts without the members that cannot be opened.
             let is_free = |name: &&String| {
                 config.port.contains_key(name.as_str()) && !bonded.contains(name.as_str())
             };
@@ -228,7 +229,7 @@ impl Wanted {
                 Ok(()) => is_taken.then(|| "another interface has the name of the bond".to_owned()),
             };
             if let Some(words) = refusal {
-                // Without the bond, the members would form a loop.
+                // Without the bond, the member ports would form a loop.
                 for member in settings.members {
                     config.port.shift_remove(&member);
                     self.failures.insert(Part::Port(member), words.clone());
@@ -271,7 +272,7 @@ impl Wanted {
                     || config.port.contains_key(port)
                     || config.bond.contains_key(port)
             };
-            // As in Open vSwitch, a mirror works without a port that cannot be opened.
+            // As in Open vSwitch, a mirror starts without the ports that cannot be opened.
             let known = |names: &[String]| -> Vec<String> {
                 names.iter().filter(|name| is_port(name.as_str())).cloned().collect()
             };
@@ -354,7 +355,7 @@ impl Wanted {
                 let rate = queue.bits_per_second.map(rate);
                 let settings = EgressQueue { rate, ..EgressQueue::default() };
                 let alone = BTreeMap::from([(queue.number, settings.clone())]);
-                // As in Open vSwitch, a port works without a queue that cannot be made.
+                // As in Open vSwitch, a port starts without the queues that cannot be made.
                 match EgressQueues::new(alone) {
                     Ok(_) => drop(queues.insert(queue.number, settings)),
                     Err(words) => self.ignored.push(format!("port {name}: {words}")),
@@ -396,8 +397,8 @@ impl Wanted {
     }
 }
 
-/// Converts the policing of an interface. As in Open vSwitch, a rate of 0 means no limit, and a
-/// burst of 0 the default.
+/// Converts the policing settings of an interface. As in Open vSwitch, a rate of 0 means no limit,
+/// and a burst of 0 means the default burst.
 fn policing(police: &Police) -> Policing {
     let Police { rate_kbit, burst_kbit, rate_kpkts, burst_kpkts } = *police;
     let rate = (rate_kbit > 0).then(|| Rate::from_bits_per_second(u64::from(rate_kbit) * 1000));

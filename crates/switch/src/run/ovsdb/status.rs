@@ -81,7 +81,7 @@ impl Status<'_> {
                 report.set(place, "lacp_current", Value::optional(is_current));
             }
         }
-        // A port that has left its bond has no partner any more.
+        // A port that has left its bond no longer has a partner.
         let is_bonded = |name: &String| bridge.bonds.iter().any(|bond| bond.members.contains(name));
         for port in bridge.ports.iter().filter(|port| !is_bonded(&port.name)) {
             report.set(("Interface", port.interface_row), "lacp_current", Value::none());
@@ -105,8 +105,8 @@ impl Status<'_> {
         let port = ports.get(name);
         let is_local = port.is_some_and(|port| port.number == PortNumber::LOCAL);
         // ovs-vsctl takes a number as a sign that the device exists. The port of a missing device
-        // already has a number in OpenFlow, so that rules may use it, but the database does not get
-        // that number.
+        // already has an OpenFlow number for rules, but the switch does not write this number to
+        // the database.
         let absent = port.filter(|port| !is_local && port.is_absent());
         let words = problem.cloned().or_else(|| {
             absent.map(|_| format!("could not open network device {name} (No such device)"))
@@ -206,7 +206,7 @@ fn statistics(port: &SwitchPort) -> Value {
         ("tx_dropped", found.sent_dropped),
         ("tx_errors", found.sent_errors),
         ("collisions", found.collisions),
-        // Open vSwitch uses this name for DPDK ports.
+        // Open vSwitch uses this name for the counter of DPDK ports.
         ("ovs_rx_qos_drops", port.policed()),
     ];
     Value::map(known.into_iter().filter_map(|(name, value)| Some((name, value?))))

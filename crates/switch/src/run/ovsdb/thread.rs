@@ -40,16 +40,16 @@ pub(in crate::run) struct OvsdbThread {
     began: Instant,
     /// The topology that was applied last.
     topology: Topology,
-    /// The settings after the last change if all parts of the topology are in force, otherwise
+    /// The settings after the last change, if all parts of the topology were applied; otherwise
     /// `None`.
     in_force: Option<Config>,
     failures: HashMap<Part, String>,
     controllers: HashMap<Uuid, String>,
-    /// The problems of the last change that were logged.
+    /// The problems of the last change that are already in the log.
     said: HashSet<String>,
 }
 
-/// Why a connection to the database ended.
+/// The reason for which a connection to the database ended.
 #[derive(Debug, Error)]
 enum Ended {
     #[error("{0}")]
@@ -69,7 +69,7 @@ struct Link {
     written: Written,
     /// Operations for the next transaction.
     pending: Vec<String>,
-    /// Whether the rows have changed since the switch applied them.
+    /// Whether the rows have changed since the switch last applied them.
     is_stale: bool,
     /// Whether the switch has applied the rows at least once.
     has_followed: bool,
@@ -134,12 +134,12 @@ impl OvsdbThread {
         self.began.elapsed().as_millis() as u64
     }
 
-    /// Waits, unless the switch is stopped.
+    /// Waits for `pause`, but ends early if the switch is stopped.
     fn rest(&self, pause: Duration) {
         let pause =
             Timespec { tv_sec: pause.as_secs() as i64, tv_nsec: pause.subsec_nanos().into() };
         let mut fds = [PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN)];
-        // A signal may interrupt the wait; an early return does no harm.
+        // A signal may interrupt the wait; the function then returns early, which does no harm.
         let _ = poll(&mut fds, Some(&pause));
     }
 
@@ -179,7 +179,7 @@ impl OvsdbThread {
         link.write()?;
         self.wait(link);
         self.waker.clear();
-        // A bounded number of reads, so that a server that keeps sending does not block the
+        // The number of reads is bounded, so that a server that keeps sending does not block the
         // switch's other work.
         for _ in 0..MOST_READS {
             match link.stream.read(scratch) {
@@ -223,7 +223,7 @@ impl OvsdbThread {
             Event::Lock if link.session.is_locked() => {
                 tracing::info!("ovsdb: this process has the lock ovs_vswitchd");
                 link.is_stale = true;
-                // Another process had the lock meanwhile, and has written the columns.
+                // Meanwhile another process had the lock, and may have written the columns.
                 link.written = Written::default();
                 link.pending.clear();
             }
@@ -283,8 +283,8 @@ impl OvsdbThread {
         }
         for (name, settings) in &wanted.config.bridge {
             let before = former.get(name);
-            // Delete the rules only if the settings are in force. Otherwise each later change would
-            // delete the rules again.
+            // Delete the rules only if the new settings were applied. Otherwise each later change
+            // would delete the rules again.
             if changed.is_ok() && before.is_some_and(|before| *before != way(settings)) {
                 self.begin_again(name, settings.begins_open());
             }
@@ -310,8 +310,8 @@ impl OvsdbThread {
         link.next_status = Instant::now();
     }
 
-    /// Whether the switch already is in the state that the topology describes, for example after a
-    /// change of a column that the switch ignores.
+    /// Whether the switch already has the state that the topology describes. An example is a change
+    /// of a column that the switch ignores.
     fn is_in_force(&self, topology: &Topology) -> bool {
         topology.is_same_switch(&self.topology)
             && self.in_force.as_ref().is_some_and(|settings| *settings == *self.switch.settings())
@@ -323,7 +323,7 @@ impl OvsdbThread {
         let Some(bridge) = self.switch.bridge(bridge) else { return };
         let now_ms = self.switch.clock.now_ms();
         let mut tables = bridge.tables_mut();
-        // Deleting all rules never fails, and neither does adding a rule without a match.
+        // Deleting all rules never fails, and adding a rule without a match never fails.
         let _ = tables.flow_mod(FlowMod::new(FlowCommand::Delete), now_ms);
         if is_open {
             let mut normal = FlowMod::new(FlowCommand::Add);
@@ -335,7 +335,7 @@ impl OvsdbThread {
         bridge.waker.wake();
     }
 
-    /// Logs the lines that were not logged by the last call.
+    /// Logs the lines that the last call did not log.
     fn say(&mut self, lines: Vec<String>) {
         for line in lines.iter().filter(|line| !self.said.contains(*line)).take(MOST_LINES) {
             tracing::warn!("{line}");
@@ -368,13 +368,13 @@ impl OvsdbThread {
         let operations =
             link.written.operations(status.report(), |table, column| schema.has(table, column));
         link.pending.extend(operations);
-        // Collecting the status of many ports takes time. The longer interval limits the share of
-        // time spent on the status.
+        // Collecting the status of many ports takes time. A longer interval limits the share of
+        // time that the status takes.
         link.next_status = Instant::now() + STATUS.max(now.elapsed() * 10);
     }
 
-    /// Sends all operations as one transaction. ovs-vsctl waits for `cur_cfg`, and then expects the
-    /// other columns to be written.
+    /// Sends all operations as one transaction. ovs-vsctl waits for `cur_cfg`, and then expects
+    /// that the other columns are written.
     fn transact(&self, link: &mut Link) {
         if link.pending.is_empty() || link.session.is_busy() {
             return;

@@ -54,8 +54,8 @@ impl SwitchPort {
         Ok(true)
     }
 
-    /// Sets the MTU of the port's interface, if the settings request an MTU. Refuses another MTU
-    /// for an open xdp port, whose memory suits the present MTU.
+    /// Sets the MTU of the port's interface, if the settings request an MTU. Refuses a change for
+    /// an open xdp port, because its memory suits only the present MTU.
     pub(in crate::run) fn set_mtu(&self, wanted: Option<u32>) -> Result<(), OpenError> {
         self.requested_mtu.store(wanted.unwrap_or(0), Ordering::Relaxed);
         if self.settings.kind == "xdp" && self.device.is_there() {
@@ -77,7 +77,7 @@ impl SwitchPort {
         }
     }
 
-    /// Stores the refusal of the requested MTU when the device was opened again.
+    /// Stores why the requested MTU was refused when the device was opened again.
     pub(super) fn set_refused_mtu(&self, refusal: Option<PortError>) {
         let mtu = self.requested_mtu.load(Ordering::Relaxed);
         *self.refused_mtu.lock() = refusal.map(|error| {
@@ -112,7 +112,7 @@ impl SwitchPort {
         !self.is_enabled.load(Ordering::Relaxed)
     }
 
-    /// Whether the port's interface does not exist. An interface that is down does exist.
+    /// Whether the port's interface does not exist. An interface that is down exists.
     pub(in crate::run) fn is_absent(&self) -> bool {
         matches!(self.settings.kind.as_str(), "packet" | "xdp")
             && !self.device.is_there()

@@ -1,4 +1,4 @@
-//! The settings of a bridge that its tables store.
+//! The settings of a bridge that belong to its tables.
 
 use std::collections::HashMap;
 
@@ -35,7 +35,8 @@ pub(super) fn add_first_rules(
     Ok(())
 }
 
-/// Returns the datapath ID of the settings, which may come from the hardware address.
+/// Returns the datapath ID from the settings, or a default ID, which may depend on the hardware
+/// address.
 pub(super) fn datapath_id(settings: &BridgeConfig) -> Option<u64> {
     let id = settings.datapath_id.as_deref().and_then(|id| u64::from_str_radix(id, 16).ok());
     let address = settings.hardware_address;
@@ -123,7 +124,7 @@ pub(super) fn set_vlans(bridge: &BridgeState, settings: &BridgeConfig) {
     let mirror = |mirror: &MirrorSettings| {
         let output = match (&mirror.output, mirror.output_vlan) {
             (Some(port), _) => {
-                // The first existing member stands for the bond.
+                // The first existing member represents the bond.
                 let names = members(port).into_iter().filter(|name| ports.contains_key(name));
                 MirrorOutput::Port(*ports.get(&names.min()?)?)
             }
@@ -134,7 +135,7 @@ pub(super) fn set_vlans(bridge: &BridgeState, settings: &BridgeConfig) {
             destinations: chosen(mirror, &mirror.destination),
             vlans: mirror.vlans.clone(),
             output,
-            // As in Open vSwitch, 65,535 means that whole packets are copied.
+            // As in Open vSwitch, 65,535 means that the mirror copies whole packets.
             snap_length: mirror.snap_length.filter(|length| *length < u16::MAX.into()),
         })
     };

@@ -59,7 +59,7 @@ impl Switch {
             add_first_rules(&bridge, settings, self.clock.now_ms())
         };
         if let Err(error) = fill() {
-            // Close the devices, so that the bridge can be added after a correction.
+            // Close the devices, so that the user can add the bridge again after a correction.
             self.remove_ports(&bridge, &bridge.ports());
             return Err(error);
         }
@@ -137,8 +137,8 @@ impl Switch {
         progress: &mut Progress<'_>,
     ) -> Result<(), SwitchError> {
         let (listen, controllers) = (&settings.listen[..], &settings.controller[..]);
-        // The settings in force are not enough: an address may have failed, or a change may have
-        // ended early.
+        // The settings in force do not show which addresses are open: listening may have failed, or
+        // a change may have ended early.
         let Places { listening, controllers: known } = bridge.places();
         let is_left = listening.iter().any(|address| !listen.contains(address));
         let is_new = listen.iter().any(|address| !listening.contains(address));

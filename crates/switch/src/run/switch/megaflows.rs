@@ -71,7 +71,8 @@ impl Switch {
         }
     }
 
-    /// As [`Switch::credit`], for the counters of patch ports. Other ports count their own frames.
+    /// Like [`Switch::credit`], for the counters of patch ports. Other ports count frames
+    /// themselves.
     pub(in crate::run) fn credit_patches(&self, bridge: &BridgeState) {
         if bridge.ports().iter().any(|port| port.is_patch()) {
             self.credit(bridge);
@@ -88,7 +89,7 @@ impl Switch {
         bridge.tables_mut().expire(now_ms)
     }
 
-    /// As [`Switch::expire`]. Also tells the bridge's connections.
+    /// Like [`Switch::expire`], and also tells the bridge's connections.
     pub(in crate::run) fn expire_and_report(&self, bridge: &BridgeState) {
         for removal in self.expire(bridge) {
             if removal.rule.flags.send_flow_removed {

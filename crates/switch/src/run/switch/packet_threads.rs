@@ -54,10 +54,10 @@ impl Switch {
         self.assign_queues();
     }
 
-    /// Assigns each receive queue to a packet thread: to the thread of its affinity, or else to the
-    /// thread with the least load. As in Open vSwitch, a thread with affine queues gets no other
-    /// queues. The caller holds the lock of changes, because two assignments at the same time could
-    /// give a queue to two threads.
+    /// Assigns each receive queue to a packet thread: to the thread of its affinity, or otherwise
+    /// to the thread with the least load. As in Open vSwitch, a thread with queues by affinity gets
+    /// no other queues. The caller must hold the lock of changes, because two assignments at the
+    /// same time could give a queue to two threads.
     pub(super) fn assign_queues(&self) {
         let pmds = self.pmds();
         let loads = self.loads(&pmds);
@@ -125,8 +125,8 @@ impl Switch {
     }
 }
 
-/// Returns the CPUs of the packet threads; without a setting, the first CPU that this process may
-/// use.
+/// Returns the CPUs of the packet threads. Without a setting, returns the first CPU that this
+/// process may use.
 pub(super) fn cpus(config: &Config) -> Result<Vec<usize>, SwitchError> {
     let available = host::online_cpus();
     let Some(cpus) = &config.pmd_cpus else {

@@ -21,7 +21,7 @@ impl Switch {
         for bridge in &bridges {
             for port in bridge.ports().into_iter().filter(|port| port.is_patch()) {
                 let names = (port.name.clone(), port.settings.peer.clone());
-                // Two bridges may have ports with the same names. Only the last of these ports is
+                // If two bridges have ports with the same names, only the last of these ports is
                 // linked.
                 doubles.extend(ends.insert(names, (bridge.clone(), port)));
             }
@@ -60,7 +60,7 @@ fn link(bridge: &BridgeState, port: &SwitchPort, peer: Option<&End>) {
 
 /// Sets each bridge's neighbours: the bridges that are reachable through one or more patch links.
 fn set_neighbors(bridges: &[Arc<BridgeState>], links: impl Iterator<Item = (usize, usize)>) {
-    // The lowest index of connected bridges represents their group.
+    // The lowest index in a group of connected bridges represents the group.
     let mut lowest: HashMap<_, _> =
         bridges.iter().map(|bridge| (bridge.index, bridge.index)).collect();
     for (one, other) in links {

@@ -23,7 +23,7 @@ impl Switch {
         settings: &BridgeConfig,
         progress: &mut Progress<'_>,
     ) -> Result<(), SwitchError> {
-        // A port whose other settings change keeps its number.
+        // A port keeps its number if only other settings of the port change.
         let mut former = HashMap::new();
         let mut gone = Vec::new();
         for port in bridge.ports() {
@@ -45,8 +45,8 @@ impl Switch {
         drop(gone);
         let opened = self.open_ports(bridge, settings, &mut former, progress);
         self.ports.publish();
-        // If a change fails, link the patch ports that the change opened, and set the bonds, so
-        // that the members of a bond forward no frames to one another.
+        // If a change fails, also link the patch ports that the change opened, and set the bonds,
+        // so that the members of a bond forward no frames to one another.
         self.link_patches();
         bridge.set_bonds(Some(settings));
         opened?;
@@ -160,11 +160,11 @@ impl Switch {
         }
         bridge.run_bonds();
         self.ports.publish();
-        // `ports` keeps the removed ports in memory, so that no new port is allocated at the
-        // address of a removed port.
+        // `ports` keeps the removed ports in memory, so that no new port gets the address of a
+        // removed port.
         let address = |port: &Arc<SwitchPort>| Arc::as_ptr(port).addr();
         let gone: Arc<HashSet<_>> = Arc::new(ports.iter().map(address).collect());
-        // Wait until no thread polls the removed ports, so that their devices are closed as soon as
+        // Wait until no thread polls the removed ports. Their devices are then closed as soon as
         // the caller drops `ports`.
         for pmd in self.pmds() {
             let gone = gone.clone();

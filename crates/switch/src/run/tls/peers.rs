@@ -24,8 +24,8 @@ use rustls::{
 pub(super) struct Authorities {
     roots: Arc<RootCertStore>,
     clients: Arc<dyn ClientCertVerifier>,
-    /// The certificates of the file. A peer may present a certificate of the file, as OpenSSL
-    /// allows.
+    /// The certificates in the file. A peer may also present one of these certificates itself, as
+    /// OpenSSL allows.
     listed: Vec<CertificateDer<'static>>,
     provider: Arc<CryptoProvider>,
 }
@@ -67,8 +67,8 @@ impl Authorities {
         verify_server_cert_signed_by_trust_anchor(&parsed, &self.roots, between, now, known)
     }
 
-    /// Accepts a certificate of the file within its time, although the mark of a CA in the
-    /// certificate makes the verification fail.
+    /// Accepts a certificate of the file during its validity period, although it is marked as a CA
+    /// certificate, which makes the verification fail.
     fn allow_listed(
         &self,
         shown: &CertificateDer<'_>,
@@ -92,7 +92,7 @@ fn is_outside_its_time(error: &Error) -> bool {
     )
 }
 
-/// The signatures of both verifiers: the algorithms of the provider.
+/// Verifies signatures with the algorithms of the provider, for both verifiers.
 macro_rules! signatures {
     () => {
         fn verify_tls12_signature(
@@ -168,7 +168,7 @@ impl Bootstrap {
         Self { file, provider }
     }
 
-    /// Writes a new file. Does not change an existing file.
+    /// Writes a new file. Never changes an existing file.
     fn store(&self, authority: &CertificateDer<'_>) -> std::io::Result<()> {
         let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
         for line in STANDARD.encode(authority).as_bytes().chunks(64) {
@@ -204,7 +204,7 @@ impl ServerCertVerifier for Bootstrap {
                 matches!(error, Error::InvalidCertificate(CertificateError::UnknownIssuer))
             };
             let outcome = match found.check_signatures(shown, between, now) {
-                // The peer sent its own certificate alone, which another certificate has signed.
+                // The peer sent only its own certificate, which another certificate has signed.
                 Err(error) if is_unsigned(&error) => Err(error),
                 outcome => found.allow_listed(shown, outcome),
             };

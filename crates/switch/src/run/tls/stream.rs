@@ -39,7 +39,7 @@ impl TlsStream {
         Ok(Self { socket, session: session.into() })
     }
 
-    /// Returns the events for which to wait, so that the stream can do what `wanted` says.
+    /// Returns the events to wait for, so that the stream can do what `wanted` requests.
     pub(in crate::run) fn interest(&self, wanted: PollFlags) -> PollFlags {
         let mut flags = if self.session.is_handshaking() { PollFlags::IN } else { wanted };
         if self.session.wants_write() {
@@ -48,12 +48,12 @@ impl TlsStream {
         flags
     }
 
-    /// Whether the peer has not received all that was written.
+    /// Whether the peer has not yet received all written bytes.
     pub(in crate::run) fn is_sending(&self) -> bool {
         self.session.wants_write()
     }
 
-    /// Sends the records that wait.
+    /// Sends the TLS records that wait.
     fn send(&mut self) -> io::Result<()> {
         while self.session.wants_write() {
             match self.session.write_tls(&mut self.socket) {
@@ -66,7 +66,8 @@ impl TlsStream {
         Ok(())
     }
 
-    /// As [`TlsStream::send`]. If the peer has closed the connection, its alert is the error.
+    /// Like [`TlsStream::send`]. If the peer has closed the connection, returns the peer's alert as
+    /// the error.
     fn send_all(&mut self) -> io::Result<()> {
         let Err(error) = self.send() else { return Ok(()) };
         if is_transient(&error) {
@@ -90,8 +91,9 @@ impl TlsStream {
         }
     }
 
-    /// Returns the number of bytes before the end of the connection. An end within the handshake is
-    /// an error: the socket stays readable, and the handshake would wait for ever.
+    /// Returns the number of bytes before the end of the connection. If the connection ends within
+    /// the handshake, returns an error: the socket would stay readable, and the handshake would
+    /// wait for ever.
     fn at_end(&self, read: usize) -> io::Result<usize> {
         if self.session.is_handshaking() {
             let problem = "the peer closed the connection within the TLS handshake: see its log";
@@ -167,7 +169,7 @@ fn described(error: Error) -> io::Error {
     io::Error::other(words(&error))
 }
 
-/// Returns the cause of an error, and what to do.
+/// Returns the cause of an error, and advice for the user.
 pub(super) fn words(error: &Error) -> String {
     use CertificateError as Wrong;
     match error {
@@ -210,7 +212,7 @@ pub(super) fn words(error: &Error) -> String {
     }
 }
 
-/// Returns why a peer refused this end's certificate.
+/// Returns the reason for which a peer refused this end's certificate.
 fn refusal(alert: AlertDescription) -> Option<&'static str> {
     Some(match alert {
         AlertDescription::UnknownCA => {
@@ -228,5 +230,5 @@ fn refusal(alert: AlertDescription) -> Option<&'static str> {
     })
 }
 
-/// More than the plaintext of a record, which has at most 16,384 bytes.
+/// More bytes than the plaintext of a record, which has at most 16,384 bytes.
 const ROOM: usize = 32 << 10;

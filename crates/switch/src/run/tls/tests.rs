@@ -63,7 +63,8 @@ impl Authority {
     }
 }
 
-/// A folder with the CAs `good` and `other`, and certificates `switch` and `controller` of `good`.
+/// Creates a folder with the CAs `good` and `other`, and the certificates `switch` and
+/// `controller`, which `good` has signed.
 fn files() -> (TempDir, Authority, Authority) {
     let folder = TempDir::new().unwrap();
     let [good, other] = ["good", "other"].map(|name| Authority::new(folder.path(), name));
@@ -164,8 +165,8 @@ where
     said.map(|()| all).map_err(|error| error.to_string())
 }
 
-/// Runs the thread until `ready` returns something. The bridge does not wait between two attempts
-/// to connect.
+/// Runs the thread until `ready` returns a value. The bridge does not wait between two connection
+/// attempts.
 fn turn_until<T>(rig: &mut Rig, what: &str, mut ready: impl FnMut(&Rig) -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
