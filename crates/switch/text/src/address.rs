@@ -148,7 +148,7 @@ pub(crate) fn print_ipv6_masked(out: &mut String, address: u128, mask: u128) {
     }
 }
 
-/// Prints an address like C's `inet_ntop`, which writes `::1.2.3.4` for addresses below 2^32.
+/// Prints an address as C's `inet_ntop` does, which writes `::1.2.3.4` for addresses below 2^32.
 pub(crate) fn print_ipv6(out: &mut String, address: u128) {
     if address >> 32 == 0 && address > 0xffff {
         let _ = write!(out, "::{}", Ipv4Addr::from(address as u32));

@@ -155,8 +155,8 @@ fn transport(key: &Key) -> Vec<u8> {
     segment
 }
 
-/// Writes the header of ICMP. Returns the ICMP type if the code is 0, otherwise a value that is no
-/// type.
+/// Writes the header of ICMP. Returns the ICMP type if the code is 0, and otherwise a value that is
+/// not an ICMP type.
 fn icmp(segment: &mut Vec<u8>, key: &Key) -> u128 {
     let (kind, code) = (key.read(Field::IcmpType), key.read(Field::IcmpCode));
     put(segment, kind, 1);

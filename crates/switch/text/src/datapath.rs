@@ -12,8 +12,8 @@ use super::port::{PortNames, print_name};
 use super::steps::print_steps;
 
 /// Prints a megaflow with its counters. The printed `in_port` is the datapath's port number.
-/// `used`: milliseconds since the megaflow's last packet; `None` without a packet. `names`: the
-/// names of the datapath's ports.
+/// `used`: milliseconds since the megaflow's last packet; `None` if the megaflow has had no packet.
+/// `names`: the names of the datapath's ports.
 #[must_use]
 pub fn print_datapath_flow(flow: &Megaflow, used: Option<u64>, names: &PortNames) -> String {
     let mut out = print_datapath_key_with(&flow.key, &flow.mask, names);
@@ -70,7 +70,8 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    /// Returns the packet's value of a field, which may have bits outside the mask, and the mask.
+    /// Returns the packet's value of a field, and the mask of the field. The value may have bits
+    /// outside the mask.
     fn part(&self, field: Field) -> (u128, u128) {
         (self.key.read(field), self.mask.read(field))
     }
@@ -80,7 +81,7 @@ impl Printer<'_> {
         self.out.push('(');
     }
 
-    /// Ends a group: replaces the last part's comma by a parenthesis.
+    /// Ends a group: replaces the comma after the last part by a parenthesis.
     fn close(&mut self) {
         if self.out.ends_with(',') {
             self.out.pop();

@@ -1,11 +1,11 @@
 use thiserror::Error;
 
-/// Why a text is refused, as ovs-ofctl prints it after `ovs-ofctl: `.
+/// The reason for which a text is refused, in the words that ovs-ofctl prints after `ovs-ofctl: `.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct TextError(pub String);
 
-/// Makes a [`TextError`] with a formatted text.
+/// Builds a [`TextError`] from a format string.
 macro_rules! refuse {
     ($($part:tt)*) => { $crate::error::TextError(format!($($part)*)) };
 }

@@ -52,7 +52,7 @@ impl FlagNames {
         (1 << self.names.len()) - 1
     }
 
-    /// Reads the value and the mask. Without a mask, all bits count.
+    /// Reads the value and the mask. Without a mask, all bits must match.
     pub(crate) fn parse(self, text: &str) -> Result<(u128, u128), TextError> {
         if let Some((value, rest)) = scan(text, 0)
             && let Some((mask, _)) = rest.strip_prefix('/').and_then(|rest| scan(rest, 0))

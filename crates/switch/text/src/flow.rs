@@ -38,7 +38,7 @@ pub fn parse_flow_line(text: &str, names: &PortNames) -> Result<FlowMod, TextErr
         ("modify", FlowCommand::Modify),
         ("modify_strict", FlowCommand::ModifyStrict),
     ];
-    // As in ovs-ofctl, a prefix of a command's name is enough.
+    // As in ovs-ofctl, the beginning of a command's name is enough.
     match commands.iter().find(|(name, _)| name.starts_with(word)) {
         Some((_, command)) => parse_flow(&text[end..], *command, names),
         None => parse_flow(text, FlowCommand::Add, names),
@@ -57,7 +57,7 @@ pub fn parse_filter(text: &str, names: &PortNames) -> Result<FlowFilter, TextErr
     })
 }
 
-/// The keys that a command allows.
+/// The keys that a command accepts.
 #[derive(Debug, Clone, Copy)]
 struct Takes {
     actions: bool,
@@ -103,7 +103,7 @@ fn parse(
     }
     let modifies = matches!(command, Some(FlowCommand::Modify | FlowCommand::ModifyStrict));
     if modifies && change.cookie.is_none() && change.cookie_filter.mask == 0 {
-        // An added rule gets the cookie 0, and modified rules keep their cookies.
+        // An added rule gets the cookie 0. Modified rules keep their cookies.
         change.cookie = Some(0);
         change.keeps_cookie = true;
     }
@@ -160,7 +160,7 @@ fn parse_other(
         "hard_timeout" if takes.actions => change.hard_timeout = number_16(value, key)?,
         "importance" if takes.importance => change.importance = number_16(value, key)?,
         "cookie" => parse_cookie(change, value, command)?,
-        // These keys are ignored, so that the output of dump-flows is valid input.
+        // Ignore these keys, so that the output of dump-flows is valid input.
         "duration" | "n_packets" | "n_bytes" | "idle_age" | "hard_age" => {}
         _ => return Err(refuse!("unknown keyword {key}")),
     }

@@ -223,7 +223,7 @@ pub fn parse_bucket(text: &str, kind: GroupType, names: &PortNames) -> Result<Bu
         watch_group: FlowMod::ANY_GROUP,
         actions: Vec::new(),
     };
-    // Keys that buckets do not have are actions.
+    // A key that is not a key of buckets is an action.
     let mut actions = String::new();
     for (key, value) in KeyValues::new(text) {
         match key.to_ascii_lowercase().as_str() {

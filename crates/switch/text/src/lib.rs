@@ -12,8 +12,8 @@
 //! assert!(parse_actions("outptu:2", &names).is_err());
 //! ```
 //!
-//! Normal forms and error texts are those of Open vSwitch 3.1. A parsed rule prints to a text that
-//! parses to the same value.
+//! Normal forms and error texts are the same as in Open vSwitch 3.1. A parsed rule prints to a text
+//! that parses to the same value.
 //!
 //! | module | for |
 //! | --- | --- |

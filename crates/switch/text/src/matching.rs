@@ -17,7 +17,7 @@ use super::value::{
     self, field_named, foreign, is_foreign, parse_masked, print_hexadecimal, print_value,
 };
 
-/// Keywords for an Ethernet type, and for an IP protocol unless it is zero.
+/// Keywords that stand for an Ethernet type and, unless the last number is 0, for an IP protocol.
 const PROTOCOLS: [(&str, u16, u8); 17] = [
     ("ip", 0x0800, 0),
     ("ipv4", 0x0800, 0),
@@ -42,7 +42,7 @@ const VLAN_PRESENT: u128 = 0x1000;
 const VLAN_VID: u128 = 0x0fff;
 const VLAN_PCP: u128 = 0xe000;
 
-/// Reads a text that is only a match. Fields without their prerequisites are dropped.
+/// Reads a text that consists of a match only. Drops fields whose prerequisites are missing.
 pub fn parse_match(text: &str, names: &PortNames) -> Result<Match, TextError> {
     let mut matching = Match::any();
     for (key, text) in KeyValues::new(text) {
@@ -54,7 +54,7 @@ pub fn parse_match(text: &str, names: &PortNames) -> Result<Match, TextError> {
     Ok(matching)
 }
 
-/// Adds `key=text` to a match. Returns `false` if a match has no such key.
+/// Adds the condition `key=text` to a match. Returns `false` if matches have no such key.
 pub(crate) fn parse_key(
     matching: &mut Match,
     key: &str,
@@ -93,8 +93,8 @@ fn empty_value(field: Field) -> Result<(u128, u128), TextError> {
     parse_masked(field, "0/0", &PortNames::none())
 }
 
-/// Sets a condition on a field in place of the former condition. The value has the width of
-/// messages.
+/// Sets the condition on a field, in place of a former condition. The value has the width that the
+/// field has in messages.
 fn set(matching: &mut Match, field: Field, value: u128, mask: u128) {
     match field {
         Field::DlVlan if mask == 0 => {
@@ -174,8 +174,8 @@ pub fn print_match_with(matching: &Match, names: &PortNames) -> String {
     out
 }
 
-/// Prints a megaflow's match like Open vSwitch's traces. The traces print ICMP types and codes with
-/// masks, because the port fields hold them in their low bits.
+/// Prints a megaflow's match as Open vSwitch's traces do. The traces print ICMP types and codes
+/// with masks, because the low bits of the port fields hold the ICMP type and code.
 #[must_use]
 pub fn print_megaflow_match(matching: &Match, names: &PortNames) -> String {
     let mut out = String::new();
@@ -224,7 +224,7 @@ impl Printer<'_> {
         (self.matching.value.read(field), self.matching.mask.read(field))
     }
 
-    /// Prints a field if the match has it, under the name `name`.
+    /// Prints a field under the name `name`, if the match has the field.
     fn field_as(&mut self, name: &str, field: Field) {
         let (value, mask) = self.value(field);
         if mask == 0 {

@@ -1,4 +1,4 @@
-//! The normal form of a match, without the fields whose prerequisites it lacks.
+//! The normal form of a match: fields whose prerequisites the match lacks are removed.
 
 use flow::{Field, Match, Prerequisite};
 
@@ -21,7 +21,7 @@ pub(crate) const REGISTERS: [Field; 16] = [
     Field::Reg15,
 ];
 
-/// Fields that are dropped if the match lacks their prerequisites.
+/// Fields that the normal form drops if the match lacks their prerequisites.
 const DEPENDENT: [Field; 26] = [
     Field::MplsLabel,
     Field::MplsTc,

@@ -35,7 +35,7 @@ pub(crate) fn integer(text: &str, bytes: u8) -> Result<(u128, &str), NumberError
     Ok((value, rest))
 }
 
-/// Reads a number like `strtoull`: a sign is allowed, and a negative number wraps.
+/// Reads a number as `strtoull` does: a sign is allowed, and a negative number wraps.
 pub(crate) fn unsigned(text: &str, base: u32) -> Result<(u64, &str), NumberError> {
     let (negative, text) = sign(text);
     let (value, rest) = digits(text, base)?;
@@ -77,7 +77,7 @@ fn digits(text: &str, base: u32) -> Result<(u128, &str), NumberError> {
     if length == 0 { Err(NumberError::Syntax) } else { Ok((value, &text[length..])) }
 }
 
-/// Reads a number like `scanf` with `%i`, `%d`, `%x` or `%u`: the value wraps to 64 bits.
+/// Reads a number as `scanf` does with `%i`, `%d`, `%x` or `%u`: the value wraps to 64 bits.
 pub(crate) fn scan(text: &str, base: u32) -> Option<(u64, &str)> {
     let (negative, text) = sign(text);
     let (value, rest) = digits(text, base).ok()?;
@@ -85,7 +85,7 @@ pub(crate) fn scan(text: &str, base: u32) -> Option<(u64, &str)> {
     Some((if negative { value.wrapping_neg() } else { value }, rest))
 }
 
-/// Reads a number like `atoi`: zero without digits.
+/// Reads a number as `atoi` does: a text without digits is zero.
 pub(crate) fn leading(text: &str) -> i64 {
     scan(text, 10).map_or(0, |(value, _)| value as i64)
 }

@@ -15,7 +15,7 @@ use super::token::KeyValues;
 /// `in_port`, the packet has no port.
 pub fn parse_packet(text: &str, names: &PortNames) -> Result<Key, TextError> {
     let (mut rest, mut priority) = (String::new(), 0);
-    // ovs-appctl accepts keys that a match does not have.
+    // ovs-appctl accepts keys that matches do not have.
     for (key, value) in KeyValues::new(text) {
         match (key, value) {
             ("table" | "priority" | "cookie", _) => {}
@@ -50,7 +50,7 @@ pub fn parse_datapath_key_with(text: &str, names: &PortNames) -> Result<Key, Tex
         Some(rest) => rest.split_once(',').map_or("", |(_, rest)| rest),
         None => text,
     };
-    // A line may be broken after an equals sign.
+    // A line may be broken after an equals sign, so such line breaks are removed.
     let mut unbroken = String::with_capacity(text.len());
     for character in text.chars() {
         if !(character.is_whitespace() && unbroken.ends_with('=')) {
@@ -107,7 +107,7 @@ fn parse_groups(key: &mut Key, text: &str, names: &PortNames, depth: u8) -> Resu
             "skb_priority" => key.write_at(Key::PRIORITY, number(value)?),
             "ct_state" => key.write(Field::CtState, CT_STATE.parse(value)?.0),
             "tcp_flags" => key.write(Field::TcpFlags, TCP_FLAGS.parse(value)?.0),
-            // As in Open vSwitch by default, what is under a second tag is payload.
+            // As in Open vSwitch by default, the headers under a second tag are payload.
             "encap" if depth > 0 => parse_groups(&mut key.clone(), value, names, depth + 1)?,
             "encap" => parse_groups(key, value, names, depth + 1)?,
             "vlan" if depth > 0 => {
@@ -117,7 +117,8 @@ fn parse_groups(key: &mut Key, text: &str, names: &PortNames, depth: u8) -> Resu
             }
             "eth_type" => {
                 let kind = number(value)?;
-                // This type is the type of a VLAN tag. The packet's own type follows in `encap(…)`.
+                // This Ethernet type belongs to a VLAN tag. The packet's own type follows in
+                // `encap(…)`.
                 let is_outer = depth == 0 && text.contains("encap(");
                 if matches!(kind, 0x8100 | 0x88a8) && is_outer {
                     let word = &mut key.words[flow::word::VLAN_TPID];
@@ -146,7 +147,7 @@ fn parse_group(key: &mut Key, group: &str, text: &str) -> Result<(), TextError> 
     {
         key.write(Field::NwProto, protocol);
     }
-    // Each header in the text implies the packet's type.
+    // Each header in the text implies the packet's Ethernet type.
     let kind = match group {
         "ipv4" => Some(0x0800),
         "ipv6" => Some(0x86dd),

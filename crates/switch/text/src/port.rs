@@ -14,7 +14,7 @@ const RESERVED: [(&str, PortNumber); 9] = [
     ("ANY", PortNumber::NONE),
 ];
 
-/// The names of a bridge's ports, for texts with port names.
+/// The names of a bridge's ports, for parsing and printing texts.
 #[derive(Debug, Clone, Default)]
 pub struct PortNames {
     names: HashMap<PortNumber, String>,
@@ -22,7 +22,7 @@ pub struct PortNames {
 }
 
 impl PortNames {
-    /// Returns an empty list: texts have only numbers.
+    /// Returns an empty list: texts then have only port numbers.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
@@ -55,7 +55,7 @@ impl<Name: Into<String>> FromIterator<(PortNumber, Name)> for PortNames {
     }
 }
 
-/// Parses a port: its number, a reserved name such as `LOCAL`, or its own name.
+/// Parses a port: its number, its name, or a reserved name such as `LOCAL`.
 pub(crate) fn parse_port(text: &str, names: &PortNames) -> Option<PortNumber> {
     if text.starts_with('-') {
         return None;

@@ -12,7 +12,7 @@ use super::datapath::print_datapath_key;
 use super::port::{PortNames, print_name};
 use super::value::print_hexadecimal;
 
-/// Prints steps as the datapath's actions; no steps print as `drop`. `key`: a packet of the
+/// Prints steps as the datapath's actions. An empty list prints as `drop`. `key`: a packet of the
 /// megaflow. `names`: the names of the datapath's ports.
 #[must_use]
 pub fn print_steps(steps: &[Step], key: &Key, names: &PortNames) -> String {
@@ -24,7 +24,7 @@ pub fn print_steps(steps: &[Step], key: &Key, names: &PortNames) -> String {
 struct Printer<'a> {
     out: String,
     names: &'a PortNames,
-    /// The packet, with the changes of its type so far.
+    /// The packet, with the header changes of the steps so far.
     key: Key,
 }
 
@@ -128,7 +128,8 @@ impl Printer<'_> {
     }
 }
 
-/// Prints a meter. The datapath's numbers start at 0, OpenFlow's at 1; virtual meters have names.
+/// Prints a meter. The datapath's meter numbers start at 0, and OpenFlow's at 1; virtual meters
+/// have names.
 fn write_meter(out: &mut String, meter: u32) -> std::fmt::Result {
     match meter {
         MeterMod::SLOW_PATH => out.write_str("meter(slowpath)"),
@@ -214,7 +215,7 @@ fn header(value: &Key, mask: &Key, fields: &[Field], packet: &Key, name: &str) -
     }
     let mut key = value.masked(&bits);
     if name == "mpls" {
-        // An MPLS entry is always set as a whole.
+        // An MPLS entry is always set completely.
         for field in fields {
             let ones = field.place().all_ones();
             let bits_set = bits.read(*field);
@@ -222,7 +223,7 @@ fn header(value: &Key, mask: &Key, fields: &[Field], packet: &Key, name: &str) -
             bits.write(*field, ones);
         }
     }
-    // These fields tell which headers the packet has.
+    // The values of these fields tell which headers the packet has.
     let is_arp = fields.contains(&Field::ArpOp);
     for field in [Field::EthType, Field::NwProto].into_iter().take(2 - usize::from(is_arp)) {
         key.write(field, packet.read(field));

@@ -10,7 +10,7 @@ use super::number::scan;
 use super::token::until;
 use super::value::{bits, field_named, field_of_header, foreign, is_foreign};
 
-/// Reads a text that is a part of a field.
+/// Reads a text that consists of a subfield only.
 pub(crate) fn parse_subfield(text: &str) -> Result<Subfield, TextError> {
     match scan_subfield(text)? {
         (part, "") => Ok(part),
@@ -18,7 +18,7 @@ pub(crate) fn parse_subfield(text: &str) -> Result<Subfield, TextError> {
     }
 }
 
-/// Reads a part of a field at the start of `text`. Also returns the remaining text.
+/// Reads a subfield at the start of `text`. Also returns the remaining text.
 pub(crate) fn scan_subfield(text: &str) -> Result<(Subfield, &str), TextError> {
     let end = until(text, b"[-");
     let name = &text[..end];
@@ -88,7 +88,7 @@ fn header_name(field: Field) -> &'static str {
     field.nxm().or(field.oxm()).map_or(field.name(), |(_, name)| name)
 }
 
-/// Whether messages have an entry for the field.
+/// Whether OpenFlow messages have a match entry for the field.
 pub(crate) fn has_header(field: Field) -> bool {
     field.nxm().or(field.oxm()).is_some()
 }

@@ -1,6 +1,6 @@
 //! Keys and values in a rule: `key=value`, `key:value`, `key(value)` or `key`.
 
-/// The keys and values of a text, in order. The value of a key without a value is empty.
+/// The keys and values of a text, in order. A key without a value has an empty value.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyValues<'a> {
     rest: &'a str,
@@ -11,7 +11,7 @@ impl<'a> KeyValues<'a> {
         Self { rest: text }
     }
 
-    /// Returns the text that is not read yet.
+    /// Returns the text that was not read yet.
     pub(crate) fn rest(&self) -> &'a str {
         self.rest
     }
@@ -77,7 +77,7 @@ fn balanced(text: &str, stop: &[u8]) -> usize {
     at
 }
 
-/// The parts of a text between runs of delimiters, as in C's `strtok`.
+/// The words of a text: the parts between runs of delimiters, as in C's `strtok`.
 #[derive(Debug)]
 pub(crate) struct Words<'a> {
     rest: &'a str,

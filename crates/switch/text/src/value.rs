@@ -1,7 +1,8 @@
 //! The value of a field in a rule.
 //!
-//! Values here have the width of a match entry in a message, such as the whole byte of `nw_tos`. A
-//! [`flow::Key`] may hold fewer bits; [`stored`] and [`written`] convert.
+//! In this module, a value has the width of a match entry in a message: for example, `nw_tos` has a
+//! whole byte. A [`flow::Key`] may hold fewer bits; [`stored`] and [`written`] convert between the
+//! widths.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -56,7 +57,7 @@ pub(crate) fn field_of_header(name: &str) -> Option<Field> {
     HEADERS.get(name).copied()
 }
 
-/// Whether Open vSwitch has a field of this name that Weir lacks.
+/// Whether Open vSwitch has a field of this name that this switch lacks.
 pub(crate) fn is_foreign(name: &str) -> bool {
     let prefixes = ["tun_", "nsh_", "NXM_NX_TUN_", "NXOXM_NSH_", "ERICOXM_"];
     prefixes.iter().any(|prefix| name.starts_with(prefix))
@@ -90,7 +91,7 @@ pub(crate) fn bits(field: Field) -> u8 {
     }
 }
 
-/// Converts the value and mask of a message to the value and mask of a key.
+/// Converts a value and its mask from the width in messages to the width in a key.
 pub(crate) fn stored(field: Field, value: u128, mask: u128) -> (u128, u128) {
     let ones = field.place().all_ones();
     match field {
@@ -100,7 +101,7 @@ pub(crate) fn stored(field: Field, value: u128, mask: u128) -> (u128, u128) {
     }
 }
 
-/// Converts the value and mask of a key to the value and mask of a message.
+/// Converts a value and its mask from the width in a key to the width in messages.
 pub(crate) fn written(field: Field, value: u128, mask: u128) -> (u128, u128) {
     let is_whole = mask == field.place().all_ones();
     match field {
@@ -110,7 +111,7 @@ pub(crate) fn written(field: Field, value: u128, mask: u128) -> (u128, u128) {
     }
 }
 
-/// Reads a value with its mask, in the width of messages.
+/// Reads a value with its mask, both in the width of messages.
 pub(crate) fn parse_masked(
     field: Field,
     text: &str,
@@ -146,7 +147,7 @@ pub(crate) fn parse_exact(field: Field, text: &str, names: &PortNames) -> Result
     Ok(value)
 }
 
-/// Whether a message may carry this value: bits outside the field must be clear.
+/// Whether a message may carry this value: all bits outside the field must be zero.
 pub(crate) fn is_valid(field: Field, value: u128) -> bool {
     let allowed = match field {
         Field::NwTos => 0xfc,
@@ -239,7 +240,8 @@ fn parse_port_value(field: Field, text: &str, names: &PortNames) -> Result<u128,
 
 fn parse_fragment(text: &str) -> Result<(u128, u128), TextError> {
     let found = FRAGMENTS.iter().find(|(name, ..)| text.eq_ignore_ascii_case(name));
-    // The mask also has the byte's six upper bits, so that a mask of `0xff` is an exact match.
+    // The mask in this table also has the six upper bits of the byte, so that a mask of `0xff` is
+    // an exact match.
     found.map(|(_, value, mask)| (*value, mask | !3)).ok_or_else(|| {
         refuse!(
             "{text}: unknown fragment type (valid types are \"no\", \"yes\", \"first\", \

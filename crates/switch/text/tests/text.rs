@@ -1,5 +1,5 @@
-//! Tests of the rule language against Debian's ovs-ofctl: normal forms and error texts. Printed
-//! rules must parse again.
+//! Compares the rule language with Debian's ovs-ofctl: normal forms and error texts. Printed rules
+//! must parse again.
 
 #[path = "text/generator.rs"]
 mod generator;
@@ -80,7 +80,8 @@ fn generated_rules_have_the_normal_form_of_ovs_ofctl() {
     let mut seen = 0;
     for line in theirs.lines() {
         let Some((head, actions)) = line.split_once(" actions=") else {
-            // A warning about ports that OpenFlow 1.0 numbers differently is not a rule.
+            // The output also has warnings, about ports that OpenFlow 1.0 numbers differently. A
+            // warning is not a rule.
             if !line.contains("|WARN|") {
                 let number = line.split(':').nth(2).and_then(|number| number.parse::<usize>().ok());
                 let rule = number.and_then(|number| text.lines().nth(number - 1));
@@ -109,8 +110,8 @@ fn wrong_rules_have_the_errors_of_ovs_ofctl() {
     }
     let mut differences = String::new();
     for rule in wrong::RULES {
-        // Neither command connects to a switch: parse-flow needs no switch, and del-flows names a
-        // bridge that does not exist.
+        // Neither command connects to a switch: parse-flow needs no switch, and the bridge that
+        // del-flows names does not exist.
         let arguments = match rule.strip_prefix("delete ") {
             None => ["--no-names", "parse-flow", rule, ""],
             Some(filter) => ["--no-names", "del-flows", "no-such-bridge", filter],
@@ -126,7 +127,7 @@ fn wrong_rules_have_the_errors_of_ovs_ofctl() {
     assert!(differences.is_empty(), "{differences}");
 }
 
-/// Returns the error of an ovs-ofctl run that fails before it connects to a bridge, if any.
+/// Runs ovs-ofctl, which ends before it connects to a bridge. Returns its error, if any.
 fn error_of(arguments: &[&str]) -> Option<String> {
     let output = ovs_ofctl(arguments).expect("a run");
     let error = output.lines().find_map(|line| line.strip_prefix("ovs-ofctl: "))?;
@@ -173,7 +174,7 @@ fn matches_without_prerequisites_have_the_normal_form_of_ovs_ofctl() {
     let mut differences = String::new();
     for (text, theirs) in matches.iter().zip(theirs) {
         let ours = parse_match(text, &PortNames::none()).expect(text);
-        // ovs-ofctl prints some matches that it does not accept as input.
+        // ovs-ofctl prints some matches that it refuses as input.
         let Some(theirs) = theirs else { continue };
         if print_match(&ours) != theirs {
             let _ = writeln!(differences, "{text}\n  {theirs}\n  {}", print_match(&ours));
@@ -193,7 +194,7 @@ fn a_printed_rule_parses_to_the_same_rule() {
         let second = parse_flow(&printed, FlowCommand::Add, &names)
             .unwrap_or_else(|error| panic!("{rule}\n{printed}: {error}"));
         assert_eq!(first.matching, second.matching, "{rule}\n{printed}");
-        // A wide load prints as several loads.
+        // A wide load is printed as several loads.
         if !rule.contains("load") && !printed.contains("xreg") {
             assert_eq!(first.actions, second.actions, "{rule}\n{printed}");
         }
@@ -280,8 +281,7 @@ fn fields_without_their_prerequisites_are_dropped() {
     }
 }
 
-/// The expected texts were printed by `ovs-appctl dpctl/dump-flows` 3.1 for packets of
-/// netdev-dummy.
+/// `ovs-appctl dpctl/dump-flows` 3.1 printed the expected texts for packets of netdev-dummy.
 #[test]
 fn a_megaflow_prints_as_open_vswitch_prints_it() {
     let ethernet = "eth(src=de:75:cc:30:86:84,dst=02:ac:10:ff:01:01)";
@@ -495,7 +495,7 @@ fn a_connection_prints_as_open_vswitch_prints_it() {
     );
 }
 
-/// The expected text was printed by `ovs-ofctl dump-flows` 3.1.
+/// `ovs-ofctl dump-flows` 3.1 printed the expected text.
 #[test]
 fn a_dumped_rule_prints_as_ovs_ofctl_prints_it() {
     let rule = "priority=10,ip,in_port=1,nw_dst=48.0.0.0/8 \

@@ -9,7 +9,7 @@ use flow::{Field, Match, Prerequisite};
 use crate::normal::is_satisfied;
 
 const INCONSISTENT: &str = "OFPBAC_MATCH_INCONSISTENT";
-/// The bits of ct_state that a packet has only with a connection: `new`, `est`, `rel`, `rpl`,
+/// The bits of ct_state that only packets with a connection have: `new`, `est`, `rel`, `rpl`,
 /// `snat` and `dnat`.
 const VALID: u128 = 0xcf;
 const INVALID: u128 = 0x10;
@@ -18,7 +18,8 @@ const BAD_PORT: &str = "OFPBAC_BAD_OUT_PORT";
 const BAD_ARGUMENT: &str = "OFPBAC_BAD_ARGUMENT";
 
 /// Checks that actions fit a match. Otherwise returns the name of OpenFlow's error.
-/// `needs_openflow_11`: an action does not exist in OpenFlow 1.0, which would allow more.
+/// `needs_openflow_11`: the rule has an action that OpenFlow 1.0 lacks, so the less strict checks
+/// of OpenFlow 1.0 do not apply.
 pub(crate) fn check(
     actions: &[Action],
     matching: &Match,
@@ -54,7 +55,7 @@ fn one(
             {
                 return Err(INCONSISTENT);
             }
-            // The new value tells whether the packet has a tag.
+            // The new value of vlan_tci decides whether the packet has a tag.
             if *field == Field::VlanTci {
                 packet.value.write(Field::VlanTci, 0x1000);
             } else if matches!(field, Field::DlVlan | Field::DlVlanPcp) {
@@ -62,7 +63,7 @@ fn one(
             }
             Ok(())
         }
-        // The switch itself checks whether the field can be set.
+        // The switch itself checks whether actions may set the field.
         Action::Load { destination, .. } => reads(*destination, packet),
         Action::Move { source, destination } => {
             reads(*source, packet)?;

@@ -10,7 +10,7 @@ use crate::error::{TextError, refuse};
 pub(crate) enum Context {
     /// A rule, which may also have instructions.
     Rule,
-    /// A list without instructions: of a group's bucket or of a packet-out.
+    /// A list without instructions: the actions of a group's bucket or of a packet-out.
     Plain,
     Clone,
     WriteActions,

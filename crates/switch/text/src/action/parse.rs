@@ -10,7 +10,7 @@ use crate::subfield::{parse_subfield, scan_subfield};
 use crate::token::{KeyValues, Words};
 use crate::value::{self, field_named, foreign, is_foreign, is_valid, parse_masked, print_value};
 
-/// The deepest nesting that ovs-ofctl allows.
+/// Maximum nesting depth of actions, as in ovs-ofctl.
 const MAX_DEPTH: u8 = 100;
 /// Maximum number of bytes of actions that a message can carry.
 const MAX_BYTES: usize = 0xffff;
@@ -25,7 +25,7 @@ pub fn parse_actions(text: &str, names: &PortNames) -> Result<Vec<Action>, TextE
 pub(crate) struct Parser<'a> {
     pub names: &'a PortNames,
     depth: u8,
-    /// Whether some action does not exist in OpenFlow 1.0.
+    /// Whether an action of the rule does not exist in OpenFlow 1.0.
     pub needs_openflow_11: bool,
 }
 

@@ -117,7 +117,7 @@ fn write_action(out: &mut String, action: &Action, names: &PortNames) {
     };
 }
 
-/// Prints a number like C's `%#x`: zero has no prefix.
+/// Prints a number as C's `%#x` does: zero has no prefix.
 fn alternate(out: &mut String, value: u128) -> std::fmt::Result {
     print_hexadecimal(out, value);
     Ok(())
@@ -150,7 +150,7 @@ fn write_bytes(out: &mut String, bytes: &[u8]) -> std::fmt::Result {
     Ok(())
 }
 
-/// Replaces the last part's comma by a closing parenthesis.
+/// Replaces the comma after the last part by a closing parenthesis.
 pub(super) fn close(out: &mut String) -> std::fmt::Result {
     if out.ends_with(',') {
         out.pop();
@@ -187,8 +187,8 @@ fn write_controller(out: &mut String, controller: &Controller) -> std::fmt::Resu
     close(out)
 }
 
-/// Prints a load. A load of more than 64 bits prints as several, because Open vSwitch loads at most
-/// 64.
+/// Prints a load. A load of more than 64 bits is printed as several loads, because Open vSwitch
+/// loads at most 64 bits at once.
 fn write_load(out: &mut String, destination: Subfield, value: u128) -> std::fmt::Result {
     let mut start = destination.start;
     let mut left = destination.width;

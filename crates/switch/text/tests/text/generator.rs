@@ -11,7 +11,8 @@ pub(crate) fn rule(random: &mut Pcg64) -> String {
     }
     let count = random.random_range(0..5);
     let mut actions: Vec<String> = (0..count).map(|_| action(random, protocol, 0)).collect();
-    // The MPLS push must come last, because actions after it would not have an IP packet.
+    // The MPLS push must be the last action: after the push, the packet is not an IP packet for
+    // later actions.
     if random.random_bool(0.1) {
         actions.push("push_mpls:0x8847".to_owned());
     }
@@ -31,7 +32,7 @@ pub(crate) fn rule(random: &mut Pcg64) -> String {
     format!("{} actions={}", keys.join(","), actions.join(","))
 }
 
-/// Generates a match that may have fields of another protocol than its own.
+/// Generates a match that may have fields of a protocol other than the match's own protocol.
 pub(crate) fn loose_match(random: &mut Pcg64) -> String {
     let (_, mut keys) = protocol(random);
     let (_, others) = protocol(random);
@@ -157,7 +158,7 @@ const CT_STATES: &[&str] = &[
     "0",
 ];
 
-/// Returns a protocol's keyword, and keys that the protocol allows.
+/// Returns the keyword of a random protocol, and the keys that this protocol allows.
 fn protocol(random: &mut Pcg64) -> (&'static str, Vec<String>) {
     let protocol = pick(
         random,

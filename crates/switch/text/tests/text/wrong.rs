@@ -1,4 +1,4 @@
-//! Rules and groups that ovs-ofctl refuses, and some odd rules that ovs-ofctl accepts.
+//! Rules and groups that ovs-ofctl refuses, and some unusual rules that ovs-ofctl accepts.
 
 pub(crate) const RULES: &[&str] = &[
     "",
