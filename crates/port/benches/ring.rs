@@ -1,4 +1,4 @@
-//! Measures how many millions of 64-byte frames a second pass between two threads, through a ring
+//! Measures how many millions of 64-byte frames per second pass between two threads, through a ring
 //! in shared memory and through virtio rings.
 //!
 //! `cargo bench -p weir-port --bench ring`. With `WEIR_BENCH_SECONDS=1`, each case takes a second.
@@ -79,8 +79,8 @@ fn report(
     Ok(())
 }
 
-/// Pins the calling thread to a CPU. Otherwise the scheduler may run both threads on one CPU, whose
-/// cache then holds the whole ring.
+/// Pins the calling thread to a CPU. Without pinning, the scheduler may run both threads on one
+/// CPU, and its cache then holds the whole ring.
 fn pin(cpu: usize) {
     let mut cpus = CpuSet::new();
     if cpus.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &cpus)).is_err() {

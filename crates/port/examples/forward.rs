@@ -90,7 +90,7 @@ fn forward(
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)?;
     let mut ends = Vec::new();
     for (number, veth) in ["left", "right"].iter().enumerate() {
-        // A sleeping process keeps the namespace open and identifies it.
+        // A sleeping process keeps each namespace open; its PID names the namespace.
         let end = Command::new("unshare").args(["--net", "sleep", "3600"]).spawn()?;
         std::thread::sleep(Duration::from_millis(200));
         let pid = end.id().to_string();
@@ -143,7 +143,8 @@ fn forward(
     Ok(cost)
 }
 
-/// Reads elapsed time, because the kernel's work on this core is part of the cost.
+/// Returns elapsed time instead of CPU time, because the kernel's work on this core is part of the
+/// cost.
 fn nanos() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -1,5 +1,5 @@
-//! Compares segmentation by the kernel's own code and by a port: the frames of a super-packet must
-//! be equal bit by bit. The test sends the super-packet with the VLAN tag in its bytes; on the
+//! Compares segmentation by the kernel with segmentation by a port: the frames of a super-packet
+//! must be identical. The test sends the super-packet with the VLAN tag in its bytes; on the
 //! receiving side, the kernel moves the tag out of the bytes and carries it beside the packet.
 
 use etherparse::PacketBuilder;
@@ -24,7 +24,7 @@ fn software_segmentation_gives_the_same_frames_as_the_kernel() {
         }
         run("ip", "link add one type veth peer name two");
         for name in ["one", "two"] {
-            // Without IPv6, so that the test does not receive router solicitations of the kernel.
+            // Switch IPv6 off, so that the test receives no router solicitations from the kernel.
             let setting = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
             let _ = std::fs::write(setting, "1");
             run("ip", &format!("link set {name} up"));
@@ -91,8 +91,8 @@ fn super_packet(case: Case) -> Vec<u8> {
     if case.udp {
         ip.udp(4000, 5000).write(&mut frame, &payload).unwrap();
     } else {
-        // A sequence number that wraps, a timestamp option, and the flags that only some segments
-        // get.
+        // The header has a sequence number that wraps, a timestamp option, and flags that only some
+        // segments get.
         let tcp = ip.tcp(4000, 5000, u32::MAX - 5000, 1024).ack(77).psh().fin().ece().cwr();
         let options = [1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8];
         tcp.options_raw(&options).unwrap().write(&mut frame, &payload).unwrap();
@@ -137,7 +137,7 @@ fn through_port(packets: &[Vec<u8>]) -> (Vec<Vec<u8>>, PortCounters) {
     let mut batch = Vec::new();
     for packet in packets {
         assert_eq!(socket::send(&sender, std::iter::once(packet.as_slice())).unwrap(), 1);
-        // A veth pair delivers packets before the call returns, or soon afterwards in ksoftirqd.
+        // A veth pair delivers packets before the call returns, or soon afterwards from ksoftirqd.
         let before = batch.len();
         let payload = packet.len();
         while batch[before..].iter().map(crate::Frame::len).sum::<usize>() + 10 < payload {

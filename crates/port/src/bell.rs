@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use rustix::event::epoll;
 
-/// A descriptor for the whole lifetime of a port. The descriptor becomes readable when the
-/// descriptor of the present peer becomes readable.
+/// A descriptor that exists as long as a port. The descriptor becomes readable when the descriptor
+/// of the current peer becomes readable.
 #[derive(Debug)]
 pub(crate) struct Bell(Arc<OwnedFd>);
 
-/// A peer's descriptor, watched until it is dropped.
+/// A peer's descriptor. The bell watches the descriptor until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Watched {
     bell: Arc<OwnedFd>,
@@ -39,8 +39,8 @@ impl AsFd for Watched {
 }
 
 impl Drop for Watched {
-    /// Removes the descriptor explicitly: if the peer has the same file open, closing would not end
-    /// the watch.
+    /// Removes the descriptor from the watch explicitly: if the peer has the same file open,
+    /// closing the descriptor would not end the watch.
     fn drop(&mut self) {
         let _ = epoll::delete(&self.bell, &self.fd);
     }

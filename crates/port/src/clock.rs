@@ -3,9 +3,9 @@ use units::Time;
 
 /// Converts the kernel's receive timestamps, which are on `CLOCK_REALTIME`, to `CLOCK_MONOTONIC`.
 ///
-/// The difference of the two clocks is sampled once per batch. Somebody may set the clock between a
-/// packet's arrival and the sample, so a time is clamped between the previous batch's sample and
-/// now. Arrival times never decrease, so that a model receives packets in order.
+/// The difference between the two clocks is sampled once per batch. The clock may be set between a
+/// packet's arrival and the sample, so each time is clamped between the previous batch's sample and
+/// the present. Arrival times never decrease, so that a model receives packets in order.
 #[derive(Debug)]
 pub(crate) struct ArrivalClock {
     /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`, in nanoseconds.
@@ -70,8 +70,8 @@ fn nanos(clock: ClockId) -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec as i64
 }
 
-/// Three readings of the clock take about 0.1 us. A longer time shows that the thread was
-/// interrupted.
+/// Maximum time for three readings of the clock, which usually take about 0.1 us. A longer time
+/// shows that the thread was interrupted.
 const NARROW: u64 = 1_000;
 const ATTEMPTS: usize = 3;
 

@@ -5,10 +5,11 @@ use std::ops::{Add, Sub};
 pub struct PortCounters {
     pub received_frames: u64,
     pub received_bytes: u64,
-    /// Super-packets. `segments` counts the frames into which super-packets were cut.
+    /// The number of super-packets. `segments` counts the frames into which super-packets were cut.
     pub super_packets: u64,
     pub segments: u64,
-    /// Completed partial checksums of single frames. Checksums of segments are not counted.
+    /// Single frames whose partial checksum the port completed. Checksums of segments are not
+    /// counted.
     pub checksums_completed: u64,
     /// VLAN tags put back into frames.
     pub tags_inserted: u64,
@@ -25,14 +26,15 @@ pub struct PortCounters {
 
     pub sent_frames: u64,
     pub sent_bytes: u64,
-    /// Frames for which the kernel had no space after repeated attempts: the transmit queue was
-    /// full, or the backlog of a veth peer.
+    /// Frames for which the kernel had no space even after repeated attempts: the transmit queue or
+    /// the backlog of a veth peer was full.
     pub dropped_queue_full: u64,
     /// Frames longer than the interface's MTU.
     pub dropped_too_long: u64,
-    /// Frames that the kernel refused for another reason, such as one shorter than a MAC header.
+    /// Frames that the kernel refused for another reason, for example because a frame is shorter
+    /// than a MAC header.
     pub dropped_refused: u64,
-    /// Repeated attempts because the kernel had no space. Usually no frame is lost.
+    /// Repeated attempts to send because the kernel had no space. Usually such a frame is not lost.
     pub send_retries: u64,
 }
 

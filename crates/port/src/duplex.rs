@@ -2,8 +2,8 @@ use std::os::fd::OwnedFd;
 
 use crate::{Accepted, Frame, Offload, PortCounters, PortError};
 
-/// A port that several threads use at once: each receive queue and the sending side have their own
-/// locks. Receiving and sending never block.
+/// A port that several threads use at the same time: each receive queue has its own lock, and so
+/// has the sending side. Receiving and sending never block.
 pub trait DuplexPort: Send + Sync + std::fmt::Debug {
     /// Returns the number of queues from which frames can arrive.
     fn queues(&self) -> usize {
@@ -19,7 +19,7 @@ pub trait DuplexPort: Send + Sync + std::fmt::Debug {
     ) -> Result<usize, PortError>;
 
     /// Sends packets in order until a packet is refused. The port neither retries nor drops
-    /// packets: the caller gets the reason for the refusal, and decides.
+    /// packets: the caller gets the reason for the refusal, and decides what to do.
     fn send(&self, packets: &[&[u8]]) -> Result<Accepted, PortError>;
 
     /// Whether the peer accepts frames with this offload. Frames for other peers must be finished
@@ -28,7 +28,7 @@ pub trait DuplexPort: Send + Sync + std::fmt::Debug {
         false
     }
 
-    /// As [`Self::send`], for unfinished frames and their offloads.
+    /// Like [`Self::send`], for unfinished frames and their offloads.
     fn send_unfinished(
         &self,
         packets: &[&[u8]],
@@ -54,7 +54,7 @@ pub trait DuplexPort: Send + Sync + std::fmt::Debug {
     /// Returns a number that changes whenever the peer connects or disconnects.
     fn changes(&self) -> u64;
 
-    /// Whether the port itself waits for the next peer. The owner must reopen other ports.
+    /// Whether the port itself waits for the next peer. The owner must reopen a port that does not.
     fn reconnects(&self) -> bool;
 
     /// Returns the maximum length of a frame, in bytes.

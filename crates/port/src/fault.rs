@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
-/// The guard of a mapping, to be dropped before the mapping.
+/// The guard of a mapping. The guard must be dropped before the mapping.
 #[derive(Debug)]
 pub(crate) struct Guard {
     place: &'static Place,
@@ -20,10 +20,10 @@ pub(crate) struct Guard {
 #[derive(Debug)]
 struct Place {
     is_taken: AtomicBool,
-    /// Odd while `start` and `len` change.
+    /// The value is odd while `start` and `len` change.
     version: AtomicUsize,
     start: AtomicUsize,
-    /// 0 for a free slot.
+    /// The length of the mapping; 0 for a free slot.
     len: AtomicUsize,
     is_cut: AtomicBool,
 }
@@ -50,7 +50,7 @@ impl Guard {
         Some(Self { place })
     }
 
-    /// Whether the owner has truncated the memory. Bytes read since then may be zeros.
+    /// Whether the owner has truncated the memory. Since then, reads may return zeros.
     #[inline]
     pub(crate) fn is_cut(&self) -> bool {
         self.place.is_cut.load(Ordering::Acquire)
@@ -65,7 +65,7 @@ impl Drop for Guard {
 }
 
 impl Place {
-    /// Sets the mapping. Only the owner of the slot calls this.
+    /// Sets the mapping. Only the owner of the slot may call this function.
     fn set(&self, start: usize, len: usize) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
@@ -75,8 +75,8 @@ impl Place {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// Returns the mapping if it contains `address`. A slot that changes meanwhile is skipped,
-    /// because its mapping is not in use.
+    /// Returns the mapping if it contains `address`. Skips a slot that changes meanwhile, because
+    /// the mapping of such a slot is not in use.
     fn mapping_with(&self, address: usize) -> Option<(usize, usize)> {
         let version = self.version.load(Ordering::Acquire);
         let (start, len) = (self.start.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
@@ -131,7 +131,8 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
     unsafe { libc::sigaction(signal, &raw const *former, null_mut()) };
 }
 
-/// Replaces the guarded mapping that contains `address`; false if no guarded mapping contains it.
+/// Replaces the guarded mapping that contains `address`. Returns false if no guarded mapping
+/// contains the address.
 fn replace(address: usize) -> bool {
     for place in &PLACES {
         let Some((start, len)) = place.mapping_with(address) else { continue };
@@ -174,6 +175,6 @@ static PLACES: [Place; MOST] = [const {
     }
 }; MOST];
 
-/// Maximum number of guarded mappings. A front end has a few regions; a switch may have hundreds of
-/// ports.
+/// Maximum number of guarded mappings. A front end shares a few regions, and a switch may have
+/// hundreds of ports.
 const MOST: usize = 4096;

@@ -4,16 +4,17 @@ use wire::Ecn;
 use crate::Offload;
 use crate::pool::FramePool;
 
-/// An Ethernet frame as on a wire, from the MAC addresses on and without the frame check sequence,
-/// with its arrival time.
+/// An Ethernet frame as on a wire, with its arrival time. The frame starts with the MAC addresses
+/// and has no frame check sequence.
 ///
 /// A port that keeps offloads also delivers unfinished frames, with an [`Offload`].
 ///
-/// The frame's buffer comes from the thread's [`FramePool`] and returns there. A clone copies the
-/// bytes. Before the bytes there is headroom for headers that a switch pushes.
+/// The frame's buffer comes from the thread's [`FramePool`], and goes back to this pool when the
+/// frame is dropped. A clone copies the bytes. Before the bytes, the buffer has headroom for
+/// headers that a switch pushes.
 ///
-/// A frame is one pointer, so that it moves between queues in a register. Moving wider words than
-/// were just stored would stall a processor for a dozen cycles.
+/// A frame is one pointer, so that it moves between queues in a register. A larger frame would be
+/// moved by wider words than were just stored, which stalls a processor for a dozen cycles.
 #[derive(Default)]
 pub struct Frame {
     /// `None` for an empty frame.
@@ -42,8 +43,8 @@ impl Frame {
         len <= SHORT - HEADROOM
     }
 
-    /// Returns the body of a frame whose bytes are in the short buffer. Returns the frame itself if
-    /// it has a long buffer or no bytes.
+    /// Returns the body of a frame whose bytes are in the short buffer. If the frame has a long
+    /// buffer or no bytes, returns the frame itself.
     #[inline]
     pub(crate) fn into_short_body(mut self) -> Result<Box<Body>, Self> {
         match self.body.take_if(|body| body.long.is_empty()) {
@@ -52,8 +53,8 @@ impl Frame {
         }
     }
 
-    /// Copies whole `lines` if the buffer has space for them; the frame's bytes are at their start.
-    /// Copying whole lines is faster than copying exactly the bytes of a short frame.
+    /// Copies all of `lines` if the buffer has enough space; the frame's bytes are at the start of
+    /// the lines. Copying whole lines is faster than copying exactly the bytes of a short frame.
     #[inline]
     pub fn fill_from_lines(&mut self, lines: &[[u8; LINE]]) {
         if let [line] = lines
@@ -123,7 +124,7 @@ impl Frame {
         }
     }
 
-    /// Removes the bytes after the first `len`. The frame must be finished.
+    /// Removes the bytes after the first `len` bytes. The frame must be finished.
     #[inline]
     pub fn truncate(&mut self, len: usize) {
         if let Some(body) = &mut self.body {
@@ -184,7 +185,7 @@ impl Frame {
         self.body.as_ref().map_or(0, |body| body.offload.longest_on_wire(body.len as usize))
     }
 
-    /// Returns the time when the kernel received the frame, on `CLOCK_MONOTONIC`.
+    /// Returns the time at which the kernel received the frame, on `CLOCK_MONOTONIC`.
     pub fn arrival(&self) -> Time {
         self.body.as_ref().map_or(Time::ZERO, |body| body.arrival)
     }
@@ -205,8 +206,8 @@ impl Frame {
         Ecn::read(self.bytes()).is_some_and(Ecn::is_capable)
     }
 
-    /// Sets "congestion experienced". Returns false and changes nothing if the frame is not
-    /// ECN-capable.
+    /// Sets the ECN codepoint "congestion experienced". If the frame is not ECN-capable, returns
+    /// false and changes nothing.
     pub fn mark_congestion(&mut self) -> bool {
         wire::ecn::mark(self.bytes_mut())
     }
@@ -317,7 +318,8 @@ impl Body {
 }
 
 const LINE: usize = 64;
-/// With this headroom, the headers of most frames are at the start of a cache line, and within it.
+/// With this headroom, the headers of most frames begin at the start of a cache line, and fit in
+/// this line.
 const HEADROOM: usize = 88;
 /// Size of the short buffer, which holds a frame with the usual MTU and tags.
 pub(crate) const SHORT: usize = 33 * 64 - 40;

@@ -62,7 +62,7 @@ impl<T> HugeVec<T> {
         T: Zeroable,
     {
         let mut vector = Self::with_capacity(len);
-        // Fresh memory is zero, and zero is a value of the type.
+        // New memory is zeroed, and zero is a valid value of the type.
         vector.len = len;
         vector
     }
@@ -77,8 +77,8 @@ impl<T> HugeVec<T> {
         self.push_within(usize::MAX, element);
     }
 
-    /// As [`HugeVec::push`], but the vector allocates memory for more than `most` elements only
-    /// when it holds `most` elements.
+    /// Like [`HugeVec::push`], but allocates memory for more than `most` elements only when the
+    /// vector already holds `most` elements.
     pub fn push_within(&mut self, most: usize, element: T) {
         if self.len == self.capacity {
             let wanted = (self.capacity + self.capacity / 4).max(FIRST).min(most);
@@ -143,7 +143,8 @@ impl<T: std::fmt::Debug> std::fmt::Debug for HugeVec<T> {
     }
 }
 
-/// Allocates zeroed memory. `bytes`: `None` if the size has overflowed.
+/// Allocates zeroed memory. `bytes`: the size; `None` if the computation of the size has
+/// overflowed.
 fn allocate(bytes: Option<usize>) -> NonNull<u8> {
     let fits = |bytes: &usize| *bytes <= isize::MAX as usize - 2 * HUGE;
     let Some(bytes) = bytes.filter(fits) else {
@@ -211,7 +212,7 @@ fn layout(bytes: usize) -> Layout {
 static POOL: Pool = Pool::new();
 const FIRST: usize = 8;
 const LINE: usize = 64;
-/// A multiple of every page size in use except huge pages.
+/// A size that is a multiple of every page size in use except the size of huge pages.
 const PAGE: usize = 64 << 10;
 const HUGE: usize = 2 << 20;
 

@@ -9,10 +9,10 @@ use crate::frame::Frame;
 /// Completes packets that the kernel left unfinished, and cuts them into frames.
 #[derive(Debug, Default)]
 pub(crate) struct Intake {
-    /// Whether to leave packets unfinished if an [`Offload`] can describe the missing checksum and
-    /// segmentation.
+    /// Whether the port leaves a packet unfinished if an [`Offload`] can describe the packet's
+    /// missing checksum and segmentation.
     pub(crate) keeps_offloads: bool,
-    /// A super-packet with its tag inserted again.
+    /// A super-packet into which its VLAN tag was inserted again.
     tagged: Vec<u8>,
 }
 
@@ -65,7 +65,7 @@ impl Intake {
 }
 
 impl Intake {
-    /// Takes a packet whose bytes are already in a frame, including its tag.
+    /// Takes a packet whose bytes, including the VLAN tag, are already in a frame.
     pub(crate) fn keep(
         &self,
         mut frame: Frame,

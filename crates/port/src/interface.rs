@@ -100,7 +100,7 @@ impl Interface {
 }
 
 impl Interface {
-    /// Raises the interface's MTU by `bytes`. The MTU stored in `self` does not change.
+    /// Raises the interface's MTU by `bytes`. The MTU stored in `self` stays the same.
     pub(crate) fn widen(&self, socket: &OwnedFd, bytes: u64) -> Result<(), PortError> {
         let wanted = (self.mtu.count() + bytes) as i32;
         set(socket, &self.name, libc::SIOCSIFMTU, |value| value.ifru_mtu = wanted).map_err(
@@ -109,7 +109,7 @@ impl Interface {
     }
 }
 
-/// Opens a socket for questions about interfaces of the calling thread's namespace.
+/// Opens a socket for queries about interfaces of the calling thread's namespace.
 fn any_socket() -> Result<OwnedFd, PortError> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
     // SAFETY: the call takes no pointers.
@@ -149,7 +149,7 @@ fn set(
     check(unsafe { libc::ioctl(socket.as_raw_fd(), request as _, &mut change) }).map(drop)
 }
 
-/// Maps the error of a change of an interface.
+/// Converts the system error of a failed change of an interface.
 fn not_set(name: &str, doing: &str, error: io::Error) -> PortError {
     match error.raw_os_error() {
         Some(libc::ENODEV | libc::ENXIO) => no_such(name),

@@ -85,22 +85,23 @@ pub use xdp::{CopyMode, XdpOptions, XdpPort};
 /// A port receives and sends frames. Neither operation ever blocks.
 pub trait Port: Send + std::fmt::Debug {
     /// Appends the frames that have arrived, oldest first, and returns their number. Stops at
-    /// `limit`, but keeps the frames of a super-packet together, so that there may be more. Arrival
-    /// times never decrease.
+    /// `limit`, but keeps the frames of a super-packet together, so that the number may exceed
+    /// `limit`. Arrival times never decrease.
     fn receive(&mut self, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, PortError>;
 
-    /// Sends the frames in order, finished or not. A frame that cannot be sent is dropped and
-    /// counted by reason. An error means that the port itself no longer works.
+    /// Sends the frames in order. Frames may be finished or unfinished. Drops a frame that cannot
+    /// be sent, and counts the frame by the reason. An error means that the port itself no longer
+    /// works.
     fn send(&mut self, frames: &[Frame]) -> Result<SendReport, PortError>;
 
-    /// Whether [`Port::send`] sends unfinished frames unchanged. If not, the port finishes the
+    /// Whether [`Port::send`] sends unfinished frames unchanged. Otherwise, the port finishes the
     /// frames, and its report counts the finished frames.
     fn takes_offloads(&self) -> bool {
         true
     }
 
-    /// Returns a descriptor that becomes readable when frames can be received; `None` if that never
-    /// happens.
+    /// Returns a descriptor that becomes readable when frames can be received; `None` if no frames
+    /// can ever arrive.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Returns the maximum length of a frame's payload, without the MAC header and the VLAN tags.
@@ -113,7 +114,7 @@ pub trait Port: Send + std::fmt::Debug {
     fn describe(&self) -> String;
 }
 
-/// Takes the lock, also after a thread that held the lock has panicked.
+/// Takes the lock, even if a thread that held the lock has panicked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -28,8 +28,8 @@ impl LinkEvents {
             .map_err(|error| PortError::from_io("asking for changes of interfaces", error))
     }
 
-    /// Waits for a change, at most for `most`. Returns whether there were changes. All messages so
-    /// far count as one change.
+    /// Waits for a change, at most for `most`. Returns whether there was a change. All messages
+    /// that have arrived count as one change.
     pub fn wait(&self, most: Duration) -> bool {
         let fd = self.socket.as_fd();
         let most = Timespec::try_from(most).ok();
@@ -37,7 +37,7 @@ impl LinkEvents {
         if !matches!(poll(&mut polled, most.as_ref()), Ok(1..)) {
             return false;
         }
-        // An error also counts as a change: the socket could not hold all messages.
+        // An error also counts as a change: the socket's buffer could not hold all messages.
         let mut buffer = Vec::with_capacity(LONGEST_MESSAGE);
         for _ in 0..MOST_MESSAGES {
             buffer.clear();
@@ -57,7 +57,7 @@ impl std::fmt::Debug for LinkEvents {
 
 /// The group of link messages (linux/rtnetlink.h).
 const RTMGRP_LINK: u32 = 1;
-/// The rest of a longer message is lost, which does no harm.
+/// Size of the buffer for a message. The rest of a longer message is lost, which does no harm.
 const LONGEST_MESSAGE: usize = 4096;
 /// Maximum number of messages per call, so that a flood of changes does not block the caller.
 const MOST_MESSAGES: usize = 256;

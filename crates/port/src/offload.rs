@@ -1,4 +1,4 @@
-//! Work on a frame that its sender left to a network card.
+//! Work on a frame that the frame's sender left to a network card.
 
 use wire::headers::{Layout, Network, Transport};
 use wire::virtio::{GsoKind, PartialChecksum};
@@ -6,8 +6,8 @@ use wire::{Gso, Segmenter, VirtioHeader};
 
 use crate::Frame;
 
-/// The work on a TCP or UDP frame that its sender left to the network card: the checksum, whose
-/// field holds only the pseudo-header's sum, and perhaps the segmentation.
+/// The work on a TCP or UDP frame that the sender left to the network card: the checksum, and
+/// perhaps the segmentation. The checksum field holds only the sum of the pseudo-header.
 ///
 /// A port with the option to keep offloads delivers such frames unchanged. [`Frame::finish`]
 /// computes the checksum and cuts the segments in software.
@@ -16,12 +16,12 @@ use crate::Frame;
 pub struct Offload {
     /// The offset of the transport header.
     start: u16,
-    /// The length of all headers.
+    /// The length of all headers together.
     headers: u16,
-    /// The payload bytes of a segment; 0 without segmentation.
+    /// The number of payload bytes per segment; 0 without segmentation.
     size: u16,
     kind: Kind,
-    /// Bits of [`flag`].
+    /// Properties of the work: bits of [`flag`].
     flags: u8,
 }
 
@@ -41,12 +41,12 @@ mod flag {
 }
 
 impl Offload {
-    /// The offload of a finished frame: nothing is left to do.
+    /// The offload of a finished frame: no work is left.
     pub const NONE: Self = Self { start: 0, headers: 0, size: 0, kind: Kind::None, flags: 0 };
 
-    /// Returns the offload that a `virtio_net_hdr` describes. `None` for a finished frame, or if
-    /// some port could not send the frame. The frame must be TCP or UDP over IP, with the partial
-    /// checksum in the transport header; a super-packet must also be complete.
+    /// Returns the offload that a `virtio_net_hdr` describes. Returns `None` for a finished frame,
+    /// and for a frame that some type of port could not send. The frame must be TCP or UDP over IP,
+    /// with the partial checksum in the transport header; a super-packet must also be complete.
     #[must_use]
     pub fn of(frame: &[u8], virtio: &VirtioHeader) -> Option<Self> {
         let partial = virtio.partial_checksum?;
@@ -159,7 +159,7 @@ impl Frame {
             return;
         }
         let virtio = self.offload().virtio();
-        // If a changed header contradicts the offload, the frame cannot be sent, and is dropped.
+        // If a changed header contradicts the offload, the frame cannot be sent and is dropped.
         let Ok(mut segmenter) = Segmenter::new(self.bytes(), &virtio) else { return };
         while let Some(len) = segmenter.next_len() {
             let mut frame = Self::with_len(len, self.arrival());
@@ -186,7 +186,7 @@ impl Frame {
         Self::finish_unless(frames, |_| false);
     }
 
-    /// Finishes the frames, except frames with an offload for which `is_taken` is true.
+    /// Finishes the frames, except the frames for whose offload `is_taken` returns true.
     pub fn finish_unless(frames: &mut Vec<Self>, is_taken: impl Fn(Offload) -> bool) {
         let is_left = |frame: &Self| frame.is_unfinished() && !is_taken(frame.offload());
         if !frames.iter().any(is_left) {
@@ -279,7 +279,7 @@ mod tests {
             assert!(!segment.is_unfinished() && segment.len() == 1_062);
             assert!(has_right_sum(segment.bytes()) && segment.arrival() == frame.arrival());
         }
-        // A recycled buffer has no offload.
+        // A recycled buffer has no offload from its former frame.
         drop(frame);
         assert!(!Frame::from_bytes(&tcp(3_000, 0), Time::ZERO).is_unfinished());
     }

@@ -18,8 +18,8 @@ use crate::{Frame, Port, PortCounters, PortError, SendReport, socket};
 /// Packets arrive in a ring of small slots. The kernel also queues packets that are larger than a
 /// slot, the super-packets, on the socket (`PACKET_COPY_THRESH`, `tpacket_rcv` in
 /// net/packet/af_packet.c). The slot keeps the packet's position in the order and its timestamp. A
-/// system call, which serves some forty frames at once, fetches the bytes. If the socket's queue
-/// may not be large enough, the ring has fewer and larger slots instead ([`SuperPackets`]).
+/// system call per super-packet fetches the bytes. If the socket's queue may not be large enough,
+/// the ring has fewer and larger slots instead ([`SuperPackets`]).
 ///
 /// Measured with `examples/forward.rs` between namespaces on a shared virtual machine of two
 /// processors, TCP with all offloads at 1 Gbit/s, medians of four runs of 3 s: receiving took 0.18
@@ -40,11 +40,11 @@ pub struct PacketPort {
     sender: OwnedFd,
     /// A third socket for unfinished frames, whose packets have a `virtio_net_hdr`.
     unfinished_sender: Option<OwnedFd>,
-    /// The unused socket for unfinished frames, and the time when the port stopped using it because
-    /// the interface does not segment.
+    /// The socket for unfinished frames while the port does not use it, and the time at which the
+    /// port stopped using it because the interface does not segment.
     resting: Option<(OwnedFd, Time)>,
-    /// The number of successive unfinished frames that the kernel refused although it accepted
-    /// their finished frames at once.
+    /// The number of successive unfinished frames that the kernel refused although it then accepted
+    /// the same frames in finished form.
     refusals: u32,
     drops: Option<InterfaceDrops>,
     large: Vec<u8>,
@@ -63,9 +63,9 @@ pub struct PacketOptions {
     pub super_packets: SuperPackets,
     /// Memory for super-packets in the socket's queue.
     pub receive_buffer: Bytes,
-    /// Whether to receive frames to every address, not only to the interface's own.
+    /// Whether to receive frames to every address, and not only to the interface's own address.
     pub promiscuous: bool,
-    /// Whether to receive also frames that leave by the interface, for an observer.
+    /// Whether to receive also the frames that leave by the interface, for an observer.
     pub outgoing: bool,
     /// Whether the caller may change the interface. The port then raises the MTU by the length of a
     /// tag. On other interfaces, the kernel allows a packet socket a full frame only with a
@@ -146,7 +146,8 @@ impl PacketPort {
             socket::set_promiscuous(&receiver, index)
                 .map_err(|error| PortError::from_io("receiving to every address", error))?;
         }
-        // Bind only now: the ring exists, and the socket gets packets only from this interface.
+        // Bind only now: the ring exists, and so the socket never gets packets from other
+        // interfaces.
         let bound = socket::bind(&receiver, index, libc::ETH_P_ALL);
         bound.map_err(|error| gone_or(&interface, "binding a packet socket", error))?;
 
@@ -184,8 +185,8 @@ impl PacketPort {
         &self.interface
     }
 
-    /// Looks for an error of the socket, such as a link that went down, which an empty ring does
-    /// not show.
+    /// Checks the socket for an error, such as a link that went down. An empty ring does not show
+    /// such an error.
     fn look_for_error(&mut self) -> Result<(), PortError> {
         let pending = self.pending.take().map(Err);
         pending
@@ -202,7 +203,7 @@ impl PacketPort {
     fn too_long(&self, frame: &Frame) -> bool {
         let longest = self.interface.mtu.count() as usize + MAC_HEADER;
         let len = frame.longest_on_wire();
-        // As in packet_snd, the MTU does not include one tag.
+        // As in the kernel's packet_snd, the MTU does not include one VLAN tag.
         len > longest && (len > longest + TAG || vlan::outermost(frame.bytes()).is_none())
     }
 
@@ -223,7 +224,7 @@ impl PacketPort {
             })
             .unwrap_or(frames.len().min(socket::BATCH));
         if fitting == 0 && first.is_unfinished() && self.unfinished_sender.is_none() {
-            // The port has given up the interface's offloads since the call began.
+            // Since the call began, the port has given up the interface's offloads.
             self.send_finished(first, report)?;
             return Ok(1);
         }
@@ -264,7 +265,7 @@ impl PacketPort {
                     // Linux before 6.2 does not accept UDP super-packets.
                     Some(libc::EINVAL) if is_unfinished => {
                         *attempts = 0;
-                        // The count of refusals stays, because the interface may still segment TCP.
+                        // Keep the count of refusals, because the interface may still segment TCP.
                         let refusals = std::mem::take(&mut self.refusals);
                         self.send_finished(first, report)?;
                         self.refusals = refusals;
@@ -273,7 +274,7 @@ impl PacketPort {
                     Some(libc::ENOBUFS | libc::EAGAIN) if *attempts < ATTEMPTS => {
                         *attempts += 1;
                         self.counters.send_retries += 1;
-                        // Another thread frees space in the queue, and may be waiting for this
+                        // Another thread frees the space in the queue, and may be waiting for this
                         // core.
                         rustix::thread::sched_yield();
                         return Ok(0);
@@ -321,7 +322,7 @@ impl PacketPort {
         Ok(())
     }
 
-    /// Uses offloads again some time after the port gave them up: perhaps the kernel only lacked
+    /// Uses offloads again some time after the port gave them up. Perhaps the kernel only lacked
     /// space, or the interface's settings have changed.
     fn end_rest(&mut self) {
         let resting = self.resting.as_ref();
@@ -453,7 +454,7 @@ fn open_socket() -> Result<OwnedFd, PortError> {
 }
 
 /// Reads the oldest packet of the socket's queue. The kernel reports an error of the socket, such
-/// as ENETDOWN, once and in place of a packet. The error is stored for
+/// as ENETDOWN, once, in place of a packet. This function stores the error for
 /// [`PacketPort::look_for_error`].
 fn fetch<'a>(
     socket: &OwnedFd,
@@ -556,15 +557,16 @@ fn unsupported(feature: &'static str, error: std::io::Error) -> PortError {
     }
 }
 
-/// tpacket2_hdr, sockaddr_ll, virtio_net_hdr and alignment, rounded up.
+/// The size of tpacket2_hdr, sockaddr_ll, virtio_net_hdr and alignment, rounded up.
 const SLOT_OVERHEAD: usize = 128;
-/// Holds any packet of 64 KiB, and is a whole number of pages.
+/// The size of a slot that holds any packet of 64 KiB: a whole number of pages.
 const LARGE_SLOT: usize = 17 << 12;
 const MOST_LARGE_SLOTS: usize = 1024;
 /// Minimum size of the socket's queue, which is room for a hundred super-packets. A smaller queue
 /// would hold fewer super-packets than the ring of large slots.
 const ENOUGH_QUEUED: Bytes = Bytes::new(16 << 20);
-/// Frames of a larger MTU, such as loopback's, are treated like super-packets.
+/// Maximum MTU whose frames get small slots. Frames of a larger MTU, such as loopback's, are
+/// treated like super-packets.
 const MOST_IN_SLOT: u64 = 9216;
 /// Maximum number of bytes of super-packets that are received together, so that they stay in the
 /// processor's cache until the frames are sent.
@@ -573,12 +575,13 @@ const SEND_BUFFER: usize = 16 << 20;
 /// Maximum packet length in the kernel without "BIG TCP". For a larger packet, the buffer grows to
 /// the length that the slot shows.
 const LARGEST_USUAL: usize = VirtioHeader::LEN + MAC_HEADER + 2 * TAG + 65535;
-/// Maximum number of attempts on a full queue. A call takes about a microsecond.
+/// Maximum number of attempts to send while the queue is full. A call takes about a microsecond.
 const ATTEMPTS: u32 = 100;
-/// Maximum number of attempts for an unfinished frame before it is sent in finished form.
+/// Maximum number of attempts to send an unfinished frame before the port finishes and sends the
+/// frame.
 const UNFINISHED_ATTEMPTS: u32 = 3;
 const MOST_REFUSALS: u32 = 8;
-/// Nanoseconds without offloads after `MOST_REFUSALS` refusals.
+/// Nanoseconds for which the port uses no offloads after `MOST_REFUSALS` refusals.
 const REST: u64 = 10_000_000_000;
 /// The number of empty polls before a check for socket errors. A thread that wakes each millisecond
 /// then checks four times a second, and a thread that spins does not check at each poll.

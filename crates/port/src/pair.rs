@@ -7,8 +7,8 @@ use units::Bytes;
 use crate::clock::monotonic;
 use crate::{Frame, Port, PortCounters, PortError, SendReport};
 
-/// Creates two ports, each of which receives the frames that the other sends: a link for tests,
-/// without the kernel. A frame arrives at the time when it is sent.
+/// Creates two ports, each of which receives the frames that the other port sends. Tests use the
+/// two ports as a link without the kernel. A frame arrives at the time at which it is sent.
 pub fn pair() -> Result<(PairPort, PairPort), PortError> {
     let (left_sends, right_receives) = mpsc::channel();
     let (right_sends, left_receives) = mpsc::channel();
@@ -46,7 +46,8 @@ pub struct PairPort {
 
 impl Port for PairPort {
     fn receive(&mut self, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, PortError> {
-        // Clear the bell before the poll, so that a frame that arrives meanwhile sets it again.
+        // Clear the bell before the poll, so that a frame that arrives meanwhile sets the bell
+        // again.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         let before = batch.len();
         batch.extend(self.incoming.try_iter().take(limit));
@@ -101,7 +102,7 @@ fn bell() -> Result<OwnedFd, PortError> {
 }
 
 /// Makes the descriptor readable. A write fails only if the counter is full, and then the
-/// descriptor is readable.
+/// descriptor is already readable.
 fn ring(bell: &OwnedFd) {
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }

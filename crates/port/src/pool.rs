@@ -17,7 +17,7 @@ pub struct FramePool {
     huge: Vec<Box<[u8]>>,
 }
 
-/// A boxed body, which is too large to move.
+/// A boxed body. The body itself would be too large to move.
 struct Kept(Box<Body>);
 
 impl FramePool {
@@ -30,7 +30,7 @@ impl FramePool {
         });
     }
 
-    /// Takes the thread's pool for a batch of frames.
+    /// Takes the thread's pool out for a batch of frames.
     #[inline]
     pub fn lease() -> Lease {
         Lease { pool: with_pool(std::mem::take).unwrap_or_default() }
@@ -152,7 +152,7 @@ fn keep_long(buffer: Box<[u8]>) {
     });
 }
 
-/// Calls `work` with the thread's pool. `None` at the end of the thread, when its pool is already
+/// Calls `work` with the thread's pool. Returns `None` at the end of the thread, after the pool was
 /// dropped.
 fn with_pool<T>(work: impl FnOnce(&mut FramePool) -> T) -> Option<T> {
     POOL.try_with(|pool| work(&mut pool.borrow_mut())).ok()
@@ -164,12 +164,12 @@ thread_local! {
     };
 }
 
-/// A jumbo frame of 9000 bytes.
+/// The buffer size for a jumbo frame of 9000 bytes.
 const LONG: usize = 9216;
-/// A super-packet of 64 KiB with tags.
+/// The buffer size for a super-packet of 64 KiB with tags.
 const HUGE: usize = 65_536 + 256;
-/// Maximum number of kept buffers: 132 MiB, or the frames in flight at 500 Mbit/s with a delay of
-/// one second.
+/// Maximum number of kept buffers: 132 MiB, enough for the frames in flight at 500 Mbit/s with a
+/// delay of one second.
 const KEPT: usize = 65536;
 const KEPT_LONG: usize = 4096;
 /// Maximum number of kept buffers of `HUGE` bytes: 16 MiB.

@@ -1,4 +1,4 @@
-//! Starting memory accesses whose results are needed later. A processor ignores a prefetch that it
+//! Starts memory accesses whose results are needed later. A processor ignores a prefetch that it
 //! cannot start.
 #![allow(unsafe_code)]
 
@@ -21,8 +21,8 @@ pub fn prefetch_address(address: usize) {
     let _ = address;
 }
 
-/// As [`prefetch_address`], for a cache line that will be written: also takes the line from other
-/// processors' caches.
+/// Like [`prefetch_address`], for a cache line that will be written: also takes the line from the
+/// caches of other processors.
 #[inline(always)]
 pub fn prefetch_to_write(address: usize) {
     #[cfg(target_arch = "x86_64")]

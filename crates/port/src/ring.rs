@@ -21,11 +21,11 @@ pub(crate) struct Ring {
     next: usize,
 }
 
-/// A packet in the ring. `data` may be truncated.
+/// A packet in the ring. `data` may lack the end of the packet.
 #[derive(Debug)]
 pub(crate) struct Slot<'a> {
     pub(crate) status: u32,
-    /// The length of the whole packet.
+    /// The length of the whole packet, even if `data` is shorter.
     pub(crate) len: usize,
     pub(crate) seconds: u32,
     pub(crate) nanoseconds: u32,
@@ -75,8 +75,8 @@ impl Ring {
         self.slot_size
     }
 
-    /// Returns the oldest packet that was not returned to the kernel. Costs only one load if the
-    /// ring has no packet.
+    /// Returns the oldest packet that the port has not returned to the kernel. If the ring has no
+    /// packet, the call costs a single load.
     #[inline]
     pub(crate) fn peek(&self) -> Option<Slot<'_>> {
         let status = self.status(self.next).load(Ordering::Acquire);
@@ -150,6 +150,6 @@ impl Drop for Ring {
 }
 
 /// The size of a block. The kernel tries to allocate the pages of a block contiguously, and usually
-/// can at this size.
+/// succeeds at this size.
 const BLOCK: usize = 1 << 16;
 const HEADER: usize = size_of::<libc::tpacket2_hdr>();

@@ -6,18 +6,20 @@ use wire::headers::{MAC_HEADER, TAG};
 use crate::interface::Interface;
 use crate::{PortError, socket};
 
-/// Only the sending half of a packet socket, for a thread that does not receive. Several senders
-/// may use the same interface.
+/// The sending half of a packet socket, for a thread that does not receive. Several senders may use
+/// the same interface.
 ///
 /// Frames bypass the queueing discipline, as with [`PacketPort`](crate::PacketPort). The sender
-/// neither repeats nor drops frames: the caller learns that the kernel has no space, and decides.
+/// neither repeats nor drops frames: the caller learns that the kernel has no space, and decides
+/// what to do.
 #[derive(Debug)]
 pub struct PacketSender {
     interface: Interface,
     socket: OwnedFd,
 }
 
-/// The result of a call: the number of sent frames, and the reason why the next frame was refused.
+/// The result of a call: the number of sent frames, and the reason for which the next frame was
+/// refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accepted {
     pub sent: usize,
@@ -33,7 +35,7 @@ pub enum Refusal {
     TooLong,
     /// The kernel refused the frame for another reason.
     Refused,
-    /// The port is not connected.
+    /// The port has no connected peer.
     NoPeer,
 }
 
@@ -61,12 +63,12 @@ impl PacketSender {
         &self.interface
     }
 
-    /// Returns the maximum length of a frame's payload, as [`Port::mtu`](crate::Port::mtu).
+    /// Returns the maximum length of a frame's payload, like [`Port::mtu`](crate::Port::mtu).
     pub fn mtu(&self) -> Bytes {
         self.interface.mtu
     }
 
-    /// Returns the maximum length of a frame, including a tag.
+    /// Returns the maximum length of a frame, including a VLAN tag.
     pub fn longest(&self) -> usize {
         self.interface.mtu.count() as usize + MAC_HEADER + TAG
     }

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 use crate::fault::Guard;
 use crate::prefetch::{prefetch_address, prefetch_to_write};
 
-/// A mapping. Bytes are copied in and out, and words are accessed atomically, so no reference to
-/// bytes that the other side may change ever exists. Every access is checked against the length,
-/// because its offset may come from the other side.
+/// A mapping. Bytes are copied in and out, and words are accessed atomically, so that no reference
+/// to bytes exists that the other side may change. Every access is checked against the length,
+/// because the offset may come from the other side.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
     start: NonNull<u8>,
@@ -25,13 +25,13 @@ unsafe impl Send for SharedMemory {}
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// Maps `len` bytes of a file from `offset` on, a multiple of the page size. The caller
-    /// guarantees that the file is that long, and stays so.
+    /// Maps `len` bytes of a file, starting at `offset`, a multiple of the page size. The caller
+    /// guarantees that the file always has these bytes.
     pub(crate) fn map(file: impl AsFd, offset: u64, len: usize) -> io::Result<Self> {
         Self::map_with(file.as_fd().as_raw_fd(), offset, len, libc::MAP_SHARED)
     }
 
-    /// As [`Self::map`], for a file that its owner may truncate: see [`Self::is_cut`].
+    /// Like [`Self::map`], for a file that its owner may truncate: see [`Self::is_cut`].
     pub(crate) fn map_guarded(file: impl AsFd, offset: u64, len: usize) -> io::Result<Self> {
         let mut memory = Self::map(file, offset, len)?;
         // SAFETY: `memory` owns the mapping and drops the guard first. References into the mapping
@@ -43,20 +43,20 @@ impl SharedMemory {
         }
     }
 
-    /// Whether the owner has truncated guarded memory and an access has noticed it. Bytes read
-    /// since then may be zeros.
+    /// Whether the owner has truncated guarded memory and an access has noticed the truncation.
+    /// Since then, reads may return zeros.
     #[inline]
     pub(crate) fn is_cut(&self) -> bool {
         self.guard.as_ref().is_some_and(Guard::is_cut)
     }
 
-    /// As [`Self::map`], but loads all pages at once.
+    /// Like [`Self::map`], but loads all pages at once.
     pub(crate) fn map_present(file: impl AsFd, offset: u64, len: usize) -> io::Result<Self> {
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
         Self::map_with(file.as_fd().as_raw_fd(), offset, len, flags)
     }
 
-    /// Allocates zeroed memory of this process, for the kernel to share.
+    /// Allocates zeroed memory of this process that the kernel can share.
     pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
         Self::map_with(-1, 0, len, flags)
@@ -87,7 +87,7 @@ impl SharedMemory {
         self.start.as_ptr() as u64
     }
 
-    /// Copies bytes out of the mapping; false if some of the bytes are outside the mapping.
+    /// Copies bytes out of the mapping. Returns false if some of the bytes are outside the mapping.
     #[inline]
     pub(crate) fn read(&self, at: usize, out: &mut [u8]) -> bool {
         if !self.holds(at, out.len()) {
@@ -102,7 +102,8 @@ impl SharedMemory {
         true
     }
 
-    /// Copies bytes into the mapping; false, without any write, if they do not all fit.
+    /// Copies bytes into the mapping. If the bytes do not all fit, returns false and writes
+    /// nothing.
     #[inline]
     pub(crate) fn write(&self, at: usize, bytes: &[u8]) -> bool {
         if !self.holds(at, bytes.len()) {
@@ -138,8 +139,8 @@ impl SharedMemory {
         Some(unsafe { AtomicU64::from_ptr(place.cast()) })
     }
 
-    /// Starts to load the cache line of a byte. If the line will be written, also takes the line
-    /// from the other side. An offset outside the mapping is ignored.
+    /// Starts to load the cache line of a byte. For a later write, also takes the line from the
+    /// caches of the other side. Ignores an offset outside the mapping.
     #[inline]
     pub(crate) fn prefetch(&self, at: usize, is_written: bool) {
         if self.holds(at, 1) {
@@ -153,7 +154,7 @@ impl SharedMemory {
 
     #[inline]
     fn aligned(&self, at: usize, size: usize) -> Option<*mut u8> {
-        // The mapping begins on a page.
+        // A mapping begins at the start of a page.
         if !at.is_multiple_of(size) || !self.holds(at, size) {
             return None;
         }

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! The system calls of packet sockets, with Rust types.
+//! Safe Rust functions for the system calls of packet sockets.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -46,8 +46,8 @@ pub(crate) fn set_ring(socket: &OwnedFd, ring: &libc::tpacket_req) -> io::Result
     unsafe { set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, ring) }
 }
 
-/// Returns the user of the process at the other end of a UNIX socket. The function does not read
-/// the PID: the PID of a process in another namespace is 0, which rustix treats as an error.
+/// Returns the user of the process at the other end of a UNIX socket. Does not read the PID,
+/// because the PID of a process in another namespace is 0, which rustix treats as an error.
 pub(crate) fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of_val(&credentials) as libc::socklen_t;
@@ -78,8 +78,8 @@ pub(crate) fn number(socket: &OwnedFd, level: i32, option: i32) -> io::Result<i3
     Ok(value)
 }
 
-/// Returns the number of packets dropped for lack of space since the last call. Reading the counter
-/// clears it.
+/// Returns the number of packets that were dropped for lack of space since the last call. Reading
+/// the counter resets it to 0.
 pub(crate) fn take_drops(socket: &OwnedFd) -> io::Result<u32> {
     let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut len = size_of_val(&stats) as libc::socklen_t;
@@ -90,7 +90,7 @@ pub(crate) fn take_drops(socket: &OwnedFd) -> io::Result<u32> {
     Ok(stats.tp_drops)
 }
 
-/// Receives a packet. Returns the packet's length, which may exceed the buffer's.
+/// Receives a packet. Returns the packet's length, which may exceed the length of the buffer.
 pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
     let (start, len) = (buffer.as_mut_ptr().cast(), buffer.len());
@@ -116,7 +116,7 @@ pub(crate) fn receive_pieces(
     usize::try_from(received).map_err(|_| io::Error::last_os_error())
 }
 
-/// As [`send`], for packets whose header is in a separate buffer.
+/// Like [`send`], for packets whose header is in a separate buffer.
 pub(crate) fn send_with_headers<'a, const HEADER: usize>(
     socket: &OwnedFd,
     packets: impl ExactSizeIterator<Item = ([u8; HEADER], &'a [u8])>,
@@ -146,7 +146,7 @@ pub(crate) fn send_with_headers<'a, const HEADER: usize>(
     Ok(sent as usize)
 }
 
-/// Sends packets in order. Returns how many were sent; an error concerns the first packet.
+/// Sends packets in order. Returns the number of sent packets. An error is about the first packet.
 pub(crate) fn send<'a>(
     socket: &OwnedFd,
     packets: impl ExactSizeIterator<Item = &'a [u8]>,

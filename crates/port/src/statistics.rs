@@ -6,8 +6,8 @@ use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-/// The drops that an interface has counted since [`InterfaceDrops::watch`]: packets that the kernel
-/// lost before a port could receive them.
+/// The drops that an interface has counted since [`InterfaceDrops::watch`]. The kernel dropped
+/// these packets before a port could receive them.
 pub(crate) struct InterfaceDrops {
     socket: Socket,
     index: u32,
@@ -15,7 +15,7 @@ pub(crate) struct InterfaceDrops {
     seen: u64,
 }
 
-/// The direction of an interface's drops: received packets, or packets sent into it.
+/// The direction of the dropped packets: received by the interface, or sent into the interface.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Side {
     Receive,
@@ -23,8 +23,8 @@ pub(crate) enum Side {
 }
 
 impl InterfaceDrops {
-    /// Watches an interface of the calling thread's namespace. `None` if the interface's counters
-    /// cannot be read.
+    /// Watches an interface of the calling thread's namespace. Returns `None` if the interface's
+    /// counters cannot be read.
     pub(crate) fn watch(index: u32, side: Side) -> Option<Self> {
         let socket = Socket::new(NETLINK_ROUTE).ok()?;
         socket.connect(&SocketAddr::new(0, 0)).ok()?;

@@ -2,7 +2,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{Offload, PortCounters};
 
-/// The counters of a port that several threads use, without ordering among the counters.
+/// The counters of a port that several threads use. Different counters may be read at different
+/// times.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     received_frames: AtomicU64,

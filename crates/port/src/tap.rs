@@ -19,7 +19,8 @@ use crate::{Frame, Offload, Port, PortCounters, PortError, SendReport, tun};
 /// TUN device carries bare IP packets, so the port adds a MAC header to received packets and
 /// removes the MAC header of sent packets. The port refuses frames that are not IP.
 ///
-/// There is no receive timestamp: a frame's arrival time is when the port fetches it.
+/// The kernel gives no receive timestamps: a frame's arrival time is the time at which the port
+/// fetches the frame.
 #[derive(Debug)]
 pub struct TapPort {
     interface: Interface,
@@ -28,7 +29,7 @@ pub struct TapPort {
     /// A socket for queries about the device, in the namespace of the device's creation.
     control: OwnedFd,
     drops: Option<InterfaceDrops>,
-    /// A packet with its `virtio_net_hdr`, after space for a MAC header.
+    /// Holds a packet with its `virtio_net_hdr`, after space for a MAC header.
     buffer: Vec<u8>,
     intake: Intake,
     /// A buffer of the maximum frame length, into which the next packet is read.
@@ -47,7 +48,7 @@ pub enum TapKind {
 
 impl TapPort {
     /// Creates a device in the calling thread's network namespace; `%d` in the name stands for a
-    /// free number. Any thread may use the port afterwards.
+    /// free number. Afterwards, any thread may use the port.
     pub fn create(name: &str, kind: TapKind) -> Result<Self, PortError> {
         let (device, name) = tun::create(name, kind == TapKind::Tap)?;
         let control = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)
@@ -175,7 +176,7 @@ impl TapPort {
         let tags = Layout::parse(frame.bytes()).map_or(0, |layout| usize::from(layout.tags));
         let payload = frame.longest_on_wire().saturating_sub(MAC_HEADER + tags * TAG) as u64;
         if payload > self.interface.mtu.count() {
-            // The caller may have changed the device's MTU meanwhile.
+            // Meanwhile, the caller may have changed the device's MTU.
             self.interface.mtu = self.mtu();
         }
         payload > self.interface.mtu.count()
@@ -223,7 +224,7 @@ impl Port for TapPort {
                     self.counters.sent_bytes += bytes;
                     continue;
                 }
-                // tun_get_user returns this error if the device is down.
+                // The kernel's tun_get_user returns this error if the device is down.
                 Err(rustix::io::Errno::IO | rustix::io::Errno::BADFD) => return Err(self.down()),
                 // Linux before 6.2 does not accept UDP super-packets.
                 Err(rustix::io::Errno::INVAL) if frame.is_unfinished() => {
@@ -283,11 +284,12 @@ fn send_one(device: &OwnedFd, offload: Offload, packet: &[u8]) -> rustix::io::Re
     rustix::io::writev(device, &pieces).map(|_| ())
 }
 
-/// Locally administered MAC addresses, destination first: "weir" in ASCII and a number.
+/// Locally administered MAC addresses, the destination first: "weir" in ASCII, and a number.
 const MADE_UP_ADDRESSES: [u8; 12] =
     [0x02, b'w', b'e', b'i', b'r', 2, 0x02, b'w', b'e', b'i', b'r', 1];
-/// Packets shorter than this are copied into buffers of their size.
+/// Packet length from which a buffer is kept. Shorter packets are copied into buffers of their
+/// size.
 const LONG: usize = 4096;
-/// Maximum number of bytes of super-packets received at once, as for packet sockets.
+/// Maximum number of bytes of super-packets that are received at once, as for packet sockets.
 const MOST_KEPT: usize = 256 << 10;
 const LARGEST: usize = VirtioHeader::LEN + MAC_HEADER + 2 * TAG + 65535;

@@ -41,8 +41,8 @@ pub(crate) fn create(name: &str, tap: bool) -> Result<(OwnedFd, String), PortErr
     let name = unsafe { CStr::from_ptr(request.ifr_name.as_ptr()) };
     let name = name.to_string_lossy().into_owned();
 
-    // Kernels before 6.2 do not support UDP segmentation. Any accepted set works: the kernel itself
-    // does the offloads that are left out.
+    // Kernels before 6.2 do not support UDP segmentation. Any accepted set of offloads works: the
+    // kernel itself does the other offloads.
     for offloads in [TCP_OFFLOADS | UDP_OFFLOADS, TCP_OFFLOADS] {
         let offloads = libc::c_ulong::from(offloads);
         // SAFETY: TUNSETOFFLOAD takes a number.

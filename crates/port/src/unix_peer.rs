@@ -47,8 +47,8 @@ impl AsFd for Door {
     }
 }
 
-/// Checks the peer's user: a peer could write anything into the memory. Peers of root are accepted,
-/// because root could do so in any case.
+/// Checks the peer's user, because a peer can write anything into the memory. Accepts peers of
+/// root, because root could write there in any case.
 fn check_owner(stream: &UnixStream) -> io::Result<()> {
     let user = peer_user(stream.as_fd())?;
     if user == rustix::process::geteuid().as_raw() || user == 0 {
@@ -71,7 +71,8 @@ pub(crate) fn send(socket: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) ->
     if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Receives at most a buffer of bytes, and descriptors. Returns 0 bytes when the peer has closed.
+/// Receives descriptors, and at most as many bytes as the buffer holds. Returns 0 bytes when the
+/// peer has closed the connection.
 pub(crate) fn receive(
     socket: &UnixStream,
     buffer: &mut [u8],
@@ -111,29 +112,30 @@ pub(crate) fn receive_exactly(
     Ok(())
 }
 
-/// How a port finds its peers.
+/// The way in which a port finds its peers.
 #[derive(Debug)]
 pub(crate) struct Meeting {
     path: PathBuf,
     /// The socket at which peers connect. The mode of the socket's file decides which users may
     /// connect.
     door: Option<Door>,
-    /// Whether the listening program must belong to the same user or root.
+    /// Whether the listening process must belong to the same user or to root.
     is_strict: bool,
 }
 
 impl Meeting {
-    /// Creates a meeting that listens at a path.
+    /// Creates a meeting that listens at a path for peers.
     pub(crate) fn at(path: &Path) -> io::Result<Self> {
         Ok(Self { path: path.to_owned(), door: Some(Door::open(path)?), is_strict: true })
     }
 
-    /// Creates a meeting that connects to a process of the same user or root at a path.
+    /// Creates a meeting that connects to a listening process at a path. This process must belong
+    /// to the same user or to root.
     pub(crate) fn with(path: &Path) -> Self {
         Self { path: path.to_owned(), door: None, is_strict: true }
     }
 
-    /// As [`Self::with`]; root also connects to a virtual machine of another user.
+    /// Like [`Self::with`], but root also connects to a virtual machine of another user.
     pub(crate) fn with_any(path: &Path) -> Self {
         let is_strict = !rustix::process::geteuid().is_root();
         Self { path: path.to_owned(), door: None, is_strict }
@@ -143,7 +145,8 @@ impl Meeting {
         self.door.is_some()
     }
 
-    /// Returns the next peer, or why there is none yet; `None` when the port is closed.
+    /// Returns the next peer, or the reason for which no peer is connected yet. Returns `None` when
+    /// the port is closed.
     pub(crate) fn next(&self, stop: &StopSignal) -> Result<Option<UnixStream>, String> {
         let Some(door) = &self.door else {
             let connected = self.connect().map_err(|error| match error.kind() {
@@ -215,8 +218,8 @@ impl Drop for Attendant {
 }
 
 impl StopSignal {
-    /// Waits for events of a descriptor, for the stop signal, or for the timeout. Without flags,
-    /// only the peer's hang-up is an event.
+    /// Waits for events of a descriptor, for the stop signal, or for the timeout. If no flags are
+    /// given, only a hang-up by the peer is an event.
     pub(crate) fn wait(
         &self,
         of: Option<(BorrowedFd<'_>, PollFlags)>,

@@ -1,4 +1,4 @@
-//! vhost-user: a virtio network device whose rings are in memory that its user shares
+//! vhost-user: a virtio network device whose rings are in memory that the driver shares
 //! (<https://qemu-project.gitlab.io/qemu/interop/vhost-user.html>, virtio 1.2).
 //!
 //! [`VhostDevice`] is the back end: the device, like Open vSwitch's dpdkvhostuser ports for a

@@ -1,4 +1,5 @@
-//! vhost-user: our driver with our device, DPDK's driver with our device, and hostile front ends.
+//! vhost-user: this crate's driver with this crate's device, DPDK's driver with this crate's
+//! device, and hostile front ends.
 
 #![allow(clippy::unwrap_used)]
 
@@ -76,7 +77,7 @@ fn invalid_rings_and_chains_end_the_connection() {
             .concat()
     };
     let offered = |count: u16| [0_u16.to_le_bytes(), count.to_le_bytes(), [0, 0]].concat();
-    // Offsets in the hostile memory: see `FrontEnd`.
+    // The first number of a patch is an offset in the hostile front end's memory: see `FrontEnd`.
     let attacks: [(&str, Vec<Patch>); 6] = [
         ("index runs ahead", vec![(AVAILABLE, offered(SIZE + 1))]),
         ("head outside", vec![(AVAILABLE, [offered(1)[..4].to_vec(), vec![0xff; 2]].concat())]),
@@ -186,7 +187,8 @@ fn truncated_guest_memory_ends_only_the_connection() {
     let folder = Folder::new("vhost-cut");
     let path = folder.path("socket");
     let device = VhostDevice::listen(Path::new(&path), 1).unwrap();
-    // An access for a packet to or from the driver meets the truncation.
+    // The truncation must be noticed by an access for a packet to the driver, and for a packet from
+    // the driver.
     for is_sending in [true, false] {
         let front = FrontEnd::connect(&path);
         front.set_up();
@@ -302,7 +304,8 @@ fn testpmd_returns_every_frame() {
             child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
             panic!("testpmd does not connect: {}\n{said}", device.describe());
         }
-        // A driver that has just started may drop the first frames.
+        // A driver that has just started may drop the first frames, so send until a frame comes
+        // back.
         until("an echo", || {
             device.send(&[&frame(1, 77)]).unwrap();
             std::thread::sleep(Duration::from_millis(20));
@@ -414,14 +417,14 @@ fn testpmd() -> Option<String> {
         .output()
         .ok()?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    // Without the driver, the program does not know the device's name.
+    // A testpmd without the virtio-user driver does not know the device's name.
     (output.status.code() != Some(127) && said.contains("irtio")).then_some(named)
 }
 
 const SIZE: u16 = 64;
 const BASE: u64 = 1 << 30;
 const LEN: u64 = 1 << 20;
-/// The offset of the second ring, into which a driver sends.
+/// The offset of the second ring, into which the driver sends frames.
 const SECOND: u64 = 1 << 16;
 const AVAILABLE: u64 = 1024;
 const USED: u64 = 2048;

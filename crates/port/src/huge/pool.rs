@@ -7,9 +7,9 @@ use super::{HUGE, map};
 
 /// The process's shared huge pages, divided into units.
 ///
-/// A table that is divided among threads has parts smaller than a huge page, which with ordinary
-/// pages miss the TLB like a large table. The pool knows which units have an owner, but only the
-/// owners access the memory.
+/// A table that is divided among threads has parts smaller than a huge page. In ordinary pages,
+/// accesses to these parts would miss the TLB as often as accesses to a large table. The pool knows
+/// which units have an owner, but only the owners access the memory.
 #[derive(Debug)]
 pub(super) struct Pool {
     pages: Mutex<Vec<Page>>,
@@ -20,15 +20,16 @@ struct Page {
     start: NonNull<u8>,
     /// A bit for each unit that has an owner.
     used: u32,
-    /// A bit for each unit that has had an owner since the page was mapped, and may not be zero.
+    /// A bit for each unit that has had an owner since the page was mapped. The memory of such a
+    /// unit may not be zero.
     written: u32,
 }
 
 // SAFETY: a page is memory of the process, and the pool itself does not access it.
 unsafe impl Send for Page {}
 
-/// Whether an allocation of this size shares a huge page. Smaller allocations need few ordinary
-/// pages anyway.
+/// Whether an allocation of this size should share a huge page. Smaller allocations need only a few
+/// ordinary pages.
 pub(super) fn takes(bytes: usize) -> bool {
     (UNIT..HUGE).contains(&bytes)
 }
@@ -48,7 +49,7 @@ impl Pool {
         Some(start)
     }
 
-    /// Finds adjacent free units. Also returns whether all these units are still zero.
+    /// Finds adjacent free units. Also returns whether the memory of all these units is still zero.
     fn units(&self, count: usize) -> Option<(NonNull<u8>, bool)> {
         let mut pages = self.pages();
         for page in pages.iter_mut() {
@@ -109,7 +110,8 @@ fn mask(count: usize) -> u32 {
     u32::MAX >> (UNITS - count.clamp(1, UNITS))
 }
 
-/// A multiple of the cache line size, and of every page size in use except huge pages.
+/// A size that is a multiple of the cache line size, and of every page size in use except the size
+/// of huge pages.
 const UNIT: usize = HUGE / UNITS;
 const UNITS: usize = u32::BITS as usize;
 

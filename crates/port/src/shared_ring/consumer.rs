@@ -62,8 +62,8 @@ impl Consumer {
         Ok(count)
     }
 
-    /// Asks the producer to wake the consumer for the next frames. Returns false if there are
-    /// frames already.
+    /// Asks the producer to wake the consumer when further frames come. Returns false if frames
+    /// already wait.
     pub(super) fn prepare_to_sleep(&mut self) -> Result<bool, Violation> {
         if let Some(flag) = self.memory.word32(self.places.sleeps) {
             flag.store(1, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! The first messages on the socket: the creator passes the memory, and its peer checks it.
+//! The first messages on the socket: the creator passes the memory, and the other process checks
+//! the memory.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

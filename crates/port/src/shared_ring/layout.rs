@@ -4,12 +4,12 @@ use thiserror::Error;
 
 use crate::Frame;
 
-/// The sizes of a ring, the same in both directions.
+/// The sizes of a ring, which are the same in both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
     /// The number of descriptors, a power of two.
     pub descriptors: u32,
-    /// The bytes of the area for frames, a multiple of 64.
+    /// The number of bytes in the area for frames, a multiple of 64.
     pub area: u32,
 }
 
@@ -36,7 +36,7 @@ pub struct Places {
     pub produced: usize,
     /// The number of frames that were consumed.
     pub consumed: usize,
-    /// Not 0 if the consumer waits to be woken.
+    /// A value other than 0 means that the consumer waits to be woken.
     pub sleeps: usize,
     pub descriptors: usize,
     pub area: usize,
@@ -68,7 +68,8 @@ impl Geometry {
     #[must_use]
     pub fn occupancy(self, frames: &[Frame]) -> f64 {
         let sizes = || frames.iter().map(|frame| frame.bytes().len().next_multiple_of(LINE));
-        // A frame that does not fit at the area's end is written to its start, and skips the end.
+        // A frame that does not fit at the end of the area is written to the start of the area, and
+        // the bytes at the end stay unused.
         let bytes = sizes().sum::<usize>() + 2 * sizes().max().unwrap_or_default();
         let descriptors = frames.len() as f64 / f64::from(self.descriptors);
         descriptors.max(bytes as f64 / f64::from(self.area))
@@ -96,8 +97,8 @@ pub enum Direction {
     ToCreator,
 }
 
-/// Returns the number of waiting frames according to the producer's index. The consumer's own index
-/// is trusted.
+/// Returns the number of waiting frames, computed from the producer's index. The consumer's own
+/// index is trusted.
 #[inline]
 pub fn waiting(produced: u32, consumed: u32, geometry: Geometry) -> Result<u32, Violation> {
     let moved = produced.wrapping_sub(consumed);
@@ -107,7 +108,8 @@ pub fn waiting(produced: u32, consumed: u32, geometry: Geometry) -> Result<u32, 
     }
 }
 
-/// Returns how many of the `in_flight` frames the consumer has returned since the last check.
+/// Returns the number of frames among the `in_flight` frames that the consumer has returned since
+/// the last check.
 #[inline]
 pub fn returned(consumed: u32, before: u32, in_flight: u32) -> Result<u32, Violation> {
     let moved = consumed.wrapping_sub(before);
@@ -140,7 +142,7 @@ impl Descriptor {
 pub const LONGEST: usize = 65_535 + 22;
 const LINE: usize = 64;
 const PAGE: usize = 4096;
-/// Each word has two cache lines, because processors fetch lines in pairs.
+/// Each word has two cache lines of its own, because processors fetch cache lines in pairs.
 const HEADER: usize = 6 * LINE;
 const DESCRIPTOR: usize = 8;
 const LEAST_DESCRIPTORS: u32 = 64;

@@ -43,10 +43,11 @@ struct Ends {
 struct Receiving {
     consumer: Consumer,
     socket: Arc<UnixStream>,
-    /// Watches the socket of this connection.
+    /// Watches the socket of this connection as long as the connection exists.
     _watched: Option<Watched>,
     empty_calls: u32,
-    /// Whether the peer has ended. The port still receives the peer's remaining frames.
+    /// Whether the peer has ended. The port still receives the frames that the peer left in the
+    /// ring.
     has_ended: bool,
 }
 
@@ -72,7 +73,7 @@ impl RingPort {
         Self::start(path, meeting)
     }
 
-    /// Attaches to a ring that another process creates, now or later, and attaches again when that
+    /// Attaches to a ring that another process creates, now or later, and attaches again when this
     /// process returns.
     pub fn attach(place: &str) -> Result<Self, PortError> {
         let path = Self::path_of(place);
@@ -217,7 +218,7 @@ impl Ends {
         let (memory, geometry) = (&handed.memory, handed.geometry);
         let watched = socket.as_fd().try_clone_to_owned().and_then(|fd| self.bell.watch(fd)).ok();
         let mut consumer = Consumer::new(memory.clone(), geometry, receives);
-        // Ask for a wake-up now, because the receiving thread may already sleep.
+        // Ask for a wake-up now, because the receiving thread may already be asleep.
         let _ = consumer.prepare_to_sleep();
         *lock(&self.receiving) = Some(Receiving {
             consumer,
@@ -290,7 +291,8 @@ fn meet(meeting: &Meeting, stop: &StopSignal) -> Result<Option<(Handed, UnixStre
     handed.map(|handed| Some((handed, stream))).map_err(|error| error.to_string())
 }
 
-/// Wakes the peer by a byte on the socket. If the socket is full, enough bytes wait already.
+/// Wakes the peer by a byte on the socket. If the socket is full, the peer already has enough
+/// unread bytes to wake up.
 fn wake(socket: &UnixStream) {
     let _ = rustix::net::send(socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }

@@ -14,11 +14,12 @@ pub(super) struct Producer {
     produced: u32,
     /// The consumer's index at the last reading.
     consumed: u32,
-    /// The next free byte of the area.
+    /// The offset of the next free byte in the area.
     head: u32,
-    /// The bytes of the area that frames in flight occupy, including skipped bytes at its end.
+    /// The number of bytes of the area that frames in flight occupy, including the bytes that were
+    /// skipped at the end.
     taken: u32,
-    /// The bytes of each frame in flight, oldest first.
+    /// The number of bytes that each frame in flight occupies, oldest first.
     sizes: VecDeque<u32>,
 }
 
@@ -36,8 +37,8 @@ impl Producer {
         }
     }
 
-    /// Sends packets in order until there is no space. Also returns whether the consumer sleeps and
-    /// must be woken.
+    /// Sends packets in order while the ring has space. Also returns whether the consumer sleeps
+    /// and must be woken.
     #[inline]
     pub(super) fn send(&mut self, packets: &[&[u8]]) -> Result<(Accepted, bool), Violation> {
         let mut sent = 0;
@@ -77,14 +78,15 @@ impl Producer {
         Ok((Accepted { sent, refusal }, sleeps))
     }
 
-    /// Returns the offset of a new frame, and the bytes that it occupies, including skipped bytes.
+    /// Returns the offset of a new frame, and the number of bytes that the frame occupies,
+    /// including skipped bytes.
     #[inline]
     fn place(&mut self, len: usize) -> Option<(u32, u32)> {
         if self.sizes.len() == self.geometry.descriptors as usize {
             return None;
         }
         if self.sizes.is_empty() {
-            // Starting again at the first cache lines keeps them in the cache.
+            // If the area starts again at its first cache lines, these lines stay in the cache.
             self.head = 0;
         }
         let size = (len.max(1) as u32).next_multiple_of(LINE);
@@ -122,7 +124,7 @@ impl Producer {
             word.store(self.produced, Ordering::Release);
         }
         // The consumer sets its flag and then reads the index. The producer stores the index and
-        // then reads the flag. So at least one of the two sees the other's store.
+        // then reads the flag. So at least one side sees the store of the other side.
         fence(Ordering::SeqCst);
         let Some(flag) = self.memory.word32(self.places.sleeps) else { return false };
         flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::Relaxed) != 0
@@ -130,7 +132,7 @@ impl Producer {
 }
 
 const LINE: u32 = 64;
-/// With this number of frames in flight, reading the consumer's index is worth a cache miss: if the
-/// consumer has caught up, the producer starts again at the area's start, whose lines are in the
+/// Number of frames in flight from which reading the consumer's index is worth a cache miss: if the
+/// consumer has caught up, the producer continues at the start of the area, whose lines are in the
 /// cache.
 const MANY: usize = 256;

@@ -1,4 +1,4 @@
-//! Chains of descriptors that a driver writes.
+//! Chains of descriptors, which a driver writes.
 
 use thiserror::Error;
 
@@ -13,7 +13,7 @@ pub struct Table {
 pub struct Piece {
     pub address: u64,
     pub len: u32,
-    /// Whether the device may write the buffer. If not, the device may only read the buffer.
+    /// Whether the device may write the buffer; otherwise, the device may only read the buffer.
     pub is_writable: bool,
 }
 
@@ -30,8 +30,8 @@ pub enum ChainError {
 }
 
 /// Appends the buffers of the chain that begins at `head`. `read` copies bytes of the driver's
-/// memory, and returns false for an invalid address. A chain has at most as many buffers as the
-/// ring has descriptors, and never more than 1024.
+/// memory, and returns false for an invalid address. A chain may have at most as many buffers as
+/// the ring has descriptors, and never more than 1024 buffers.
 pub fn walk(
     table: Table,
     head: u16,
@@ -104,7 +104,7 @@ impl Descriptor {
         }
     }
 
-    /// Returns the buffer if this descriptor alone is a whole chain.
+    /// Returns the buffer if this descriptor is the only descriptor of its chain.
     #[inline]
     pub(super) fn alone(self) -> Option<Piece> {
         (self.flags & (NEXT | INDIRECT) == 0).then_some(Piece {

@@ -36,7 +36,7 @@ pub(super) struct Rings {
     changes: AtomicU64,
     tally: Tally,
     problem: Mutex<Option<String>>,
-    /// The socket of the connection, so that any thread can close it.
+    /// The socket of the connection, stored so that any thread can close the connection.
     stream: Mutex<Option<UnixStream>>,
 }
 
@@ -45,13 +45,13 @@ struct Slot {
     bell: Bell,
     ring: Option<DeviceRing>,
     empty_calls: u32,
-    /// Whether the driver has disconnected. The device still receives the driver's remaining
-    /// frames.
+    /// Whether the driver has disconnected. The device still receives the frames that the driver
+    /// left in the rings.
     has_ended: bool,
 }
 
 impl VhostDevice {
-    /// Listens at a path, and serves one front end after another.
+    /// Listens at a path, and serves front ends one after another.
     pub fn listen(path: &Path, queues: usize) -> Result<Self, PortError> {
         let meeting = Meeting::at(path).map_err(|error| failed(path, "listening at", error))?;
         Self::start(path, meeting, queues)
@@ -96,7 +96,7 @@ impl VhostDevice {
         }
     }
 
-    /// Returns the ring for a packet to the driver. All packets of a flow use the same ring.
+    /// Returns the ring for a packet to the driver. All packets of a flow go through the same ring.
     fn ring_of(&self, packet: &[u8], running: usize) -> usize {
         match running {
             0 | 1 => 0,
@@ -284,7 +284,7 @@ impl Rings {
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Returns the number of queues, from the first one on, whose driver can receive.
+    /// Returns the number of leading queues whose driver can receive.
     fn running_pairs(&self) -> usize {
         let receiving = self.slots.iter().step_by(2);
         receiving.take_while(|slot| lock(slot).ring.is_some()).count()

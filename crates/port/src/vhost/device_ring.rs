@@ -21,13 +21,15 @@ pub(super) struct DeviceRing {
     table: Table,
     available: Spot,
     used: Spot,
-    /// The indices, modulo 2^16, of the next entries in both rings.
+    /// The indices, modulo 2^16, of the next entry in the available ring and of the next entry in
+    /// the used ring.
     next_available: u16,
     next_used: u16,
     settings: RingSettings,
     pieces: Vec<Piece>,
     chains: Vec<Chain>,
-    /// The heads of the entries from `ahead_from` on, each with its first descriptor.
+    /// The heads of the entries that start at `ahead_from`, each with the first descriptor of its
+    /// chain.
     ahead: Vec<(u16, Option<Descriptor>)>,
     ahead_from: u16,
     intake: Intake,
@@ -41,9 +43,9 @@ pub(super) struct RingSettings {
     pub(super) is_mergeable: bool,
     /// Whether the driver's headers may describe offloads.
     pub(super) reads_offloads: bool,
-    /// Becomes readable when the driver has added entries.
+    /// A descriptor that becomes readable when the driver has added entries.
     pub(super) kick: Option<Watched>,
-    /// Tells the driver that entries were used.
+    /// A descriptor that tells the driver that the device has used entries.
     pub(super) call: Option<OwnedFd>,
 }
 
@@ -66,11 +68,11 @@ pub(super) enum RingError {
 #[derive(Debug, Clone, Copy)]
 struct Chain {
     head: u16,
-    /// Index in `pieces` behind the chain's last buffer.
+    /// The index in `pieces` after the chain's last buffer.
     end: usize,
 }
 
-/// The number of frames that a call received, and how many of them were malformed.
+/// The number of frames that a call received, and the number of malformed frames among them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Received {
     pub(super) entries: usize,
@@ -110,11 +112,11 @@ impl DeviceRing {
             ahead_from: 0,
             intake: Intake::new(true),
         };
-        // Every chain taken from the available ring was also returned, so both indices are equal.
-        // The memory keeps the indices even if this process was killed.
+        // The device returns every chain that it takes from the available ring, so both indices are
+        // equal. The memory keeps the indices even if this process is killed.
         ring.next_used = ring.load(used, INDEX);
         ring.next_available = ring.next_used;
-        // Ask for kicks now, because the receiving thread may already sleep.
+        // Ask for kicks now, because the receiving thread may already be asleep.
         ring.ask_for_kicks(true);
         Ok(ring)
     }
@@ -131,7 +133,7 @@ impl DeviceRing {
     ) -> Result<Received, RingError> {
         let before = batch.len();
         let outcome = self.gather_all(batch, limit, now);
-        // A read beyond the end of truncated memory gives zeros, not frames.
+        // After a truncation of the memory, reads return zeros instead of frames.
         if self.memory.is_cut() {
             batch.truncate(before);
             return Err(RingError::Cut);
@@ -186,8 +188,8 @@ impl DeviceRing {
         outcome.map(|()| received)
     }
 
-    /// Passes frames to the driver, in order, as long as it has buffers. `offloads`: per packet,
-    /// the checksum and segmentation still to do; empty if there is none.
+    /// Passes frames to the driver, in order, as long as the driver has buffers. `offloads`: the
+    /// missing checksum and segmentation of each packet; empty if all packets are finished.
     pub(super) fn send(
         &mut self,
         packets: &[&[u8]],
@@ -238,7 +240,7 @@ impl DeviceRing {
         Ok(accepted)
     }
 
-    /// Asks the driver for a kick when it adds entries. Returns false if there are entries already.
+    /// Asks the driver for a kick when it adds entries. Returns false if entries already wait.
     pub(super) fn prepare_to_sleep(&mut self) -> Result<bool, RingError> {
         if let Some(kick) = &self.settings.kick {
             let _ = rustix::io::read(kick, &mut [0; 8]);
@@ -265,8 +267,8 @@ impl DeviceRing {
         }
     }
 
-    /// Reads the descriptors of the next entries, and prefetches the start of their buffers, which
-    /// are in the other process's cache.
+    /// Reads the descriptors of the next entries, and prefetches the start of their buffers. These
+    /// buffers are in the cache of the other process.
     #[inline]
     fn prefetch(&mut self, count: usize, is_written: bool) {
         self.ahead.clear();
@@ -315,7 +317,7 @@ impl DeviceRing {
     }
 
     /// Builds the frame in the buffers, and returns the frame with its virtio header if that header
-    /// describes an offload. `None` if the buffers hold no valid frame.
+    /// describes an offload. Returns `None` if the buffers hold no valid frame.
     #[inline]
     fn gather(&self, arrival: Time) -> Option<(Frame, Option<VirtioHeader>)> {
         let total: u64 = self.pieces.iter().map(|piece| u64::from(piece.len)).sum();
@@ -423,7 +425,7 @@ impl DeviceRing {
         self.next_used = self.next_used.wrapping_add(1);
     }
 
-    /// Publishes the used entries to the driver, and calls the driver if it asked for calls.
+    /// Publishes the used entries to the driver. Calls the driver if the driver asked for calls.
     #[inline]
     fn publish(&self) {
         if let Some(word) = self.memory.of(self.used).word16(self.used.at + INDEX) {
@@ -438,7 +440,7 @@ impl DeviceRing {
     }
 }
 
-/// Why a frame cannot be written to the driver's buffers.
+/// The reason for which a frame cannot be written to the driver's buffers.
 enum Unfit {
     TooLong,
     Broken(RingError),
@@ -464,22 +466,22 @@ fn fill(memory: &GuestMemory, piece: Piece, sources: &mut [&[u8]; 2]) -> Result<
 }
 
 const MOST_DESCRIPTORS: u32 = 32768;
-/// Offsets in the available and the used ring.
+/// Offsets in the available ring and in the used ring.
 const FLAGS: usize = 0;
 const INDEX: usize = 2;
 const ENTRIES: usize = 4;
-/// VIRTQ_USED_F_NO_NOTIFY and VIRTQ_AVAIL_F_NO_INTERRUPT.
+/// The values of VIRTQ_USED_F_NO_NOTIFY and VIRTQ_AVAIL_F_NO_INTERRUPT.
 const NO_NOTIFY: u16 = 1;
 const NO_INTERRUPT: u16 = 1;
-/// The length of a `virtio_net_hdr` that ends with the number of buffers.
+/// The length of a `virtio_net_hdr` whose last field is the number of buffers.
 const HEADER: usize = 12;
 const SHORTEST: u64 = 14;
-/// Maximum number of bytes of super-packets received at once, as for packet sockets.
+/// Maximum number of bytes of super-packets that are received at once, as for packet sockets.
 const MOST_KEPT: usize = 256 << 10;
-/// Maximum number of segments of all super-packets in a call, because a later stage may cut them
-/// into frames.
+/// Maximum number of segments of all super-packets in one call, because a later stage may cut the
+/// super-packets into frames.
 const MOST_FRAMES: u64 = Segmenter::MOST_FRAMES as u64;
-/// The number of entries whose buffers are prefetched together.
+/// The number of entries whose buffers are prefetched at the same time.
 const AHEAD: usize = 32;
 const LINE: u64 = 64;
 pub(super) const LONGEST: usize = 65_535 + 22;

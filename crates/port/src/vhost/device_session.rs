@@ -1,4 +1,4 @@
-//! The device's side of a connection: the messages that set up rings.
+//! The device's side of a connection: the messages by which the driver sets up the rings.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,7 +32,7 @@ pub(super) struct Session<'a> {
 struct Setup {
     size: Option<u32>,
     addresses: Option<RingAddresses>,
-    /// Whether the ring was started, with or without a descriptor.
+    /// Whether the driver has started the ring, with or without a descriptor.
     is_kicked: bool,
     kick: Option<OwnedFd>,
     call: Option<OwnedFd>,
@@ -63,7 +63,7 @@ impl<'a> Session<'a> {
 
     /// Serves the front end until it disconnects, breaks a rule, or `stop` is signalled.
     pub(super) fn run(mut self, stop: &StopSignal) -> Result<(), SessionError> {
-        // With a timeout, an incomplete message does not block the thread for long.
+        // The timeout ensures that an incomplete message does not block the thread for long.
         self.stream.set_read_timeout(Some(PATIENCE))?;
         self.stream.set_write_timeout(Some(PATIENCE))?;
         loop {
@@ -95,7 +95,7 @@ impl<'a> Session<'a> {
     ) -> Result<(), SessionError> {
         let outcome = match Request::parse(header.request, payload) {
             Ok(request) => self.handle(request, files),
-            // Front ends of later versions send messages without negotiation.
+            // Front ends of later protocol versions send further messages without negotiation.
             Err(MessageError::Unknown(request)) => {
                 tracing::debug!("vhost-user: message {request} is ignored");
                 Ok(Some(1_u64.to_ne_bytes().to_vec()).filter(|_| header.wants_reply()))
@@ -190,7 +190,7 @@ impl<'a> Session<'a> {
         index.ok_or(SessionError::NoRing(ring))
     }
 
-    /// Changes the settings of a ring, which must not run.
+    /// Changes the settings of a ring. The ring must not run.
     fn change(&mut self, ring: u32, change: impl FnOnce(&mut Setup)) -> Result<(), SessionError> {
         let index = self.index(ring)?;
         self.rings.stop(index);
@@ -198,7 +198,7 @@ impl<'a> Session<'a> {
         self.start(index)
     }
 
-    /// Starts a ring if all its settings have arrived.
+    /// Starts a ring if the front end has sent all settings of the ring.
     fn start(&mut self, index: usize) -> Result<(), SessionError> {
         let setup = &self.setups[index];
         let is_enabled = setup.is_enabled || self.features & features::PROTOCOL_FEATURES == 0;
@@ -232,7 +232,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Returns the only descriptor of a message, made non-blocking.
+/// Returns the only descriptor of a message, after making the descriptor non-blocking.
 fn single(is_expected: bool, mut files: Vec<OwnedFd>) -> Result<Option<OwnedFd>, SessionError> {
     if files.len() != usize::from(is_expected) {
         return Err(SessionError::Files(files.len()));

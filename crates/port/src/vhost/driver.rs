@@ -15,7 +15,7 @@ use crate::tally::Tally;
 use crate::unix_peer::{Attendant, Meeting, StopSignal, Wake, failed};
 use crate::{Accepted, DuplexPort, Frame, PortCounters, PortError, Refusal, lock};
 
-/// The front end of vhost-user: a driver that uses another process's network device.
+/// The front end of vhost-user: a driver that uses a virtio device of another process.
 #[derive(Debug)]
 pub struct VhostDriver {
     place: PathBuf,
@@ -41,8 +41,8 @@ struct Receiving {
     ring: ReceiveRing,
     call: Watched,
     empty_calls: u32,
-    /// Whether the device has disconnected. The driver still receives the device's remaining
-    /// frames.
+    /// Whether the device has disconnected. The driver still receives the frames that the device
+    /// left in the rings.
     has_ended: bool,
 }
 
@@ -53,7 +53,7 @@ impl VhostDriver {
         Self::start(path, Meeting::with(path))
     }
 
-    /// Listens at a path, and uses one device after another.
+    /// Listens at a path, and uses devices one after another.
     pub fn listen(path: &Path) -> Result<Self, PortError> {
         let meeting = Meeting::at(path).map_err(|error| failed(path, "listening at", error))?;
         Self::start(path, meeting)
@@ -188,7 +188,7 @@ impl State {
     fn connect(&self, negotiated: Negotiated) -> io::Result<()> {
         let Negotiated { receive, transmit, call } = negotiated;
         let call = self.bell.watch(call)?;
-        // Ask for calls now, because the receiving thread may already sleep.
+        // Ask for calls now, because the receiving thread may already be asleep.
         receive.ask_for_calls(true);
         let receiving =
             Receiving { ring: receive, call, empty_calls: BEFORE_SLEEP, has_ended: false };

@@ -35,9 +35,9 @@ pub(super) struct TransmitRing {
     /// The free buffers. The buffer that has been free for longest is used first, so that the rings
     /// of both processes hold the same entries again and again.
     free: VecDeque<u16>,
-    /// The next descriptor in the chain of each descriptor.
+    /// For each descriptor, the next descriptor in its chain.
     next: Vec<Option<u16>>,
-    /// Whether the device has the chain that begins with each descriptor.
+    /// For each descriptor, whether the device has the chain that begins with this descriptor.
     is_lent: Vec<bool>,
 }
 
@@ -57,7 +57,7 @@ struct Ring {
     places: Places,
     next_available: u16,
     next_used: u16,
-    /// Tells the device that entries were added.
+    /// A descriptor that tells the device that the driver has added entries.
     kick: OwnedFd,
 }
 
@@ -83,7 +83,8 @@ impl DriverMemory {
         Region { guest_address: BASE, size: LEN as u64, user_address: BASE, file_offset: 0 }
     }
 
-    /// Returns the addresses of ring 0, into which the device writes, or of ring 1.
+    /// Returns the addresses of ring 0, into which the device writes, or of ring 1, from which the
+    /// device reads.
     pub(super) fn addresses(ring: u32) -> RingAddresses {
         let places = places(ring);
         let address = |place: usize| BASE + place as u64;
@@ -175,7 +176,7 @@ impl ReceiveRing {
         let out = frame.bytes_mut();
         let (mut skip, mut done) = (HEADER, 0);
         for number in 0..count {
-            // Read again, because the device may have changed the entry meanwhile.
+            // Read the entry again, because the device may have changed it meanwhile.
             let (buffer, len) = ring.used(number)?;
             let skipped = skip.min(len as usize);
             skip -= skipped;
@@ -198,7 +199,7 @@ impl ReceiveRing {
     }
 }
 
-/// Returns the share of the receive ring's buffers that frames used.
+/// Returns the share of the receive ring's buffers that these frames used.
 pub(super) fn occupancy(frames: &[Frame]) -> f64 {
     let buffers = |frame: &Frame| (HEADER + frame.bytes().len()).div_ceil(BUFFER);
     frames.iter().map(buffers).sum::<usize>() as f64 / f64::from(SIZE)
@@ -207,7 +208,7 @@ pub(super) fn occupancy(frames: &[Frame]) -> f64 {
 impl TransmitRing {
     pub(super) fn new(memory: &DriverMemory, kick: OwnedFd) -> Self {
         let ring = Ring::new(memory, 1, kick);
-        // The driver reads the used ring only when it needs space, so it asks for no calls.
+        // The driver reads the used ring only when it needs free buffers, so it asks for no calls.
         ring.store(ring.places.available, NO_INTERRUPT);
         Self {
             ring,
@@ -243,7 +244,7 @@ impl TransmitRing {
         Ok(accepted)
     }
 
-    /// Writes a packet into free buffers. The caller ensures that there are enough.
+    /// Writes a packet into free buffers. The caller ensures that enough buffers are free.
     fn put(&mut self, packet: &[u8]) {
         let mut rest = packet;
         let mut skip = HEADER;
@@ -317,7 +318,7 @@ impl Ring {
         }
     }
 
-    /// Prefetches the header and the start of a frame, which are in the other process's cache.
+    /// Prefetches the header and the start of a frame. Both are in the cache of the other process.
     #[inline]
     fn prefetch(&self, buffer: u16, is_written: bool) {
         let at = self.buffer(buffer);
@@ -353,8 +354,8 @@ impl Ring {
         if moved <= lent { Ok(moved) } else { Err(DeviceFault::Index(moved)) }
     }
 
-    /// Reads a chain that the device has returned: its head, and the number of bytes written.
-    /// `number`: the chain's distance from the next chain to read.
+    /// Reads a chain that the device has returned: the chain's head, and the number of bytes that
+    /// the device wrote. `number`: the chain's distance from the next chain to read.
     fn used(&self, number: u16) -> Result<(u16, u32), DeviceFault> {
         let slot = usize::from(self.next_used.wrapping_add(number) & (SIZE - 1));
         let at = self.places.used + ENTRIES + 8 * slot;
@@ -396,7 +397,7 @@ const BUFFER: usize = 2048;
 /// The length of virtio 1's `virtio_net_hdr`, which ends with the number of buffers.
 const HEADER: usize = 12;
 pub(super) const LONGEST: usize = 65_535 + 22;
-/// The number of frames whose buffers are prefetched together.
+/// The number of frames whose buffers are prefetched at the same time.
 const AHEAD: u16 = 32;
 const MOST_BUFFERS: u16 = ((HEADER + LONGEST) / BUFFER + 1) as u16;
 /// The length in bytes of both rings with their buffers.

@@ -18,7 +18,8 @@ use crate::unix_peer;
 pub(super) struct Negotiated {
     pub(super) receive: ReceiveRing,
     pub(super) transmit: TransmitRing,
-    /// Becomes readable when the device has written a frame, if the driver asked for calls.
+    /// A descriptor that becomes readable when the device has written a frame, if the driver asked
+    /// for calls.
     pub(super) call: OwnedFd,
 }
 
@@ -85,7 +86,7 @@ pub(super) fn negotiate(stream: &UnixStream) -> Result<Negotiated, NegotiationEr
             tell(stream, &Request::EnableRing(RingState { ring, value: 1 }), &[])?;
         }
     }
-    // The reply shows that the device has handled all messages before it.
+    // The reply shows that the device has handled all earlier messages.
     ask(stream, &Request::GetFeatures)?;
     let [call, _] = calls;
     Ok(Negotiated { receive, transmit, call })

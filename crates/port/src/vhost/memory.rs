@@ -18,7 +18,7 @@ struct Part {
     skipped: usize,
 }
 
-/// A range of the memory, within one mapping.
+/// A range of the guest memory that lies within one mapping.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spot {
     part: usize,
@@ -45,7 +45,7 @@ impl GuestMemory {
             if u64::try_from(size).map_or(true, |size| size < end) {
                 return Err(invalid("a memory region is longer than its file"));
             }
-            // mmap(2) maps whole pages, which are larger for a file in huge pages.
+            // mmap(2) maps whole pages. A file in huge pages has larger pages.
             let page = u64::try_from(rustix::fs::fstat(file)?.st_blksize).unwrap_or(PAGE).max(PAGE);
             let page = if page.is_power_of_two() && page <= MOST_PAGE { page } else { PAGE };
             let skipped = region.file_offset % page;
@@ -57,7 +57,7 @@ impl GuestMemory {
         Ok(Self { parts })
     }
 
-    /// Whether the front end has truncated the memory and an access has noticed it.
+    /// Whether the front end has truncated the memory and an access has noticed the truncation.
     #[inline]
     pub(super) fn is_cut(&self) -> bool {
         self.parts.iter().any(|part| part.memory.is_cut())

@@ -56,7 +56,7 @@ pub struct RingAddresses {
     pub available: u64,
 }
 
-/// The number of a ring, and whether the message carries a descriptor for it.
+/// The number of a ring, and whether the message carries a descriptor for this ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingFile {
     pub ring: u32,
@@ -199,7 +199,7 @@ fn regions(payload: &[u8]) -> Result<Vec<Region>, Option<MessageError>> {
     if count as usize > MOST_REGIONS {
         return Err(Some(MessageError::Regions(count)));
     }
-    // Some front ends send the whole table, however many regions it has.
+    // Some front ends send the whole table, even if it has fewer regions than places.
     let used = rest.get(..count as usize * REGION).ok_or(None)?;
     let word =
         |bytes: &[u8], at| u64::from(number(bytes, at)) | u64::from(number(bytes, at + 4)) << 32;

@@ -1,10 +1,11 @@
 #![allow(unsafe_code)]
-//! The program that redirects packets to the socket, and its map (include/uapi/linux/bpf.h).
+//! The BPF program that redirects packets to the socket, and the program's map
+//! (include/uapi/linux/bpf.h).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Creates a map from queues to sockets.
+/// Creates a map from queue numbers to sockets.
 pub(super) fn create_map(queues: u32) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct MapCreate {

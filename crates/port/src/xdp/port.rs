@@ -30,7 +30,8 @@ pub struct XdpPort {
     tally: Tally,
     refused: AtomicU64,
     socket: OwnedFd,
-    /// The program is detached when this descriptor is closed, even if this process is killed.
+    /// The kernel detaches the program when this descriptor is closed, even if this process is
+    /// killed.
     _attachment: OwnedFd,
     _buffers: Arc<SharedMemory>,
 }
@@ -52,10 +53,11 @@ pub struct XdpOptions {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CopyMode {
-    /// The network card copies if its driver supports zero-copy, otherwise the kernel copies.
+    /// The network card copies packets if its driver supports zero-copy; otherwise the kernel
+    /// copies packets.
     #[default]
     Auto,
-    /// The network card writes the buffers (zero-copy).
+    /// The network card itself writes the buffers (zero-copy).
     ZeroCopy,
     Copy,
 }
@@ -64,8 +66,8 @@ impl XdpPort {
     /// The maximum MTU of an interface.
     pub const MOST_MTU: u32 = (4096 - HEADROOM) as u32 - (MAC_HEADER + TAG) as u32;
 
-    /// Opens an interface of the calling thread's network namespace. Any thread may use the port
-    /// afterwards.
+    /// Opens an interface of the calling thread's network namespace. Afterwards, any thread may use
+    /// the port.
     pub fn open(name: &str, options: XdpOptions) -> Result<Self, PortError> {
         let control = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)
             .map_err(|error| PortError::from_io("opening a control socket", error.into()))?;
@@ -134,7 +136,7 @@ impl XdpPort {
                 Ok(()) => {}
                 Err(error) => match error.raw_os_error() {
                     Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => return Err(self.gone()),
-                    // The device had no space, and dropped a packet.
+                    // The device had no space and dropped a packet.
                     Some(libc::ENOBUFS) => {
                         self.refused.fetch_add(1, Ordering::Relaxed);
                     }
@@ -317,8 +319,8 @@ fn prefer_busy_poll(socket: &OwnedFd) -> io::Result<()> {
     set(SO_BUSY_POLL_BUDGET, 64)
 }
 
-/// Binds a socket to its queue. The kernel frees the queue of a closed socket a little later than
-/// the close, so a busy queue may soon be free.
+/// Binds a socket to its queue. The kernel frees the queue of a closed socket a little after the
+/// close, so a busy queue may soon be free.
 fn bind(socket: &OwnedFd, interface: &Interface, options: XdpOptions) -> io::Result<()> {
     let mut attempts = 0;
     loop {
@@ -332,7 +334,8 @@ fn bind(socket: &OwnedFd, interface: &Interface, options: XdpOptions) -> io::Res
     }
 }
 
-/// Attaches the program in the driver if the driver supports it, otherwise in the network stack.
+/// Attaches the program in the driver if the driver supports this; otherwise attaches the program
+/// in the network stack.
 fn attach(program: &OwnedFd, interface: &Interface) -> Result<(OwnedFd, bool), PortError> {
     let name = &interface.name;
     match bpf::attach(program, interface.index, bpf::NATIVE) {

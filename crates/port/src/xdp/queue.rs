@@ -12,16 +12,16 @@ use super::socket::Offsets;
 use crate::shared_memory::SharedMemory;
 use crate::{Accepted, Frame, Refusal};
 
-/// A ring of which this process is the producer or the consumer.
+/// A shared ring. This process is its producer or its consumer.
 #[derive(Debug)]
 pub(super) struct KernelRing {
     memory: SharedMemory,
     offsets: Offsets,
-    /// This process's index.
+    /// The index of this process in the ring.
     own: u32,
 }
 
-/// The fill ring and the receive ring: buffers for the kernel to fill, and filled buffers.
+/// The fill ring has buffers for the kernel to fill, and the receive ring has filled buffers.
 #[derive(Debug)]
 pub(super) struct ReceiveQueue {
     buffers: Arc<SharedMemory>,
@@ -30,7 +30,7 @@ pub(super) struct ReceiveQueue {
     receive: KernelRing,
 }
 
-/// The transmit ring and the completion ring: buffers for the kernel to send, and sent buffers.
+/// The transmit ring has buffers for the kernel to send, and the completion ring has sent buffers.
 #[derive(Debug)]
 pub(super) struct TransmitQueue {
     buffers: Arc<SharedMemory>,
@@ -69,8 +69,8 @@ impl KernelRing {
         self.load(self.offsets.producer).wrapping_sub(self.own).min(ENTRIES)
     }
 
-    /// Returns the number of entries that this process, as the producer, has written and the kernel
-    /// has not taken.
+    /// Returns the number of entries that this process, as the producer, has written and that the
+    /// kernel has not taken yet.
     #[inline]
     fn pending(&self) -> u32 {
         self.own.wrapping_sub(self.load(self.offsets.consumer)).min(ENTRIES)
@@ -145,7 +145,8 @@ impl ReceiveQueue {
         self.fill.needs_wakeup()
     }
 
-    /// Gives a buffer to the kernel. The ring has space, because it has as many entries as buffers.
+    /// Gives a buffer to the kernel. The ring always has space, because it has as many entries as
+    /// there are buffers.
     #[inline]
     fn give(&mut self, address: u64) {
         let at = self.fill.entry(ADDRESS);
@@ -167,8 +168,8 @@ impl TransmitQueue {
         Self { buffers, chunk, transmit, completion, free }
     }
 
-    /// Puts packets into the ring until no buffer is free. `longest`: the longest frame of the
-    /// interface.
+    /// Puts packets into the ring until no buffer is free. `longest`: the maximum length of a frame
+    /// at the interface.
     pub(super) fn send(&mut self, packets: &[&[u8]], longest: usize) -> Accepted {
         if self.free.len() < packets.len() {
             self.collect();
@@ -191,7 +192,7 @@ impl TransmitQueue {
             self.buffers.write(address as usize, packet);
             let at = self.transmit.entry(DESCRIPTOR);
             self.transmit.write_address(at, address);
-            // The descriptor's length, and options of 0.
+            // Write the length of the packet, and options of 0.
             self.transmit.write_address(at + 8, packet.len() as u64);
             self.transmit.own = self.transmit.own.wrapping_add(1);
             sent += 1;
@@ -209,7 +210,7 @@ impl TransmitQueue {
         self.transmit.needs_wakeup()
     }
 
-    /// Frees the buffers that were sent.
+    /// Frees the buffers whose packets were sent.
     fn collect(&mut self) {
         let count = self.completion.filled();
         for _ in 0..count {
@@ -226,7 +227,7 @@ impl TransmitQueue {
     }
 }
 
-/// The number of entries of each ring, and of buffers for each direction.
+/// The number of entries of each ring, and the number of buffers for each direction.
 pub(super) const ENTRIES: u32 = 4096;
 pub(super) const DESCRIPTOR: usize = size_of::<libc::xdp_desc>();
 pub(super) const ADDRESS: usize = 8;

@@ -27,9 +27,10 @@ pub(super) struct AllOffsets {
 /// Counters of packets that the kernel lost.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Losses {
-    /// No buffer was free, or the receive ring was full.
+    /// Packets for which no buffer was free, or for which the receive ring had no space.
     pub(super) no_room: u64,
-    /// The packet was longer than a buffer, or not delivered for another reason.
+    /// Packets that were longer than a buffer, or that the kernel did not deliver for another
+    /// reason.
     pub(super) other: u64,
 }
 
@@ -55,7 +56,7 @@ pub(super) fn register(socket: &OwnedFd, memory: &SharedMemory, chunk: u32) -> i
     unsafe { set(socket, libc::XDP_UMEM_REG, &registration) }
 }
 
-/// Sets a number option of [`libc::SOL_XDP`].
+/// Sets an option of [`libc::SOL_XDP`] whose value is a number.
 pub(super) fn set_number(socket: &OwnedFd, option: i32, value: u32) -> io::Result<()> {
     // SAFETY: the options used with this are all integers.
     unsafe { set(socket, option, &value) }
@@ -152,7 +153,7 @@ unsafe fn set<T>(socket: &OwnedFd, option: i32, value: &T) -> io::Result<()> {
         .map(drop)
 }
 
-/// Reads an option. Returns the length that the kernel has filled.
+/// Reads an option. Returns the number of bytes that the kernel has filled.
 ///
 /// # Safety
 /// The option must fill a `T`, for which any bytes are valid.

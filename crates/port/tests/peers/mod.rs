@@ -36,7 +36,7 @@ impl Drop for Folder {
     }
 }
 
-/// Waits for a condition, for at most a minute.
+/// Waits for a condition, but at most for a minute.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -80,7 +80,7 @@ pub fn receive_some(port: &dyn DuplexPort, count: usize) -> Vec<Frame> {
     batch
 }
 
-/// Sends frames of many sizes in both directions at once, and compares every byte.
+/// Sends frames of many sizes in both directions at the same time, and compares every byte.
 pub fn exchange(left: &dyn DuplexPort, right: &dyn DuplexPort) {
     let sizes = [14, 60, 64, 65, 1514, 2036, 2037, 4096, 9018, 65_000];
     let frames: Vec<Vec<u8>> =
@@ -111,7 +111,8 @@ pub fn exchange(left: &dyn DuplexPort, right: &dyn DuplexPort) {
     });
 }
 
-/// Sends bytes with descriptors. Ignores an error, because the peer may have ended the connection.
+/// Sends bytes with descriptors. Ignores an error, because the peer may have ended the connection
+/// meanwhile.
 pub fn send_with(stream: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
     let mut control = SendAncillaryBuffer::new(&mut space);

@@ -18,7 +18,7 @@ use testing::Attempt;
 pub struct Namespace(File);
 
 impl Namespace {
-    /// Creates a namespace; returns `None`, with a note, if the test has no permission.
+    /// Creates a namespace. Returns `None` and prints a note if the test lacks the permission.
     pub fn new() -> Option<Self> {
         let made = std::thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
@@ -130,9 +130,9 @@ impl Forwarder {
     }
 }
 
-/// Forwards frames while `work` runs. Returns the counters of the ports, which lost no frame.
-/// `work` is repeated if the machine holds up the forwarder, because a port may then have no space
-/// for all frames.
+/// Forwards frames while `work` runs. Returns the counters of the ports, which must have lost no
+/// frame. Repeats `work` if the machine delays the forwarder, because the ports may then have too
+/// little space for all frames.
 pub fn forwarded(ports: impl Fn() -> [Box<dyn Port>; 2], work: impl Fn()) -> [PortCounters; 2] {
     let counters = testing::undisturbed("forwarded frames", |_| {
         let forwarder = Forwarder::start(ports());
