@@ -12,23 +12,23 @@ pub struct CaptureReader {
     count: u64,
 }
 
-/// The item at the beginning of the bytes.
+/// The item at the beginning of the given bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step<'a> {
     /// A packet of the capture.
     Packet {
-        /// How many bytes to skip before the next call.
+        /// The number of bytes to skip before the next call.
         used: usize,
         /// The packet, whose bytes are a part of the bytes that the caller passed.
         packet: CapturedPacket<'a>,
     },
     /// A header, or a block without a packet.
     Skip {
-        /// How many bytes to skip before the next call.
+        /// The number of bytes to skip before the next call.
         used: usize,
     },
-    /// The reader needs more bytes. If the file has no more, the capture ends, perhaps within a
-    /// packet.
+    /// The reader needs more bytes. If the file has no more bytes, the capture ends here, possibly
+    /// in the middle of a packet.
     More,
 }
 
@@ -39,10 +39,10 @@ pub struct CapturedPacket<'a> {
     pub time_ns: Option<u64>,
     /// The header with which `bytes` begin.
     pub link: LinkType,
-    /// The captured bytes, from the link header on; fewer than `original_length` if the capture cut
-    /// them.
+    /// The captured bytes, from the link header on. The capture has fewer bytes than
+    /// `original_length` if it cut the packet.
     pub bytes: &'a [u8],
-    /// The length that the packet had before the capture cut it.
+    /// The length of the packet before the capture cut it.
     pub original_length: u32,
 }
 
@@ -64,15 +64,15 @@ pub enum LinkType {
     Other(u16),
 }
 
-/// Reasons why a capture cannot be read. The text continues a sentence that begins with the
-/// capture's name.
+/// The reason for which a capture cannot be read. The text continues a sentence that begins with
+/// the capture's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CaptureError {
     /// The first bytes are neither a magic number of pcap nor a section header of pcapng.
     #[error("is no capture in pcap's or pcapng's format: name a file that `tcpdump -w` wrote")]
     NotCapture,
-    /// The value is the number of packets before a record or block with an impossible length or
-    /// interface.
+    /// The value is the number of packets before the damage: a record or block has an impossible
+    /// length or interface.
     #[error(
         "is damaged behind packet {0}, where a length is impossible: copy the file again, or capture \
          the packets again"
@@ -282,7 +282,7 @@ fn record(bytes: &[u8], big: bool, unit_ns: u64, link: LinkType) -> Option<Step<
     }
     let used = RECORD_HEADER + length as usize;
     let Some(packet) = bytes.get(RECORD_HEADER..used) else { return Some(Step::More) };
-    // Seconds and fractions have 32 bits each, so the sum fits in 64 bits.
+    // Both numbers have 32 bits, so the sum fits in 64 bits.
     let time_ns = Some(u64::from(seconds) * 1_000_000_000 + u64::from(part) * unit_ns);
     let packet = CapturedPacket { time_ns, link, bytes: packet, original_length };
     Some(Step::Packet { used, packet })
@@ -300,7 +300,7 @@ fn old<'a>(body: &'a [u8], big: bool, interfaces: &[Interface]) -> Option<Captur
     timed(body, big, interface)
 }
 
-/// Reads what follows the interface's number in either kind of block.
+/// Reads the part after the interface's number, which both kinds of block have.
 fn timed(body: &[u8], big: bool, interface: Interface) -> Option<CapturedPacket<'_>> {
     let word = |number: usize| long(body, 4 * number, big);
     let length = word(3)? as usize;

@@ -19,14 +19,14 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Info(u16);
 
-/// The meaning of the hint, which the two bits C and I define.
+/// The meaning of the hint. The bits C and I of the tag select the meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
     /// An increase of the window by this number of units.
     More(u8),
-    /// A request that was refused, or an answer that removes this number of units.
+    /// The units of a refused request, or the units that an answer removes from the window.
     Fewer(u8),
-    /// No change: the answer 0, a request neither approved nor refused, or a go-ahead.
+    /// No change: the answer 0, a request that is neither approved nor refused, or a go-ahead.
     Nothing,
 }
 
@@ -52,24 +52,25 @@ impl Info {
         Self(QUESTION)
     }
 
-    /// Returns a port's reply to a [`Self::question`]; all other bits stay.
+    /// Returns a port's reply to a [`Self::question`]; all other bits stay the same.
     pub fn answered(self) -> Self {
         Self(self.0 & !(CONGESTION | VALID))
     }
 
-    /// Marks a SYN-ACK's offer: a port has answered the question of the SYN's offer.
+    /// Marks the offer of a SYN-ACK: a port has answered the question in the SYN's offer.
     pub fn echoed(self) -> Self {
         Self(self.0 | ECHO)
     }
 
-    /// Creates the tag of the handshake's last packet, a data packet if `request` or else an
-    /// acknowledgement. The tag reports that a port on the path of the other end's data supports
-    /// CAQM, and that tags may follow. A go-ahead has no meaning in other packets.
+    /// Creates the tag of the handshake's last packet: a data packet if `request` is true, and
+    /// otherwise an acknowledgement. The tag reports that a port on the path of the other end's
+    /// data supports CAQM, and that tags may follow. A go-ahead has no meaning in other packets.
     pub fn go_ahead(request: bool) -> Self {
         Self(if request { QUESTION } else { CONGESTION | VALID })
     }
 
-    /// Creates the tag of an acknowledgement that reports `units`, at most a hint's capacity.
+    /// Creates the tag of an acknowledgement that reports `units`, at most as many units as a hint
+    /// can hold.
     pub fn answer(units: i16) -> Self {
         let hint = units.unsigned_abs().min(255);
         match units {
@@ -84,7 +85,8 @@ impl Info {
         self.0 & KIND == 0
     }
 
-    /// Whether the tag is the request of a data packet and not the answer of an acknowledgement.
+    /// Whether the tag is the request of a data packet; otherwise, it is the answer of an
+    /// acknowledgement.
     pub fn is_request(self) -> bool {
         self.0 & REQUEST != 0
     }
@@ -115,7 +117,7 @@ impl Info {
         (self.0 >> KIND.trailing_zeros()) as u8
     }
 
-    /// Returns the hint's units with the meaning that the bits C and I give them.
+    /// Returns the hint with the meaning that the bits C and I give it.
     pub fn meaning(self) -> Meaning {
         let hint = self.0 as u8;
         match (self.0 & CONGESTION != 0, self.0 & VALID != 0) {
@@ -125,17 +127,17 @@ impl Info {
         }
     }
 
-    /// Returns the request as refused because of congestion.
+    /// Returns the request, marked as refused because of congestion.
     pub fn refused(self) -> Self {
         Self(self.0 & !VALID | CONGESTION)
     }
 
-    /// Returns the request reduced to this many units.
+    /// Returns the request, reduced to this number of units.
     pub fn with_hint(self, hint: u8) -> Self {
         Self(self.0 & !HINT | u16::from(hint))
     }
 
-    /// Returns the request as neither approved nor refused.
+    /// Returns the request, marked as neither approved nor refused.
     pub fn without_hint(self) -> Self {
         Self(self.0 & !(CONGESTION | VALID))
     }
@@ -165,15 +167,16 @@ impl fmt::Display for Info {
     }
 }
 
-/// Returns the CAQM tag of a frame: the first tag with this TPID, if it is complete, of CAQM's
-/// kind, and followed by a header.
+/// Returns the CAQM tag of a frame: the first tag with this TPID, if the tag is complete, has
+/// CAQM's kind, and is followed by a header.
 #[inline]
 pub fn read(frame: &[u8], tpid: u16) -> Option<Info> {
     let bits = word(frame, find(frame, tpid)?)?;
     Some(Info(bits)).filter(|info| info.is_caqm())
 }
 
-/// Overwrites the tag that [`read`] returns. Returns false and changes nothing if there is no tag.
+/// Overwrites the tag that [`read`] returns. If the frame has no such tag, returns false and
+/// changes nothing.
 #[inline]
 pub fn write(frame: &mut [u8], tpid: u16, info: Info) -> bool {
     if read(frame, tpid).is_none() {
@@ -210,7 +213,7 @@ fn find(frame: &[u8], tpid: u16) -> Option<usize> {
     None
 }
 
-/// The default TPID, the TPID of the service tag (IEEE 802.1ad).
+/// The default TPID, which is also the TPID of service tags (IEEE 802.1ad).
 pub const TPID: u16 = 0x88a8;
 
 const KIND: u16 = 0xe000;
@@ -220,7 +223,7 @@ const CONGESTION: u16 = 1 << 9;
 const VALID: u16 = 1 << 8;
 const HINT: u16 = 0xff;
 const QUESTION: u16 = REQUEST | CONGESTION | VALID;
-/// The bit that marks an echoed offer, which is a bit of the hint field.
+/// The bit of the hint field that marks an echoed offer.
 const ECHO: u16 = 1;
 const MOST_VLANS: usize = 2;
 
@@ -229,7 +232,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Builds a frame of MAC addresses and these words.
+    /// Builds a frame that consists of MAC addresses and these words.
     fn frame(words: &[u16]) -> Vec<u8> {
         let mut frame = vec![0; 12];
         frame.extend(words.iter().flat_map(|word| word.to_be_bytes()));

@@ -2,13 +2,13 @@
 
 /// A one's complement sum in progress.
 ///
-/// Adds words in memory order, without swapping their bytes, and swaps the sum once at the end: the
-/// result is the same (RFC 1071 section 2 B), and the code is faster.
+/// The sum adds words in memory order, and swaps its bytes once at the end. The result is the same
+/// as with a swap of each word (RFC 1071 section 2 B), and the code is faster.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sum(u64);
 
 impl Sum {
-    /// Returns the sum over `bytes`; an odd last byte is padded with zero.
+    /// Returns the sum over `bytes`. Pads an odd number of bytes with a zero byte.
     pub fn of(bytes: &[u8]) -> Self {
         let mut blocks = bytes.chunks_exact(BLOCK);
         let mut lanes = [0u64; LANES];
@@ -35,7 +35,8 @@ impl Sum {
         Self(merge(lanes) + tail(blocks.remainder()))
     }
 
-    /// Adds the sum of another part of the data, which must start at an even offset of the whole.
+    /// Adds the sum of another part of the same data. That part must start at an even offset of the
+    /// data.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self(self.0 + other.0)
@@ -78,8 +79,8 @@ impl Sum {
     }
 }
 
-/// Returns the checksum after one 16-bit word that it covers has changed from `old` to `new` (RFC
-/// 1624, equation 3).
+/// Returns the checksum after one 16-bit word that the checksum covers has changed from `old` to
+/// `new` (RFC 1624, equation 3).
 pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
     let mut sum = u32::from(!checksum) + u32::from(!old) + u32::from(new);
     sum = (sum & 0xffff) + (sum >> 16);
@@ -106,8 +107,8 @@ pub fn complete(packet: &mut [u8], start: usize, offset: usize) -> bool {
 const LANES: usize = 4;
 const BLOCK: usize = LANES * 8;
 
-/// Adds both halves of an eight-byte word to each lane, so that a lane can take 2^31 blocks before
-/// it overflows.
+/// Adds both halves of an eight-byte word to each lane, so that a lane overflows only after 2^31
+/// blocks.
 #[inline(always)]
 fn add_block(lanes: &mut [u64; LANES], block: &[u8]) {
     for (lane, word) in lanes.iter_mut().zip(block.as_chunks::<8>().0) {

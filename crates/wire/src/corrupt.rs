@@ -2,9 +2,9 @@
 
 use crate::headers::MAC_HEADER;
 
-/// Flips one bit after the MAC header, chosen by `random`, so that the receiver's checksum detects
-/// the error. With a damaged MAC address, the frame would reach no receiver. Returns false if the
-/// frame ends with the MAC header.
+/// Flips one bit after the MAC header, so that the receiver's checksum detects the error. `random`
+/// chooses the bit. The MAC header stays intact, because a frame with a damaged MAC address would
+/// reach no receiver. Returns false if the frame has no bytes after the MAC header.
 pub fn flip_bit(frame: &mut [u8], random: u64) -> bool {
     let Some(body) = frame.get_mut(MAC_HEADER..).filter(|body| !body.is_empty()) else {
         return false;

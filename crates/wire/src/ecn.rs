@@ -44,8 +44,8 @@ impl Ecn {
     }
 }
 
-/// Sets "congestion experienced" and corrects IPv4's header checksum. Returns false and changes
-/// nothing if the packet is not ECN-capable and must be dropped instead.
+/// Sets the codepoint "congestion experienced" and corrects IPv4's header checksum. Returns false
+/// and changes nothing if the packet is not ECN-capable; a queue must then drop the packet.
 pub fn mark(frame: &mut [u8]) -> bool {
     match Ecn::read(frame) {
         Some(Ecn::CongestionExperienced) => return true,

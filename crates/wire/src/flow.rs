@@ -1,13 +1,14 @@
-//! Identifies the flow of a frame by a number, for fair queues.
+//! Identifies the flow of a frame by a hash, for queues that share a link among flows.
 
 use crate::headers::{Layout, MAC_HEADER, Network, Transport};
 
 /// Returns a hash over addresses, protocol and ports that differs for every `seed`, and for the two
 /// directions of a connection.
 ///
-/// Fragments after the first have no ports, so all fragments of a packet hash without them. For
-/// IPv6 packets without ports, the flow label replaces the ports (RFC 6437 section 3). ICMP echoes
-/// are distinguished by identifier, and packets other than IP by MAC addresses and EtherType.
+/// Fragments after the first fragment have no ports, so all fragments of a packet are hashed
+/// without ports. For IPv6 packets without ports, the flow label replaces the ports (RFC 6437
+/// section 3). ICMP echoes are distinguished by identifier, and packets other than IP by MAC
+/// addresses and EtherType.
 pub fn hash(frame: &[u8], seed: u64) -> u64 {
     let mut hash = Hash(seed ^ SALT);
     let Some(layout) = Layout::parse(frame) else {

@@ -3,7 +3,7 @@
 /// The offsets of the headers within one frame. Every offset is inside the frame or at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// The number of tags in front of the network header, at most three: two VLAN tags and CAQM's.
+    /// The number of tags before the network header, at most three: two VLAN tags and CAQM's tag.
     pub tags: u8,
     /// The type of the network header.
     pub network: Network,
@@ -15,15 +15,15 @@ pub struct Layout {
     /// The start of the transport header, or of the bytes after the network header if no known
     /// transport header follows.
     pub transport_offset: usize,
-    /// The end of the IP packet: before the padding of a short frame, and at the frame's end for a
-    /// packet that is not IP or whose length field exceeds the frame.
+    /// The end of the IP packet, without the padding of a short frame. For a packet that is not IP,
+    /// or whose length field exceeds the frame, the end of the frame.
     pub end: usize,
 }
 
 /// The header that follows the MAC header and the tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Network {
-    /// A complete IPv4 header, options included.
+    /// A complete IPv4 header, including its options.
     Ipv4,
     /// A complete IPv6 header of 40 bytes; extension headers may follow.
     Ipv6,
@@ -35,14 +35,14 @@ pub enum Network {
 /// counts as `Tcp`, `Udp` or `Icmp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// TCP: the header is completely present, options included.
+    /// TCP: the frame has the complete header, including its options.
     Tcp {
-        /// Length of the header in bytes, options included: 20 to 60.
+        /// Length of the header in bytes, including its options: 20 to 60.
         header_len: usize,
     },
-    /// UDP: the 8 bytes of the header are present.
+    /// UDP: the frame has the 8 bytes of the header.
     Udp,
-    /// ICMP or ICMPv6: the first 8 bytes are present.
+    /// ICMP or ICMPv6: the frame has the first 8 bytes of the message.
     Icmp,
     /// Another protocol, or a truncated header of TCP, UDP or ICMP.
     Other(u8),
@@ -116,8 +116,8 @@ pub const ICMP: u8 = 1;
 /// IP protocol number of ICMPv6.
 pub const ICMPV6: u8 = 58;
 
-/// Whether the EtherType is the EtherType of a customer tag (802.1Q), of a service tag (802.1ad),
-/// or the older 0x9100 of service tags.
+/// Whether the EtherType marks a customer tag (802.1Q) or a service tag (802.1ad, or the older
+/// number 0x9100).
 pub fn is_tag(ether_type: u16) -> bool {
     matches!(ether_type, 0x8100 | 0x88a8 | 0x9100)
 }
@@ -180,7 +180,8 @@ fn ipv6(frame: &[u8], offset: usize) -> Option<Ip> {
             // 2.2).
             AUTHENTICATION => (usize::from(length) + 2) * 4,
             FRAGMENT => {
-                // An "atomic fragment" (RFC 6946) holds the whole packet, so it is no fragment.
+                // An "atomic fragment" (RFC 6946) holds the whole packet, so it does not count as a
+                // fragment.
                 fragment |= word(frame, at + 2).is_some_and(|word| word & 0xfff9 != 0);
                 8
             }
@@ -221,8 +222,8 @@ fn transport(protocol: u8, fragment: bool, packet: &[u8], offset: usize) -> Tran
 }
 
 const MAX_TAGS: u8 = 3;
-/// Maximum number of extension headers, above the number of any real packet. After a longer chain,
-/// the transport counts as unknown.
+/// Maximum number of extension headers, which is higher than in any real packet. After a longer
+/// chain, the transport protocol counts as unknown.
 const MAX_EXTENSIONS: usize = 8;
 const MORE_FRAGMENTS_OR_OFFSET: u16 = 0x3fff;
 const HOP_BY_HOP: u8 = 0;

@@ -1,5 +1,5 @@
-//! Packet formats, as pure code: the headers of an Ethernet frame, and the few changes that a link
-//! makes to it. The code does no I/O, allocates nothing per packet and never panics on its input.
+//! Packet formats: the headers of an Ethernet frame, and the few changes that a link makes to a
+//! frame. The code does no I/O, allocates nothing per packet and never panics on its input.
 //!
 //! | module | for |
 //! | --- | --- |

@@ -19,8 +19,8 @@ pub struct Records<'a> {
 pub struct Record<'a> {
     /// The time of the frame, in nanoseconds since 1970.
     pub time_ns: u64,
-    /// The captured bytes, from the MAC addresses on; fewer than `original_length` if the capture
-    /// cut them.
+    /// The captured bytes, from the MAC addresses on. The capture has fewer bytes than
+    /// `original_length` if it cut the frame.
     pub frame: &'a [u8],
     /// The offset of the frame in the capture.
     pub at: usize,
@@ -28,8 +28,8 @@ pub struct Record<'a> {
     pub original_length: u32,
 }
 
-/// Reasons why a capture cannot be read. The text continues a sentence that begins with the
-/// capture's name.
+/// The reason for which a capture cannot be read. The text continues a sentence that begins with
+/// the capture's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PcapError {
     /// The first four bytes are not a magic number of pcap.
@@ -44,13 +44,13 @@ pub enum PcapError {
     /// The file has frames of this link type; only Ethernet is supported.
     #[error("has link type {0}, not Ethernet (1): capture on an interface with Ethernet headers")]
     LinkType(u32),
-    /// The file ends within the record of this number, which counts from 1.
+    /// The file ends within the record with this number; the first record has number 1.
     #[error("ends within packet {0}")]
     CutPacket(usize),
 }
 
 impl<'a> Records<'a> {
-    /// Reads the header of the capture.
+    /// Reads the file header of the capture.
     pub fn of(bytes: &'a [u8]) -> Result<Self, PcapError> {
         let Some(magic) = bytes.first_chunk() else { return Err(PcapError::NotPcap) };
         let (is_big_endian, unit_ns) = match u32::from_be_bytes(*magic) {

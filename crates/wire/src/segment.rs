@@ -20,19 +20,19 @@ pub struct Segmenter<'a> {
     network_offset: usize,
     transport_offset: usize,
     udp: bool,
-    /// Whether the frames carry a checksum. A UDP datagram over IPv4 may omit it, and then its
-    /// frames omit it too.
+    /// Whether the frames carry a checksum. A UDP datagram over IPv4 may omit the checksum; its
+    /// frames then omit the checksum too.
     checksummed: bool,
     /// The sum over the header bytes that are the same in every frame.
     network_sum: Sum,
     transport_sum: Sum,
     identification: u16,
     sequence: u32,
-    /// Payload bytes written so far.
+    /// The number of payload bytes written so far.
     done: usize,
 }
 
-/// Reasons why a packet cannot be segmented into frames.
+/// The reason for which a packet cannot be segmented into frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
     /// The virtio header has no GSO type.
@@ -41,7 +41,8 @@ pub enum SegmentError {
     /// The virtio header has this GSO type, which this module does not segment.
     #[error("segmentation of type {0:?} is not known; turn that offload off on the sender")]
     UnknownKind(GsoKind),
-    /// The packet's headers are truncated, or belong to another protocol than this GSO type.
+    /// The packet's headers are truncated, or belong to a protocol other than the protocol of this
+    /// GSO type.
     #[error("virtio_net_hdr has type {0:?}, and the packet's headers contradict it")]
     Mismatch(GsoKind),
     /// The virtio header has a GSO size of 0.
@@ -54,10 +55,11 @@ pub enum SegmentError {
 
 impl<'a> Segmenter<'a> {
     /// Maximum number of frames of a super-packet. With Linux's smallest MSS (`tcp_min_snd_mss`, 48
-    /// bytes) and timestamps, 64 KiB of TCP data become 1,821 frames; UDP senders make up to 128.
+    /// bytes) and timestamps, 64 KiB of TCP data become 1,821 frames. UDP senders make up to 128
+    /// frames.
     pub const MOST_FRAMES: usize = 2048;
 
-    /// Reads the headers of a frame (VLAN tags within it) that `virtio` describes.
+    /// Reads the headers of a frame that `virtio` describes. VLAN tags must be within the frame.
     pub fn new(frame: &'a [u8], virtio: &VirtioHeader) -> Result<Self, SegmentError> {
         let gso = virtio.gso.ok_or(SegmentError::NotSuper)?;
         let mismatch = SegmentError::Mismatch(gso.kind);
@@ -111,16 +113,16 @@ impl<'a> Segmenter<'a> {
         self.payload.len().div_ceil(self.size).max(1)
     }
 
-    /// Returns the length of the next frame; `None` when all are written.
+    /// Returns the length of the next frame; `None` after the last frame.
     pub fn next_len(&self) -> Option<usize> {
         let left = self.payload.len() - self.done;
-        // Without payload there is one frame, which has headers only.
+        // A packet without payload becomes one frame, which has headers only.
         (left > 0 || (self.payload.is_empty() && self.done == 0 && !self.header.is_empty()))
             .then(|| self.header.len() + left.min(self.size))
     }
 
-    /// Writes the next frame to the start of `out` and returns its length. Returns `None` when all
-    /// are written, or when `out` is shorter than [`next_len`](Self::next_len).
+    /// Writes the next frame to the start of `out` and returns the frame's length. Returns `None`
+    /// after the last frame, or if `out` is shorter than [`next_len`](Self::next_len).
     pub fn write_next(&mut self, out: &mut [u8]) -> Option<usize> {
         let len = self.next_len()?;
         let out = out.get_mut(..len)?;
@@ -154,7 +156,7 @@ impl<'a> Segmenter<'a> {
             _ => (&header[ip + 8..ip + 40], if self.udp { UDP } else { TCP }),
         };
         if self.network == Network::Ipv4 {
-            // Sum all fields but the length, the identification and the checksum itself.
+            // Sum all fields except the length, the identification and the checksum itself.
             self.network_sum = Sum::of(&header[ip..ip + 2])
                 .plus(Sum::of(&header[ip + 6..ip + 10]))
                 .plus(Sum::of(&header[ip + 12..at]));
@@ -163,7 +165,7 @@ impl<'a> Segmenter<'a> {
         self.transport_sum = if self.udp {
             pseudo.plus(Sum::of(&header[at..at + 4]))
         } else {
-            // Sum all fields but the sequence number, the flags and the checksum.
+            // Sum all fields except the sequence number, the flags and the checksum.
             pseudo
                 .plus(Sum::of(&header[at..at + 4]))
                 .plus(Sum::of(&header[at + 8..at + 12]))
@@ -191,8 +193,7 @@ impl<'a> Segmenter<'a> {
         let length = (8 + payload) as u16;
         put(header, at + 4, length);
         if self.checksummed {
-            // The length counts twice, because the pseudo-header and the UDP header have the
-            // length.
+            // Add the length twice: once for the pseudo-header, and once for the UDP header.
             let sum = self.transport_sum.plus_word(length).plus_word(length).plus(body);
             put(header, at + 6, sum.checksum_nonzero());
         }

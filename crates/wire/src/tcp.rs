@@ -1,9 +1,10 @@
-//! Parses the TCP segment of a captured packet, whose payload and options the capture may have cut.
+//! Parses the TCP segment of a captured packet. The capture may have cut the packet's payload and
+//! options.
 
 use crate::ecn::Ecn;
 use std::net::{IpAddr, SocketAddr};
 
-/// A segment's header, and the length of the payload before the capture cut the packet.
+/// A segment's header, and the length that the payload had before the capture cut the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     /// Source address and port.
@@ -16,7 +17,7 @@ pub struct Segment {
     pub acknowledgement: u32,
     /// The flag byte of the header, from CWR to FIN.
     pub flags: Flags,
-    /// The value in the header, without the window scale.
+    /// The window field of the header, before window scaling.
     pub window: u16,
     /// Payload bytes according to the IP header, including bytes that the capture cut off. If the
     /// IP header has no length (a super-packet), the packet's original length counts.
@@ -107,7 +108,8 @@ impl Segment {
         })
     }
 
-    /// Returns how many sequence numbers the segment takes up: those of payload, SYN and FIN.
+    /// Returns the number of sequence numbers that the segment takes up: payload bytes, SYN and
+    /// FIN.
     pub fn length(&self) -> u32 {
         let flags = u32::from(self.flags.syn()) + u32::from(self.flags.fin());
         self.payload.saturating_add(flags)
@@ -252,8 +254,8 @@ mod tests {
             let options = segment.options;
             assert_eq!((options.mss, options.window_scale), (Some(1460), Some(7)));
             assert_eq!((options.timestamps, options.sack_permitted), (Some((5, 6)), true));
-            // If the capture keeps only 20 bytes of the TCP header, the payload's length is still
-            // known.
+            // If the capture keeps only 20 bytes of the TCP header, the length of the payload is
+            // still known.
             let kept = bytes.len() - 120;
             assert_eq!(Segment::of_ip(&bytes[..kept], bytes.len()).unwrap().payload, 100);
         }

@@ -1,7 +1,7 @@
-//! `struct virtio_net_hdr` (include/uapi/linux/virtio_net.h): describes the checksum and the
-//! segmentation that the kernel has not done on a packet for a packet socket or a TAP device.
+//! `struct virtio_net_hdr` (include/uapi/linux/virtio_net.h): the checksum and the segmentation
+//! that the kernel has left undone on a packet for a packet socket or a TAP device.
 
-/// The partial checksum of a packet, and how to segment a super-packet.
+/// The partial checksum of a packet, and the way to segment a super-packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VirtioHeader {
     /// The checksum to complete: the field at `start + offset` holds only the pseudo-header's sum.
@@ -11,13 +11,12 @@ pub struct VirtioHeader {
     pub data_valid: bool,
     /// The segmentation still to do; `None` for a packet that is a single frame.
     pub gso: Option<Gso>,
-    /// The sender's hint at the total length of all headers. The hint may be wrong, so no code
-    /// relies on the hint.
+    /// The sender's hint about the total length of all headers. The hint may be wrong, so no code
+    /// relies on it.
     pub header_len: u16,
 }
 
-/// The unfinished checksum of a packet: the sum over all bytes from `start` on is still to be
-/// added.
+/// The unfinished checksum of a packet. The sum over all bytes from `start` on must still be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartialChecksum {
     /// Offset in the packet at which the checksummed bytes begin (`csum_start`).
@@ -58,7 +57,7 @@ impl VirtioHeader {
     /// Length of the header with `num_buffers` (`virtio_net_hdr_mrg_rxbuf`).
     pub const LEN_MERGEABLE: usize = 12;
 
-    /// Reads the first 10 bytes, in native byte order; `None` if there are fewer.
+    /// Reads the first 10 bytes, in native byte order. Returns `None` if `bytes` is shorter.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LEN] = bytes.first_chunk()?;
         let [flags, gso, header_0, header_1, size_0, size_1, start_0, start_1, offset_0, offset_1] =
@@ -79,8 +78,7 @@ impl VirtioHeader {
         })
     }
 
-    /// Encodes the header as 12 bytes, of which the shorter form is the first 10. `num_buffers` is
-    /// 0.
+    /// Encodes the header as 12 bytes; the first 10 bytes are the shorter form. `num_buffers` is 0.
     pub fn to_bytes(self) -> [u8; Self::LEN_MERGEABLE] {
         let mut bytes = [0; Self::LEN_MERGEABLE];
         if self.data_valid {

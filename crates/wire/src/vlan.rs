@@ -1,4 +1,4 @@
-//! VLAN tags (IEEE 802.1Q). Linux keeps the outermost tag in the packet's metadata. On a wire the
+//! VLAN tags (IEEE 802.1Q). Linux keeps the outermost tag in the packet's metadata; on a wire, the
 //! tag is in the frame.
 
 use crate::headers::{TAG, is_tag, word};
@@ -14,7 +14,7 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// Encodes the tag as it stands between the source address and the EtherType.
+    /// Encodes the tag as it appears between the source address and the EtherType.
     pub fn to_bytes(self) -> [u8; TAG] {
         let [tpid_0, tpid_1] = self.tpid.to_be_bytes();
         let [tci_0, tci_1] = self.tci.to_be_bytes();
@@ -22,7 +22,7 @@ impl Tag {
     }
 }
 
-/// Inserts the tag after the MAC addresses. The frame lies in `buffer[4..]` before the call, and
+/// Inserts the tag after the MAC addresses. The frame is in `buffer[4..]` before the call, and
 /// fills `buffer` afterwards. Returns false and changes nothing if the frame has no addresses.
 pub fn insert(buffer: &mut [u8], tag: Tag) -> bool {
     if buffer.len() < TAG + ADDRESSES {
@@ -33,14 +33,14 @@ pub fn insert(buffer: &mut [u8], tag: Tag) -> bool {
     true
 }
 
-/// Removes the outermost tag and returns it: the frame lies in `frame[4..]` afterwards.
+/// Removes the outermost tag and returns the tag. Afterwards, the frame is in `frame[4..]`.
 pub fn remove(frame: &mut [u8]) -> Option<Tag> {
     let tag = outermost(frame)?;
     frame.copy_within(0..ADDRESSES, TAG);
     Some(tag)
 }
 
-/// Returns the outermost tag, if the frame has one and a header follows it.
+/// Returns the outermost tag, if the frame has a tag and a header follows the tag.
 pub fn outermost(frame: &[u8]) -> Option<Tag> {
     let tpid = word(frame, ADDRESSES)?;
     let tci = word(frame, ADDRESSES + 2)?;

@@ -9,7 +9,8 @@ use wire::{
     Ecn, Gso, Layout, Segmenter, Transport, VirtioHeader, checksum, corrupt, ecn, flow, vlan,
 };
 
-/// Generates the start of a valid frame with a few changes, which passes the parsers' first checks.
+/// Generates the start of a valid frame with a few changes. Such frames pass the parsers' first
+/// checks.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let change = (0usize..120, any::<u8>());
     let near = (0u8..4, prop::collection::vec(change, 0..6), 0usize..200).prop_map(
@@ -112,8 +113,8 @@ proptest! {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
             checksum::Sum::of(&bytes).checksum()
         };
-        // Avoid a sum of all zeros, the only case in which the two zeros of one's complement
-        // differ.
+        // Avoid words that are all zeros: only then do the two representations of zero in one's
+        // complement differ.
         words[0] |= 1;
         let at = 1 + at % (words.len() - 1);
         let before = sum(&words);
@@ -181,8 +182,8 @@ fn the_flow_hash_depends_on_all_bytes_of_addresses_and_ports_and_on_no_other_byt
     let link = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([10; 4], [11; 4], 9);
     link.udp(1024, 53).write(&mut frame, &[0; 30]).unwrap();
     let whole = flow::hash(&frame, 9);
-    // Addresses are at 26 to 33 and ports at 34 to 37. The hash must not depend on the time to
-    // live, the checksums and the payload.
+    // Bytes 26 to 33 are addresses, and bytes 34 to 37 are ports. The hash must not depend on the
+    // time to live, the checksums and the payload.
     let others = [22, 24, 40, 42, 60];
     for at in (26..38).chain(others) {
         let mut changed = frame.clone();

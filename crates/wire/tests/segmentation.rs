@@ -159,7 +159,7 @@ proptest! {
         let layout = Layout::parse(&packet).unwrap();
         let partial = virtio.partial_checksum.unwrap();
         let (start, offset) = (usize::from(partial.start), usize::from(partial.offset));
-        // Put into the field what the kernel puts there: the pseudo-header's sum, not inverted.
+        // Put the kernel's value into the field: the pseudo-header's sum, not inverted.
         let at = layout.network_offset;
         let addresses = if shape.v6 { at + 8..at + 40 } else { at + 12..at + 20 };
         let pseudo = wire::checksum::Sum::of(&packet[addresses])
@@ -179,7 +179,7 @@ proptest! {
             (NetHeaders::Ipv6(ip, _), TransportHeader::Udp(udp)) => (udp.checksum, udp.calc_checksum_ipv6(&ip, payload).unwrap()),
             other => panic!("unexpected {other:?}"),
         };
-        // The two zeros of one's complement are equivalent (RFC 1624 section 3).
+        // The two representations of zero in one's complement are equivalent (RFC 1624 section 3).
         prop_assert!(written == correct || (written == 0xffff && correct == 0));
     }
 }

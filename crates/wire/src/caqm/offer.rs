@@ -1,4 +1,4 @@
-//! The offer with which a connection's ends negotiate CAQM before any packet carries a tag. The
+//! The offer by which the ends of a connection negotiate CAQM before any packet carries a tag. The
 //! ends learn from the offer whether a port on the path supports CAQM. SYN and SYN-ACK carry an
 //! experimental TCP option (RFC 6994) that holds a tag's words.
 //!
@@ -8,15 +8,15 @@
 //!
 //! A port on the path answers the packet's question. The SYN-ACK reports the answer to the SYN's
 //! question with [`Info::echoed`], and the handshake's last packet reports the answer to the
-//! SYN-ACK's question with [`Info::go_ahead`]. A host that does not know the option ignores it, and
-//! if a middlebox removes it, the connection continues without CAQM.
+//! SYN-ACK's question with [`Info::go_ahead`]. A host that does not know the option ignores it. If
+//! a host ignores the option or a middlebox removes it, the connection continues without CAQM.
 
 use super::Info;
 use crate::checksum;
 use crate::headers::{Layout, Transport, word};
 
-/// Returns the info word, of any kind, in an offer of tags with this TPID; `None` if the frame is
-/// not a SYN or SYN-ACK with a complete offer.
+/// Returns the info word, of any kind, in an offer of tags with this TPID. Returns `None` if the
+/// frame is not a SYN or SYN-ACK with a complete offer.
 #[inline]
 pub fn read(frame: &[u8], tpid: u16) -> Option<Info> {
     let (_, at) = find(frame, tpid)?;
@@ -115,8 +115,8 @@ mod tests {
         frame
     }
 
-    /// Returns the sum of the segment and the pseudo-header. A valid checksum makes the sum all
-    /// ones.
+    /// Returns the sum of the segment and the pseudo-header. If the checksum is valid, all bits of
+    /// the sum are ones.
     fn summed(frame: &[u8], start: usize) -> u16 {
         let tcp = &frame[start + IPV4_HEADER..];
         let addresses = Sum::of(&frame[start + 12..start + 20]);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     proptest! {
-        /// In any frame, at most the question's byte and the checksum change.
+        /// Answering an offer changes at most the question's byte and the checksum, in any frame.
         #[test]
         fn answering_an_offer_changes_only_the_question_and_the_checksum(
             flags: u8,
