@@ -1,4 +1,4 @@
-//! Measures the time that the generator takes to write a packet; no port is open.
+//! Measures the time that the generator takes to write a packet into memory, without a port.
 //!
 //! `cargo bench -p weir-gen --bench packets`.
 

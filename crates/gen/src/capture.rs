@@ -14,7 +14,7 @@ use crate::GenError;
 pub(crate) use builtin::{tcp_conversation, udp_frame};
 pub use file::CaptureWriter;
 
-/// Frames, each with its time since the first frame.
+/// Frames, each with the time since the first frame.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Capture {
     pub packets: Vec<CapturedPacket>,

@@ -1,4 +1,4 @@
-//! Takes from the process of a generator the rights that its ports do not need.
+//! Removes the rights that the ports of a generator do not need from the generator's process.
 
 use std::path::{Path, PathBuf};
 
@@ -22,8 +22,8 @@ pub fn confine(ports: &[PortSpec], report: Option<&Path>) {
     tracing::debug!("{confinement}");
 }
 
-/// Whether the port's namespace is the namespace of a process, also by a link. No thread under
-/// Landlock can open such a namespace.
+/// Whether the port's namespace is the namespace of a process, possibly through a link. A thread
+/// under Landlock cannot open such a namespace.
 fn names_process(port: &PortSpec) -> bool {
     match &port.kind {
         PortKind::Interface { namespace: Some(name), .. }
@@ -52,7 +52,7 @@ fn rights(ports: &[PortSpec], report: Option<&Path>) -> (Policy, ConfinedPaths) 
                 }
             }
             PortKind::Tap(_) => {
-                // The generator enters its own namespace to bring the device up.
+                // To bring the device up, the generator enters its own namespace.
                 enters_networks = true;
                 paths.controls(Path::new("/dev/net/tun"));
             }
@@ -89,7 +89,8 @@ const POLICY: Policy = Policy {
         .union(CapabilitySet::BPF)
         .union(CapabilitySet::IPC_LOCK)
         .union(CapabilitySet::SYS_NICE),
-    // /proc has the CPU waits of other programs, /run/netns the namespaces of `ip netns`.
+    // /proc shows how long other programs wait for a CPU, and /run/netns has the namespaces of `ip
+    // netns`.
     system: &[
         host::LIBRARIES,
         &[
@@ -136,7 +137,7 @@ mod tests {
             "tap:t0".parse().unwrap(),
             "near:eth0".parse().unwrap(),
         ];
-        // Each call of `under` confines only its own thread.
+        // Each call of `under` confines only its own thread, so the calls are independent.
         let under = |ports: &[PortSpec]| {
             let (policy, paths) = rights(ports, None);
             if !host::confine(&policy, &paths).is_whole() {

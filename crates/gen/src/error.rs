@@ -39,7 +39,7 @@ pub enum GenError {
 }
 
 impl GenError {
-    /// True if the user's input is wrong, rather than the measurement failed.
+    /// True if the user's input is wrong; false if the measurement failed.
     pub fn is_misuse(&self) -> bool {
         matches!(
             self,

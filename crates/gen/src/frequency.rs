@@ -5,7 +5,7 @@ use units::{Bytes, Rate};
 
 use crate::GenError;
 
-/// Events a second: packets, or new flows.
+/// A number of events per second: packets, or new flows.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
 pub struct Frequency(f64);
 
@@ -29,7 +29,7 @@ impl Frequency {
         Self::per_second(self.0 * factor)
     }
 
-    /// This frequency divided by `whole`; zero if both frequencies are zero.
+    /// Returns this frequency divided by `whole`; zero if both frequencies are zero.
     pub fn share_of(self, whole: Self) -> f64 {
         if whole.0 > 0.0 { self.0 / whole.0 } else { 0.0 }
     }
@@ -78,16 +78,16 @@ impl fmt::Display for Frequency {
     }
 }
 
-/// A load as people write it: packets a second, or bits a second of a line.
+/// A load as users write it: packets per second, or bits per second on the line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Load {
     Packets(Frequency),
-    /// Bits of the line, with Ethernet's preamble and the gap between frames.
+    /// Bits per second on the line, including Ethernet's preamble and the gap between frames.
     Bits(Rate),
 }
 
 impl Load {
-    /// Returns the packet rate if each packet takes `size` bytes of the line.
+    /// Returns the packet rate of the load if each packet takes `size` bytes on the line.
     pub fn packets(self, size: Bytes) -> Frequency {
         match self {
             Self::Packets(packets) => packets,
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_load_parses_as_packets_or_line_bits_per_second() {
-        // A frame of 64 bytes takes 84 bytes of the line.
+        // A frame of 64 bytes takes 84 bytes on the line.
         let of =
             |text: &str| text.parse::<Load>().unwrap().packets(Bytes::new(84)).events().round();
         for (text, packets) in [

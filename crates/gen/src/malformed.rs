@@ -1,4 +1,4 @@
-//! Malformed and unusual frames, as pure code: the same seed gives the same frames.
+//! Malformed and unusual frames. The same seed gives the same frames.
 //!
 //! Each kind changes a single property of a frame that a host could send. Afterwards the checksums
 //! of all other headers are corrected, so that a receiver parses as far as the change. Only the
@@ -15,35 +15,38 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub enum Kind {
     /// A valid frame that ends early: each valid frame is cut at each of its bytes in turn.
     Cut,
-    /// Wrong length fields: the lengths of the IPv4 packet and header, of IPv6, of UDP, and of
-    /// TCP's header.
+    /// Frames with wrong length fields: of the IPv4 packet, of the IPv4 header, of IPv6, of UDP, or
+    /// of the TCP header.
     Length,
-    /// Frames that end at most three bytes behind a tag's EtherType.
+    /// Frames that end at most three bytes after the EtherType of a tag.
     Tpid,
-    /// Stacks of one to twelve VLAN tags, CAQM's among them.
+    /// Frames with one to twelve VLAN tags, some of them CAQM's tags.
     Vlan,
-    /// All combinations of TCP flags.
+    /// Frames with all combinations of TCP flags.
     Flags,
-    /// Options of IPv4 and TCP, and extension headers of IPv6, with wrong lengths.
+    /// Frames with options of IPv4 and TCP, and with extension headers of IPv6, whose lengths are
+    /// wrong.
     Options,
-    /// Fragments that overlap, are tiny, or end beyond the largest packet.
+    /// Fragments that overlap, are tiny, or end beyond the maximum length of a packet.
     Fragment,
     Checksum,
-    /// Addresses that no sender has, such as groups, loopback, or the receiver's own.
+    /// Frames with addresses that no sender has, such as group addresses, loopback addresses or the
+    /// receiver's own address.
     Address,
-    /// EtherTypes and protocols that hosts rarely receive, with a payload of another protocol.
+    /// Frames with EtherTypes and protocols that hosts rarely receive, and with a payload of
+    /// another protocol.
     Type,
     /// Datagrams that look like the beginning of QUIC packets.
     Datagram,
     /// Valid frames with flipped bits.
     Flipped,
-    /// Random bytes behind the MAC addresses.
+    /// Frames with random bytes after the MAC addresses.
     Noise,
 }
 
 #[derive(Debug, Clone)]
 pub struct Addresses {
-    /// The MAC addresses of source and destination.
+    /// The source and destination MAC addresses.
     pub macs: [[u8; 6]; 2],
     pub ipv4: [Ipv4Addr; 2],
     pub ipv6: [Ipv6Addr; 2],
@@ -56,7 +59,8 @@ pub struct Addresses {
 pub struct Malformed {
     bases: Bases,
     random: Random,
-    /// The next frame of `Kind::Cut`: the index of the valid frame, and the bytes to keep of it.
+    /// The next frame of `Kind::Cut`: the index of the valid frame, and the number of its bytes to
+    /// keep.
     cut: (usize, usize),
     longest: usize,
 }
@@ -98,7 +102,7 @@ impl Kind {
 }
 
 impl Malformed {
-    /// `longest`: the bytes of the longest frame that the port takes.
+    /// `longest`: the maximum length of a frame that the port takes, in bytes.
     pub fn new(seed: u64, addresses: &Addresses, longest: usize) -> Self {
         let random = Random { state: mix(seed) };
         Self { bases: Bases::of(addresses), random, cut: (0, 0), longest }
@@ -224,7 +228,7 @@ mod tests {
         for kind in Kind::ALL {
             let (count, seen) = &counts[&kind];
             assert!((1_700..2_300).contains(count), "{kind:?}: {count}");
-            // Frames of the kind `Tpid` are short, so that many of them are equal.
+            // Frames of the kind `Tpid` are short, so many of these frames are equal.
             assert!(seen.len() * 4 > *count, "{kind:?}: {} of {count}", seen.len());
         }
     }

@@ -1,4 +1,5 @@
-//! Address resolution on a port: ARP (RFC 826) and neighbour discovery (RFC 4861), as pure code.
+//! Address resolution on a port: ARP (RFC 826) and neighbour discovery (RFC 4861). The code does no
+//! I/O.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,7 +13,8 @@ pub fn request(own_mac: [u8; 6], own: IpAddr, target: IpAddr) -> Option<Vec<u8>>
             Some(arp(REQUEST, (own_mac, own), ([0; 6], target), BROADCAST))
         }
         (IpAddr::V6(own), IpAddr::V6(target)) => {
-            // RFC 4291 section 2.7.1: the solicited-node address, RFC 2464 section 7: its MAC.
+            // The destination is the solicited-node address (RFC 4291 section 2.7.1) with its MAC
+            // address (RFC 2464 section 7).
             let last = target.octets();
             let mut group = [0; 16];
             group[..2].copy_from_slice(&[0xff, 0x02]);
@@ -72,7 +74,8 @@ struct Exchange {
 }
 
 /// Returns `None` if the sender's MAC address is a group address or zero. RFC 1812 section 3.3.2
-/// forbids hosts to accept such a reply, and all packets of a test would be broadcast.
+/// forbids hosts to accept such a reply, and with such an address all packets of a test would be
+/// broadcast.
 fn parse(frame: &[u8]) -> Option<Exchange> {
     read(frame).filter(|found| found.sender_mac[0] & 1 == 0 && found.sender_mac != [0; 6])
 }
@@ -106,7 +109,7 @@ fn read(frame: &[u8]) -> Option<Exchange> {
             let target: [u8; 16] = body.get(8..)?.first_chunk().copied()?;
             let target = IpAddr::V6(Ipv6Addr::from(target));
             let source: [u8; 16] = frame.get(at + 8..)?.first_chunk().copied()?;
-            // Hop limit 255: the packet was not forwarded (RFC 4861 section 7.1).
+            // A hop limit of 255 shows that no router forwarded the packet (RFC 4861 section 7.1).
             if layout.transport != wire::Transport::Icmp || frame[at + 7] != 255 {
                 return None;
             }

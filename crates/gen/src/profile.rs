@@ -1,5 +1,5 @@
-//! TRex's stateful profiles: YAML that names captures, how often each is replayed, and the
-//! addresses of clients and servers.
+//! TRex's stateful profiles: YAML that names captures, the rate at which each capture is replayed,
+//! and the addresses of clients and servers.
 //!
 //! The parser accepts every key that TRex's parser reads (`src/bp_sim.cpp` and `src/tuple_gen.cpp`
 //! of TRex 3.06). A key that has no effect here is only checked; [`Profile`] has a note if the
@@ -25,7 +25,7 @@ use crate::Frequency;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    /// How long to send, unless the caller says otherwise.
+    /// The duration of sending, unless the caller sets another duration.
     pub duration: Span,
     pub client_pools: Vec<Pool>,
     pub server_pools: Vec<Pool>,
@@ -34,9 +34,9 @@ pub struct Profile {
     /// second tag swap the ports of client and server.
     pub vlans: Option<[u16; 2]>,
     pub addresses_in_mac: AddressesInMac,
-    /// The first 96 bits of IPv6 addresses of clients and servers, for runs with IPv6.
+    /// The first 96 bits of the IPv6 addresses of clients and servers, for runs with IPv6.
     pub ipv6: Option<Ipv6Prefixes>,
-    /// Minimum gap between two captured packets, and the gap that replaces a shorter gap.
+    /// The minimum gap between two captured packets, and the gap that replaces a shorter gap.
     pub shortest_gap: Option<(Span, Span)>,
     /// Remarks about keys that are accepted but change nothing.
     pub notes: Vec<String>,
@@ -68,14 +68,14 @@ pub struct Ipv6Prefixes {
     pub servers: [u16; 6],
 }
 
-/// IPv4 addresses written into the last four bytes of MAC addresses.
+/// MAC addresses whose last four bytes are the IPv4 address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AddressesInMac {
     #[default]
     None,
-    /// The source MAC address of packets from clients.
+    /// In packets from clients, the source MAC address has the IPv4 address.
     Clients,
-    /// Source and destination MAC addresses of all packets.
+    /// In all packets, the source and the destination MAC address have the IPv4 address.
     All,
 }
 
@@ -85,26 +85,26 @@ pub struct Template {
     pub line: usize,
     pub name: String,
     pub flows: Frequency,
-    /// The time between two packets in one direction, and at a change of direction. Unused with
-    /// `capture_times`.
+    /// The time between two packets in the same direction, and the time at a change of direction.
+    /// With `capture_times`, these times are unused.
     pub gap: Span,
     pub turn_gap: Span,
     /// The number of consecutive flows that use the same pair of addresses.
     pub window: u32,
-    /// The number of distinct flows; after the last of them, the flows repeat.
+    /// The number of distinct flows. After the last distinct flow, the flows repeat.
     pub limit: Option<u32>,
-    /// Take the times between packets from the capture.
+    /// Whether the times between packets come from the capture.
     pub capture_times: bool,
     pub keep_source_port: bool,
     /// All flows go to this server.
     pub only_server: Option<Ipv4Addr>,
-    /// Indices into the profile's pools.
+    /// Indices in the profile's lists of pools.
     pub client_pool: usize,
     pub server_pool: usize,
     pub edits: Vec<PayloadEdit>,
     pub plugin: Option<Plugin>,
-    /// For each connection of the capture, whether the server begins it; empty if the client sends
-    /// the capture's first packet.
+    /// For each connection of the capture, whether the server begins the connection; empty if the
+    /// client sends the capture's first packet.
     pub directions: Vec<bool>,
 }
 
@@ -115,7 +115,7 @@ pub enum Plugin {
     Rtsp,
     Sip,
     Http,
-    /// All ports stay as captured.
+    /// All ports stay as in the capture.
     Dhcp,
 }
 
@@ -123,7 +123,7 @@ pub enum Plugin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PayloadEdit {
     pub packet: usize,
-    /// Offset from the start of the transport's payload.
+    /// Offset of the change from the start of the transport's payload.
     pub offset: usize,
     pub content: EditContent,
     pub words: usize,
@@ -138,8 +138,8 @@ pub enum EditContent {
 }
 
 impl Profile {
-    /// Reads the text of a profile. `file` is the name of the profile in messages. Never panics,
-    /// whatever the text.
+    /// Reads the text of a profile. `file` is the name of the profile in messages. Never panics on
+    /// any text.
     pub fn parse(file: &str, text: &str) -> Result<Self, Mistakes> {
         read::profile(file, text)
     }

@@ -33,15 +33,15 @@ pub struct Job {
     pub duration: Span,
     pub threads: usize,
     pub pace: Pace,
-    /// The time to wait for packets after the last packet was sent.
+    /// The time to wait for packets after the last packet has been sent.
     pub drain: Span,
-    /// Streams that measure latency beside the plan's packets.
+    /// Streams that measure latency, in addition to the plan's packets.
     pub probes: Vec<Probe>,
     /// The number of the first stream: different numbers distinguish the packets of different runs.
     pub first_stream: u16,
-    /// `Some`: packets that arrive after this limit are counted as late.
+    /// If set, packets that arrive after this limit are counted as late.
     pub late_after: Option<LateAfter>,
-    /// The sending threads run before ordinary threads (SCHED_FIFO), if the system permits.
+    /// Whether the sending threads get real-time priority (SCHED_FIFO), if the system permits this.
     pub real_time: bool,
 }
 
@@ -56,7 +56,7 @@ pub struct LateAfter {
 #[derive(Debug, Clone)]
 pub struct Probe {
     pub plan: Arc<Plan>,
-    /// For each lane of the plan, the index of the run's lane.
+    /// For each lane of the plan, the index of the run's lane that carries it.
     pub lanes: Vec<usize>,
 }
 
@@ -72,9 +72,9 @@ pub struct Outcome {
     pub flows: u64,
     /// The maximum lateness of a sent packet.
     pub longest_lag: Span,
-    /// The share of time in which the sending threads were busy.
+    /// The share of time in which the sending threads did not wait.
     pub busy: f64,
-    /// Attempts to send again because a port had no room.
+    /// Number of repeated attempts to send because a port had no room.
     pub retries: u64,
     pub cancelled: bool,
     pub error: Option<String>,
@@ -87,8 +87,8 @@ pub struct Second {
 }
 
 impl Job {
-    /// Whether the only sending thread also receives, because the machine has only one CPU. Two
-    /// threads would alternate too slowly for the ports' rings.
+    /// Whether the only sending thread also receives, because the machine has only one CPU. On one
+    /// CPU, two threads would alternate too slowly for the ports' rings.
     fn receives_between(&self) -> bool {
         self.threads <= 1 && host::online_cpus().len() == 1
     }
@@ -130,7 +130,8 @@ impl Outcome {
 }
 
 impl Second {
-    /// Returns the number of packets sent beyond the plan; negative if too few were sent.
+    /// Returns the number of packets that were sent beyond the plan. The number is negative if too
+    /// few packets were sent.
     fn excess(&self) -> f64 {
         self.sent as f64 - self.planned
     }
@@ -257,7 +258,8 @@ pub fn settle(span: Span, cancel: &AtomicBool) {
     }
 }
 
-/// Waits for packets in flight: at least the job's time, and longer while packets arrive.
+/// Waits for packets in flight: at least the time that the job sets, and longer while packets still
+/// arrive.
 fn drain(job: &Job, live: &Live, cancel: &AtomicBool) {
     let arrived =
         || -> u64 { live.lanes.iter().map(|lane| lane.received.load(Ordering::Relaxed)).sum() };
@@ -332,7 +334,7 @@ pub(crate) fn monotonic() -> Time {
 pub const TOLERANCE: f64 = 0.005;
 /// The time between the start of the threads and the first packet.
 const LEAD: Span = Span::from_millis(10);
-/// If nothing arrives for this long, no packet is in flight.
+/// If no packet arrives for this time, no packet is in flight.
 const QUIET: Span = Span::from_millis(50);
 const LONGEST_DRAIN: Span = Span::from_secs(2);
 const WATCH: Duration = Duration::from_millis(20);

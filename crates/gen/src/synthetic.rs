@@ -1,4 +1,4 @@
-//! Profiles made by code: frames of given sizes, and latency probes.
+//! Profiles that code builds: frames of given sizes, and latency probes.
 
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
@@ -13,7 +13,8 @@ use crate::profile::{AddressesInMac, Distribution, Pool, Template};
 use crate::run::{Lane, Probe};
 use crate::{Capture, Frequency, GenError, Plan, PlanOptions, Profile};
 
-/// The sizes of a test's frames on the wire, check sequence included, with their shares.
+/// The sizes of a test's frames on the wire, including the check sequence, with the share of each
+/// size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrameMix {
     pub name: String,
@@ -67,8 +68,8 @@ impl FrameMix {
         Self { name: "imix".to_owned(), sizes }
     }
 
-    /// Builds a profile that sends one packet a second in total, so that the run's multiplier is
-    /// the rate.
+    /// Builds a profile that sends one packet per second in total, so that the run's multiplier
+    /// equals the packet rate.
     pub fn profile(&self, flows: u32, duration: Span) -> (Profile, Vec<Capture>) {
         let whole: u32 = self.sizes.iter().map(|(_, share)| share).sum();
         let mut templates = Vec::new();
@@ -100,7 +101,8 @@ impl FromStr for FrameMix {
 }
 
 impl Probe {
-    /// Builds latency probes at this rate, for each direction of each pair of lanes that receive.
+    /// Builds latency probes with this packet rate, for each direction of each pair of lanes that
+    /// receive.
     pub fn streams(lanes: &[Lane], plan: &Plan, rate: Frequency) -> Result<Vec<Self>, GenError> {
         let Some((client, server)) = plan.first_pair() else { return Ok(Vec::new()) };
         let mut probes = Vec::new();
@@ -185,7 +187,8 @@ fn profile(clients: Pool, servers: Pool, templates: Vec<Template>, duration: Spa
     }
 }
 
-/// Largest profile that is read; the parser refuses long profiles with a better message.
+/// Maximum size of a profile that is read. For long profiles below this size, the parser gives a
+/// better error message.
 const LONGEST_PROFILE: u64 = 64 << 20;
 /// Maximum memory for packets: each template keeps the packets of its capture.
 const MOST_BYTES: usize = 1 << 30;

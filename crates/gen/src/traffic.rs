@@ -1,4 +1,4 @@
-//! The packets of a profile and their times: logical time in, packets out.
+//! The packets of a profile and their times. The code takes a logical time and returns packets.
 
 mod addressing;
 mod connections;
@@ -26,9 +26,9 @@ use units::{Span, Time};
 pub struct Traffic {
     plan: Arc<Plan>,
     starts: Starts,
-    /// The start of this part's next flow.
+    /// The next flow that this part begins.
     start: Option<Start>,
-    /// The flows that begin next, by template.
+    /// For each template, the flows that begin next.
     runs: Vec<FlowRun>,
     /// The next packets of flows that have begun.
     pending: BinaryHeap<Reverse<Pending>>,
@@ -44,7 +44,7 @@ pub struct Traffic {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Departure {
     pub at: Time,
-    /// The index of the port that sends it.
+    /// The index of the port that sends the packet.
     pub lane: usize,
     pub len: usize,
     pub template: usize,
@@ -66,8 +66,8 @@ enum Next {
 }
 
 impl Traffic {
-    /// Creates part `part` of `parts`, which together send the flows of the plan. `multiplier`
-    /// scales the rate of new flows.
+    /// Creates part number `part` of `parts` parts, which together send the flows of the plan.
+    /// `multiplier` scales the rate of new flows.
     pub fn new(plan: Arc<Plan>, multiplier: f64, part: usize, parts: usize) -> Self {
         let parts = parts.max(1) as u64;
         let part = part as u64 % parts;
@@ -114,7 +114,7 @@ impl Traffic {
     }
 
     /// Writes the next packet. `now` is the packet's timestamp if packets are stamped. The buffer
-    /// must have [`Plan::longest`] bytes; a shorter buffer gets no packet.
+    /// must have [`Plan::longest`] bytes; nothing is written to a shorter buffer.
     #[inline]
     pub fn take(&mut self, now: Time, buffer: &mut [u8]) -> Option<Departure> {
         let (at, template, packet, flow, tuple) = match self.next? {
@@ -155,7 +155,7 @@ impl Traffic {
         Some(Departure { at: Time::from_nanos(at), lane, len, template })
     }
 
-    /// Returns the number of flows begun so far.
+    /// Returns the number of flows that have begun so far.
     pub fn opened(&self) -> u64 {
         self.opened
     }
@@ -185,7 +185,7 @@ impl Traffic {
         }
     }
 
-    /// Moves to the next flow of this part: every part computes the starts of all flows.
+    /// Moves to the next flow of this part. Every part computes the start times of all flows.
     #[inline]
     fn go_to_start(&mut self) {
         self.start = loop {

@@ -1,4 +1,4 @@
-//! A full port: the sending thread shares a single CPU with the program that empties the port.
+//! A full port: the sending thread shares the only CPU with the program that empties the port.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -27,7 +27,8 @@ fn a_full_port_leaves_the_cpu_to_other_threads() {
         });
         drop(nobody_reads);
         let is_full = outcome.retries > 0 && outcome.sent() < outcome.packets_planned;
-        // The thread sleeps once in 300 us of CPU time, of which a busy machine gives only a part.
+        // The thread sleeps once per 300 us of CPU time. On a busy machine, the thread gets only a
+        // part of the CPU time.
         let has_slept = sleeps.load(Ordering::Relaxed) > 40;
         // The last packet leaves only when the run gives up on the full port.
         let is_late = outcome.longest_lag > Span::from_millis(100);
@@ -67,7 +68,7 @@ fn run_on_one_cpu(port: &str, sleeps: &AtomicU64) -> Outcome {
     .unwrap()
 }
 
-/// Returns how often a thread of this process has slept, from `proc_pid_status(5)`.
+/// Returns the number of times that a thread of this process has slept, from `proc_pid_status(5)`.
 fn sleeps_of(name: &str) -> Option<u64> {
     let mut tasks = std::fs::read_dir("/proc/self/task").ok()?.flatten();
     let status = tasks.find_map(|task| {

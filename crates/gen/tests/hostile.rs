@@ -30,11 +30,11 @@ struct Device {
     peer: Queue,
     /// The number of received frames after which the port sends no ARP reply.
     mute_after: u64,
-    /// The number of received frames after which the port takes no packet.
+    /// The number of received frames after which the port takes no more packets.
     full_after: u64,
     /// The port has no peer, and refuses every packet.
     is_alone: bool,
-    /// The number of frames received by the generator after which the port fails.
+    /// The port fails after the generator has received this number of frames from it.
     dies_after: u64,
     received: u64,
 }
@@ -128,7 +128,7 @@ fn lanes(mood: Mood, change: impl Fn(&mut Device)) -> Vec<Lane> {
     vec![port(0), port(1)]
 }
 
-/// Returns a plan of 10,000 stamped packets a second by the first port.
+/// Returns a plan of 10,000 stamped packets per second, which leave by the first port.
 fn plan() -> Arc<Plan> {
     let text = "- duration : 1\n  generator :\n    distribution : seq\n    clients_start : 16.0.0.1\n    \
          clients_end : 16.0.0.9\n    servers_start : 48.0.0.1\n    servers_end : 48.0.0.9\n    \
@@ -188,7 +188,7 @@ fn arp_requests_get_replies_during_a_run() {
     assert_eq!((lane.arp_received, lane.arp_sent, lane.housekeeping), (20, 20, 20));
 }
 
-/// If the port cannot send an ARP reply, the generator must still count the other packets of the
+/// If the port cannot send an ARP reply, the generator must still count the other packets in the
 /// batch and all later packets.
 #[test]
 fn a_port_that_cannot_send_an_arp_reply_still_counts_packets() {
@@ -220,13 +220,13 @@ fn packets_that_a_failed_port_did_not_take_are_send_errors() {
     assert!(outcome.sent() <= 500 && unique(&outcome) <= 500);
 }
 
-/// The reason of an invalid trial must be the port, not a slow generator.
+/// The reason for an invalid trial must be the port, and not a slow generator.
 #[test]
 fn a_port_without_a_peer_is_not_reported_as_a_slow_generator() {
     let mut lanes = lanes(whole, |device| device.is_alone = true);
     let mut tester = PortTester::new(&mut lanes, plan(), 1, Arc::default());
     tester.real_time = false;
-    // On a busy machine the generator may send too few packets, which is another valid reason.
+    // On a busy machine, the generator may send too few packets, which is also a valid reason.
     let mut reasons = (0..10).map(|_| {
         let load = Frequency::per_second(2_000.0);
         let trial = tester.trial(load, Span::from_millis(100)).unwrap();
@@ -254,8 +254,8 @@ fn loss_is_counted_despite_a_flood_of_duplicates() {
     assert_eq!((outcome.lanes[0].received, outcome.lanes[1].received), (60_000, 60_000));
 }
 
-/// A device that sends packets back to their port does not forward them: a looped cable or a wrong
-/// forwarding rule must not look like a device without loss.
+/// A device that sends packets back to the port from which they came does not forward the packets.
+/// A looped cable or a wrong forwarding rule must not look like a device without loss.
 #[test]
 fn packets_that_come_back_at_their_own_port_are_lost() {
     let back: Mood = |_, frame| vec![(true, frame.to_vec())];
@@ -269,8 +269,8 @@ fn packets_that_come_back_at_their_own_port_are_lost() {
     assert_eq!((trial.returned, trial.loss()), (trial.sent, 1.0));
 }
 
-/// Invalid frames of every kind beside the packets: the generator must count them separately and
-/// find all packets.
+/// The device sends invalid frames of every kind between the packets. The generator must count
+/// these frames separately and find all packets.
 #[test]
 fn invalid_frames_are_counted_and_hide_no_packet() {
     let outcome = run(
@@ -281,20 +281,21 @@ fn invalid_frames_are_counted_and_hide_no_packet() {
             }
             let mut lie = frame.to_vec();
             match number % 8 {
-                // A frame shorter than a MAC header, or than any other header.
+                // The frame is shorter than a MAC header, or than another header.
                 0 => lie.truncate((number / 8 % 50) as usize),
-                // An IPv4 header that is longer than the frame; then wrong lengths of the packet.
+                // The IPv4 header is longer than the frame. The next cases have wrong lengths of
+                // the IP packet.
                 1 => lie[14] = 0x4f,
                 2 => lie[16..18].copy_from_slice(&[0xff, 0xff]),
                 3 => lie[16..18].copy_from_slice(&[0, 21]),
-                // A wrong length of UDP.
+                // The length field of UDP is wrong.
                 4 => lie[38..40].copy_from_slice(&[0xff, 0xff]),
-                // ARP with wrong lengths of addresses, or ARP that ends early.
+                // The ARP packet has wrong address lengths, or ends early.
                 5 => {
                     lie[12..22].copy_from_slice(&[8, 6, 0, 1, 8, 0, 0xff, 0xff, 0, 1]);
                     lie.truncate(22 + (number / 8 % 20) as usize);
                 }
-                // VLAN tags up to the end.
+                // VLAN tags fill the frame up to its end.
                 6 => lie[12..].chunks_mut(4).for_each(|tag| {
                     tag.copy_from_slice(&[0x81, 0, 0, 0][..tag.len()]);
                 }),

@@ -91,8 +91,8 @@ fn a_run_continues_and_reports_a_port_that_fails() {
     assert!(outcome.error.unwrap().contains("receiving"));
 }
 
-/// A run begins shortly after the generator has emptied its ports. If a packet left while the
-/// generator empties its ports, the gaps between the first packets would be wrong.
+/// A run begins only after the generator has emptied its ports. If a packet left before, the gaps
+/// between the first packets would be wrong.
 #[test]
 fn the_first_packet_leaves_after_the_ports_were_emptied() {
     let times = Times::default();
@@ -102,7 +102,7 @@ fn the_first_packet_leaves_after_the_ports_were_emptied() {
     assert!(sent.unwrap().duration_since(emptied.unwrap()) >= Duration::from_millis(10));
 }
 
-/// The times of the first receiving call and of the first sending call.
+/// The time of the first call that receives, and the time of the first call that sends.
 type Times = Arc<Mutex<[Option<Instant>; 2]>>;
 
 #[derive(Debug)]
@@ -141,7 +141,7 @@ struct Flood;
 
 impl Port for Flood {
     fn receive(&mut self, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, PortError> {
-        // An IPv4 packet of an unassigned protocol.
+        // The frame carries an IPv4 packet of an unassigned protocol.
         let mut bytes = [0; 60];
         bytes[..15].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45]);
         (bytes[17], bytes[23]) = (20, 253);

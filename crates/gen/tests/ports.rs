@@ -1,4 +1,4 @@
-//! Tests of opening ports, and of captures that a run writes.
+//! Opening of ports, and captures that a run writes.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -34,7 +34,8 @@ fn run(ports: [&str; 2]) -> Result<Outcome, GenError> {
     run::run(&mut lanes, &job, &AtomicBool::new(false), |_| {})
 }
 
-/// The last part of a capture is buffered until the run ends. The write of this part may fail.
+/// The last part of a capture stays in a buffer until the run ends, so the write of this part may
+/// still fail.
 #[test]
 fn a_capture_file_that_cannot_be_written_completely_is_an_error() {
     let outcome = run(["pcap:/dev/full", "null"]).unwrap();
@@ -55,7 +56,7 @@ fn two_ports_cannot_write_the_same_capture_file() {
     assert_eq!((outcome.error.as_deref(), outcome.sent()), (None, 50));
 }
 
-/// A cancelled run does not wait for the peer of a port.
+/// A cancelled run does not wait for the peers of its ports.
 #[test]
 fn a_cancelled_run_opens_no_port() {
     let specs = ["ring:/nonexistent/ring".parse().unwrap(), "null".parse().unwrap()];

@@ -6,7 +6,7 @@ use generator::profile::{AddressesInMac, Distribution, EditContent, ports_of_pla
 use proptest::prelude::*;
 use units::Span;
 
-/// The profile of the flow-rules report, word for word.
+/// The exact text of the profile in the flow-rules report.
 const REPORT: &str = r#"#
 # Simple IMIX test 64B
 #
@@ -135,7 +135,7 @@ fn every_error_names_its_line_and_the_right_spelling() {
     }
 }
 
-/// A template that names a pool with a mistake gives no further mistake.
+/// If a pool has a mistake, a template that names the pool causes no further mistake.
 #[test]
 fn every_error_in_an_address_pool_names_its_line_and_the_right_spelling() {
     let text = REPORT.replace(
@@ -179,7 +179,7 @@ fn the_default_pool_is_the_first_pool() {
 
 #[test]
 fn missing_and_contradicting_keys_are_errors() {
-    // Each line has ten times the number of values of the previous line.
+    // Each line has ten times as many values as the previous line.
     let line = |number: usize| {
         let ten = vec![format!("*a{}", number - 1); 10].join(", ");
         format!("  x{number} : &a{number} [{ten}]\n")
@@ -258,7 +258,7 @@ fn numbers_parse_in_the_bases_that_trex_accepts() {
         let profile = Profile::parse("p.yaml", &profile).unwrap();
         assert_eq!(profile.templates[0].limit.unwrap_or(0), limit, "{text}");
     }
-    // Rates are decimal.
+    // Rates are decimal numbers.
     let rate = Profile::parse("p.yaml", &REPORT.replace("10000.0", "010.5")).unwrap();
     assert_eq!(rate.templates[0].flows.events(), 10.5);
     for text in ["08", "0x", "0o17", "1.0", "0x+1", "0+7"] {
@@ -280,7 +280,7 @@ fn a_platform_file_names_ports_and_gateways() {
             "veth1,dest-mac=02:ac:10:ff:01:02,mac=02:00:00:00:00:07"
         ]
     );
-    // A published file repeats the key `port_info`, the first time without a value.
+    // A published file has the key `port_info` twice, the first time without a value.
     let text = "- interfaces : [a, b]\n  port_info :\n  port_info :\n  - ip : 1.1.1.1\n";
     assert_eq!(ports_of_platform("x", text).unwrap(), ["a,ip=1.1.1.1", "b"]);
     let text = "- interfaces : [a, b]\n  port_info :\n";

@@ -1,4 +1,4 @@
-//! Tests of the packets of profiles, in logical time.
+//! The packets of profiles, in logical time.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashSet;
@@ -54,7 +54,7 @@ struct Seen {
     len: usize,
 }
 
-/// Returns all packets before `end`. Checks the checksums with another implementation.
+/// Returns all packets before `end`. Checks their checksums with an independent implementation.
 fn packets(traffic: &mut Traffic, end: Span) -> Vec<Seen> {
     let mut seen = Vec::new();
     let mut buffer = [0; 2048];
@@ -141,8 +141,8 @@ fn the_key_limit_repeats_the_first_flows_at_the_same_rate_in_both_orders() {
     }
 }
 
-/// Counts the flows by the quarter of the 400 addresses in which their server lies. The second
-/// value has each flow's client and port.
+/// Counts the flows by the quarter of the 400 addresses in which their server is. The second result
+/// has the client and the client port of each flow.
 fn quarters(distribution: &str) -> ([usize; 4], HashSet<(u32, u16)>) {
     let pools = pools("16.0.0.99", "48.0.1.143");
     let pools = pools.replacen("distribution : seq", &format!("distribution : {distribution}"), 1);
@@ -166,7 +166,8 @@ fn random_addresses_are_uniform() {
     let (quarters, clients) = quarters("random");
     // Five standard deviations of 20,000 draws with probability 1/4 are 306.
     assert!(quarters.iter().all(|count| count.abs_diff(5_000) < 306), "{quarters:?}");
-    // Almost no client and port may repeat: a repeat would be the same flow again.
+    // Almost no pair of client and port may occur twice, because the same pair would be the same
+    // flow.
     assert!(clients.len() > 19_900, "{}", clients.len());
 }
 
@@ -174,8 +175,8 @@ fn random_addresses_are_uniform() {
 fn normally_distributed_addresses_are_most_frequent_in_the_middle() {
     let (quarters, clients) = quarters("normal");
     let [low, left, right, high] = quarters;
-    // P(sum of four uniform numbers < 1) = 1/24; the second quarter has the remaining 11/24 of the
-    // lower half.
+    // P(sum of four uniform numbers < 1) = 1/24. The second quarter has the rest of the lower half:
+    // 11/24.
     for (count, share) in
         [(low, 1.0 / 24.0), (left, 11.0 / 24.0), (right, 11.0 / 24.0), (high, 1.0 / 24.0)]
     {
@@ -274,7 +275,7 @@ fn the_vlan_tag_and_the_first_port_alternate_with_the_client_address() {
         assert_eq!((departure.len, &buffer[12..14]), (64, &[0x81, 0x00][..]));
         seen.push((departure.lane, u16::from_be_bytes([buffer[14], buffer[15]])));
     }
-    // The first client is 16.0.0.1, and odd clients have the second tag.
+    // The first client is 16.0.0.1, and clients with odd addresses have the second tag.
     assert_eq!(seen, [(1, 200), (0, 100), (1, 200), (0, 100)]);
 }
 
@@ -377,7 +378,7 @@ fn replay(capture: &Capture, more: &str, count: usize) -> Result<Vec<Seen>, Stri
 #[test]
 fn plugins_give_media_connections_separate_ports() {
     let (client, server) = ([21, 0, 0, 1], [22, 0, 0, 1]);
-    // The caller's media come from another host than its signalling.
+    // The media of the caller come from a different host than the caller's signalling.
     let phone = [21, 0, 0, 5];
     let capture = Capture {
         packets: vec![

@@ -13,7 +13,7 @@ struct Case {
     profile: &'static str,
     recording: &'static str,
     ipv6: bool,
-    /// TRex changes texts in the payload, and thereby the lengths of packets.
+    /// In this profile, TRex changes texts in the payload, and thereby the lengths of packets.
     has_text: bool,
 }
 
@@ -147,7 +147,7 @@ fn compare(scripts: &Path, case: &Case) -> Result<String, String> {
         if theirs[0].flow != own[0].flow {
             return Err(format!("flow {number}: {:?}, not {:?}", own[0].flow, theirs[0].flow));
         }
-        // A limited flow is repeated; TRex adds the flow's length to the period.
+        // A limited flow repeats. TRex adds the duration of the flow to the period.
         let count = if is_limited { once } else { theirs.len() };
         if !is_limited && own.len() != count {
             return Err(format!("flow {number}: {} packets, not {count}", own.len()));
@@ -173,9 +173,9 @@ fn compare(scripts: &Path, case: &Case) -> Result<String, String> {
 }
 
 /// Checks that the flows of all templates begin at the same times and in the same order. If flows
-/// are due at the same time, TRex's rounding decides which flow begins first, and whether any flow
-/// begins: then the flows of each template must begin within the distance of two starts of all
-/// templates.
+/// are due at the same time, TRex's rounding decides which flow begins first, and whether a flow
+/// begins at all. In that case, the starts of each template's flows may differ by at most the
+/// interval between two starts of any templates.
 fn begin_alike(recorded: &[Vec<Packet>], ours: &[Vec<Packet>], rate: f64) -> Result<(), String> {
     let since = |flow: &[Packet], first: &[Packet]| flow[0].nanos - first[0].nanos;
     let kind = |flow: &[Packet]| (flow[0].ports[1], flow[0].len);
@@ -193,7 +193,7 @@ fn begin_alike(recorded: &[Vec<Packet>], ours: &[Vec<Packet>], rate: f64) -> Res
     Ok(())
 }
 
-/// As [`begin_alike`], if no two flows are due at the same time.
+/// Like [`begin_alike`], for profiles in which no two flows are due at the same time.
 fn begin_equal(recorded: &[Vec<Packet>], ours: &[Vec<Packet>]) -> Result<(), String> {
     for (number, (theirs, own)) in recorded.iter().zip(ours).enumerate() {
         let since = |flow: &[Packet], first: &[Packet]| flow[0].nanos - first[0].nanos;
@@ -206,9 +206,9 @@ fn begin_equal(recorded: &[Vec<Packet>], ours: &[Vec<Packet>]) -> Result<(), Str
     Ok(())
 }
 
-/// Compares flows of several templates whose windows begin at about the same time: TRex's
-/// scheduler, which is not even, decides which template draws first. The drawn addresses and the
-/// flows of each template must be the same.
+/// Compares flows of several templates whose windows begin at about the same time. TRex's scheduler
+/// is uneven and decides which template draws first, but the drawn addresses and the flows of each
+/// template must be the same.
 fn alike(recorded: &[Vec<Packet>], ours: &[Vec<Packet>]) -> Result<String, String> {
     let drawn = |flows: &[Vec<Packet>]| -> HashSet<Vec<u8>> {
         flows.iter().map(|flow| [&flow[0].flow.client[..], &flow[0].flow.server].concat()).collect()
@@ -260,7 +260,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the packets of a run of this duration, and the remaining packets of its flows.
+/// Returns the packets that a run of this duration sends, and then the remaining packets of its
+/// flows.
 fn sent(plan: Plan, duration: Span) -> Vec<(u64, u8, Vec<u8>)> {
     let plan = Arc::new(plan);
     let mut buffer = vec![0; plan.longest()];
@@ -275,7 +276,7 @@ fn sent(plan: Plan, duration: Span) -> Vec<(u64, u8, Vec<u8>)> {
     sent
 }
 
-/// Reads records of Endace's format; the last four bytes of a frame are its check sequence.
+/// Reads records of Endace's format. The last four bytes of a frame are the check sequence.
 fn read_erf(bytes: &[u8]) -> Vec<(u64, u8, Vec<u8>)> {
     let word = |at: usize| usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
     let mut packets = Vec::new();
@@ -307,7 +308,7 @@ fn packets(frames: Vec<(u64, u8, Vec<u8>)>, case: &Case) -> Vec<Packet> {
         let (first, size) = match layout.network {
             wire::Network::Ipv4 => {
                 bytes[at + 10..at + 12].fill(0);
-                // TRex uses a bit of this field, and long lifetimes, for its own marks.
+                // TRex marks its packets with a bit of this field, and with long lifetimes.
                 bytes[at + 1] &= !1;
                 bytes[at + 8] = bytes[at + 8].min(128);
                 (at + 12, 4)
@@ -330,7 +331,7 @@ fn packets(frames: Vec<(u64, u8, Vec<u8>)>, case: &Case) -> Vec<Packet> {
         let (port, server_port) = (word(client_at), word(server_at));
         let first_port = *first_ports.entry(client.clone()).or_insert(port);
         let number = port.wrapping_sub(first_port);
-        // Media connections use the client's port at the client and at the server.
+        // Media connections use the client's port number at the client and at the server.
         let ports = match server_port == port {
             true => [number, number],
             false => [number, server_port],
@@ -368,7 +369,7 @@ fn flows(packets: Vec<Packet>) -> Vec<Vec<Packet>> {
     flows
 }
 
-/// Tolerance for the resolution of a recording, in nanoseconds.
+/// Tolerance for the time resolution of a recording, in nanoseconds.
 const START_TOLERANCE: u64 = 10;
 const TOLERANCE: u64 = 1_000_000;
 /// TRex's timer wheel delays a packet by up to this time, because the second level of the wheel is

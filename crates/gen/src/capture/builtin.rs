@@ -3,8 +3,8 @@ use units::{Bytes, Span};
 use super::Capture;
 use super::conversation::{Conversation, End};
 
-/// Returns the built-in capture with this name, which is TRex's name without the folder. The
-/// built-in capture has the protocol, the directions and about the sizes of TRex's capture, but
+/// Returns the built-in capture with this name: the name of a capture of TRex, without the folder.
+/// The built-in capture has the protocol, the directions and about the sizes of TRex's capture, but
 /// other bytes.
 pub(super) fn capture(name: &str) -> Option<Capture> {
     let base = name.strip_suffix(".pcap").unwrap_or(name);
@@ -15,7 +15,8 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     CAPTURES.iter().map(|(name, _)| *name)
 }
 
-/// Returns a capture of one UDP packet whose frame has this size on the wire, FCS included.
+/// Returns a capture of one UDP packet. `size`: the size of the packet's frame on the wire,
+/// including the FCS.
 pub(crate) fn udp_frame(size: Bytes) -> Capture {
     let payload = (size.count() as usize).saturating_sub(4 + 14 + 20 + 8);
     Conversation::udp(UDP_PORT).sends(End::Client, "", payload).capture()

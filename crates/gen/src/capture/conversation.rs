@@ -8,7 +8,7 @@ use super::{Capture, CapturedPacket};
 pub(super) struct Conversation {
     protocol: u8,
     ports: [u16; 2],
-    /// The next sequence number of client and server.
+    /// The next sequence number of the client, then of the server.
     sequence: [u32; 2],
     now: Span,
     identification: u16,
@@ -50,7 +50,7 @@ impl Conversation {
         self
     }
 
-    /// Sends a text; over TCP the peer acknowledges every second segment.
+    /// Sends a text. Over TCP, the peer acknowledges every second segment.
     pub(super) fn says(mut self, end: End, text: &[u8]) -> Self {
         match self.protocol {
             UDP => self.datagram(end, text),
@@ -119,7 +119,7 @@ impl Conversation {
         (self.ports[end as usize], self.ports[end.other() as usize])
     }
 
-    /// Adds the headers below the transport, and the checksums.
+    /// Adds the headers below the transport header, and the checksums.
     fn packet(&mut self, end: End, mut transport: Vec<u8>, checksum_at: usize) {
         let (from, to) = match end {
             End::Client => (CLIENT, SERVER),
@@ -177,7 +177,7 @@ const CLIENT_PORT: u16 = 1024;
 const SEGMENT: usize = 1460;
 const WINDOW: u16 = 32768;
 const GAP: Span = Span::from_micros(10_000);
-/// 64 bytes on the wire, without the frame check sequence.
+/// Minimum length of a frame: 64 bytes on the wire, of which 4 bytes are the frame check sequence.
 const SHORTEST: usize = 60;
 const FIN: u8 = 1;
 const SYN: u8 = 2;

@@ -1,4 +1,4 @@
-//! The valid frames that malformed frames are made from.
+//! The valid frames from which malformed frames are made.
 
 use super::Addresses;
 use crate::capture::tcp_conversation;
@@ -20,7 +20,7 @@ pub(super) struct Bases {
     pub(super) tcp6: Vec<u8>,
     pub(super) udp6: Vec<u8>,
     pub(super) echo: Vec<u8>,
-    /// The frames of the fields above, frames of ARP and neighbour discovery, and tagged frames.
+    /// The frames in the fields above, frames of ARP and neighbour discovery, and tagged frames.
     pub(super) valid: Vec<Vec<u8>>,
 }
 
@@ -58,14 +58,14 @@ impl Bases {
     }
 }
 
-/// Inserts tags between the addresses and the EtherType, the outermost tag first.
+/// Inserts tags between the MAC addresses and the EtherType, the outermost tag first.
 pub(super) fn insert_tags(frame: &mut Vec<u8>, tags: &[Tag]) {
     let bytes = tags.iter().flat_map(|tag| tag.to_bytes());
     let at = (MAC_HEADER - 2).min(frame.len());
     frame.splice(at..at, bytes);
 }
 
-/// Makes the checksums of a frame right, as far as its headers can be parsed.
+/// Corrects the checksums of a frame, as far as its headers can be parsed.
 pub(super) fn seal(frame: &mut [u8]) {
     let Some(layout) = Layout::parse(frame) else { return };
     let (at, transport, end) = (layout.network_offset, layout.transport_offset, layout.end);
@@ -97,7 +97,7 @@ pub(super) fn seal(frame: &mut [u8]) {
     put(frame, transport + offset, checksum);
 }
 
-/// Makes the checksum of an IPv4 header right, even if the header's length field exceeds the frame.
+/// Corrects the checksum of an IPv4 header, even if the header's length field exceeds the frame.
 pub(super) fn seal_ipv4(frame: &mut [u8], at: usize) {
     let Some(first) = frame.get(at).copied() else { return };
     let end = (at + 4 * usize::from(first & 15)).min(frame.len());

@@ -1,4 +1,4 @@
-//! Writes malformed frames: a function for each `Kind`.
+//! Writes malformed frames. Each `Kind` has its own function.
 
 use super::base::{Bases, insert_tags, put, seal, seal_ipv4};
 use super::{Kind, Random};
@@ -8,7 +8,7 @@ use wire::vlan::Tag;
 
 pub(super) fn write(kind: Kind, bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
     match kind {
-        // `Malformed` makes the cut frames, because the lengths of the cuts follow an order.
+        // `Malformed` cuts these frames, because the lengths of the cuts follow an order.
         Kind::Cut => frame.extend(&bases.tcp),
         Kind::Length => length(bases, random, frame),
         Kind::Tpid => tpid(bases, random, frame),
@@ -83,7 +83,7 @@ fn length(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
 
 fn tpid(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
     frame.extend(&bases.tcp[..MAC_HEADER - 2]);
-    // Up to three complete tags precede the tag that the frame's end cuts.
+    // Up to three complete tags precede the tag that is cut at the end of the frame.
     for _ in 0..random.one_of(&[0, 0, 0, 1, 2, 3]) {
         frame.extend(random.one_of(&TPIDS).to_be_bytes());
         frame.extend(random.word().to_be_bytes());
@@ -153,8 +153,8 @@ fn options(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
     }
 }
 
-/// Appends options: of one byte, with the right length, or with a length of 0, 1 or beyond the
-/// header.
+/// Appends options: an option of one byte, an option with the right length, or an option with a
+/// length of 0, of 1 or beyond the header.
 fn option_bytes(random: &mut Random, frame: &mut Vec<u8>, count: usize) {
     let end = frame.len() + count;
     while frame.len() < end {
@@ -173,7 +173,8 @@ fn option_bytes(random: &mut Random, frame: &mut Vec<u8>, count: usize) {
 }
 
 fn extension_headers(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
-    // Hop by hop, routing, fragment, authentication, destination, mobility, no next header.
+    // The types of hop by hop, routing, fragment, authentication, destination and mobility headers,
+    // and of no next header.
     const HEADERS: [u8; 7] = [0, 43, 44, 51, 60, 135, 59];
     frame.extend(&bases.udp6[..MAC_HEADER + 40]);
     let count = 1 + random.below(12);
@@ -200,7 +201,8 @@ fn extension_headers(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
 }
 
 fn fragment(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
-    // Few different identifications, so that a receiver combines fragments of different frames.
+    // There are few different identifications, so that a receiver combines fragments of different
+    // frames.
     let identification = random.below(512) as u16;
     let offset = match random.below(4) {
         0 => random.below(4) as u16,
@@ -289,7 +291,7 @@ fn address(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
             frame[MAC_HEADER + 12..MAC_HEADER + 16].copy_from_slice(&source);
         }
     }
-    // A random word makes frames differ.
+    // A random word at the end makes frames differ.
     let end = frame.len() - 2;
     put(frame, end, random.word());
     seal(frame);
@@ -297,14 +299,14 @@ fn address(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
 
 fn ether_type(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
     if random.below(3) == 0 {
-        // An IP protocol that does not match the payload.
+        // The IP protocol does not match the payload.
         frame.extend(&random.one_of(&[&bases.udp, &bases.echo])[..]);
         frame[MAC_HEADER + 9] = random.byte();
         seal_ipv4(frame, MAC_HEADER);
         return;
     }
-    // 802.3 lengths, loopback, PPPoE, MPLS, LLDP, EAPOL, MACsec, PTP, TIPC, BATMAN, ERSPAN, NSH,
-    // ARP.
+    // The types of 802.3 lengths, loopback, PPPoE, MPLS, LLDP, EAPOL, MACsec, PTP, TIPC, BATMAN,
+    // ERSPAN, NSH and ARP.
     const TYPES: [u16; 22] = [
         0, 1, 46, 1500, 1501, 0x05ff, 0x0806, 0x8035, 0x8847, 0x8848, 0x8863, 0x8864, 0x888e,
         0x88cc, 0x88e5, 0x88f7, 0x88ca, 0x4305, 0x88be, 0x894f, 0x9000, 0x22f0,
@@ -328,7 +330,8 @@ fn ether_type(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
 fn datagram(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
     frame.extend(&bases.udp[..UDP_AT + 8]);
     put(frame, UDP_AT, random.word());
-    // RFC 9000 section 17: long and short headers, version negotiation, and fixed bits.
+    // The first byte covers RFC 9000 section 17: long and short headers, version negotiation, and
+    // fixed bits.
     let any = random.byte();
     let first = random.one_of(&[0xc0, 0xd0, 0xe0, 0xf0, 0x40, 0x80, 0x00, any]);
     frame.push(first | (random.byte() & 3));
@@ -343,7 +346,7 @@ fn datagram(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
         let present = random.one_of(&[usize::from(len), few]);
         random.extend(frame, present);
     }
-    // A token's length and a packet's length (section 16) that may exceed the datagram.
+    // Append a token length and a packet length (section 16), which may exceed the datagram.
     for _ in 0..2 {
         frame.push(random.one_of(&[0, 0x3f, 0x40, 0x7f, 0x80, 0xbf, 0xc0, 0xff]));
         let rest = random.below(8);
@@ -358,7 +361,7 @@ fn datagram(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
     seal(frame);
 }
 
-/// 802.1Q, 802.1ad (also CAQM's TPID), and the two older numbers of service tags.
+/// The TPIDs of 802.1Q and 802.1ad (also CAQM's TPID), and the two older numbers of service tags.
 const TPIDS: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
 const TCP_AT: usize = MAC_HEADER + 20;
 const UDP_AT: usize = MAC_HEADER + 20;

@@ -7,7 +7,7 @@ use super::search::{GoalResult, Observed, Search, Step, Verdict};
 use super::tester::{Invalid, Tester, Trial};
 use crate::{Frequency, GenError};
 
-/// A whole test with frames of one size.
+/// A complete test with frames of one size.
 #[derive(Debug, Clone)]
 pub struct Bench {
     pub goals: Vec<Goal>,
@@ -33,7 +33,8 @@ pub struct SizeResult {
     pub invalid_trials: u32,
     /// The number of invalid trials by reason.
     pub invalid_kinds: BTreeMap<&'static str, u32>,
-    /// Number of duplicates in all valid trials. The counts below also cover all valid trials.
+    /// Number of duplicate packets in all valid trials. The following counts also cover all valid
+    /// trials.
     pub duplicates: u64,
     pub reordered: u64,
     pub returned: u64,
@@ -46,15 +47,15 @@ pub struct SizeResult {
 #[derive(Debug, Clone, Copy)]
 struct Calibrated {
     highest: Frequency,
-    /// Whether the generator's rate sets `highest`; `false` if the user sets `highest`.
+    /// Whether the generator's rate determines `highest`. False if the user sets `highest`.
     limited: bool,
-    /// The rate at which the device accepted frames, if its rings were full.
+    /// The rate at which the device's rings accepted frames, if the rings were full.
     taken: Option<Frequency>,
 }
 
-/// Trials in which no packet came back, at loads up to the highest that the device has forwarded.
-/// The search records these trials only once the device forwards again, because a dead device has
-/// no rate.
+/// The trials in which no packet came back, although the device has forwarded packets at this or a
+/// higher load. The search records these trials only after the device forwards packets again,
+/// because a device that has failed has no rate.
 #[derive(Debug, Default)]
 struct Silence {
     trials: Vec<(Frequency, Span, Observed)>,
@@ -63,8 +64,8 @@ struct Silence {
 }
 
 impl Silence {
-    /// Returns true if a valid trial got no packet back at a load that the device has forwarded
-    /// before, and keeps such a trial.
+    /// Keeps a valid trial in which no packet came back, if the device has forwarded packets at the
+    /// trial's load before. Returns true if the trial was kept.
     fn begins(&mut self, load: Frequency, duration: Span, trial: &Trial) -> bool {
         if trial.received > 0 {
             self.forwarded = self.forwarded.filter(|before| *before > load).or(Some(load));
@@ -79,7 +80,7 @@ impl Silence {
     }
 }
 
-/// The reason why a test ended early.
+/// The reason for which a test ended early.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stop {
     /// `times` trials, consecutive or in total, were invalid.
@@ -89,8 +90,8 @@ pub enum Stop {
         times: u32,
         in_sequence: bool,
     },
-    /// The device forwarded packets before, and no packet in `times` trials in sequence at the same
-    /// or lower loads. The last trial was at `load`.
+    /// The device forwarded packets before, but forwarded none in `times` consecutive trials at the
+    /// same or lower loads. The last trial was at `load`.
     Silent {
         load: Frequency,
         times: usize,
@@ -100,7 +101,7 @@ pub enum Stop {
     Cancelled,
 }
 
-/// Latency (RFC 2544) at `percent` % of the rate found.
+/// Latency (RFC 2544) at `percent` % of the rate that the search found.
 #[derive(Debug, Clone)]
 pub struct LatencyAt {
     pub percent: u32,
@@ -110,14 +111,14 @@ pub struct LatencyAt {
 /// Result of the back-to-back test (RFC 9004).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BackToBack {
-    /// The mean over the repeats of the longest burst without loss.
+    /// The length of the longest burst without loss, as the mean over the repeats.
     pub frames: f64,
     /// The rate at which the generator sent the frames.
     pub rate: Frequency,
     /// True if even the longest burst of the test lost no frame.
     pub at_maximum: bool,
-    /// The size of the device's buffer as a time, corrected for the frames that leave during the
-    /// burst.
+    /// The capacity of the device's buffer as a time, corrected for the frames that leave the
+    /// buffer during the burst.
     pub buffer: Span,
 }
 
@@ -162,18 +163,18 @@ impl Bench {
             stopped: None,
         };
         let mut in_sequence = 0;
-        // True once the generator has failed to keep a load that it nearly reached.
+        // Becomes true when the generator has failed to keep a load that it nearly reached.
         let mut is_near = false;
         let mut is_first = self.lowest.is_none();
         let mut silence = Silence::default();
         let mut raises = 0;
-        // The number of verdicts before the last raise, and the verdicts that the raise opened
-        // again.
+        // The number of verdicts before the last raise of the highest load, and the verdicts that
+        // the raise reopened.
         let mut opened = (0, Vec::new());
         loop {
             let step = search.next_step();
-            // The machine may have been slow for some seconds, in which the generator limited the
-            // search to less than it usually reaches: raise the limit again.
+            // The machine may have been slow for some seconds, so that the search was limited to
+            // less than the generator usually reaches. In this case, raise the limit again.
             if raises < MOST_RAISES
                 && search.highest() < highest.times(SLOWED)
                 && search.results()[result.goals.len()..].iter().any(GoalResult::is_limited)
@@ -196,7 +197,7 @@ impl Bench {
             }
             let trial = match tester.trial(load, duration) {
                 Ok(trial) => trial,
-                // Earlier trials gave results. Keep these results.
+                // Earlier trials gave results, so keep these results.
                 Err(problem) if result.trials > 0 => {
                     result.stopped = Some(Stop::Failed(problem.to_string()));
                     break;
@@ -237,9 +238,9 @@ impl Bench {
             *result.invalid_kinds.entry(reason.kind()).or_default() += 1;
             in_sequence += 1;
             let limit = match &reason {
-                // A rate far below the load: the generator is not fast enough. A rate close to the
-                // load: something interrupted the generator, and the trial is worth repeating. If
-                // many repeats fail, the load is just above the generator's rate.
+                // If the rate is far below the load, the generator is not fast enough. If the rate
+                // is close to the load, something interrupted the generator, and the trial should
+                // be repeated. If many repeats fail, the load is just above the generator's rate.
                 Invalid::Generator { reached, .. } | Invalid::SinkFull { reached, .. } => {
                     let is_far = reached.events() < load.events() * SAFE;
                     let is_enough = match is_far {
@@ -255,7 +256,8 @@ impl Bench {
             };
             match limit {
                 Some(limit) if result.invalid_trials < MOST_INVALID_IN_ALL => {
-                    // A load that the generator kept once may still be too high for longer trials.
+                    // A load that the generator kept in a short trial may still be too high for
+                    // longer trials.
                     is_near &= search.limit(limit) <= limit;
                     in_sequence = 0;
                 }
@@ -274,7 +276,7 @@ impl Bench {
         let mut last = search.results()[result.goals.len()..].to_vec();
         let decided = result.goals.len() + last.len();
         if matches!(result.stopped, Some(Stop::Invalid { .. })) {
-            // The machine has not become fast again: the verdicts before the raise stand.
+            // The machine has not become faster, so the verdicts before the raise are valid.
             let (told, verdicts) = opened;
             last.extend(verdicts.get(decided - told..).unwrap_or_default());
             if result.goals.len() + last.len() == self.goals.len() {
@@ -296,8 +298,8 @@ impl Bench {
 
     /// Determines the highest load: the user's, or the rate that the generator reaches.
     ///
-    /// Packets that a full device ring refused count, too; otherwise the device's limit would pass
-    /// for the generator's.
+    /// Packets that a full device ring refused also count. Otherwise, the limit of the device would
+    /// look like a limit of the generator.
     fn highest(&self, tester: &mut dyn Tester) -> Result<Calibrated, GenError> {
         if let Some(highest) = self.highest {
             return Ok(Calibrated { highest, limited: false, taken: None });
@@ -327,7 +329,7 @@ impl Bench {
         trials.fold(Span::from_secs(1), Span::min)
     }
 
-    /// Measures latency and back-to-back frames, at the first rate that was found.
+    /// Measures latency and back-to-back frames, at the rate of the first goal.
     fn after(
         &self,
         tester: &mut dyn Tester,
@@ -363,7 +365,8 @@ impl Bench {
 }
 
 impl GoalResult {
-    /// Returns the load that the device forwards within the goal; `None` if there is no such load.
+    /// Returns the load that the device forwards within the goal; `None` if no load is within the
+    /// goal.
     pub fn load(&self) -> Option<Frequency> {
         match self.verdict {
             Verdict::Found { lower, .. } => Some(lower),
@@ -378,7 +381,7 @@ impl GoalResult {
 }
 
 impl SizeResult {
-    /// True if the results are the device's, not this machine's.
+    /// True if the results describe the device, and not the limits of this machine.
     pub fn is_valid(&self) -> bool {
         self.stopped.is_none() && !self.goals.iter().any(GoalResult::is_limited)
     }
@@ -392,7 +395,7 @@ fn back_to_back(
     is_cancelled: &mut impl FnMut() -> bool,
 ) -> Result<Option<BackToBack>, GenError> {
     if rate.events() <= found.events() * 1.02 {
-        // The generator is no faster than the device, so no burst fills the device's buffer.
+        // The generator is not faster than the device, so no burst fills the device's buffer.
         return Ok(None);
     }
     let longest = rate.events() * LONGEST_BURST.secs_f64();
@@ -436,33 +439,33 @@ fn back_to_back(
 }
 
 /// Returns the lowest load if the user gives none: a tenth of the rate that the device forwarded
-/// under the highest load. The load is high enough that a short trial is unlikely to miss a loss of
-/// one in a thousand.
+/// under the highest load. At this load, even a short trial is unlikely to miss a loss of one
+/// packet in a thousand.
 fn default_lowest(forwarded: Frequency, trial: Span) -> Frequency {
     let forwarded = forwarded.events();
     let enough = ENOUGH_PACKETS / trial.secs_f64().max(1e-3);
     Frequency::per_second((forwarded / 10.0).max((forwarded / 2.0).min(enough)).max(1.0))
 }
 
-/// A rate above the rate of any port.
+/// A packet rate above the rate of any port.
 const BEYOND_ALL: Frequency = Frequency::of(1e8);
 pub(super) const CALIBRATION: Span = Span::from_millis(300);
-/// The share of the generator's highest rate that the generator keeps steadily.
+/// The share of the generator's highest rate that the generator can keep over a long time.
 const SAFE: f64 = 0.9;
-/// A search that the generator limits to less than this share of its first highest load tries that
-/// load again.
+/// If the generator limits a search to less than this share of its first highest load, the search
+/// tries the first highest load again.
 const SLOWED: f64 = 0.8;
 const MOST_RAISES: u32 = 2;
-/// This many invalid trials in sequence show that the generator is too slow, or that the machine is
-/// too busy.
+/// Number of consecutive invalid trials that show that the generator is too slow, or that the
+/// machine is too busy.
 const MOST_SLOW: u32 = 3;
 const MOST_INVALID: u32 = 12;
 const MOST_INVALID_IN_ALL: u32 = 80;
 const MOST_SILENT: usize = 3;
-/// A device that loses all packets of a trial forwards nothing, if the trial has this number of
-/// packets or more.
+/// Minimum number of packets in a trial for the conclusion that a device that loses all of these
+/// packets forwards nothing.
 const TELLING_PACKETS: u64 = 20;
-/// A trial of this number of packets rarely misses a loss of one in a thousand.
+/// Number of packets with which a trial rarely misses a loss of one packet in a thousand.
 const ENOUGH_PACKETS: f64 = 2_000.0;
 const LONGEST_BURST: Span = Span::from_secs(2);
 const REPEATS: u32 = 3;

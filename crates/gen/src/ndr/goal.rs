@@ -5,13 +5,13 @@ use units::{Share, Span};
 pub struct Goal {
     /// A trial with a higher loss ratio is bad.
     pub loss: Share,
-    /// Duration of a final trial: shorter trials decide nothing.
+    /// Duration of a final trial. Shorter trials decide nothing.
     pub final_trial: Span,
     /// Total duration of the trials at one load.
     pub duration_sum: Span,
     /// Maximum share of `duration_sum` that bad trials may take.
     pub exceed: Share,
-    /// The relative distance of the bounds at which the search ends.
+    /// The relative distance between the bounds at which the search ends.
     pub width: Share,
 }
 
@@ -47,8 +47,8 @@ impl Goal {
         }
     }
 
-    /// Returns the steps on the way to the goal. Earlier steps spend less time at each load and
-    /// have wider bounds.
+    /// Returns the intermediate targets of the search for the goal. Earlier targets spend less time
+    /// at each load and have wider bounds.
     pub(super) fn targets(&self) -> Vec<Target> {
         let sum = self.duration_sum.secs_f64();
         let trial = self.final_trial.secs_f64();
@@ -83,6 +83,6 @@ fn share(fraction: f64) -> Share {
     Share::new(fraction).unwrap_or(Share::ZERO)
 }
 
-/// Maximum duration of a trial on the way to the goal, in seconds.
+/// Maximum duration of a trial for an intermediate target, in seconds.
 const SHORT: f64 = 1.0;
 const NARROWEST: f64 = 1e-4;

@@ -1,4 +1,4 @@
-//! CPU waits of other programs on this machine. The device under test may be such a program.
+//! CPU waits of other programs on this machine. The device under test may be one of these programs.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,7 +19,8 @@ impl Waits {
         for (_, process) in others {
             for (thread, place) in numbered(&process.join("task")) {
                 let text = fs::read_to_string(place.join("schedstat")).unwrap_or_default();
-                // The fields: time on a CPU, time waiting for a CPU, number of time slices.
+                // The file has three fields: time on a CPU, time waiting for a CPU, number of time
+                // slices.
                 let waited = text.split_whitespace().nth(1).and_then(|word| word.parse().ok());
                 waits.extend(waited.map(|waited: u64| (thread, waited)));
             }

@@ -24,7 +24,7 @@ pub fn text(results: &[(String, SizeResult)]) -> String {
     out
 }
 
-/// Builds the first line: the rate of the first goal for each size.
+/// Builds the first line of the report: the rate of the first goal for each frame size.
 fn answer(results: &[(String, SizeResult)]) -> String {
     let Some(goal) = results.iter().find_map(|(_, result)| result.goals.first()) else {
         return "no rate was found: the lines below have the reason\n".to_owned();

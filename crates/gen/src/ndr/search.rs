@@ -6,7 +6,8 @@ use super::Goal;
 use super::goal::Target;
 use crate::Frequency;
 
-/// The search, as pure code: returns the next trial to make, and takes its result.
+/// The search returns the next trial to make, and takes the result of the trial. The search itself
+/// sends no packets.
 ///
 /// For each measured load the search keeps the durations of good and bad trials, and decides as
 /// MLRsearch does. A load is an upper bound once the bad time exceeds the goal's share of bad time.
@@ -18,13 +19,14 @@ pub struct Search {
     current: usize,
     lowest: f64,
     highest: f64,
-    /// True once the highest load is the generator's rate, not the load asked for.
+    /// True once the highest load is the generator's rate instead of the load that the user asked
+    /// for.
     is_limited: bool,
     loads: Vec<Load>,
     results: Vec<GoalResult>,
     /// The load under measurement, and the index of the target that needs its verdict.
     open: Option<(f64, usize)>,
-    /// Steps in the current direction since the last change of direction.
+    /// The number of steps in the current direction since the last change of direction.
     expansions: u32,
 }
 
@@ -42,8 +44,9 @@ pub struct GoalResult {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Verdict {
-    /// `lower`: the highest load within the goal, as sent, not as planned. `upper`: the lowest load
-    /// beyond the goal. `forwarded`: the rate that the device forwarded at `lower`.
+    /// `lower`: the highest load within the goal, as the generator sent it, and not as planned.
+    /// `upper`: the lowest load beyond the goal. `forwarded`: the rate that the device forwarded at
+    /// `lower`.
     Found { lower: Frequency, upper: Frequency, forwarded: Frequency },
     /// The highest load that the user asked for is within the goal.
     AtMaximum { load: Frequency },
@@ -70,7 +73,8 @@ struct Measured {
 /// The rates of a valid trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Observed {
-    /// The rate that the generator sent: less than the load by up to the generator's tolerance.
+    /// The rate at which the generator sent packets. This rate may be lower than the load by the
+    /// generator's tolerance.
     pub offered: Frequency,
     pub loss: f64,
     pub forwarded: Frequency,
@@ -111,13 +115,13 @@ impl Search {
         Frequency::per_second(self.lowest)
     }
 
-    /// Raises the lowest load; to be called before any trial below it.
+    /// Raises the lowest load. Must be called before any trial below the new lowest load.
     pub fn raise_lowest(&mut self, lowest: Frequency) {
         self.lowest = self.lowest.max(lowest.events().min(self.highest));
     }
 
-    /// Lowers the highest load to the generator's rate, but not below the highest lower bound that
-    /// the generator has kept. Returns the new highest load.
+    /// Lowers the highest load to the generator's rate, but not below the highest lower bound at
+    /// which the generator has kept the load. Returns the new highest load.
     pub fn limit(&mut self, load: Frequency) -> Frequency {
         if load.events() <= self.highest {
             let kept = self.open_target().and_then(|target| self.bounds(&target).0);
@@ -130,8 +134,8 @@ impl Search {
         self.highest()
     }
 
-    /// Raises the highest load again after [`Search::limit`]. Opens the goals that the generator
-    /// limited. The search for these goals goes on at this load.
+    /// Raises the highest load again after [`Search::limit`]. Reopens the goals that the generator
+    /// limited; the search for these goals continues at the new highest load.
     pub fn raise(&mut self, highest: Frequency) {
         if let Some(first) = self.results.iter().position(GoalResult::is_limited)
             && highest.events() > self.highest
@@ -207,10 +211,11 @@ impl Search {
         }
     }
 
-    /// Returns the verdict of a target, or else the load to measure next.
+    /// Returns the verdict of a target, or the next load to measure if the target has no verdict
+    /// yet.
     fn choose(&mut self, target: &Target, looser: Option<&Target>) -> Result<Verdict, f64> {
         let (lower, upper) = self.bounds(target);
-        // The bounds of the looser target are the first candidates.
+        // The bounds of the looser target are the first loads to try.
         let earlier = looser.map(|looser| self.bounds(looser));
         let (earlier_lower, earlier_upper) = earlier.unwrap_or((None, None));
         let between = |load: f64| {
@@ -293,7 +298,7 @@ impl Search {
         sum / known.trials.len().max(1) as f64
     }
 
-    /// Returns the conditional throughput of MLRsearch: the load less the loss, without the worst
+    /// Returns the conditional throughput of MLRsearch: the load minus the loss, without the worst
     /// trials that the goal's share of bad time permits.
     fn forwarded(&self, load: f64, target: &Target) -> f64 {
         let by_loss = |a: &Measured, b: &Measured| a.loss.total_cmp(&b.loss);
@@ -301,7 +306,7 @@ impl Search {
         trial.map_or(load, |trial| trial.offered * (1.0 - trial.loss))
     }
 
-    /// Returns the rate that the generator sent in the good trials that make the load a lower
+    /// Returns the rate that the generator sent in the good trials that make this load a lower
     /// bound.
     fn offered(&self, load: f64, target: &Target) -> Frequency {
         let by_rate = |a: &Measured, b: &Measured| b.offered.total_cmp(&a.offered);
@@ -334,7 +339,8 @@ impl Search {
 }
 
 impl Load {
-    /// Classifies the load for a target, as MLRsearch does.
+    /// Decides whether the load is an upper bound, a lower bound or neither for a target, as
+    /// MLRsearch does.
     fn bound(&self, target: &Target) -> Bound {
         let (mut good_long, mut bad_long, mut good_short, mut bad_short) = (0.0, 0.0, 0.0, 0.0);
         for trial in &self.trials {
@@ -346,7 +352,7 @@ impl Load {
             };
             *sum += trial.duration;
         }
-        // Short bad trials count if short good trials do not outweigh them.
+        // Short bad trials count unless short good trials outweigh them.
         let outweighed = match target.exceed {
             exceed if exceed < 1.0 => good_short * exceed / (1.0 - exceed),
             _ => f64::INFINITY,
@@ -372,7 +378,7 @@ impl Measured {
 }
 
 /// Returns the load half way between the bounds, in whole steps of `width`, so that the last
-/// interval is about one width.
+/// interval has about the width of one step.
 fn split(lower: f64, upper: f64, width: f64) -> f64 {
     let steps = ((lower / upper).ln() / (1.0 - width).ln()).ceil().max(2.0);
     let half = (steps / 2.0).floor().max(1.0);

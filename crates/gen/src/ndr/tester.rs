@@ -13,10 +13,11 @@ use crate::{Frequency, GenError, Plan};
 pub struct Trial {
     pub load: Frequency,
     pub duration: Span,
-    /// Packets that were due, and packets that left.
+    /// The number of packets that were due (`planned`), and the number of packets that left.
     pub planned: u64,
     pub sent: u64,
-    /// Sent packets for which the device's ring had no room, so that the device lost these packets.
+    /// Sent packets for which the device's ring had no room. These packets count as lost by the
+    /// device.
     pub ring_full: u64,
     /// Distinct packets that came back, including late packets.
     pub received: u64,
@@ -27,7 +28,7 @@ pub struct Trial {
     pub returned: u64,
     /// Arrived frames that do not belong to this trial.
     pub foreign: u64,
-    /// The reason why the trial is no measurement of the device; `None` for a valid trial.
+    /// The reason for which the trial does not measure the device; `None` for a valid trial.
     pub invalid: Option<Invalid>,
     /// Nanoseconds from sending to arrival.
     pub latency: Histogram<u64>,
@@ -40,13 +41,14 @@ pub enum Invalid {
     /// This machine dropped packets that had arrived.
     Sink { drops: u64 },
     /// The receiving port may have been full for a time. As with [`Self::Busy`], the trial is
-    /// invalid with or without missing packets.
+    /// invalid whether or not packets are missing.
     SinkFull { times: u64, reached: Frequency },
     /// The ports refused packets.
     Port { refused: u64 },
     /// No packet arrived for a time, and a thread of another program, which may be the device,
-    /// waited long for a CPU. Such a trial is invalid with or without missing packets: a search
-    /// that repeats only the trials with loss would repeat such trials until a trial has no loss.
+    /// waited long for a CPU. Such a trial is invalid whether or not packets are missing. If the
+    /// search repeated only trials with loss, it would repeat such trials until a trial has no
+    /// loss.
     Busy { gap: Span, waited: Span },
 }
 
@@ -57,7 +59,7 @@ pub trait Tester {
 #[derive(Debug)]
 pub struct PortTester<'a> {
     pub lanes: &'a mut [Lane],
-    /// The plan of the packets, all of which carry a stamp.
+    /// The plan of the packets. All of these packets carry a stamp.
     pub plan: Arc<Plan>,
     pub threads: usize,
     pub cancel: Arc<AtomicBool>,
@@ -119,7 +121,7 @@ impl Trial {
     }
 
     pub(super) fn observed(&self) -> Observed {
-        // Tolerates one packet that belongs to the time just before or after the trial.
+        // Tolerate one packet that belongs to the time just before or just after the trial.
         let kept = self.sent.saturating_add(1) as f64 / self.planned.max(1) as f64;
         let offered = self.load.times(kept.min(1.0));
         Observed { offered, loss: self.loss(), forwarded: self.forwarded() }
@@ -228,9 +230,9 @@ fn trial(load: Frequency, duration: Span, outcome: &Outcome, waited: Span) -> Tr
     }
 }
 
-/// Returns the reason why a trial is invalid if this machine may have stalled the device: a
-/// device's packet thread forwards nothing while it waits for its CPU. Packets lost in a pause
-/// without such a wait are the device's loss.
+/// Returns the reason for which a trial is invalid, if this machine may have stalled the device:
+/// the packet thread of a device forwards nothing while the thread waits for its CPU. Packets lost
+/// in a pause without such a wait count as the device's loss.
 fn stalled(duration: Span, outcome: &Outcome, waited: Span) -> Option<Invalid> {
     let paused = |stream: &StreamCounts| {
         let bound = SHORTEST_STALL + duration / stream.received.max(1) * STALL_PACKETS;
@@ -255,10 +257,12 @@ fn burst(load: Frequency) -> Span {
     packets.clamp(SHORTEST_BURST, LONGEST_BURST)
 }
 
-/// A thread that loses its CPU to other threads loses it for a slice of some milliseconds.
+/// Minimum stall of a thread that loses its CPU to other threads, which run for a slice of some
+/// milliseconds.
 const SHORTEST_STALL: Span = Span::from_millis(2);
 const STALL_PACKETS: u64 = 20;
-/// The machine is too busy if a thread waits for longer than this share of a trial.
+/// Maximum share of a trial for which a thread may wait for a CPU. Above this share, the machine is
+/// too busy.
 const MOST_WAITED: f64 = 0.2;
 const BURST_PACKETS: f64 = 10.0;
 const SHORTEST_BURST: Span = Span::from_micros(300);

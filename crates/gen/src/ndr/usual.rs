@@ -24,10 +24,11 @@ pub fn usual_time(goals: &[Goal]) -> Span {
     whole
 }
 
-/// The modelled rates of a device and of a faster generator, at an arbitrary ratio.
+/// The rates of the modelled device and of the modelled generator, which is faster by an arbitrary
+/// ratio.
 const DEVICE: f64 = 377_777.7;
 const GENERATOR: f64 = 1e6;
-/// Time to start and end a trial's threads.
+/// Time in which the threads of a trial start and end.
 const AROUND: Span = Span::from_millis(40);
 
 #[cfg(test)]
@@ -41,8 +42,8 @@ mod tests {
             |sum| Goal { duration_sum: Span::from_secs(sum), ..Goal::with_loss(Share::ZERO) };
         let times = [1, 5, 20, 60].map(|sum| usual_time(&[goal(sum)]));
         assert!(times.is_sorted(), "{times:?}");
-        // The search decides two loads in full, and decides one of the loads after half of its time
-        // or later.
+        // The search spends the full time at two loads, and decides one of these loads after half
+        // of its time or later.
         assert!(times[2] > Span::from_secs(20) && times[2] < Span::from_secs(90), "{times:?}");
         let both = usual_time(&[goal(5), goal(5)]);
         assert!(both >= times[1] && both < times[1] * 2, "{both} {times:?}");

@@ -5,8 +5,8 @@ use units::{Span, foreign};
 use super::mistakes::Mistakes;
 use super::tree::{Entry, Node, Value};
 
-/// The keys of a block, which code reads key by key. [`Self::finish`] reports the keys that no code
-/// has read.
+/// The keys of a YAML block. The caller reads one key after another. [`Self::finish`] reports the
+/// keys that no code has read.
 pub(super) struct Fields<'a> {
     pub(super) line: usize,
     what: &'static str,
@@ -15,7 +15,8 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Returns the keys of a node; `None`, with a mistake, if the node is no block of keys.
+    /// Returns the keys of a node. If the node is not a block of keys, returns `None` and reports a
+    /// mistake.
     pub(super) fn of(node: &'a Node, what: &'static str, mistakes: &mut Mistakes) -> Option<Self> {
         match &node.value {
             Value::Map(entries) => Some(Self { line: node.line, what, entries, asked: Vec::new() }),
@@ -27,13 +28,13 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns the value of a key; if the key is repeated, its last value, as in TRex.
+    /// Returns the value of a key. If the key is repeated, returns its last value, as TRex does.
     pub(super) fn find(&mut self, key: &'static str) -> Option<&'a Node> {
         self.asked.push(key);
         self.peek(key)
     }
 
-    /// Returns the value of a key, which does not count as read.
+    /// Returns the value of a key without marking the key as read.
     pub(super) fn peek(&self, key: &str) -> Option<&'a Node> {
         self.entries.iter().rev().find(|entry| entry.key == key).map(|entry| &entry.value)
     }
@@ -94,7 +95,7 @@ impl<'a> Fields<'a> {
         address(node, key, mistakes)
     }
 
-    /// Reports the keys that no code has read; repeated keys become notes.
+    /// Reports the keys that no code has read as mistakes, and repeated keys as notes.
     pub(super) fn finish(self, mistakes: &mut Mistakes, notes: &mut Vec<String>) {
         for (number, entry) in self.entries.iter().enumerate() {
             if !self.asked.contains(&entry.key.as_str()) {

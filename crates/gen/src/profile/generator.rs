@@ -40,7 +40,7 @@ pub(super) fn pools(
     let clients = range(&block, starts, "clients_end", mistakes);
     let starts = block.address("servers_start", mistakes);
     let servers = range(&block, starts, "servers_end", mistakes);
-    // Marks the keys as read, which `range` reads without a mutable borrow.
+    // Mark these keys as read, because `range` reads them without a mutable borrow.
     block.find("clients_end");
     block.find("servers_end");
     let shared = shared(&mut block, mistakes).unwrap_or_default();
@@ -96,7 +96,7 @@ fn unread(name: String) -> Pool {
     pool(&name, range, Distribution::Sequential, Shared::default())
 }
 
-/// Returns the index of the pool `name`; without a name, the first pool, as in TRex.
+/// Returns the index of the pool `name`. Without a name, returns the first pool, as TRex does.
 pub(super) fn find(
     pools: &[Pool],
     key: &str,
@@ -104,7 +104,7 @@ pub(super) fn find(
     mistakes: &mut Mistakes,
 ) -> usize {
     let Some((name, line)) = name.filter(|(name, _)| *name != "default") else { return 0 };
-    // A pool whose name has a mistake may be the pool that the template names.
+    // A pool whose name has a mistake may be the pool that a template names.
     let is_it = |pool: &Pool| pool.name == name || pool.name.is_empty();
     pools.iter().position(is_it).unwrap_or_else(|| {
         let hint = units::did_you_mean(name, pools.iter().map(|pool| pool.name.as_str()));
@@ -114,7 +114,7 @@ pub(super) fn find(
     })
 }
 
-/// Reads the keys of the format before TRex 1.5, which some published profiles still have.
+/// Reads the keys of the format before TRex 1.5. Some published profiles still use these keys.
 fn legacy(
     fields: &mut Fields<'_>,
     pools: &mut Pools,
@@ -142,7 +142,7 @@ fn legacy(
     }
 }
 
-/// Reads a pool to its end even after a mistake, so that all mistakes are reported.
+/// Reads a pool to its end, even after a mistake, so that all mistakes are reported.
 fn named(own: &mut Fields<'_>, shared: Shared, mistakes: &mut Mistakes) -> Pool {
     let name = own
         .require("name", mistakes)
@@ -231,7 +231,7 @@ fn distribution(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Distributio
 }
 
 fn shared(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Option<Shared> {
-    // The two keys limit the clients by a rate that TRex no longer uses.
+    // These two keys limit the clients by a rate that TRex no longer uses.
     fields.whole("clients_per_gb", u64::from(u32::MAX), mistakes);
     fields.whole("min_clients", u64::from(u32::MAX), mistakes);
     let mask = fields.address("dual_port_mask", mistakes);

@@ -3,7 +3,7 @@ use super::fields::{Fields, list, scalar, whole};
 use super::tree::{Node, Value};
 
 /// Reads the ports of TRex's platform file (`trex_cfg.yaml`), as texts for
-/// [`PortSpec`](crate::run::PortSpec). The file's other keys concern DPDK.
+/// [`PortSpec`](crate::run::PortSpec). The other keys of the file configure DPDK.
 pub fn ports_of_platform(file: &str, text: &str) -> Result<Vec<String>, Mistakes> {
     let mut mistakes = Mistakes::of(file);
     match read(text, &mut mistakes) {
@@ -42,7 +42,7 @@ fn read(text: &str, mistakes: &mut Mistakes) -> Option<Vec<String>> {
                     port.push_str(&format!(",{own}={mac}"));
                 }
             }
-            // 0 means no VLAN, as in TRex.
+            // A VLAN of 0 means no VLAN, as in TRex.
             if let Some(vlan @ 1..) = info.whole("vlan", 4094, mistakes) {
                 port.push_str(&format!(",vlan={vlan}"));
             }

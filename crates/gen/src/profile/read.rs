@@ -21,7 +21,7 @@ pub(super) fn profile(file: &str, text: &str) -> Result<Profile, Mistakes> {
     }
 }
 
-/// Reads a profile: a list of one block, as TRex writes it, or the block alone.
+/// Reads a profile: a list with one block, as TRex writes it, or the block alone.
 fn document(text: &str, mistakes: &mut Mistakes) -> Option<Profile> {
     let root = Node::read(text, mistakes)?;
     let block = match &root.value {
@@ -50,7 +50,7 @@ fn document(text: &str, mistakes: &mut Mistakes) -> Option<Profile> {
     })
 }
 
-/// Names the kind of a TRex file that is no profile.
+/// Names the kind of a TRex file that is not a profile.
 fn another_file(fields: &Fields<'_>) -> Option<&'static str> {
     if fields.has("cap_info") || fields.has("generator") {
         return None;
@@ -191,7 +191,7 @@ fn addresses_in_mac(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Address
     }
 }
 
-/// Checks the destination's MAC address in old profiles; TRex no longer reads this key.
+/// Checks the key for the destination's MAC address in old profiles. TRex no longer reads this key.
 fn destination_mac(fields: &mut Fields<'_>, mistakes: &mut Mistakes, notes: &mut Vec<String>) {
     let Some(node) = fields.find("mac") else { return };
     let Some(bytes) = list(node, "mac", mistakes) else { return };

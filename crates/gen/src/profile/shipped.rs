@@ -1,4 +1,4 @@
-//! The profiles that Weir ships, by name.
+//! The profiles that are shipped with the program, by name.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub fn shipped_names() -> impl Iterator<Item = &'static str> {
     PROFILES.iter().map(|(name, _)| *name)
 }
 
-/// Files that the package also installs, in `/usr/share/weir/profiles`.
+/// The profiles, which the package also installs as files in `/usr/share/weir/profiles`.
 const PROFILES: &[(&str, &str)] = &[
     ("imix.yaml", include_str!("../../profiles/imix.yaml")),
     ("imix_64.yaml", include_str!("../../profiles/imix_64.yaml")),

@@ -5,7 +5,7 @@ use super::tree::Node;
 use super::{EditContent, PayloadEdit, Plugin, Template};
 use crate::Frequency;
 
-/// A template before the profile's defaults are applied.
+/// A template as read, before the profile's defaults are applied.
 pub(super) struct ReadTemplate {
     pub(super) template: Template,
     pub(super) own_capture_times: Option<bool>,
@@ -18,7 +18,7 @@ impl ReadTemplate {
     }
 }
 
-/// Reads one entry of `cap_info` to its end even after a mistake, so that all mistakes are
+/// Reads one entry of `cap_info` to its end, even after a mistake, so that all mistakes are
 /// reported.
 pub(super) fn read(
     node: &Node,
@@ -159,7 +159,8 @@ fn not_done(plugin: Plugin) -> &'static str {
     }
 }
 
-/// Reads the directions of a capture's connections: true if the server begins.
+/// Reads the directions of a capture's connections. True means that the server begins the
+/// connection.
 fn directions(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Vec<bool> {
     let Some(node) = fields.find("flows_dirs") else { return Vec::new() };
     let Some(nodes) = list(node, "flows_dirs", mistakes) else { return Vec::new() };

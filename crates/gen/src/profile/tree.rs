@@ -91,8 +91,8 @@ impl Node {
                 Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => continue,
             };
             if anchor != NO_ANCHOR {
-                // The copy of an anchored value counts too, because anchored values may contain one
-                // another.
+                // The copy of an anchored value also counts, because anchored values may contain
+                // one another.
                 nodes += done.size();
                 anchors.insert(anchor, done.clone());
             }
@@ -125,7 +125,8 @@ impl Node {
     }
 }
 
-/// False, with a mistake, if another document or text that is no YAML follows the first document.
+/// Whether the first document is the only document. Otherwise, another document or text that is not
+/// YAML follows, and a mistake is reported.
 fn is_alone(parser: &mut Parser<'_, impl Input>, mistakes: &mut Mistakes) -> bool {
     while let Some(event) = parser.next_event() {
         match event {
@@ -157,7 +158,7 @@ struct Open {
 
 enum Kind {
     List(Vec<Node>),
-    /// The entries, and a key whose value follows.
+    /// The entries so far, and a key whose value is still missing.
     Map(Vec<Entry>, Option<(String, usize)>),
 }
 
@@ -191,7 +192,7 @@ impl Open {
     }
 }
 
-/// The parser's number for a value without an anchor.
+/// The parser's anchor number for a value without an anchor.
 const NO_ANCHOR: usize = 0;
 const TOO_MANY: &str = "the document has too many or too deeply nested values";
 const LONGEST_TEXT: usize = 8 << 20;

@@ -163,8 +163,8 @@ fn answer(outcome: &Outcome) -> String {
     )
 }
 
-/// Describes the seconds in which the generator did not keep the offered rate; `None` without such
-/// a second.
+/// Describes the seconds in which the generator did not keep the offered rate; `None` if the
+/// generator kept the rate in every second.
 pub(super) fn missed(outcome: &Outcome) -> Option<String> {
     let missed = outcome.missed();
     let first = outcome.seconds.get(*missed.first()?)?;
@@ -247,7 +247,7 @@ fn seconds(span: Span) -> String {
     format!("{:.3} s", span.secs_f64())
 }
 
-/// Formats a number as TRex's `double_to_human_str` does, with powers of 1000.
+/// Formats a number as TRex's `double_to_human_str` does, in powers of 1000.
 fn human(value: f64, unit: &str) -> String {
     let (scaled, prefix) = match value {
         value if value >= 1e9 => (value / 1e9, "G"),

@@ -22,7 +22,7 @@ pub struct Lane {
     kind: Kind,
     addresses: LaneAddresses,
     own: Vec<IpAddr>,
-    /// ARP packets that left and arrived before a run.
+    /// The ARP packets that left and arrived before a run.
     arps: Arps,
 }
 
@@ -39,9 +39,9 @@ enum Kind {
         name: String,
         receiver: Box<PacketPort>,
     },
-    /// A port that all threads use in turn.
+    /// A port that all threads use, one thread at a time.
     Shared(SharedPort),
-    /// A port that all threads use at once.
+    /// A port that all threads use at the same time.
     Duplex {
         port: Arc<dyn DuplexPort>,
         /// True if the port's peer is a device, false if it is the kernel.
@@ -70,7 +70,8 @@ pub(super) enum LaneSender {
 
 impl Lane {
     /// Opens ports in the order of a profile and resolves the gateways' addresses. A port without a
-    /// gateway sends to the other port of its pair. `cancel` ends the waits for the ports' peers.
+    /// gateway sends to the other port of its pair. `cancel` ends the wait for the peers of the
+    /// ports.
     pub fn open_all(specs: &[PortSpec], cancel: &AtomicBool) -> Result<Vec<Self>, GenError> {
         let mut lanes = Vec::with_capacity(specs.len());
         for (number, spec) in specs.iter().enumerate() {
@@ -93,7 +94,7 @@ impl Lane {
         Ok(lanes)
     }
 
-    /// Creates a lane over any port, for tests and for other crates of Weir.
+    /// Creates a lane over a port of any type, for tests and for other crates.
     pub fn over(name: &str, port: Box<dyn Port>, addresses: LaneAddresses) -> Self {
         let kind = Kind::Shared(Arc::new(Mutex::new(port)));
         Self { name: name.to_owned(), kind, addresses, own: Vec::new(), arps: Arps::default() }
@@ -220,8 +221,8 @@ impl Lane {
             }
         }
         if others || fds.is_empty() {
-            // This thread cannot hold the lock of a shared port while it waits, and other ports arm
-            // their wake-up only after several empty calls.
+            // Sleep, because this thread cannot hold the lock of a shared port while it waits.
+            // Other ports arm their wake-up only after several empty calls.
             std::thread::sleep(span.min(Duration::from_micros(200)));
         } else {
             let _ = poll(&mut fds, Some(&timeout));
@@ -246,8 +247,8 @@ impl Lane {
     }
 
     /// Receives without waiting: all frames in a device's ring, or at most `limit` frames of
-    /// another port. Returns the number of frames, and the share of the port's room that the frames
-    /// took: 0 for a port that counts the frames for which the port has no room.
+    /// another port. Returns the number of frames, and the share of the port's room that these
+    /// frames took. The share is 0 for a port that counts the frames for which it has no room.
     pub(super) fn take(
         &mut self,
         batch: &mut Vec<Frame>,
@@ -281,7 +282,7 @@ impl Lane {
         std::mem::take(&mut self.arps)
     }
 
-    /// As [`Lane::answer`], but before a run; counts the ARP packets.
+    /// Like [`Lane::answer`], but before a run, and counts the ARP packets.
     fn answer_early(&mut self, frame: &[u8]) -> Result<(), PortError> {
         let is_arp = neighbour::is_arp(frame);
         self.arps.received += u64::from(is_arp);
@@ -289,7 +290,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Completes the capture that a run has written; an error means that a part is missing.
+    /// Completes the capture that a run has written. An error means that a part of the capture is
+    /// missing.
     pub(super) fn finish(&mut self) -> Result<(), GenError> {
         match &self.kind {
             Kind::Capture(writer) => locked(writer).flush(),
@@ -297,7 +299,7 @@ impl Lane {
         }
     }
 
-    /// Answers a request for an address of this port; true if the frame was such a request.
+    /// Answers a request for an address of this port. Returns true if the frame was such a request.
     pub(super) fn answer(&mut self, frame: &[u8]) -> Result<bool, PortError> {
         if self.own.is_empty() {
             return Ok(false);
@@ -365,7 +367,7 @@ impl Lane {
 }
 
 impl LaneSender {
-    /// Returns the maximum number of bytes that the port accepts behind a packet's MAC header and
+    /// Returns the maximum number of bytes that the port accepts after a packet's MAC header and
     /// tag.
     pub(super) fn longest_payload(&self) -> usize {
         let longest = match self {
@@ -413,7 +415,8 @@ fn inside<T: Send>(
 const ATTEMPTS: u32 = 4;
 const PATIENCE: Span = Span::from_millis(400);
 const PEER_PATIENCE: Span = Span::from_secs(5);
-/// Maximum number of frames discarded before a run: a flood must not keep a run from beginning.
+/// Maximum number of frames that are discarded before a run, so that a flood does not prevent the
+/// run.
 const MOST_DISCARDED: usize = 1000;
 
 #[cfg(test)]

@@ -9,9 +9,10 @@ pub struct LaneCounts {
     pub name: String,
     pub sent: u64,
     pub sent_bytes: u64,
-    /// Frames that the port refused, or for which it had no room until the end.
+    /// Frames that the port refused, or for which the port had no room until the end of the run.
     pub send_errors: u64,
-    /// Sent frames for which the device's ring had no room, so that the device lost these frames.
+    /// Sent frames for which the device's ring had no room. These frames count as lost by the
+    /// device.
     pub ring_full: u64,
     /// Arrived frames, except housekeeping frames such as ARP.
     pub received: u64,
@@ -25,7 +26,7 @@ pub struct LaneCounts {
     pub sink_full: u64,
     pub arp_sent: u64,
     pub arp_received: u64,
-    /// ARP, neighbour discovery and multicast of other hosts.
+    /// Frames of ARP and neighbour discovery, and multicast frames of other hosts.
     pub housekeeping: u64,
 }
 

@@ -12,8 +12,8 @@ use super::streams::StreamCounts;
 use crate::neighbour;
 use crate::traffic::Stamp;
 
-/// Receives from all ports in one thread. The memory of the receiver does not depend on the
-/// arriving packets.
+/// Receives from all ports in one thread. The size of the receiver's memory does not depend on the
+/// packets that arrive.
 pub(super) struct Receiver<'a> {
     lanes: &'a mut [Lane],
     live: &'a Live,
@@ -21,7 +21,8 @@ pub(super) struct Receiver<'a> {
     streams: Vec<StreamCounts>,
     /// For each stream, the index of the lane that sends it.
     origins: Vec<usize>,
-    /// The planned end, and the time after it in which packets still count as in time.
+    /// The planned end of the run, and the time after this end in which packets still count as in
+    /// time.
     late: Option<(Time, Span)>,
     progress: Vec<Progress>,
     error: Option<String>,
@@ -30,9 +31,9 @@ pub(super) struct Receiver<'a> {
 
 struct Progress {
     has_failed: bool,
-    /// The lane's `sink_drops` before the run.
+    /// The lane's count of `sink_drops` before the run.
     drops_before: u64,
-    /// The part of the lane's room that the last batch took.
+    /// The share of the lane's room that the last batch took.
     occupancy: f64,
 }
 
@@ -62,14 +63,14 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Counts frames until `stop`, and the frames in the ports' queues at that time.
+    /// Counts frames until `stop`, and then the frames that are in the ports' queues at that time.
     pub(super) fn run(
         mut self,
         stop: &AtomicBool,
         real_time: bool,
     ) -> (Vec<StreamCounts>, Option<String>) {
         let mut breaks = Breaks::begin(real_time);
-        // On a single CPU the sending threads need this thread's CPU.
+        // If the machine has a single CPU, the sending threads need this thread's CPU.
         let every = if host::online_cpus().len() == 1 { EVERY_SHARED } else { EVERY };
         // Limits the rounds after `stop`, so that the loop ends even during a flood.
         let mut rounds_left = 1000usize;
@@ -94,8 +95,8 @@ impl<'a> Receiver<'a> {
         (self.streams, self.error)
     }
 
-    /// Takes a batch from each lane; true if any frame arrived. If a port fails, the counts of the
-    /// other ports go on.
+    /// Takes a batch from each lane. Returns true if any frame arrived. If a port fails, the other
+    /// ports' frames are still counted.
     pub(super) fn poll(&mut self) -> bool {
         let mut batch = std::mem::take(&mut self.batch);
         let mut any = false;
@@ -126,7 +127,8 @@ impl<'a> Receiver<'a> {
         any
     }
 
-    /// Counts every frame. Goes on after a failed ARP reply, because the port may still receive.
+    /// Counts every frame. Continues after a failed ARP reply, because the port may still receive
+    /// frames.
     fn take(&mut self, lane: usize, batch: &[Frame]) {
         let counts = &self.live.lanes[lane];
         let (mut received, mut bytes, mut errors, mut own, mut arps) = (0, 0, 0, 0, 0);
@@ -137,8 +139,8 @@ impl<'a> Receiver<'a> {
                 bytes += bytes_of.len() as u64;
                 let index = usize::from(stamp.stream.wrapping_sub(self.first_stream));
                 if let Some(stream) = self.streams.get_mut(index) {
-                    // A single port sends into the device and receives from it, so it returns
-                    // nothing.
+                    // If there is only one port, the port sends packets into the device and
+                    // receives packets from it, so no packet counts as returned.
                     if self.lanes.len() > 1 && self.origins[index] == lane {
                         stream.returned += 1;
                     } else {
@@ -171,7 +173,7 @@ impl<'a> Receiver<'a> {
     }
 }
 
-/// True if a ring that is read in batches may have been full at some time. The frames of the last
+/// Whether a ring that is read in batches may have been full at some time. The frames of the last
 /// batch still occupied the ring while they were copied. The frames of this batch may have arrived
 /// in that time.
 fn may_have_been_full(last: f64, this: f64) -> bool {
@@ -183,10 +185,10 @@ fn is_ip(frame: &[u8]) -> bool {
         .is_some_and(|layout| !matches!(layout.network, wire::Network::Other(_)))
 }
 
-/// Frames per batch of a port that does not show how full a device's ring was.
+/// Number of frames in a batch, for a port that does not show how full a device's ring was.
 const BATCH: usize = 256;
 const MOST_STREAMS: usize = 4096;
-/// Time between sleeps: the receive ring holds more frames than arrive in a sleep.
+/// Time between sleeps. The receive ring holds more frames than arrive during a sleep.
 const EVERY: Span = Span::from_millis(2);
 const EVERY_SHARED: Span = Span::from_micros(150);
 const PATIENCE: Duration = Duration::from_millis(2);

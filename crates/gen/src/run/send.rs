@@ -12,14 +12,14 @@ use super::receive::Receiver;
 use super::{Job, Second, monotonic};
 use crate::{GenError, Plan, Traffic};
 
-/// The handling of packets that are late.
+/// The handling of late packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// The generator sends every planned packet as early as the ports permit; a run may last longer
-    /// than planned, up to `at_most`.
+    /// The generator sends every planned packet, as early as the ports permit. The run may last
+    /// longer than planned, up to `at_most`.
     Complete { at_most: Span },
-    /// If packets are later than `burst`, the schedule moves: the device gets no burst after this
-    /// machine stalled. The run ends on time.
+    /// If packets are late by more than `burst`, the schedule moves, so that the device gets no
+    /// burst after a stall of this machine. The run ends on time.
     OnTime { burst: Span },
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Sender {
 
 struct Outlet {
     sender: LaneSender,
-    /// True if packets for which a device has no room are dropped, as on a network card.
+    /// True if packets for which a device has no room are dropped, as in a network card.
     drops: bool,
     slots: Vec<u8>,
     slot: usize,
@@ -84,8 +84,8 @@ impl Sender {
             });
         }
         let expected = job.plan.packet_rate(job.multiplier).events() / job.threads.max(1) as f64;
-        // On a single CPU, a device's control threads or the kernel's threads of an interface need
-        // this thread's CPU.
+        // If the machine has a single CPU, the control threads of a device, or the kernel's threads
+        // of an interface, need this thread's CPU.
         let every_busy = if host::online_cpus().len() == 1 { EVERY_SHARED } else { EVERY_BUSY };
         Ok(Self { sources, lanes: outlets, expected, every_busy })
     }
@@ -104,9 +104,9 @@ impl Sender {
             Pace::Complete { at_most } => (at_most.max(job.duration), Span::MAX),
             Pace::OnTime { burst } => (job.duration, burst),
         };
-        // The logical clock starts with `start` and is moved back when packets are too late.
+        // The logical clock begins at `start`, and moves back when packets are too late.
         let mut moved = Span::ZERO;
-        // Excludes a packet that is due at the very end: the packet does not belong to this run,
+        // Exclude a packet that is due exactly at the end: this packet does not belong to the run,
         // even if earlier packets are late.
         let last = job.duration.saturating_sub(Span::from_nanos(1));
         let mut now = monotonic();
@@ -122,7 +122,7 @@ impl Sender {
                 break;
             }
             if due >= job.duration {
-                // All packets are sent; the run lasts as long as planned.
+                // All packets are sent, but the run lasts as long as planned.
                 if real >= job.duration {
                     break;
                 }
@@ -182,14 +182,15 @@ impl Sender {
         self.sources.iter().filter_map(|source| source.traffic.due()).min()
     }
 
-    /// Writes the packets that are due, at most a batch.
+    /// Writes the packets that are due, at most one batch.
     #[inline]
     fn collect(&mut self, now: Time, logical: Span, account: &mut Account) -> usize {
         let until = Time::ZERO + logical;
         let mut count = 0;
         for source in &mut self.sources {
             while count < BATCH && source.traffic.due().is_some_and(|due| due <= until) {
-                // The lane is known only after the packet is written; all slots have the same size.
+                // The lane is known only after the packet is written, but all slots have the same
+                // size.
                 let scratch = &mut self.lanes[0];
                 let Some(slot) = scratch.free() else { return count };
                 let Some(departure) = source.traffic.take(now, slot) else { return count };
@@ -258,7 +259,8 @@ impl Outlet {
         }
     }
 
-    /// Sends all packets in order; returns how many the port took, and their bytes.
+    /// Sends all packets in order. Returns the number of packets that the port took, and their
+    /// bytes.
     fn send(
         &mut self,
         account: &mut Account,
@@ -338,7 +340,7 @@ impl Outlet {
                     if give_up() {
                         break;
                     }
-                    // Another thread empties the ring, and may be waiting for this core.
+                    // Another thread empties the ring, and may be waiting for this CPU.
                     rustix::thread::sched_yield();
                 }
                 Some(Refusal::NoPeer) => break,
@@ -354,18 +356,19 @@ struct Account {
     expected: f64,
     seconds: Vec<Second>,
     planned: f64,
-    /// Planned packets between `recent_from` and `recent_until`, which [`Account::settle`] adds to
-    /// `planned` and to their second.
+    /// The number of planned packets between `recent_from` and `recent_until`. [`Account::settle`]
+    /// adds this number to `planned` and to the packets' second.
     recent: u64,
     recent_from: Span,
     recent_until: Span,
-    /// Packets that ports took, not yet added to a second.
+    /// The number of packets that ports took and that are not yet added to a second.
     accepted: u64,
     opened: u64,
     longest_lag: Span,
     busy: Span,
     retries: u64,
-    /// Packets lost because a device had no room, not yet added to a port's count.
+    /// The number of packets that were lost because a device had no room, and that are not yet
+    /// added to a port's count.
     ring_full: u64,
     error: Option<String>,
 }
@@ -420,13 +423,13 @@ impl Account {
 
     fn sent_in(&mut self, at: Span, count: u64) {
         if count > 0 {
-            // A batch that leaves just after the end counts in the last second.
+            // A batch that leaves just after the end counts for the last second.
             let at = at.min(self.duration.saturating_sub(Span::from_nanos(1)).max(at - LATE));
             self.second(at).sent += count;
         }
     }
 
-    /// Adds the planned packets that the thread did not reach.
+    /// Adds the planned packets that the thread did not send in time.
     fn finish(mut self, sender: &Sender, start: Time, now: Time) -> PartOutcome {
         self.settle();
         let due = sender.counted().filter_map(Traffic::due).min();
@@ -454,14 +457,14 @@ impl Account {
     }
 }
 
-/// Receives, if this thread also receives; true if frames had arrived.
+/// Receives, if this thread also receives. Returns true if frames had arrived.
 #[inline]
 fn poll(receiver: &mut Option<&mut Receiver<'_>>) -> bool {
     receiver.as_deref_mut().is_some_and(Receiver::poll)
 }
 
-/// Sleeps until shortly before `deadline` and spins for the rest. Returns earlier after a long
-/// sleep, and when packets have arrived.
+/// Sleeps until shortly before `deadline`, and then spins. Returns earlier after a long sleep, and
+/// when packets have arrived.
 fn wait_until(deadline: Time, now: &mut Time, receiver: &mut Option<&mut Receiver<'_>>) {
     let longest = if receiver.is_some() { BETWEEN_POLLS } else { LONGEST_SLEEP };
     loop {
@@ -470,7 +473,7 @@ fn wait_until(deadline: Time, now: &mut Time, receiver: &mut Option<&mut Receive
         if left == Span::ZERO {
             return;
         }
-        // Returns so that the caller can check whether the run was cancelled.
+        // Return, so that the caller can check whether the run was cancelled.
         if poll(receiver) {
             *now = monotonic();
             return;
@@ -493,19 +496,19 @@ fn real_time() -> Time {
     Time::from_nanos(now.tv_sec as u64 * SECOND + now.tv_nsec as u64)
 }
 
-/// Maximum number of packets collected at once; a system call takes 32.
+/// Maximum number of packets that are collected at once. A system call takes 32 of these packets.
 const BATCH: usize = 64;
 const SECOND: u64 = 1_000_000_000;
 const MOST_SECONDS: usize = 7 * 86_400;
-/// A batch that leaves this late after the end still counts in the last second.
+/// Maximum delay after the end at which a batch still counts for the last second.
 const LATE: Span = Span::from_millis(5);
-/// Time between sleeps of a thread that waits for its next packet: shorter than the time of a
-/// thread that is behind schedule.
+/// Time between sleeps of a thread that waits for its next packet. This time is shorter than the
+/// time for a thread that is behind schedule.
 const EVERY: Span = Span::from_micros(400);
 const EVERY_BUSY: Span = Span::from_micros(1500);
 const EVERY_SHARED: Span = Span::from_micros(250);
-/// A sleep on a busy machine may end this late, so the thread spins for this time.
+/// Maximum delay of the end of a sleep on a busy machine. The thread spins for this time.
 const SPIN: Span = Span::from_micros(80);
 const LONGEST_SLEEP: Span = Span::from_millis(50);
-/// Time between two receives: shorter than the time in which a device fills a receiving port.
+/// Time between two receives. In this time, a device cannot fill a receiving port.
 const BETWEEN_POLLS: Span = Span::from_micros(100);

@@ -20,15 +20,15 @@ pub struct PortSpec {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PortKind {
-    /// An interface, in this namespace or in the namespace `namespace`.
+    /// An interface in this namespace, or in the namespace `namespace`.
     Interface { namespace: Option<String>, name: String },
     /// A TAP device that exists during the run.
     Tap(String),
-    /// Another process, through shared memory.
+    /// A port of another process, through shared memory.
     Ring { place: String, listens: bool },
-    /// An interface's queue by AF_XDP, in this namespace or in the namespace `namespace`.
+    /// A queue of an interface, through AF_XDP, in this namespace or in the namespace `namespace`.
     Xdp { namespace: Option<String>, name: String, options: XdpOptions },
-    /// Another process's virtio device.
+    /// A virtio device of another process.
     Vhost { path: PathBuf, listens: bool },
     /// Writes frames to a capture file; receives nothing.
     Capture(PathBuf),
@@ -160,7 +160,7 @@ impl FromStr for PortSpec {
 }
 
 impl PortKind {
-    /// Sets an option of this kind of port; false if the kind has no such option.
+    /// Sets an option of this kind of port. Returns false if the kind has no such option.
     fn set(&mut self, option: &str) -> Result<bool, String> {
         match (self, option) {
             (Self::Ring { listens, .. } | Self::Vhost { listens, .. }, "server") => *listens = true,
@@ -204,8 +204,8 @@ impl fmt::Display for PortSpec {
     }
 }
 
-/// True for a PCI address, `03:00.0` or `0000:03:00.0`, with or without a port number behind a
-/// slash.
+/// Whether the text is a PCI address, `03:00.0` or `0000:03:00.0`, with or without a slash and a
+/// port number.
 fn is_pci(place: &str) -> bool {
     let place = place.split('/').next().unwrap_or_default();
     let Some((device, function)) = place.rsplit_once('.') else { return false };

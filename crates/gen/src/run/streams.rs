@@ -8,21 +8,22 @@ use crate::traffic::Stamp;
 pub struct StreamCounts {
     pub stream: u16,
     pub sent: u64,
-    /// Arrived packets. Duplicates count; packets that came back to the sending port do not count.
+    /// Arrived packets, including duplicates. Packets that came back to the sending port are not
+    /// included.
     pub received: u64,
     pub duplicates: u64,
-    /// Packets that arrived after a packet with a higher number.
+    /// Packets that arrived after a packet with a higher sequence number.
     pub reordered: u64,
-    /// Arrivals that come too late to be told from duplicates. Such arrivals count as lost:
-    /// otherwise a device that repeats old packets would hide its losses.
+    /// Arrivals that come too late to be distinguished from duplicates. Such packets count as lost;
+    /// otherwise, a device that repeats old packets would hide its losses.
     pub too_late: u64,
-    /// Arrivals at the port that had sent the packet, if there are several ports. The device has
-    /// not forwarded these packets, so they count as lost.
+    /// Arrivals at the port that had sent the packet, if the generator has several ports. The
+    /// device has not forwarded these packets, so they count as lost.
     pub returned: u64,
     /// Packets that arrived too late after the end of the run.
     pub late: u64,
     pub longest_gap: Span,
-    /// The mean difference of consecutive transit times (RFC 3550 section 6.4.1).
+    /// The mean difference between consecutive transit times (RFC 3550 section 6.4.1).
     pub jitter: Span,
     /// Nanoseconds from the start of sending to the arrival at the receiving port.
     pub latency: Histogram<u64>,
@@ -100,8 +101,8 @@ impl StreamCounts {
 
 impl StreamCounts {
     /// Returns false for a sequence number that the generator cannot have reached since the last
-    /// arrival. Such a number comes from a corrupted stamp: one in 65,536 passes the stamp's check.
-    /// If accepted, the number would make all later packets too late.
+    /// arrival. Such a number comes from a corrupted stamp: one of 65,536 corrupted stamps passes
+    /// the check. With such a number in the window, all later packets would count as too late.
     fn is_plausible(&self, stamp: Stamp, arrival: Time) -> bool {
         let Some(last) = self.last_arrival else { return true };
         let ahead = stamp.sequence.saturating_sub(self.window.next);
@@ -109,13 +110,13 @@ impl StreamCounts {
     }
 }
 
-/// Returns a latency histogram of three significant digits, up to a minute.
+/// Returns a histogram for latencies of up to a minute, with three significant digits.
 pub(crate) fn new_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1_000, 60_000_000_000, 3)
         .unwrap_or_else(|_| unreachable!("the bounds are constants"))
 }
 
-/// The sequence numbers seen most recently, as in RFC 6479.
+/// A window of the most recent sequence numbers, as in RFC 6479.
 #[derive(Debug, Clone, Default)]
 struct Window {
     /// The highest number seen, plus one.
@@ -169,11 +170,12 @@ impl Window {
     }
 }
 
-/// Maximum number of packets of a stream in flight at once. The next constant is the minimum time
-/// between two packets.
+/// Maximum number of packets of a stream that are in flight at once. The next constant is the
+/// minimum time between two packets.
 const AT_ONCE: u64 = 1 << 26;
 const NANOS_OF_A_PACKET: u64 = 5;
-/// Words of the window, for 262,144 numbers: a quarter of a second at a million packets a second.
+/// Number of words in the window. The words hold 262,144 numbers: a quarter of a second at a
+/// million packets per second.
 const WORDS: u64 = 4096;
 
 #[cfg(test)]

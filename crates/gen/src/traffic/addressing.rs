@@ -9,11 +9,11 @@ use super::draws::Draw;
 /// The order in which consecutive flows use the addresses of their pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Addressing {
-    /// Client and server advance together, as in TRex, through the least common multiple of both
-    /// pools' sizes; then the client's port advances.
+    /// Client and server advance together, as in TRex. After a number of flows that is the least
+    /// common multiple of both pools' sizes, the client's port advances.
     #[default]
     Lockstep,
-    /// The server advances; the client stays until every server was used.
+    /// The server advances. The client stays the same until all servers have been used.
     Destination,
 }
 
@@ -58,18 +58,18 @@ struct Range {
 pub(super) struct PortRange {
     /// The ports that a flow takes: more than one if its capture has further connections.
     each: u64,
-    /// Number of flows of a client that can have different ports.
+    /// Number of flows of a client that can have different ports at the same time.
     slots: u64,
-    /// Maximum number of flows that one draw of a client may have.
+    /// Maximum number of flows of a client after one draw.
     window: u64,
-    /// Pools with common addresses use ports of different remainders, so that their flows never
+    /// Pools with common addresses use ports with different remainders, so that their flows never
     /// share a five-tuple.
     remainders: u64,
     remainder: u64,
 }
 
-/// Consecutive flows of a part, whose addresses advance by constant steps. Such a run needs only
-/// additions, where [`Addresses::of`] divides several times.
+/// Consecutive flows of a part, whose addresses advance by constant steps. For such a run,
+/// additions are enough, whereas [`Addresses::of`] divides several times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FlowRun {
     next: Tuple,
@@ -82,7 +82,7 @@ pub(super) struct FlowRun {
 pub(super) struct Tuple {
     pub(super) client: u32,
     pub(super) server: u32,
-    /// The first port of the client, if the flow has several.
+    /// The first port of the client. A flow may have several ports.
     pub(super) client_port: u16,
     /// The pair of generator ports that carries the flow.
     pub(super) pair: u16,
@@ -157,8 +157,9 @@ impl Addresses {
         }
     }
 
-    /// Returns the flows `flow`, `flow + step` and so on while their addresses advance by constant
-    /// steps, at least one flow. `is_alone`: no other template draws from the pools.
+    /// Returns at least one of the flows `flow`, `flow + step` and so on, and ends before the
+    /// addresses stop advancing by constant steps. `is_alone`: no other template draws from the
+    /// pools.
     pub(super) fn run(
         &self,
         (flow, step): (u64, u64),
@@ -201,7 +202,7 @@ impl Addresses {
     /// same pools.
     pub(super) fn period(&self) -> u64 {
         let (clients, servers) = (self.clients.size, self.servers.size);
-        // The port advances each time all clients have been used.
+        // The port advances each time that all clients have been used.
         let rounds = if self.keeps_port { 1 } else { self.ports.rounds() };
         let draws = match self.addressing {
             Addressing::Lockstep => lcm(clients.saturating_mul(rounds), servers),
@@ -271,8 +272,8 @@ impl PortRange {
         }
     }
 
-    /// Returns the first port of the flow with the index `within` in its window. `round`: how often
-    /// all clients have been used before.
+    /// Returns the first port of the flow with the index `within` in its window. `round`: the
+    /// number of times that all clients have been used before.
     #[inline]
     fn first(&self, round: u64, within: u64) -> u16 {
         let slot = (round.wrapping_mul(self.window).wrapping_add(within)) % self.slots;
@@ -304,7 +305,8 @@ pub(crate) fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Returns an index below `size`, about normally distributed: the sum of four uniform numbers.
+/// Returns an index below `size` with an approximately normal distribution: the sum of four uniform
+/// random numbers.
 fn normal(random: u64, size: u64) -> u64 {
     let sum: u64 = (0..4).map(|part| (random >> (16 * part)) & 0xffff).sum();
     ((u128::from(sum) * u128::from(size)) / (4 * 0x1_0000)) as u64
@@ -318,7 +320,7 @@ fn lcm(a: u64, b: u64) -> u64 {
     (a / x.max(1)).saturating_mul(b)
 }
 
-/// TRex's range of client ports.
+/// The first of the client ports that TRex uses.
 const FIRST_PORT: u64 = 1024;
 const PORTS: u64 = 64_000 - FIRST_PORT;
 

@@ -19,7 +19,7 @@ pub(super) struct Connections<'a> {
 pub(super) struct Seen {
     pub(super) connection: usize,
     pub(super) from_client: bool,
-    /// The client's port; 0 for packets without ports.
+    /// The client's port; 0 if the packets have no ports.
     pub(super) client_port: u16,
 }
 
@@ -29,7 +29,7 @@ struct Known {
     client: End,
 }
 
-/// Address and port of an endpoint; an IPv4 address is padded with zeroes.
+/// The address and the port of an endpoint. An IPv4 address is padded with zeroes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct End {
     address: [u8; 16],
@@ -69,9 +69,9 @@ impl<'a> Connections<'a> {
         })
     }
 
-    /// True if the server begins connection `number`. In further connections, a host keeps its role
-    /// from the first connection. A host that was not in the first connection gets its role by the
-    /// order of addresses, as in TRex.
+    /// Whether the server begins connection `number`. In later connections, a host keeps its role
+    /// from the first connection. If a host is not in the first connection, the order of the
+    /// addresses decides its role, as in TRex.
     fn server_begins(&self, number: usize, source: End, destination: End) -> Result<bool, String> {
         if let Some(direction) = self.directions.get(number) {
             return Ok(*direction);

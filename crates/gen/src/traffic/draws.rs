@@ -1,8 +1,8 @@
 use crate::profile::Profile;
 
-/// The order in which the templates of a profile draw addresses from shared pools: by the time at
-/// which their windows begin. The order is a pure function of template and window, so that threads
-/// agree without communication.
+/// The order in which the templates of a profile draw addresses from shared pools: templates draw
+/// in the order in which their windows begin. The order depends only on template and window, so
+/// that threads agree without communication.
 #[derive(Debug, Clone)]
 pub(super) struct Draws {
     drawers: Vec<Drawer>,
@@ -18,7 +18,7 @@ pub(super) struct Draw {
 
 #[derive(Debug, Clone, Copy)]
 struct Drawer {
-    /// Start of the first flow in seconds, for a multiplier of 1.
+    /// Start time of the first flow in seconds, for a multiplier of 1.
     start: f64,
     interval: f64,
     window: u64,
@@ -115,8 +115,8 @@ impl Drawer {
     }
 }
 
-/// Maximum number of steps that correct the quotient. The quotient is wrong by one at most, unless
-/// flows are closer together than the resolution of a time.
+/// Maximum number of steps that correct the quotient. The quotient is wrong by at most one, unless
+/// the interval between flows is shorter than the resolution of a time.
 const ROUNDING: usize = 4;
 
 #[cfg(test)]

@@ -19,11 +19,12 @@ pub(super) struct PacketTemplate {
     /// The time after the previous packet.
     pub(super) gap: Span,
     network_at: usize,
-    /// The prefixes of clients and servers; `None` for IPv4.
+    /// The prefixes of the IPv6 addresses of clients and servers; `None` for IPv4.
     ipv6: Option<Ipv6Prefixes>,
-    /// Source and destination, if they stay as captured: the unspecified and multicast addresses.
+    /// The source address and the destination address, if the packet keeps the captured address.
+    /// Unspecified and multicast addresses are kept.
     kept: [Option<u32>; 2],
-    /// The sum of the IPv4 header, addresses excluded.
+    /// The sum of the IPv4 header without the addresses.
     header_sum: Sum,
     transport: Option<TransportFields>,
     edits: Box<[Edit]>,
@@ -33,7 +34,8 @@ pub(super) struct PacketTemplate {
 #[derive(Debug, Clone, Copy)]
 struct TransportFields {
     ports: PortPlaces,
-    /// The checksum's offset, and the sum of the other bytes; `None` without a checksum.
+    /// The checksum's offset, and the sum of the bytes that stay the same; `None` if the packet has
+    /// no checksum.
     checksum: Option<(usize, Sum)>,
     is_udp: bool,
 }
@@ -43,11 +45,11 @@ struct TransportFields {
 enum Ports {
     Kept,
     Client,
-    /// Client and server both use the flow's further port with this index.
+    /// The client and the server both use the flow's further port with this index.
     Both(u16),
 }
 
-/// As [`Ports`], with the ports' offsets in the packet.
+/// Like [`Ports`], with the ports' offsets in the packet.
 #[derive(Debug, Clone, Copy)]
 enum PortPlaces {
     None,
@@ -58,7 +60,7 @@ enum PortPlaces {
 #[derive(Debug, Clone, Copy)]
 struct Edit {
     at: usize,
-    /// The edit is at an odd offset from the transport header.
+    /// Whether the edit is at an odd offset from the transport header.
     is_odd: bool,
     content: EditContent,
     mask: u32,
@@ -80,7 +82,7 @@ pub(super) fn ports_of(template: &Template) -> usize {
     }
 }
 
-/// Makes the packets of a template, or returns why the capture cannot be used.
+/// Makes the packets of a template. Returns an error with the reason if the capture cannot be used.
 pub(super) fn compile(
     capture: &Capture,
     template: &Template,
@@ -167,8 +169,8 @@ pub(super) fn compile(
     Ok((packets, notes))
 }
 
-/// Returns a captured frame without tags, padded to Ethernet's minimum length only. `Err` describes
-/// a frame that is not IP.
+/// Returns a captured frame without tags, padded at least to Ethernet's minimum length. Returns an
+/// error that describes the frame if the frame is not IP.
 fn ip_packet(frame: &[u8]) -> Result<(Vec<u8>, Layout), String> {
     let short = || "shorter than a MAC header".to_owned();
     let mut plain = untagged(frame).ok_or_else(short)?;
@@ -313,8 +315,8 @@ impl PacketTemplate {
         self.len
     }
 
-    /// Copies the packet to the start of a buffer. If the buffer has room for whole blocks, copies
-    /// blocks, because this needs no function call.
+    /// Copies the packet to the start of a buffer. Copies whole blocks if the buffer has room for
+    /// whole blocks, because this needs no function call.
     #[inline(always)]
     fn copy<'a>(&self, buffer: &'a mut [u8]) -> Option<&'a mut [u8]> {
         let room = buffer.as_chunks_mut::<BLOCK>().0;
@@ -332,8 +334,8 @@ impl PacketTemplate {
         buffer.get_mut(..self.len)
     }
 
-    /// Writes the packet of a flow, without MAC addresses and tag. `None` if the buffer is too
-    /// short.
+    /// Writes the packet of a flow, without MAC addresses and tag. Returns `None` if the buffer is
+    /// too short.
     #[inline]
     pub(super) fn write(&self, tuple: &Tuple, flow: u64, buffer: &mut [u8]) -> Option<usize> {
         let frame = self.copy(buffer)?;
@@ -402,8 +404,8 @@ impl PacketTemplate {
 }
 
 impl Edit {
-    /// Changes a word and returns the change of the checksum's sum: the new word plus the
-    /// complement of the old word.
+    /// Changes a word. Returns the change of the checksum's sum: the new word plus the complement
+    /// of the old word.
     fn apply(&self, tuple: &Tuple, flow: u64, frame: &mut [u8]) -> Sum {
         let Some(place) = frame[self.at..].first_chunk_mut::<4>() else { return Sum::default() };
         let value = match self.content {
@@ -422,7 +424,7 @@ impl Edit {
     }
 }
 
-/// Returns the frame without its VLAN tags; `None` for a frame that is too short.
+/// Returns the frame without its VLAN tags. Returns `None` for a frame that is too short.
 fn untagged(frame: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = frame.to_vec();
     while wire::headers::is_tag(wire::headers::word(&bytes, MAC_HEADER - 2)?) {
@@ -434,8 +436,8 @@ fn untagged(frame: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Replaces the IPv4 header of a packet by an IPv6 header; `None` if the packet does not permit an
-/// IPv6 header.
+/// Replaces the IPv4 header of a packet by an IPv6 header. Returns `None` if IPv6 cannot express
+/// the packet.
 pub(crate) fn as_ipv6(frame: &[u8]) -> Option<Vec<u8>> {
     let layout = Layout::parse(frame)?;
     if layout.network != Network::Ipv4
@@ -460,10 +462,10 @@ pub(crate) fn as_ipv6(frame: &[u8]) -> Option<Vec<u8>> {
 const MEDIA_CONNECTIONS: usize = 2;
 /// The hop limit of IPv4 packets that become IPv6, as in TRex.
 const HOP_LIMIT: u8 = 64;
-/// Size of a block, whose copy takes a few instructions.
+/// Size of a block. A few instructions copy a block.
 const BLOCK: usize = 64;
-/// Maximum number of blocks that are copied block by block: the library's function copies longer
-/// packets faster.
+/// Maximum number of blocks that are copied block by block. For longer packets, the library's copy
+/// function is faster.
 const FEW_BLOCKS: usize = 4;
-/// A frame of 64 bytes without its check sequence.
+/// Minimum length of a frame: 64 bytes without the check sequence.
 const SHORTEST: usize = 60;

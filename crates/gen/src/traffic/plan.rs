@@ -28,7 +28,7 @@ pub struct LaneAddresses {
 pub struct PlanOptions {
     pub addressing: Addressing,
     pub ipv6: bool,
-    /// Write a [`Stamp`](super::Stamp) into every packet.
+    /// Whether every packet carries a [`Stamp`](super::Stamp).
     pub stamped: bool,
 }
 
@@ -40,8 +40,8 @@ pub(super) struct PlannedTemplate {
 }
 
 impl Plan {
-    /// Builds a plan. `lanes` are the ports in pairs: the clients use the first port of a pair. A
-    /// single port serves clients and servers.
+    /// Builds a plan. `lanes` are the ports in pairs; the clients use the first port of each pair.
+    /// A single port serves clients and servers.
     pub fn new(
         profile: &Profile,
         captures: &[Capture],
@@ -72,8 +72,7 @@ impl Plan {
             stamped: options.stamped,
         };
         let pairs = lanes.len().div_ceil(2);
-        // Templates may share clients, so all templates reserve the same number of ports for a
-        // flow.
+        // Templates may share clients, so all templates reserve the same number of ports per flow.
         let each = profile.templates.iter().map(ports_of).max().unwrap_or(1);
         let mut notes = profile.notes.clone();
         let mut templates = Vec::with_capacity(profile.templates.len());
@@ -184,12 +183,13 @@ impl Plan {
         Bytes::new(if packets > 0.0 { (bits / 8.0 / packets).round() as u64 } else { 0 })
     }
 
-    /// Returns the mean size of a packet on the wire, with check sequence, preamble and gap.
+    /// Returns the mean size of a packet on the wire, including check sequence, preamble and gap.
     pub fn mean_wire_size(&self) -> Bytes {
         Bytes::new(self.mean_size().count() + WIRE_OVERHEAD)
     }
 
-    /// Returns the maximum number of clients, and of servers, of a template.
+    /// Returns the maximum number of clients of a template, and the maximum number of servers of a
+    /// template.
     pub fn hosts(&self) -> (u64, u64) {
         let pairs = self.lanes.len().div_ceil(2) as u64;
         let most = |size: fn(&Addresses) -> u64| {
@@ -210,14 +210,15 @@ impl Plan {
         self.templates.iter().flat_map(|template| &template.packets)
     }
 
-    /// Returns the flows `flow`, `flow + step` and so on of a template, at least one flow.
+    /// Returns at least one of the flows `flow`, `flow + step` and so on of a template.
     pub(super) fn flows(&self, template: usize, flow: u64, step: u64) -> FlowRun {
         let draw = |window, pair| self.draws.of_window(template, window, pair);
         let is_alone = self.draws.is_alone(template);
         self.templates[template].addresses.run((flow, step), is_alone, draw)
     }
 
-    /// Writes a packet of a flow with the addresses of its lane; returns lane and length.
+    /// Writes a packet of a flow with the addresses of its lane. Returns the lane and the packet's
+    /// length.
     #[inline]
     pub(super) fn write(
         &self,
@@ -227,7 +228,7 @@ impl Plan {
         buffer: &mut [u8],
     ) -> Option<(usize, usize)> {
         let packet = &self.templates[template].packets[packet];
-        // As in TRex, the client's address decides, and a second tag of 0 means no tag.
+        // As in TRex, the client's address decides the tag, and a second tag of 0 means no tag.
         let swapped = self.vlans.is_some_and(|[_, second]| second > 0 && tuple.client % 2 == 1);
         let side = usize::from(packet.from_client == swapped);
         let lane = match self.lanes.len() {
@@ -264,9 +265,10 @@ impl Plan {
     }
 }
 
-/// Bytes that a frame takes on Ethernet but not in memory: check sequence, preamble and gap.
+/// Number of bytes that a frame takes on Ethernet but not in memory: check sequence, preamble and
+/// gap.
 const WIRE_OVERHEAD: u64 = 24;
-/// Highest rate in packets a second.
+/// Maximum rate in packets per second.
 const HIGHEST_RATE: f64 = 1e12;
 /// Maximum number of concurrent flows; a flow takes 48 bytes.
 const MOST_ACTIVE: f64 = 16e6;

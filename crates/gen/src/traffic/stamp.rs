@@ -1,8 +1,8 @@
 use units::Time;
 
-/// The mark of this generator's packets, at the start of a UDP payload, where it survives devices
-/// that change addresses and ports. The first two bytes are a check of the other bytes, so that a
-/// corrupted packet gives no false latency or sequence number.
+/// The mark of this generator's packets at the start of the UDP payload. Devices that change
+/// addresses and ports do not change the payload. The first two bytes of the stamp are a checksum
+/// of its other bytes, so that a corrupted packet gives no false latency or sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     pub stream: u16,
@@ -20,7 +20,7 @@ pub(super) struct StampPlace {
 impl Stamp {
     pub const LEN: usize = 18;
 
-    /// Reads the stamp of a frame; `None` for frames of other senders.
+    /// Reads the stamp of a frame. Returns `None` for frames that this generator did not send.
     #[inline]
     pub fn read(frame: &[u8]) -> Option<Self> {
         let layout = wire::Layout::parse(frame)?;
@@ -43,7 +43,7 @@ impl Stamp {
         })
     }
 
-    /// Returns the bytes behind the check (the first two bytes) as two numbers.
+    /// Returns the bytes after the stamp's checksum (its first two bytes) as two numbers.
     #[inline]
     fn halves(self) -> (u64, u64) {
         ((u64::from(self.stream) << 48) | (self.sequence & SEQUENCE), self.sent.nanos())
@@ -51,8 +51,9 @@ impl Stamp {
 }
 
 impl StampPlace {
-    /// Writes the stamp over zeroes and adds its sum to the UDP checksum, which so far covers the
-    /// zeroes. Computes in registers, because every packet of a search has a stamp.
+    /// Writes the stamp in place of zeroes, and adds the stamp's sum to the UDP checksum, which was
+    /// computed with the zeroes. Computes in registers, because every packet of a search has a
+    /// stamp.
     #[inline]
     pub(super) fn write(self, stamp: Stamp, frame: &mut [u8]) {
         if self.checksum_at + 2 > self.at {
@@ -85,21 +86,21 @@ fn halved(number: u64) -> u64 {
     (number >> 32) + (number & 0xffff_ffff)
 }
 
-/// Returns UDP's checksum field for a sum below 2^48.
+/// Returns the value of UDP's checksum field for a sum below 2^48.
 #[inline]
 fn checksum(sum: u64) -> u16 {
     let sum = (sum & 0xffff) + ((sum >> 16) & 0xffff) + (sum >> 32);
     let sum = (sum & 0xffff) + (sum >> 16);
     let sum = (sum & 0xffff) + (sum >> 16);
     match !(sum as u16) {
-        // 0 would mean that there is no checksum (RFC 768).
+        // A checksum field of 0 would mean "no checksum" (RFC 768).
         0 => 0xffff,
         checksum => checksum,
     }
 }
 
-/// Returns the first two bytes of a stamp, which check the bytes behind them. A payload of zeroes
-/// does not pass the check.
+/// Returns the stamp's checksum, which is its first two bytes. A payload of zeroes has a wrong
+/// checksum.
 #[inline]
 fn check(first: u64, second: u64) -> u16 {
     let mixed = [first, second].into_iter().fold(SALT, |mixed, half| {
@@ -109,7 +110,7 @@ fn check(first: u64, second: u64) -> u16 {
     (mixed.wrapping_mul(ODD) >> 48) as u16
 }
 
-/// A sequence number has 48 bits.
+/// The mask of a sequence number, which has 48 bits.
 const SEQUENCE: u64 = (1 << 48) - 1;
 const SALT: u64 = 0xd957_0000_0000_0001;
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -153,7 +154,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compares the checksum with one computed over the whole packet.
+        /// Compares the checksum with a checksum that is computed over the whole packet.
         #[test]
         fn a_stamp_keeps_the_udp_checksum_valid(
             stream: u16, sequence in 0u64..1 << 48, nanos: u64,

@@ -1,13 +1,13 @@
 /// The starts of the flows of all templates, as TRex spaces them (`generate_flows_roundrobin` in
 /// `src/bp_sim.cpp` of TRex 3.06).
 ///
-/// If all templates together have N new flows a second, at most one flow begins in each Nth of a
-/// second. The templates take turns. A template whose own rate permits no flow yet passes its turn
-/// to the next template. If no template may begin a flow, the moment passes without a flow.
+/// If all templates together have N new flows per second, at most one flow begins in each Nth of a
+/// second. The templates take turns. If a template's rate permits no flow yet, the next template
+/// gets the turn. If the rate of no template permits a flow, no flow begins at this moment.
 #[derive(Debug, Clone)]
 pub(super) struct Starts {
     turns: Vec<Turn>,
-    /// The index of the next turn.
+    /// The index in `turns` of the template whose turn is next.
     place: usize,
     moment: u64,
     /// The time between two moments in nanoseconds.
@@ -34,7 +34,8 @@ struct Turn {
 }
 
 impl Starts {
-    /// `rates`: the new flows a second of each template. A template with rate 0 begins no flow.
+    /// `rates`: the number of new flows per second of each template. A template with rate 0 begins
+    /// no flow.
     pub(super) fn new(rates: impl Iterator<Item = f64>) -> Self {
         let rates: Vec<_> = rates.enumerate().filter(|(_, rate)| *rate > 0.0).collect();
         let whole: f64 = rates.iter().map(|(_, rate)| rate).sum();
@@ -52,7 +53,7 @@ impl Starts {
         }
     }
 
-    /// Returns the next flow to begin; `None` if none begins within a hundred years.
+    /// Returns the next flow to begin. Returns `None` if no flow begins within a hundred years.
     #[inline]
     pub(super) fn next(&mut self) -> Option<Start> {
         if self.turns.is_empty() {
@@ -60,7 +61,8 @@ impl Starts {
         }
         loop {
             let moment = self.moment;
-            // A signed number converts to `f64` in fewer instructions than an unsigned number.
+            // Signed, because converting a signed number to `f64` takes fewer instructions than
+            // converting an unsigned number.
             let nanos = moment as i64 as f64 * self.interval;
             if nanos >= FOREVER {
                 return None;
@@ -99,8 +101,8 @@ impl Turn {
 
 /// A hundred years in nanoseconds.
 const FOREVER: f64 = 3e18;
-/// Tolerance for shares such as a third of all flows, which are not exact: a flow may begin a
-/// little early.
+/// Tolerance for shares that are not exact, such as a third of all flows. A flow may begin earlier
+/// by this tolerance.
 const ROUNDING: f64 = 1e-6;
 
 #[cfg(test)]
@@ -113,7 +115,7 @@ mod tests {
         (0..count).map_while(|_| starts.next()).map(|start| (start.template, start.at)).collect()
     }
 
-    /// The expected start times, in 52nds of a second, are the times that TRex recorded for
+    /// The expected start times, in units of 1/52 s, are the times that TRex recorded for
     /// `imix.yaml` of its regression test.
     #[test]
     fn imix_flows_start_at_the_times_that_trex_recorded() {

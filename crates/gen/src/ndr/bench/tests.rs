@@ -3,7 +3,7 @@ use units::Share;
 use super::*;
 use crate::run;
 
-/// A device that loses nothing, and a machine whose receiving port is full beyond a rate. The full
+/// A device that loses nothing, on a machine whose receiving port is full above a rate. The full
 /// port may or may not lose packets.
 struct Machine {
     takes: f64,
@@ -35,7 +35,8 @@ impl Tester for Machine {
     }
 }
 
-/// With a full receiving port, neither loss nor the absence of loss is a result of the device.
+/// If the receiving port is full, neither loss nor the absence of loss says anything about the
+/// device.
 #[test]
 fn a_full_receiving_port_limits_the_search() {
     let bench = Bench {
@@ -108,8 +109,8 @@ fn lossless(lowest: Option<f64>, highest: Option<f64>) -> Bench {
     }
 }
 
-/// A full ring is the device's limit, not the generator's, and the result has the rate that the
-/// ring takes.
+/// A full device ring is a limit of the device, not of the generator. The result has the rate that
+/// the ring accepts.
 #[test]
 fn a_full_device_ring_does_not_count_as_a_generator_limit() {
     let mut device = SlowRing { sends: 8e6, takes: 4e5 };
@@ -154,7 +155,7 @@ impl Tester for Slowed {
     }
 }
 
-/// The first two trials measure the generator's own rate.
+/// The first two trials measure the highest rate of the generator.
 #[test]
 fn a_generator_that_is_slow_in_some_trials_does_not_limit_the_search() {
     for is_slow in
@@ -185,7 +186,7 @@ fn a_generator_that_stays_slow_limits_the_search() {
     assert_eq!(result.invalid_trials, 3 * MOST_SLOW);
 }
 
-/// A bound that the search has found stands if no later trial on this machine is valid.
+/// A bound that the search has found stays valid if no later trial on this machine is valid.
 #[test]
 fn a_lower_bound_stays_if_all_later_trials_are_invalid() {
     struct Worse(Slowed);
@@ -212,7 +213,7 @@ fn a_lower_bound_stays_if_all_later_trials_are_invalid() {
     assert_eq!((told, result.goals.len()), (1, 1));
 }
 
-/// A device that loses nothing up to its rate, and a port that vanishes in a trial.
+/// A device that loses nothing up to its rate, and whose port vanishes in a trial.
 struct Vanishing {
     takes: f64,
     trials_left: u32,
@@ -252,7 +253,7 @@ fn a_port_that_vanishes_ends_the_test_and_keeps_its_results() {
         assert_eq!(result.trials, trials_left);
         assert_eq!(result.goals.len(), usize::from(trials_left >= of_first), "{trials_left}");
     }
-    // No trial succeeded: the command fails.
+    // No trial succeeded, so the command fails.
     let mut device = Vanishing { takes: 1e5, trials_left: 0 };
     assert!(bench.run(&mut device, || false, |_| {}).is_err());
 }
@@ -287,7 +288,7 @@ fn a_device_that_stopped_forwarding_has_no_rate() {
     }
 }
 
-/// Two silent trials are a pause, which counts as loss.
+/// Two trials without packets are a pause of the device, which counts as loss.
 #[test]
 fn a_device_that_forwards_again_is_measured() {
     let mut device = Dying { takes: 1e5, trial: 0, is_dead: |trial| trial % 10 < 2 };
@@ -298,7 +299,8 @@ fn a_device_that_forwards_again_is_measured() {
     assert!((lower.events() / 1e5 - 1.0).abs() < 0.01, "{lower}");
 }
 
-/// A device may forward nothing under a load that is too high, and forward all under a lower load.
+/// A device may forward nothing under a load that is too high, and forward everything under a lower
+/// load.
 #[test]
 fn a_device_that_collapses_under_load_has_a_rate() {
     struct Collapsing;
@@ -315,7 +317,7 @@ fn a_device_that_collapses_under_load_has_a_rate() {
     assert!((lower.events() / 1e5 - 1.0).abs() < 0.01, "{lower}");
 }
 
-/// A device that loses all packets beyond its rate, and at random one in a thousand of the other
+/// A device that loses all packets above its rate, and at random one in a thousand of the other
 /// packets.
 struct Lossy {
     takes: f64,
@@ -335,7 +337,7 @@ impl Tester for Lossy {
     }
 }
 
-/// Short trials have enough packets to show this loss, because the search raises the lowest load.
+/// Short trials have enough packets to show this loss, because the search raises its lowest load.
 #[test]
 fn random_loss_leaves_no_lossless_rate_in_short_trials() {
     let brief = |millis| Goal {
@@ -357,7 +359,7 @@ fn random_loss_leaves_no_lossless_rate_in_short_trials() {
     }
 }
 
-/// A machine that interrupts every second trial.
+/// A machine that disturbs every second trial.
 struct Busy(SlowRing, bool);
 
 impl Tester for Busy {
@@ -401,7 +403,7 @@ fn a_port_without_a_peer_gives_advice_about_the_peer_and_not_about_cpus() {
     assert!(told.contains("Check the other ends") && !told.contains("CPUs"), "{told}");
 }
 
-/// A device that forwards 100,000 packets a second and holds 1,000 packets.
+/// A device that forwards 100,000 packets per second and can hold 1,000 packets.
 struct Buffered;
 
 impl Tester for Buffered {
@@ -412,8 +414,8 @@ impl Tester for Buffered {
     }
 }
 
-/// Half of a burst at twice the device's rate waits in the buffer, so 2,000 packets fill the
-/// buffer. The search is exact to one percent.
+/// If a burst arrives at twice the device's rate, half of its packets wait in the buffer, so 2,000
+/// packets fill the buffer. The search is exact to one percent.
 #[test]
 fn the_longest_burst_without_loss_gives_the_buffer_of_a_device() {
     let rate = Frequency::per_second;

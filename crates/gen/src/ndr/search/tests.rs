@@ -4,14 +4,14 @@ use units::Share;
 struct Device {
     capacity: f64,
     random_loss: f64,
-    /// The capacity changes by this share over a thousand trials.
+    /// The share by which the capacity changes over a thousand trials.
     drift: f64,
-    /// The share of trials in which the device loses a few packets for no reason.
+    /// The share of trials in which the device loses a few packets without a cause.
     hiccups: f64,
-    /// The share of the load that the generator sends.
+    /// The share of the load that the generator actually sends.
     sent: f64,
-    /// Time after a trial's end, as a share of its duration, in which packets still count as in
-    /// time.
+    /// Time after the end of a trial in which packets still count as in time, as a share of the
+    /// trial's duration.
     grace: f64,
     random: u64,
     trials: u32,
@@ -39,14 +39,16 @@ impl Device {
         (self.random >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Returns the sent and the lost packets of a trial; the random loss has Poisson noise.
+    /// Returns the numbers of sent and lost packets of a trial. The random loss follows a Poisson
+    /// distribution.
     fn lost(&mut self, load: f64, duration: f64) -> (f64, f64) {
         self.trials += 1;
         let capacity = self.capacity * (1.0 + self.drift * f64::from(self.trials) / 1000.0);
         let sent = (load * self.sent * duration).floor().max(1.0);
         let passed = sent.min((capacity * duration * (1.0 + self.grace)).ceil());
         let mean = passed * self.random_loss;
-        // Draws a Poisson number by adding exponential intervals; a large mean needs no noise.
+        // Draws a Poisson number by adding exponential intervals. For a large mean, the mean itself
+        // is exact enough.
         let random = if mean > 500.0 {
             mean
         } else {
@@ -139,8 +141,8 @@ fn loss_in_a_fifth_of_the_trials_and_drift_do_not_move_the_result() {
     }
 }
 
-/// The sender may miss its load by half a percent, and the receiver waits for late packets half a
-/// percent longer: the two errors must not add up.
+/// The sender may miss its load by half a percent, and the receiver waits half a percent longer for
+/// late packets. The two errors must not add up.
 #[test]
 fn the_result_is_the_sent_rate_not_the_planned_load() {
     for goals in [[goal(0.0), goal(0.5)], [Goal::rfc_2544(), goal(0.0)]] {
@@ -193,7 +195,7 @@ fn a_load_beyond_the_generator_gives_the_verdict_generator_limited() {
     assert_eq!(search.results()[0].verdict, Verdict::GeneratorLimited { load });
 }
 
-/// The generator keeps a load without loss, and is slower than this load in the next trial.
+/// The generator keeps a load without loss, but reaches only a lower rate in the next trial.
 #[test]
 fn a_limit_of_the_generator_keeps_a_higher_lower_bound() {
     let per_second = Frequency::per_second;
@@ -228,7 +230,7 @@ fn a_device_that_forwards_nothing_is_below_the_minimum_load() {
     }
 }
 
-/// A device without any rule: each trial loses a random number of packets.
+/// A device without any pattern: each trial loses a random number of packets.
 #[test]
 fn a_search_ends_for_a_device_with_random_results() {
     let goals = [goal(0.0), goal(0.5), Goal::rfc_2544()];
@@ -248,8 +250,8 @@ fn a_search_ends_for_a_device_with_random_results() {
     }
 }
 
-/// Twenty trials of a second, each with one percent more loss. Half of the time may be bad, so the
-/// tenth trial completes the good time.
+/// The test has twenty trials of a second, each with one percent more loss than the trial before.
+/// Half of the time may be bad, so the tenth trial completes the good time.
 #[test]
 fn the_forwarded_rate_comes_from_the_trial_that_completes_the_good_time() {
     let trials = (0..20).rev().map(|percent| Measured {
