@@ -17,8 +17,8 @@ pub(crate) struct AckFrame {
 }
 
 impl AckFrame {
-    /// Returns the first ACK frame of a payload. The engine writes ACK frames first, or after
-    /// stream data in the same packet. Returns `None` for a malformed payload, which the engine
+    /// Returns the first ACK frame of a payload. The engine writes ACK frames at the start of a
+    /// packet, or after stream data. Returns `None` for a malformed payload, which the engine
     /// handles.
     pub(crate) fn find(payload: &[u8]) -> Option<Self> {
         let mut at = 0;
@@ -56,18 +56,18 @@ impl AckFrame {
         Some(Self { place: start..at, ranges, largest, raw_delay, ecn })
     }
 
-    /// Returns how long the peer delayed the acknowledgement. Weir's endpoints use the default
-    /// exponent (RFC 9000, section 18.2).
+    /// Returns the time for which the peer delayed the acknowledgement. Weir's endpoints use the
+    /// default exponent (RFC 9000, section 18.2).
     pub(crate) fn delay(&self) -> Duration {
         Duration::from_micros(self.raw_delay.min(MOST_DELAY) << ACK_DELAY_EXPONENT)
     }
 
-    /// Returns the payload with `ranges` in place of the frame's own ranges. Without ranges, the
-    /// frame becomes padding.
+    /// Returns the payload with `ranges` in place of the frame's own ranges. If `ranges` is empty,
+    /// the frame becomes padding.
     pub(crate) fn replaced(&self, payload: &[u8], ranges: &Ranges) -> Vec<u8> {
         let mut out = Vec::with_capacity(payload.len() + 64);
         out.extend_from_slice(&payload[..self.place.start]);
-        // Ranges are written in descending order, as the frame requires.
+        // The frame format requires descending order.
         let mut descending = ranges.iter().rev().take(MOST_RANGES);
         let count = ranges.iter().count().min(MOST_RANGES) as u64;
         if let Some(first) = descending.next() {
@@ -96,9 +96,9 @@ impl AckFrame {
 }
 
 /// Whether the peer has to acknowledge a packet with this payload (RFC 9002, section 2): the
-/// payload contains frames other than ACK and PADDING. Also true for CONNECTION_CLOSE, which needs
-/// no acknowledgement. The difference is harmless, because a Weir endpoint sends nothing after this
-/// frame that is acknowledged.
+/// payload contains frames other than ACK and PADDING. Also returns true for CONNECTION_CLOSE,
+/// which needs no acknowledgement. This is harmless, because a Weir endpoint sends no ack-eliciting
+/// frame after CONNECTION_CLOSE.
 pub(crate) fn is_ack_eliciting(payload: &[u8]) -> bool {
     let mut at = 0;
     while at < payload.len() {
@@ -117,9 +117,9 @@ pub(crate) fn is_ack_eliciting(payload: &[u8]) -> bool {
     false
 }
 
-/// Whether the peer asks for an answer at once: PATH_CHALLENGE (RFC 9000, section 8.2.2) or
-/// IMMEDIATE_ACK, which a probe carries (draft-ietf-quic-ack-frequency). False for a malformed
-/// payload, which the engine handles.
+/// Whether the peer asks for an immediate answer: by PATH_CHALLENGE (RFC 9000, section 8.2.2), or
+/// by IMMEDIATE_ACK, which a probe carries (draft-ietf-quic-ack-frequency). Returns false for a
+/// malformed payload, which the engine handles.
 pub(crate) fn is_urgent(payload: &[u8]) -> bool {
     let mut at = 0;
     while at < payload.len() {
@@ -175,7 +175,7 @@ fn skip(payload: &[u8], at: &mut usize, kind: u64) -> Option<()> {
             number(payload, at)?;
             number(payload, at)?;
             let length = *payload.get(*at)?;
-            // The length, a connection ID and a reset token.
+            // The body has the length, a connection ID and a reset token.
             (0, Body::Fixed(1 + usize::from(length) + 16))
         }
         ACK_FREQUENCY => (4, Body::None),
@@ -203,8 +203,8 @@ enum Body {
     Rest,
 }
 
-/// Whether a payload is a packet size probe (RFC 8899), that is, a PING, optionally IMMEDIATE_ACK,
-/// and padding.
+/// Whether a payload is a packet size probe (RFC 8899): a PING, optionally IMMEDIATE_ACK, and
+/// padding.
 pub(crate) fn is_size_probe(payload: &[u8]) -> bool {
     let rest = match payload {
         [PING_BYTE, IMMEDIATE_ACK_BYTE, rest @ ..] | [PING_BYTE, rest @ ..] => rest,
@@ -283,8 +283,7 @@ mod tests {
         ranges
     }
 
-    /// Returns a payload with an ACK frame of packets 95 to 99 and 80 to 89, after a PING and
-    /// before a STREAM frame.
+    /// Builds a payload: a PING, an ACK frame of packets 95 to 99 and 80 to 89, and a STREAM frame.
     fn payload() -> Vec<u8> {
         let mut out = vec![PING as u8, ACK as u8];
         for value in [99, 25, 1, 4, 4, 9] {

@@ -3,7 +3,7 @@ use std::fmt;
 use std::str::FromStr;
 use units::Rate;
 
-/// The congestion control of a connection.
+/// The congestion control that a connection uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Congestion {
     /// A congestion control of [`cc`], for example CUBIC or BBR.
@@ -12,7 +12,7 @@ pub enum Congestion {
     Fixed(Rate),
 }
 
-/// An error in the text of a [`Congestion`].
+/// The reason for which a text is not a [`Congestion`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CongestionError {
     /// The text is `fixed` without a rate.
@@ -20,11 +20,11 @@ pub enum CongestionError {
         "congestion control 'fixed' needs a rate, as in 'fixed 100mbit': it ignores congestion, so the rate must be set"
     )]
     NoRate,
-    /// The text after `fixed`, as written, is not a rate above 0.
+    /// The text after `fixed` is not a rate above 0. The value is the text as written.
     #[error("'{0}' is not a rate for congestion control 'fixed': write it as in 'fixed 100mbit'")]
     Rate(String),
-    /// The text, as written, is not the name of an algorithm for tunnels, or a rate follows the
-    /// name.
+    /// The text is not the name of an algorithm for tunnels, or a rate follows the name. The value
+    /// is the text as written.
     #[error(
         "unknown congestion control '{0}' for the tunnel: choose one of {known} and 'fixed RATE'",
         known = algorithms().map(Algorithm::name).collect::<Vec<_>>().join(", ")

@@ -1,5 +1,5 @@
-//! A connection: quinn-proto's state machine, the streams, and the credit that both ends grant
-//! each other.
+//! A connection: quinn-proto's state machine, the streams, and the credit that each end grants to
+//! the other end.
 
 mod driving;
 mod probes;
@@ -34,30 +34,30 @@ use tail::TailProbe;
 pub enum Event {
     /// The handshake is complete: streams and datagrams may be sent.
     Connected,
-    /// The connection was lost. The endpoint may have dropped its state already.
+    /// The connection has ended. The endpoint may already have dropped the connection's state.
     Lost(Lost),
     /// The peer opened streams: call [`Connection::accept`].
     Opened,
     /// The peer allows another stream: call [`Connection::open`].
     MayOpen,
-    /// Data of this stream, or its end, has arrived: call [`Connection::read`].
+    /// Data of this stream has arrived, or the stream has ended: call [`Connection::read`].
     Readable(StreamId),
-    /// This stream may have room for more data, or the peer has stopped it: call
+    /// This stream may have room for more data, or the peer has stopped the stream: call
     /// [`Connection::write`].
     Writable(StreamId),
-    /// The peer has received all of a stream, or has stopped it.
+    /// The peer has received all data of a stream, or has stopped the stream.
     Delivered(StreamId),
     /// Datagrams have arrived: call [`Connection::receive_datagram`] until it returns `None`.
     Datagrams,
 }
 
-/// Reasons why a datagram was not queued.
+/// The reason for which a datagram was not queued.
 #[derive(Debug, Clone, Copy, thiserror::Error, PartialEq, Eq)]
 pub enum DatagramRefused {
     /// The datagram exceeds [`Connection::datagram_limit`].
     #[error("the datagram is too large for the path")]
     TooLarge,
-    /// The peer accepts no datagrams (RFC 9221).
+    /// The peer accepts no datagrams (RFC 9221 is optional).
     #[error("the peer does not support datagrams")]
     Unsupported,
     /// The connection has ended.
@@ -68,7 +68,7 @@ pub enum DatagramRefused {
 /// Counts and measurements of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Statistics {
-    /// Round-trip time as [`Connection::rtt`] gives it.
+    /// The round-trip time, as [`Connection::rtt`] returns it.
     pub rtt: Duration,
     /// Largest UDP payload that the path is known to carry, in bytes.
     pub mtu: u16,
@@ -80,11 +80,12 @@ pub struct Statistics {
     pub packets_sent: u64,
     /// UDP datagrams received.
     pub packets_received: u64,
-    /// QUIC packets that the engine counted as lost, including packets that arrived late.
+    /// Number of QUIC packets that the engine counted as lost, including packets that arrived late.
     pub packets_lost: u64,
-    /// Bytes on the present path that were counted as lost and not acknowledged later.
+    /// Bytes on the present path that were counted as lost, and that the peer did not acknowledge
+    /// later.
     pub bytes_lost: u64,
-    /// Bytes counted as lost on the present path that were acknowledged later.
+    /// Bytes on the present path that were counted as lost, and that the peer acknowledged later.
     pub bytes_mistaken: u64,
     /// Packets that arrived after packets with a higher number.
     pub packets_late: u64,
@@ -102,8 +103,8 @@ pub struct Connection {
     streams: HashMap<StreamId, Stream>,
     /// The number of open streams that the peer initiated.
     peers_streams: u64,
-    /// Streams that this end opened and gave up, and whose final size the peer has not reported
-    /// yet.
+    /// Number of streams that this end opened and gave up, and whose final size the peer has not
+    /// reported yet.
     unreported_streams: u64,
     charge: Charge,
     accepted: VecDeque<StreamId>,
@@ -112,8 +113,8 @@ pub struct Connection {
     allowed: Allowed,
     window: u64,
     stream_window: u64,
-    /// The limit of unacknowledged bytes that this end buffers. Messages may exceed the limit by
-    /// [`RESERVE`].
+    /// Maximum number of unacknowledged bytes that this end buffers. Messages may exceed this limit
+    /// by [`RESERVE`].
     send_window: u64,
     /// Streams that wait for connection-level credit or for send window. A stream stays in its
     /// queue until it has written.
@@ -128,21 +129,21 @@ pub struct Connection {
     early_finals: EarlyFinals,
     events: VecDeque<Event>,
     connected: bool,
-    /// Whether the peer's address is unvalidated, so that this end may send at most three times the
-    /// bytes received from this address.
+    /// Whether the peer's address is not validated. This end may then send at most three times as
+    /// many bytes as it has received from this address.
     is_unproved: bool,
     lost: Option<Lost>,
     most_streams: u32,
     stream_limit: u32,
-    /// How many of the next packets leave one at a time. A batch has packets of one size, and loss
-    /// probes may differ in size.
+    /// The number of the next packets that must leave one at a time. A batch has packets of one
+    /// size, and loss probes may differ in size.
     one_by_one: u8,
     rtt_is_of_handshake: bool,
     /// Whether data has arrived since this end last sent a packet, so that an acknowledgement is
     /// due.
     owes: bool,
-    /// Whether the application, or a probe, has given the engine something to send since the engine
-    /// last had nothing to send.
+    /// Whether the engine may have data to send: the application or a probe has given data to the
+    /// engine since the engine last had nothing to send.
     is_eager: bool,
     /// The time at which waiting acknowledgements are due.
     acknowledge_at: Option<Instant>,
@@ -219,7 +220,7 @@ impl Connection {
         self.connected && self.lost.is_none()
     }
 
-    /// Returns why the connection ended; `None` while the connection is open.
+    /// Returns the reason for which the connection ended; `None` while the connection is open.
     pub fn lost(&self) -> Option<&Lost> {
         self.lost.as_ref()
     }
@@ -263,7 +264,7 @@ impl Connection {
         self.control.lock().smoothed_rtt().unwrap_or_else(|| self.inner.rtt())
     }
 
-    /// Closes the connection immediately and gives the peer `why` as the reason.
+    /// Closes the connection immediately. `why` is the reason that the peer receives.
     pub fn close(&mut self, now: Instant, why: &str) {
         let reason = Bytes::copy_from_slice(why.as_bytes());
         self.inner.close(now, CLOSED, reason);
@@ -280,14 +281,14 @@ impl Connection {
         }
     }
 
-    /// Asks the peer for an answer whenever this end has sent nothing for `silence`; `None` leaves
-    /// the keepalives of [`Settings::keepalive`] alone.
+    /// Asks the peer for an answer whenever this end has sent nothing for `silence`. With `None`,
+    /// only the keepalives of [`Settings::keepalive`] are sent.
     pub fn probe_after(&mut self, silence: Option<Duration>) {
         self.probes.set(silence);
     }
 
-    /// Opens a stream. Returns `None` if the peer allows no more for now; [`Event::MayOpen`]
-    /// follows later.
+    /// Opens a stream. Returns `None` if the peer allows no further stream for now;
+    /// [`Event::MayOpen`] follows later.
     pub fn open(&mut self) -> Result<Option<StreamId>, Lost> {
         self.alive()?;
         let opened = self.inner.streams().open(Dir::Bi);
@@ -364,8 +365,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Passes bytes to the engine, which sends them in the order of the classes. Returns how many
-    /// bytes the engine took.
+    /// Passes bytes to the engine, which sends streams in the order of their classes. Returns the
+    /// number of bytes that the engine took.
     fn write_to_engine(
         &mut self,
         id: StreamId,
@@ -375,7 +376,7 @@ impl Connection {
         if let Some(stream) = self.streams.get_mut(&id)
             && std::mem::replace(&mut stream.class, class) != class
         {
-            // The write below reports a stream that no longer sends.
+            // If the stream no longer sends, the write below reports an error.
             let _ = self.inner.send_stream(id).set_priority(class.priority());
         }
         if class == Class::Message {
@@ -416,7 +417,7 @@ impl Connection {
         }
     }
 
-    /// Takes chunks that have arrived, in the order of arrival, up to about `most` bytes.
+    /// Takes chunks of data that have arrived, in the order of arrival, up to about `most` bytes.
     pub fn read(
         &mut self,
         id: StreamId,
@@ -452,7 +453,7 @@ impl Connection {
     /// Records that the application discards the rest of a stream, or has read all of it.
     pub fn stop(&mut self, id: StreamId, code: u32) {
         self.is_eager = true;
-        // A stream that has ended needs no frame.
+        // If the stream has ended, the peer needs no STOP_SENDING frame.
         let _ = self.inner.recv_stream(id).stop(code.into());
         if let Some(stream) = self.streams.get_mut(&id) {
             let left = stream.granted.unread();
@@ -460,37 +461,39 @@ impl Connection {
             stream.discard();
             self.granted.consume(left);
         }
-        // Ignore a final size beyond the credit: this end detects it when the peer uses it.
+        // Ignore a final size beyond the credit: this end detects the violation when the peer sends
+        // data beyond the credit.
         let _ = self.settle(id);
         self.forget(id);
     }
 
-    /// Returns the memory that the peer makes this end hold, in bytes: data not consumed yet,
-    /// including data behind gaps, streams, and credit records.
+    /// Returns the number of bytes of memory that the peer makes this end hold: for data that the
+    /// application has not consumed, including data after gaps, for streams, and for credit
+    /// records.
     pub fn held(&self) -> u64 {
         self.charge.bytes()
     }
 
-    /// Returns the received bytes that the application has not consumed, including bytes behind
-    /// gaps.
+    /// Returns the number of received bytes that the application has not consumed, including bytes
+    /// after gaps.
     pub fn unread(&self) -> u64 {
         self.granted.unread()
     }
 
-    /// Returns the received bytes of one stream that the application has not consumed.
+    /// Returns the number of received bytes of a stream that the application has not consumed.
     pub fn unread_of(&self, id: StreamId) -> u64 {
         self.streams.get(&id).map_or(0, |stream| stream.granted.unread())
     }
 
-    /// Copies data that the application has not read since the last call, so that the data no
-    /// longer keeps whole packets in memory. Call about once a second.
+    /// Copies data that the application has not read since the last call, so that this data no
+    /// longer keeps whole packets in memory. Should be called about once a second.
     pub fn compact(&mut self) {
         if self.held() > LEAST_COMPACTED {
             self.streams.values_mut().for_each(Stream::compact);
         }
     }
 
-    /// Records that the application has dropped the sending half.
+    /// Records that the application has dropped the sending half of a stream.
     pub fn drop_sending(&mut self, id: StreamId) {
         self.finish(id);
         if let Some(stream) = self.streams.get_mut(&id) {
@@ -511,14 +514,15 @@ impl Connection {
         self.stream_window = window;
     }
 
-    /// Sets how many unacknowledged bytes this end buffers for retransmission. Streams that send
-    /// little may exceed the limit by 128 KiB together.
+    /// Sets how many unacknowledged bytes this end buffers for retransmission. Together, the
+    /// streams that send little may exceed this limit by 128 KiB.
     pub fn set_send_window(&mut self, window: u64) {
         self.send_window = window;
         self.inner.set_send_window(window);
     }
 
-    /// Queues a datagram, which the path may lose. A full queue drops its oldest datagram.
+    /// Queues a datagram. The path may lose the datagram, and a full queue drops its oldest
+    /// datagram.
     pub fn send_datagram(&mut self, datagram: Bytes) -> Result<(), DatagramRefused> {
         self.alive().map_err(|_| DatagramRefused::Lost)?;
         self.is_eager = true;
@@ -626,7 +630,7 @@ impl Connection {
 /// Methods with which tests make a peer misbehave.
 #[cfg(test)]
 impl Connection {
-    /// Lets this end write without credit, on one stream or on all streams.
+    /// Lets this end send data without credit, on one stream or on all streams.
     pub(crate) fn ignore_credit(&mut self, id: Option<StreamId>) {
         let stream = id.and_then(|id| self.streams.get_mut(&id));
         stream.map_or(&mut self.allowed, |stream| &mut stream.allowed).raise(u64::MAX);
@@ -670,10 +674,10 @@ fn short(code: VarInt) -> u32 {
 
 const CLOSED: VarInt = VarInt::from_u32(0);
 const OVER_CREDIT: &str = "the peer sent more than its credit";
-/// How many streams a peer may open before it has opened any. The engine keeps an entry of 17 bytes
-/// for each of these streams in two maps, whose capacities are powers of two. A map of 32 places
-/// holds 28 entries, and each end's control stream takes an entry: with 28 streams, both maps would
-/// have 64 places, and 1.1 kB more of each connection. 128 streams would take 8.7 kB.
+/// The number of streams that a peer may open at first. The engine keeps an entry for each of these
+/// streams in two maps, whose capacities are powers of two. A map with 32 places holds 28 entries,
+/// and the control stream of each end takes an entry. With more streams, both maps would have 64
+/// places.
 pub(crate) const FIRST_STREAMS: u32 = 27;
 /// Minimum held memory at which this end scans all streams and compacts their memory.
 const LEAST_COMPACTED: u64 = 64 * 1024;
@@ -681,5 +685,5 @@ const LEAST_COMPACTED: u64 = 64 * 1024;
 const STREAM_MEMORY: u64 = 6 * 1024;
 /// Minimum capacity to which the map of streams shrinks.
 const FEW_STREAMS: usize = 128;
-/// Maximum bytes that a stream may write before the next stream may write.
+/// Maximum number of bytes that a stream may write before the next stream may write.
 const TURN: u64 = 128 * 1024;

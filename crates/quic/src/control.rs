@@ -1,8 +1,8 @@
 //! Congestion control, pacing and loss detection of one connection.
 //!
-//! The engine, quinn-proto, retransmits; this module decides when each packet leaves. The packet
-//! keys ([`crate::session`]) report each packet and each acknowledgement to this module before the
-//! engine handles it.
+//! The engine, quinn-proto, retransmits packets. This module decides when each packet leaves. The
+//! packet keys ([`crate::session`]) report each packet and each acknowledgement to this module
+//! before the engine handles it.
 
 mod controller;
 
@@ -33,7 +33,8 @@ pub(crate) struct Control {
     congestion: Congestion,
     seed: u64,
     epoch: Instant,
-    /// For the event in progress: the packet's arrival time, and the time at which it is processed.
+    /// For the event in progress: the arrival time of the packet, and the time at which this end
+    /// processes the packet.
     arrived: Instant,
     now: Instant,
     path: PathControl,
@@ -47,14 +48,14 @@ pub(crate) struct Control {
     keep_path: bool,
     /// The newest packet number, including packets that are not ack-eliciting.
     newest_number: Option<u64>,
-    /// Whether the peer has sent a Handshake packet, which validates its address.
+    /// Whether the peer has sent a Handshake packet, which validates the peer's address.
     peer_has_handshake_keys: bool,
     gate: Gate,
     thinning: Thinning,
     readings: Readings,
 }
 
-/// State of one path. A change of address begins a new state.
+/// State of one path. After a change of address, a new state begins.
 struct PathControl {
     /// The congestion control algorithm, created at the first RTT sample. Before that, only the
     /// handshake is sent.
@@ -65,8 +66,7 @@ struct PathControl {
     reordering: Reordering,
     srtt: Option<Duration>,
     min_rtt: Option<Duration>,
-    /// The RTT sample of the acknowledgements gathered in `pending`, excluding the peer's ACK
-    /// delay.
+    /// The RTT sample from the acknowledgements in `pending`, without the peer's ACK delay.
     rtt: Option<Duration>,
     mtu: u16,
     recovery_until: Option<u64>,
@@ -75,23 +75,24 @@ struct PathControl {
     lossy_until: Option<u64>,
     window_limited: bool,
     app_limited: bool,
-    /// The maximum number of bytes that one recent acknowledgement covered. The peer may have
-    /// received up to this number of bytes that still count as in flight.
+    /// The maximum number of bytes that a single recent acknowledgement covered. Up to this number
+    /// of bytes in flight may already have reached the peer.
     batch: u64,
-    /// The gathered acknowledgements and losses of one moment. A process that did not run for a
-    /// while receives many acknowledgements at once. If the process reported the acknowledgements
-    /// one by one, the algorithm would see a path that stalls and then delivers at a very high
+    /// The acknowledgements and losses that were gathered in one moment. A process that did not run
+    /// for a while receives many acknowledgements at once. If the process reported the
+    /// acknowledgements one by one, the path would seem to stall and then to deliver at a very high
     /// rate.
     pending: Option<Pending>,
-    /// Bytes lost that have not been reported to the algorithm yet.
+    /// Bytes lost that were not reported to the algorithm yet.
     lost: u64,
-    /// Bytes lost in the present recovery, minus the bytes that arrived late.
+    /// Bytes lost in the present recovery, minus the bytes that were counted as lost but arrived
+    /// late.
     lost_in_recovery: u64,
     last_sent: Option<Instant>,
-    /// The latest time reported to the algorithm.
+    /// The latest time that was reported to the algorithm.
     clock: Option<Instant>,
     largest_acked: Option<u64>,
-    /// The send time of the packet most recently acknowledged as the largest.
+    /// The send time of the largest packet number that was acknowledged most recently.
     largest_sent_at: Option<Instant>,
     /// Whether this module withholds some acknowledgements from the engine.
     keeps_back: bool,
@@ -100,7 +101,7 @@ struct PathControl {
 #[derive(Debug, Clone, Copy)]
 struct Pending {
     arrived: Instant,
-    /// The event's time as the algorithm sees it.
+    /// The time of the event, on the algorithm's clock.
     at: Instant,
     largest: Option<u64>,
     loss: Option<PendingLoss>,
@@ -128,10 +129,10 @@ struct Gate {
     transmitting: bool,
     /// Whether the engine asked while the gate was closed, because it has data to send.
     asked: bool,
-    /// Congestion-controlled bytes sent through the gate.
+    /// Number of bytes under congestion control that were sent through the gate.
     sent: u64,
-    /// When acknowledgements are due. At this time the gate opens for one packet, even if the
-    /// window or the pacer closes it.
+    /// The time at which acknowledgements are due. At this time, the gate opens for one packet,
+    /// even if the window or the pacer would keep it closed.
     due: Option<Instant>,
 }
 
@@ -220,7 +221,7 @@ impl Control {
         path.flight.on_sent(now, bytes, number);
     }
 
-    /// Records a packet that has arrived. `is_urgent`: the peer asks for an answer at once.
+    /// Records a packet that has arrived. `is_urgent`: the peer asks for an immediate answer.
     pub(crate) fn on_arrival(&mut self, number: u64, is_urgent: bool) {
         self.thinning.on_arrival(self.now, number);
         if is_urgent {
@@ -233,8 +234,8 @@ impl Control {
         self.thinning.hurry();
     }
 
-    /// Returns until when acknowledgements may wait, if the engine had nothing else to send when it
-    /// was last asked.
+    /// Returns the time until which acknowledgements may wait, if the engine had nothing else to
+    /// send when it was last asked.
     pub(crate) fn may_wait(&self, now: Instant) -> Option<Instant> {
         let rtt = self.path.min_rtt.filter(|_| self.path.app_limited)?;
         self.thinning.until(now, rtt)
@@ -252,7 +253,7 @@ impl Control {
     pub(crate) fn on_ack(&mut self, frame: &AckFrame) -> Option<Ranges> {
         let (now, looked_at) = (self.arrived, self.now);
         if Some(frame.largest) > self.newest_number {
-            // This end never sent the packet; the engine closes the connection.
+            // This end never sent the acknowledged packet, so the engine closes the connection.
             return None;
         }
         if self.path.pending.is_some_and(|pending| pending.arrived != now) {
@@ -280,7 +281,7 @@ impl Control {
 
     /// Records that the engine counts the oldest `bytes` outstanding bytes as lost.
     pub(crate) fn on_lost(&mut self, bytes: u64, persistent: bool) {
-        // The engine retransmits.
+        // The engine retransmits, so the next acknowledgement must not wait.
         self.thinning.hurry();
         let now = self.arrived;
         if self.path.pending.is_some_and(|pending| pending.arrived != now) {
@@ -370,8 +371,8 @@ impl Control {
         self.path.pacer.set_rate(rate);
     }
 
-    /// Records that packets counted as lost have arrived late. If all losses of a recovery were
-    /// late arrivals, the algorithm undoes its reaction.
+    /// Records that packets that were counted as lost have arrived late. If all losses of a
+    /// recovery were late arrivals, the algorithm undoes its reaction.
     fn undo(&mut self, not_lost: u64) {
         self.report_pending();
         let path = &mut self.path;
@@ -427,7 +428,7 @@ impl Control {
 
     /// Returns how many full packets may leave now, and opens or closes the gate for the engine's
     /// next packets. `owes`: data has arrived since this end last sent a packet. `is_forced`: one
-    /// packet may leave in any case.
+    /// packet may leave even if the gate would be closed.
     pub(crate) fn open_gate(&mut self, now: Instant, owes: bool, is_forced: bool) -> usize {
         self.at(now, now);
         self.report_pending();
@@ -439,16 +440,16 @@ impl Control {
         // After a long silence, let one packet pass, because the engine does not probe in two
         // cases. First, the client's part of the handshake is lost and the window is full of data:
         // the engine would retransmit only data, which the server drops until the handshake is
-        // complete. Second, this module counts more bytes in flight than the engine: the engine
+        // complete. Second, this module counts more bytes in flight than the engine, and the engine
         // sends no probe.
         let silent = self.path.last_sent.map(|last| now.saturating_duration_since(last));
         if packets == 0 && silent >= Some(UNKNOWN_RTT + self.path.srtt.unwrap_or_default() * 4) {
             packets = 1;
         }
-        // Let due acknowledgements pass: the engine writes them after queued data, which the window
-        // or the pacer blocks. The pacer of an endpoint that sends only credit has the low rate of
-        // the credit, which would delay the acknowledgements for long. Two endpoints with full
-        // windows would wait for each other.
+        // Let due acknowledgements pass: the engine writes acknowledgements after queued data,
+        // which the window or the pacer may block. The pacer of an endpoint that sends only credit
+        // has the low rate of the credit, which would delay the acknowledgements for long. Two
+        // endpoints with full windows would wait for each other.
         let little = room > 0 && self.path.flight.inflight() < LITTLE * packet;
         let patience = (self.path.srtt.unwrap_or(UNKNOWN_RTT) / 4).min(LONGEST_DUE);
         if packets == 0 && (is_forced || owes && (little || silent >= Some(patience))) {
@@ -483,9 +484,9 @@ impl Control {
         until.map_or(Blocked::No, Blocked::Until)
     }
 
-    /// Returns the window for the engine's controller. With an open gate, the engine may send
-    /// whatever is in flight; with a closed gate, only acknowledgements and probes. A window above
-    /// `u32::MAX` turns the engine's own pacer off.
+    /// Returns the window for the engine's controller. With an open gate, the engine may send any
+    /// number of bytes; with a closed gate, it may send only acknowledgements and probes. A window
+    /// above `u32::MAX` turns the engine's own pacer off.
     fn engine_window(&mut self) -> u64 {
         if self.gate.open || !self.gate.transmitting {
             return u64::MAX;
@@ -523,9 +524,9 @@ impl Control {
         self.keep_path = true;
     }
 
-    /// Continues the path after the peer has changed its port. The engine counts no packet as in
-    /// flight on the new path. With a full window or a slow pacer, the engine could not challenge
-    /// the path in time, and the peer would never acknowledge a packet.
+    /// Continues the path's state after the peer has changed its port. The engine counts no packet
+    /// as in flight on the new path. With a full window or a slow pacer, the engine could not
+    /// challenge the path in time, and the peer would never acknowledge a packet.
     fn on_another_port(&mut self) {
         self.thinning.hurry();
         self.path.flight.leave_path();
@@ -549,7 +550,7 @@ impl Control {
             None => PathControl::new(self.path.mtu),
         };
         self.former.push((before, std::mem::replace(&mut self.path, path)));
-        // The engine challenges the new path.
+        // The engine challenges the new path, so the next acknowledgement must not wait.
         self.thinning.hurry();
     }
 }
@@ -561,8 +562,8 @@ pub(crate) struct Losses {
     pub(crate) packets_late: u64,
 }
 
-/// Whether a connection with data to send waits for a point in time. With a full window, the
-/// connection waits for an acknowledgement instead.
+/// Whether a connection with data to send waits for a time. With a full window, the connection
+/// waits for an acknowledgement instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blocked {
     No,
@@ -598,9 +599,9 @@ impl PathControl {
         }
     }
 
-    /// Returns when the acknowledgement would have arrived without the peer's delay. A peer short
-    /// of CPU time acknowledges a backlog all at once. By the arrival times of these
-    /// acknowledgements, the path would seem to stall and then deliver at a very high rate.
+    /// Returns the time at which the acknowledgement would have arrived without the peer's delay. A
+    /// peer that is short of CPU time acknowledges many packets at once. By the arrival times of
+    /// these acknowledgements, the path would seem to stall and then deliver at a very high rate.
     fn acknowledged_at(&mut self, now: Instant, frame: &AckFrame) -> Instant {
         let sent = self.flight.sent_at(frame.largest).or(self.largest_sent_at).unwrap_or(now);
         self.largest_sent_at = Some(sent);
@@ -617,8 +618,7 @@ impl PathControl {
             let bare = bare_round_trip(whole, frame);
             let held = whole - bare + looked_at.saturating_duration_since(now);
             self.lag.on_rtt(bare, held);
-            // If several samples arrive in one moment, the shortest is the closest to the path's
-            // RTT.
+            // If several samples arrive in one moment, the shortest is closest to the path's RTT.
             self.rtt = Some(self.rtt.map_or(bare, |other| other.min(bare)));
             self.min_rtt = Some(self.min_rtt.map_or(bare, |least| least.min(bare)));
             self.srtt = Some(self.srtt.map_or(bare, |srtt| (srtt * 7 + bare) / 8));
@@ -630,8 +630,8 @@ impl PathControl {
         }
     }
 
-    /// As long as a missing packet may only be late, returns the ranges that the engine must see
-    /// instead of the frame's.
+    /// Returns the ranges that the engine must see instead of the frame's ranges, as long as a
+    /// missing packet may only be late.
     fn keep_back(&mut self, now: Instant, frame: &AckFrame) -> Option<Ranges> {
         let window = self.reordering.window();
         if window.is_zero() && !self.keeps_back {
@@ -673,8 +673,9 @@ impl PathControl {
             algorithm.on_timeout(&reported);
             self.recovery_until = None;
         } else if self.recovery_until.is_some() && algorithm.reduction() == Reduction::Own {
-            // If each round trip loses packets, BBR would enter one recovery after another and
-            // never grow, because it holds its window for the first round trip of each recovery.
+            // BBR holds its window for the first round trip of each recovery. If packets are lost
+            // in each round trip, BBR would enter one recovery after another, and its window would
+            // never grow.
             self.recovery_until = Some(self.newest_sent);
         } else if !within {
             if self.recovery_until.is_some() {
@@ -704,14 +705,14 @@ fn time(epoch: Instant, now: Instant) -> Time {
     Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// Minimum window in packets: more than the peer gathers before it acknowledges. With fewer packets
-/// in flight, every round trip would include the peer's full ACK delay.
+/// Minimum window in packets: more packets than the peer gathers before it acknowledges. With fewer
+/// packets in flight, every round trip would include the peer's full ACK delay.
 const LEAST_SEGMENTS: u64 = 10;
-/// A number of packets in flight that cannot overload any path.
+/// A number of packets in flight that is too low to overload a path.
 const LITTLE: u64 = 2;
-/// Maximum time that due acknowledgements wait for the window.
+/// Maximum time for which due acknowledgements wait for the window.
 const LONGEST_DUE: Duration = Duration::from_millis(25);
-/// The number of acknowledgements, roughly, after which `batch` forgets a large value.
+/// The approximate number of acknowledgements after which `batch` forgets a large value.
 const BATCHES: u64 = 64;
 /// Initial window in packets (RFC 9002, section 7.2).
 const INITIAL_SEGMENTS: u64 = 10;
@@ -719,11 +720,11 @@ const INITIAL_SEGMENTS: u64 = 10;
 pub(crate) const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 /// The idle time after which TCP would restart (RFC 5681, section 4.1: one retransmission timeout).
 const IDLE: Duration = Duration::from_millis(200);
-/// The number of packets after a loss for which a path counts as lossy. A new path counts as lossy
-/// too. The probe timeout of a new path is far longer than the round trip at first, because the
-/// engine allows for an RTT variance that it has not measured yet.
+/// The number of packets after a loss for which a path counts as lossy. A new path also counts as
+/// lossy: its probe timeout is far longer than the round trip at first, because the engine allows
+/// for an RTT variance that it has not measured yet.
 const LOSSY_FOR: u64 = 2000;
-/// How long this module keeps records of lost packets, in addition to four RTTs: a late
+/// Time for which this module keeps records of lost packets, in addition to four RTTs. A late
 /// acknowledgement shows that the packet was not lost.
 const KEPT: Duration = Duration::from_millis(100);
 

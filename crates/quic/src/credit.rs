@@ -1,14 +1,15 @@
 //! The credit that limits a peer, and the control stream that carries the credit.
 //!
-//! quinn-proto's own flow control grants credit as its user reads data. An endpoint reads every
-//! stream immediately, so it grants credit itself, for each stream and for the whole connection, as
-//! the application consumes data. Each end opens one unidirectional stream and writes 16-byte
-//! records to it. Limits never shrink.
+//! quinn-proto's own flow control grants credit when its user reads data. An endpoint of this crate
+//! reads every stream immediately. So it grants its own credit when the application consumes data,
+//! for each stream and for the whole connection. Each end opens one unidirectional stream and
+//! writes 16-byte records to it. Limits never shrink.
 
 use quinn_proto::{Dir, Side, StreamId, VarInt};
 use std::collections::BTreeMap;
 
-/// The initial credit of a stream, and of a connection for all its streams together.
+/// The initial credit of a stream, and the initial credit of a connection for all its streams
+/// together.
 pub const FIRST_CREDIT: u64 = 512 * 1024;
 
 /// A record of a control stream: a type in the two highest bits, a stream ID, and a limit or size.
@@ -18,7 +19,7 @@ pub(crate) enum Record {
     Stream(StreamId, u64),
     /// The number of bytes that the peer may send on all streams together.
     Connection(u64),
-    /// The sender of a stream reports its final size: the sender sends no byte past this offset.
+    /// The sender of a stream reports its final size, and sends no byte after this offset.
     Final(StreamId, u64),
 }
 
@@ -66,7 +67,7 @@ fn bidirectional(number: u64) -> Option<StreamId> {
 
 /// Memory of one early final size: a map entry with its share of the map's nodes.
 const EARLY_FINAL_MEMORY: u64 = 40;
-/// How many times per window an endpoint reports credit.
+/// Number of times per window that an endpoint reports credit.
 const STEPS: u64 = 16;
 const KINDS: u64 = 3 << 62;
 const STREAM: u64 = 0;
@@ -92,12 +93,12 @@ impl Granted {
         self.received
     }
 
-    /// Returns how many of the received bytes the application has consumed.
+    /// Returns the number of received bytes that the application has consumed.
     pub fn consumed(&self) -> u64 {
         self.consumed
     }
 
-    /// Returns how many of the received bytes the application has not consumed.
+    /// Returns the number of received bytes that the application has not consumed.
     pub fn unread(&self) -> u64 {
         self.received - self.consumed
     }
@@ -113,8 +114,8 @@ impl Granted {
         self.consumed = (self.consumed + bytes).min(self.received);
     }
 
-    /// Raises the limit by a step or more, and returns the new limit for the peer; `None` if the
-    /// increase would be smaller.
+    /// Raises the limit, and returns the new limit for the peer. Returns `None` and changes nothing
+    /// if the increase would be smaller than a step.
     pub fn raise(&mut self, window: u64) -> Option<u64> {
         let limit = (self.consumed + window).min(VarInt::MAX.into_inner());
         let due = limit >= self.limit + window / STEPS;
@@ -150,7 +151,7 @@ impl Allowed {
         Self { limit: FIRST_CREDIT, used: 0 }
     }
 
-    /// Returns how many bytes this end may still send.
+    /// Returns the number of bytes that this end may still send.
     pub fn room(&self) -> u64 {
         self.limit - self.used
     }
@@ -160,7 +161,7 @@ impl Allowed {
         self.used
     }
 
-    /// Counts sent bytes; at most [`Self::room`] are counted.
+    /// Counts sent bytes. Counts at most [`Self::room`] bytes.
     pub fn take(&mut self, bytes: u64) {
         self.used = (self.used + bytes).min(self.limit);
     }

@@ -1,5 +1,5 @@
-//! Holds all connections of one socket. This module reads no clock and no socket: the driver of an
-//! endpoint passes datagrams and the time to it, and sends the packets that the endpoint returns.
+//! Holds all connections of one socket. This module reads no clock and no socket: the driver passes
+//! datagrams and the time to the endpoint, and sends the packets that the endpoint returns.
 
 use crate::choice::Congestion;
 use crate::connection::{Connection, Event, FIRST_STREAMS};
@@ -28,16 +28,16 @@ pub struct Settings {
     pub congestion: Congestion,
     /// Interval of keepalives to a silent peer.
     pub keepalive: Duration,
-    /// Idle timeout: how long the peer may be silent before the connection ends.
+    /// Idle timeout: the maximum time for which the peer may be silent before the connection ends.
     pub idle: Duration,
-    /// Maximum UDP payload to probe for, in bytes.
+    /// Maximum UDP payload, in bytes, for which the endpoint probes the path.
     pub largest_packet: u16,
     /// Maximum number of streams that a peer may have open at once in a connection.
     pub streams: u32,
     /// Seed for the random decisions of congestion control algorithms.
     pub seed: u64,
-    /// The instant from which algorithms count time. tcpa flows with the same instant pause
-    /// together.
+    /// The instant from which congestion control algorithms count time. tcpa flows with the same
+    /// instant pause together.
     pub epoch: Instant,
     /// Counts the memory that peers make this endpoint hold. Several endpoints may share a meter.
     pub meter: Arc<Meter>,
@@ -73,22 +73,22 @@ pub struct Endpoint {
     closed: VecDeque<Key>,
 }
 
-/// Reasons why a handshake could not begin.
+/// The reason for which a handshake could not begin.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum RefusedError {
     /// This end could not open a connection, for example to an invalid address. The value is the
     /// engine's reason.
     #[error("{0}")]
     Connect(String),
-    /// The peer's connection could not be accepted; [`Lost::Here`] if this endpoint accepts no
-    /// connections.
+    /// The peer's connection could not be accepted. The value is [`Lost::Here`] if this endpoint
+    /// accepts no connections.
     #[error("{0}")]
     Accept(Lost),
 }
 
 impl Endpoint {
-    /// Creates an endpoint. `seed` determines connection IDs and packet numbers; without a seed
-    /// they come from the operating system's random numbers.
+    /// Creates an endpoint. `seed` determines connection IDs and packet numbers; without a seed,
+    /// both come from the operating system's random numbers.
     pub fn new(
         config: EndpointConfig,
         server: Option<quinn_proto::ServerConfig>,
@@ -197,7 +197,7 @@ impl Endpoint {
         self.respond(transmit, buffer);
     }
 
-    /// Drops a connection request without an answer.
+    /// Drops a connection request without sending an answer.
     pub fn ignore(&mut self, incoming: Incoming) {
         self.inner.ignore(incoming);
     }
@@ -237,8 +237,8 @@ impl Endpoint {
         }
     }
 
-    /// Queues the answer to a packet of no connection. Drops the answer if the queue is full: the
-    /// peer sends its packet again.
+    /// Queues the answer to a packet that belongs to no connection. Drops the answer if the queue
+    /// is full, because the peer will send its packet again.
     fn respond(&mut self, transmit: Transmit, answer: Vec<u8>) {
         match self.responses.len() < MOST_RESPONSES {
             true => self.responses.push_back((transmit, answer)),
@@ -260,7 +260,7 @@ impl Endpoint {
         connection.since_pumped += 1;
         match connection.since_pumped {
             1 => self.received.push_back(key),
-            // Acknowledge in time: an acknowledgement names at most 64 ranges of packets, and the
+            // Acknowledge in time: an acknowledgement reports at most 64 ranges of packets, and the
             // engine drops older ranges.
             PUMP_AFTER => {
                 connection.pump(now);
@@ -282,7 +282,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns when [`Self::handle_timeouts`] has to be called next.
+    /// Returns the time at which [`Self::handle_timeouts`] must be called next.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.timers.first().map(|(at, _)| *at)
     }
@@ -351,14 +351,15 @@ impl Endpoint {
         }
     }
 
-    /// Returns the number of connections, including closed connections, which the endpoint keeps
-    /// for three probe timeouts (RFC 9000, section 10.2) unless the closed connections are many.
+    /// Returns the number of connections, including closed connections. The endpoint keeps a closed
+    /// connection for three probe timeouts (RFC 9000, section 10.2), unless there are many closed
+    /// connections.
     pub fn open_connections(&self) -> usize {
         self.inner.open_connections()
     }
 
-    /// Returns the number of answers to packets of no connection, such as Retries, that were
-    /// dropped because the queue was full.
+    /// Returns the number of answers, such as Retries, that were dropped because the queue was
+    /// full. These are answers to packets that belong to no connection.
     pub fn responses_dropped(&self) -> u64 {
         self.responses_dropped
     }
@@ -396,7 +397,7 @@ impl Endpoint {
                 connection.handle_event(answer);
             }
         }
-        // Leave engine events that arise now to the next packet or timeout.
+        // Leave engine events that arise here to the next packet or timeout.
         let drained = connection.is_drained();
         if drained {
             connection.pump(now);
@@ -428,9 +429,9 @@ impl Endpoint {
         }
     }
 
-    /// Forgets the oldest closed connections beyond `MOST_CLOSED`. A closed connection stays to
-    /// answer packets still in flight, but a flood of handshakes would fill the memory with closed
-    /// connections.
+    /// Forgets the oldest closed connections beyond `MOST_CLOSED`. A closed connection is kept to
+    /// answer packets that are still in flight, but a flood of handshakes must not fill the memory
+    /// with closed connections.
     fn forget_closed(&mut self) {
         while self.closed.len() > MOST_CLOSED
             && let Some(key) = self.closed.pop_front()
@@ -531,8 +532,9 @@ fn transport(settings: &Settings, control: Shared) -> TransportConfig {
 
 /// Maximum number of closed connections that a socket keeps. A closed connection takes some 50 kB.
 const MOST_CLOSED: usize = 64;
-/// Maximum number of queued answers to packets of no connection. A server that is short of CPU time
-/// queues answers faster than it sends them; older answers are useless to peers that have given up.
+/// Maximum number of queued answers to packets that belong to no connection. A server that is short
+/// of CPU time queues answers faster than it sends them. Older answers are useless, because their
+/// peers have given up.
 const MOST_RESPONSES: usize = 4096;
 /// After this number of packets of one connection in one batch, the endpoint sends an
 /// acknowledgement.
@@ -541,9 +543,9 @@ const PUMP_AFTER: u32 = 64;
 /// acknowledgement costs both ends the CPU time of a packet.
 const ACKNOWLEDGE_EVERY: u32 = 8;
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(2);
-/// How long the engine waits before it probes for a larger packet size again. If one
-/// acknowledgement reveals several bursts of loss, the engine concludes that the size has shrunk;
-/// random loss of 5 % causes this every few seconds.
+/// Time after which the engine probes again for a larger packet size. If one acknowledgement
+/// reveals several bursts of loss, the engine assumes that the path carries smaller packets now;
+/// random loss of 5 % causes this error every few seconds.
 const BLACK_HOLE_COOLDOWN: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -566,8 +568,8 @@ mod tests {
             meter: Arc::new(Meter::unlimited()),
         };
         let mut server = Plain::new(1).server(settings);
-        // A long header of an unknown version (RFC 8999, section 5.1), which the server answers
-        // with a Version Negotiation packet.
+        // The packet has a long header of an unknown version (RFC 8999, section 5.1). The server
+        // answers such a packet with Version Negotiation.
         let mut packet = vec![0u8; 1200];
         packet[..6].copy_from_slice(&[0xc0, 0xfa, 0xce, 0xfa, 0xce, 8]);
         packet[14] = 8;

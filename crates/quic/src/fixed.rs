@@ -37,7 +37,7 @@ impl CongestionControl for Fixed {
 
     fn cwnd(&self) -> Bytes {
         // Return twice the bandwidth-delay product, plus an allowance for late timers and delayed
-        // ACKs.
+        // acknowledgements.
         self.rate.bytes_in(self.rtt * 2 + Span::from_millis(10)) + Bytes::kib(16)
     }
 

@@ -11,15 +11,15 @@ pub(crate) struct Flight {
     sent: VecDeque<Option<Sent>>,
     /// The packet number of the first entry in `sent`.
     first: u64,
-    /// Every packet below this number was acknowledged or counted as lost, or is not
-    /// congestion-controlled.
+    /// Every packet below this number was acknowledged, was counted as lost, or is not under
+    /// congestion control.
     judged: u64,
     acked: Ranges,
     delivered: u64,
     delivered_at: Option<Instant>,
     first_sent_at: Option<Instant>,
     inflight: u64,
-    /// Packets below this number left on a former path, and do not count as in flight.
+    /// Packets below this number left on a former path, and so do not count as in flight.
     counted_from: u64,
     lost_total: u64,
     mistaken_total: u64,
@@ -41,7 +41,7 @@ struct Sent {
     counted_lost: bool,
 }
 
-/// Acknowledgements gathered for one sample.
+/// Acknowledgements that were gathered for one sample.
 #[derive(Debug, Clone, Copy, Default)]
 struct Batch {
     acked: u64,
@@ -54,9 +54,9 @@ pub(crate) struct Acked {
     /// The send time of the frame's largest packet; `None` if an earlier frame acknowledged this
     /// packet.
     pub(crate) largest_sent: Option<Instant>,
-    /// The lowest packet number newly acknowledged.
+    /// The lowest packet number that this acknowledgement newly acknowledged.
     pub(crate) smallest: Option<u64>,
-    /// Bytes newly acknowledged that had been counted as lost.
+    /// Newly acknowledged bytes that had been counted as lost.
     pub(crate) not_lost: u64,
 }
 
@@ -72,8 +72,8 @@ pub(crate) struct Sample {
 }
 
 impl Flight {
-    /// Records a sent packet. Numbers must increase; skipped numbers belong to packets that are not
-    /// ack-eliciting.
+    /// Records a sent packet. Packet numbers must increase; skipped numbers belong to packets that
+    /// are not ack-eliciting.
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64, number: u64) {
         if self.inflight == 0 {
             self.first_sent_at = Some(now);
@@ -96,8 +96,8 @@ impl Flight {
             self.judged = self.judged.max(number);
         }
         let Some(skipped) = number.checked_sub(self.end()) else { return };
-        // The gap becomes this large if an endpoint that only receives data has sent nothing but
-        // acknowledgements for a while.
+        // The gap is this large if an endpoint that only receives data has sent nothing but
+        // acknowledgements for some time.
         if skipped > MOST_GAP {
             self.sent.clear();
             self.inflight = bytes;
@@ -109,7 +109,7 @@ impl Flight {
         self.sent.push_back(Some(record));
     }
 
-    /// Records an acknowledgement that arrived at `at`, a time corrected for the peer's ACK delay.
+    /// Records an acknowledgement. `at`: the arrival time, corrected for the peer's ACK delay.
     pub(crate) fn on_acked(&mut self, at: Instant, ranges: &Ranges) -> Acked {
         let at = self.delivered_at.map_or(at, |last| last.max(at));
         let mut outcome = Acked::default();
@@ -223,7 +223,7 @@ impl Flight {
         })
     }
 
-    /// Returns the bytes counted as lost and acknowledged later.
+    /// Returns the number of bytes that were counted as lost and acknowledged later.
     pub(crate) fn mistaken_total(&self) -> u64 {
         self.mistaken_total
     }
@@ -236,9 +236,8 @@ impl Flight {
         self.inflight
     }
 
-    /// Takes all outstanding packets out of the bytes in flight. The peer may still acknowledge
-    /// these packets. The engine reports losses among these packets only together with later
-    /// losses.
+    /// Takes all outstanding packets out of the bytes in flight. The peer may still acknowledge the
+    /// packets. The engine reports the loss of such packets only together with later losses.
     pub(crate) fn leave_path(&mut self) {
         self.inflight = 0;
         self.counted_from = self.end();
@@ -264,7 +263,8 @@ impl Flight {
         &self.acked
     }
 
-    /// Returns the first outstanding packet from `from` on, if any later packet was acknowledged.
+    /// Returns the first outstanding packet with at least the number `from`, if a later packet was
+    /// acknowledged.
     pub(crate) fn first_gap(&self, from: u64) -> Option<u64> {
         let mut number = from.max(self.judged);
         let largest = self.acked.largest()?;
@@ -300,8 +300,8 @@ impl Flight {
 
 /// Maximum number of consecutive packet numbers without a record.
 const MOST_GAP: u64 = 1 << 16;
-/// Maximum capacity that an empty flight frees: an idle connection keeps no records, and a busy
-/// connection does not grow a large queue again and again.
+/// Maximum capacity whose memory an empty flight frees. So an idle connection keeps no records, and
+/// a busy connection need not grow a large queue again and again.
 const FEW: usize = 64;
 
 #[cfg(test)]

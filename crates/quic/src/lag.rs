@@ -2,8 +2,9 @@ use std::time::Duration;
 
 /// Tracks the lag: the time between a packet's arrival and this end's processing of its
 /// acknowledgement, without the path's delay. The peer delays its ACKs to gather a few packets, and
-/// the threads of both ends do not always run. During the lag, packets that have arrived still
-/// count as in flight, so a window sized for the path alone would leave the path idle.
+/// the threads of both ends do not always run. During the lag, packets that have already arrived
+/// still count as in flight, so a window that is sized for the path alone would leave the path
+/// idle.
 #[derive(Debug, Default)]
 pub(super) struct Lag {
     path: Duration,
@@ -11,16 +12,17 @@ pub(super) struct Lag {
 }
 
 impl Lag {
-    /// Records one packet: its round trip on the path, and the additional delay at the ends.
+    /// Records the round trip of one packet: its time on the path, and the additional delay at the
+    /// ends.
     pub(super) fn on_rtt(&mut self, path: Duration, lag: Duration) {
         self.path = if self.path.is_zero() { path } else { (self.path * 7 + path) / 8 };
         let lag = lag.min(MOST);
-        // Increase fast and decrease slowly, so that the lag covers occasional stalls.
+        // Increase the lag fast and decrease it slowly, so that it covers occasional stalls.
         self.lag =
             if lag > self.lag { (self.lag * 3 + lag) / 4 } else { (self.lag * 31 + lag) / 32 };
     }
 
-    /// Returns the window for the path, enlarged by the bytes that arrive during the lag.
+    /// Returns the window for the path, plus the bytes that arrive during the lag.
     pub(super) fn with(&self, window: u64) -> u64 {
         (window as f64 * self.factor()) as u64
     }

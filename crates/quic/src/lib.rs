@@ -14,8 +14,8 @@
 //! | `reassembly` | chunks that arrived in any order |
 //! | `plain` | endpoints without encryption, for simulations |
 //!
-//! The driver of an endpoint passes datagrams and the time to it. The tunnel passes real datagrams
-//! and the real time. The simulator passes simulated datagrams and virtual time.
+//! The driver of an endpoint passes datagrams and the time to the endpoint. The tunnel passes real
+//! datagrams and the real time. The simulator passes simulated datagrams and virtual time.
 
 #![warn(missing_docs)]
 

@@ -1,31 +1,33 @@
 use quinn_proto::ConnectionError;
 use units::foreign;
 
-/// Why a connection ended or could not be established.
+/// The reason for which a connection ended or could not be established.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum Lost {
-    /// No packet arrived within the idle time, or the handshake had no answer.
+    /// No packet arrived within the idle time, or the peer did not answer the handshake.
     #[error("the peer does not answer")]
     Silent,
-    /// The peer's application closed the connection; the value is the peer's reason.
+    /// The peer's application closed the connection. The value is the peer's reason.
     #[error("the peer closed the connection: {}", foreign(.0))]
     ByPeer(String),
-    /// This end closed the connection, or it accepts no connections.
+    /// This end closed the connection, or this end accepts no connections.
     #[error("this end closed the connection")]
     Here,
-    /// The peer sent a stateless reset (RFC 9000, section 10.3), so it has restarted.
+    /// The peer sent a stateless reset (RFC 9000, section 10.3), which shows that the peer has
+    /// restarted.
     #[error("the peer does not know the connection: it was restarted")]
     Restarted,
-    /// This end closed the connection because of the violation.
+    /// This end closed the connection because the peer violated the protocol. The value names the
+    /// violation.
     #[error("the peer broke the protocol: {0}")]
     Violation(&'static str),
-    /// This end does not accept the peer's certificate.
+    /// This end does not accept the peer's certificate. The value is the reason.
     #[error("the handshake failed: {}", foreign(.0))]
     Untrusted(String),
-    /// The peer does not accept this end's certificate; the peer chose the text.
+    /// The peer does not accept this end's certificate. The value is the peer's text.
     #[error("the peer refused the handshake: {}", foreign(.0))]
     Refused(String),
-    /// The engine failed the connection; the peer may have chosen the text.
+    /// The engine failed the connection. The value is the reason, which the peer may have chosen.
     #[error("{}", foreign(.0))]
     Failed(String),
 }
@@ -54,7 +56,8 @@ impl From<ConnectionError> for Lost {
     }
 }
 
-/// Returns the reason of a verifier of this project without rustls's `Debug` form around it.
+/// Returns the reason that a verifier of this project gave, without the `Debug` output of rustls
+/// around it.
 fn reason_of_verifier(text: &str) -> Option<String> {
     let (_, reason) = text.split_once("invalid peer certificate: Other(OtherError(")?;
     Some(reason.strip_suffix("))")?.to_owned())

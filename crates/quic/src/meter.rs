@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counts the memory that peers make one or several endpoints hold, and calls a function when the
 /// count exceeds a mark.
 ///
-/// An endpoint cannot revoke credit from a peer (RFC 9000, section 4.1). An endpoint that grants
-/// more credit than it has memory, because few peers use their credit at once, must count the
-/// memory in use.
+/// An endpoint cannot revoke credit from a peer (RFC 9000, section 4.1). Few peers use all their
+/// credit at the same time, so an endpoint grants more credit than it has memory. Such an endpoint
+/// must count the memory in use.
 pub struct Meter {
     held: AtomicU64,
     mark: u64,
     exceeded: Box<dyn Fn() + Send + Sync>,
 }
 
-/// A contribution to a [`Meter`]'s count. Dropping the value subtracts the contribution.
+/// A part of a [`Meter`]'s count. Dropping the value subtracts this part.
 #[derive(Debug)]
 pub struct Charge {
     meter: Arc<Meter>,
@@ -23,7 +23,8 @@ pub struct Charge {
 }
 
 impl Meter {
-    /// Creates a meter that calls `exceeded` for each addition that ends above `mark`.
+    /// Creates a meter that calls `exceeded` after each addition that leaves the count above
+    /// `mark`.
     pub fn new(mark: u64, exceeded: impl Fn() + Send + Sync + 'static) -> Self {
         Self { held: AtomicU64::new(0), mark, exceeded: Box::new(exceeded) }
     }
@@ -38,7 +39,7 @@ impl Meter {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Whether more than an eighth of the memory up to the mark is in use, so that saving memory
+    /// Whether more than an eighth of the memory up to the mark is in use. Saving memory then
     /// matters more than speed.
     pub fn is_filling(&self) -> bool {
         self.held() > self.mark / 8

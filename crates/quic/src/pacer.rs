@@ -1,20 +1,19 @@
 use std::time::{Duration, Instant};
 
-/// Decides when the next packets may leave. Packets leave in trains; one call hands a train to the
-/// kernel. A train has at most a millisecond of packets at the pacing rate, or two packets on a
-/// slow path, so that it fits into a short queue.
+/// Decides when the next packets may leave. Packets leave in trains; a train is the packets that
+/// one call hands to the kernel. A train has at most a millisecond of packets at the pacing rate,
+/// or two packets on a slow path, so that it fits into a short queue.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
-    /// Bytes per second; `None` if only the window limits the sender.
+    /// The rate in bytes per second; `None` if only the window limits the sender.
     rate: Option<u64>,
-    /// When the next packet is due.
+    /// The time at which the next packet is due.
     next: Option<Instant>,
     /// The earliest start of the next train, even if the sender is behind the rate.
     not_before: Option<Instant>,
-    /// Whether packets waited only for the pacer, so that the sender may catch up after a late
-    /// timer.
+    /// Whether packets waited only for the pacer. The sender may then catch up after a late timer.
     waiting: bool,
-    /// Bytes left in the present train.
+    /// The number of bytes left in the present train.
     left: u64,
     train_ends: Option<Instant>,
 }
@@ -24,8 +23,8 @@ impl Pacer {
         self.rate = rate.map(|rate| rate.max(1));
     }
 
-    /// Returns how many bytes may leave now. A sender that wakes up late catches up at twice the
-    /// rate.
+    /// Returns the number of bytes that may leave now. A sender that wakes up late catches up at
+    /// twice the rate.
     pub(crate) fn allowance(&mut self, now: Instant, packet: u64) -> u64 {
         let Some(rate) = self.rate else { return u64::MAX };
         let next = self.next.unwrap_or(now);
@@ -55,7 +54,7 @@ impl Pacer {
         self.left = self.left.saturating_sub(sent);
     }
 
-    /// Returns when waiting packets may leave.
+    /// Returns the time at which the waiting packets may leave.
     pub(crate) fn wait(&mut self) -> Option<Instant> {
         self.rate?;
         self.waiting = true;
@@ -71,12 +70,13 @@ fn train(rate: u64, packet: u64) -> u64 {
 }
 
 /// Returns the maximum lateness after which a sender catches up completely. While the sender was
-/// late, the path's queue drained, so the queue has room for its whole length.
+/// late, the path's queue drained, so the whole length of the queue is free.
 fn most_overdue(rate: u64) -> Duration {
     SHORT_OVERDUE + (MOST_OVERDUE - SHORT_OVERDUE).mul_f64(speed(rate))
 }
 
-/// Returns 0 for a slow path, 1 for a fast path, and values between for rates between.
+/// Returns 0 for a slow path, 1 for a fast path, and a value between 0 and 1 for a rate between
+/// both.
 fn speed(rate: u64) -> f64 {
     (rate.saturating_sub(SLOW) as f64 / (FAST - SLOW) as f64).clamp(0.0, 1.0)
 }
@@ -91,7 +91,7 @@ fn time(rate: u64, bytes: u64) -> Duration {
 
 const TRAIN: Duration = Duration::from_millis(1);
 const SHORT_TRAIN: Duration = Duration::from_micros(500);
-/// In bytes per second: 200 and 400 Mbit/s.
+/// The rate of a slow path and of a fast path in bytes per second: 200 Mbit/s and 400 Mbit/s.
 const SLOW: u64 = 25_000_000;
 const FAST: u64 = 50_000_000;
 const SHORT_OVERDUE: Duration = Duration::from_millis(1);
@@ -102,8 +102,8 @@ const MOST_OVERDUE: Duration = Duration::from_millis(5);
 mod tests {
     use super::*;
 
-    /// Returns the bytes that leave in `ms` milliseconds if the sender asks every `step`, and the
-    /// size of the largest train in packets.
+    /// Returns the bytes that leave in `ms` milliseconds if the sender asks the pacer every `step`,
+    /// and the size of the largest train in packets.
     fn carried(rate: u64, ms: u64, step: Duration) -> (u64, u64) {
         let start = Instant::now();
         let mut pacer = Pacer::default();

@@ -21,8 +21,8 @@ struct Pair {
     ends: [Endpoint; 2],
     keys: [Option<Key>; 2],
     events: [Vec<Event>; 2],
-    /// Why each endpoint lost its connection. Kept here because an endpoint soon forgets a closed
-    /// connection.
+    /// The reason for which each endpoint lost its connection. An endpoint soon forgets a closed
+    /// connection, so the reason is stored here.
     lost: [Option<Lost>; 2],
 }
 
@@ -56,7 +56,7 @@ impl Pair {
         self.ends[side].get(self.keys[side].unwrap()).unwrap()
     }
 
-    /// Runs both endpoints for `span`. Each packet arrives at once.
+    /// Runs both endpoints for `span`. Packets arrive without delay.
     fn run(&mut self, span: Duration) {
         for _ in 0..span.as_micros() / 100 {
             self.now += Duration::from_micros(100);
@@ -110,7 +110,7 @@ impl Pair {
         id
     }
 
-    /// Opens bulk streams until they fill the client's send window. Returns them.
+    /// Opens bulk streams until these streams fill the client's send window. Returns the streams.
     fn fill_send_window(&mut self) -> Vec<StreamId> {
         self.at(SERVER).set_receive_window(16 * FIRST_CREDIT);
         self.run(Duration::from_millis(10));
@@ -265,11 +265,11 @@ fn an_idle_connection_asks_its_peer_after_each_silence_of_the_time_that_was_set(
         (sent, after.packets_received - before.packets_received)
     };
     during(&mut pair, None, Duration::from_secs(1));
-    // The keepalive is five seconds.
+    // The keepalive interval is five seconds.
     assert_eq!(during(&mut pair, None, Duration::from_secs(2)), (0, 0));
     let (sent, received) =
         during(&mut pair, Some(Duration::from_millis(500)), Duration::from_secs(2));
-    // The first PING is due at once. The peer acknowledges each one.
+    // The first PING is due at once. The peer acknowledges each PING.
     assert!((4..=5).contains(&sent) && received == sent, "{sent} sent, {received} received");
     pair.at(CLIENT).probe();
     assert_eq!(during(&mut pair, None, Duration::from_millis(100)), (1, 1));
@@ -294,7 +294,7 @@ fn a_message_is_sent_while_bulk_waits_for_the_send_window() {
     assert!(before < FIRST_CREDIT / 2, "{before} bytes of bulk arrived before the message");
 }
 
-/// The reserve beyond the send window is the only memory that messages may add.
+/// The reserve beyond the send window bounds the memory that messages may add.
 #[test]
 fn messages_exceed_the_send_window_by_a_bounded_number_of_bytes() {
     let mut pair = Pair::new();

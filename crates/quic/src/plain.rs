@@ -111,7 +111,7 @@ impl Plain {
         let ids = self.draw();
         let mut config = EndpointConfig::new(Arc::new(PlainSecret(self.draw())));
         config.cid_generator(move || Box::new(DrawnIds(ids)));
-        // An error means that the size is out of bounds; the default stays.
+        // An error means that the size is out of bounds; then the default size stays.
         let _ = config.max_udp_payload_size(settings.largest_packet.max(LARGEST_PAYLOAD));
         let mut seed = [0; 32];
         self.draw().fill(&mut seed);
@@ -231,7 +231,8 @@ impl PacketKey for PlainKey {
         TAG
     }
 
-    /// Returns AES-GCM's limit (RFC 9001, section 6.6), so that the engine updates keys as often.
+    /// Returns the limit of AES-GCM (RFC 9001, section 6.6), so that the engine updates keys as
+    /// often as with AES-GCM.
     fn confidentiality_limit(&self) -> u64 {
         1 << 23
     }
@@ -322,7 +323,8 @@ fn connection_id(drawn: Word) -> ConnectionId {
     ConnectionId::new(&id)
 }
 
-/// A fixed clock, so that tokens never expire: the time of day would make two runs differ.
+/// A clock that always shows the same time, so that tokens never expire. With the time of day, two
+/// runs would differ.
 struct FixedClock;
 
 impl TimeSource for FixedClock {
@@ -334,7 +336,7 @@ impl TimeSource for FixedClock {
 const SERVER_NAME: &str = "plain";
 const TAG: usize = 16;
 const ID: usize = 8;
-/// The UDP payload of a full Ethernet frame.
+/// Maximum UDP payload in a full Ethernet frame.
 const LARGEST_PAYLOAD: u16 = 1472;
 
 #[cfg(test)]
@@ -364,7 +366,8 @@ mod tests {
             let mut opened = BytesMut::from(&packet[header.len()..]);
             server.remote.decrypt(number, &header, &mut opened).unwrap();
             prop_assert_eq!(&opened[..], &payload[..]);
-            // A key of another direction or phase, or another number, does not match.
+            // A key of another direction or phase, or a key used with another packet number, does
+            // not match.
             let mut other = BytesMut::from(&packet[header.len()..]);
             prop_assert!(server.local.decrypt(number, &header, &mut other).is_err());
             prop_assert!(server.remote.decrypt(number + 1, &header, &mut other).is_err());

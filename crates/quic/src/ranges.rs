@@ -29,7 +29,7 @@ impl Ranges {
         if new.is_empty() {
             return;
         }
-        // Also merge adjacent ranges.
+        // Adjacent ranges are merged, too.
         let first = self.0.partition_point(|range| range.end < new.start);
         let mut last = first;
         let mut merged = new.clone();

@@ -1,4 +1,4 @@
-//! Puts bytes that arrived in any order into order. Pure.
+//! Puts the bytes of a stream into order.
 //!
 //! An endpoint reads stream data from quinn-proto in the order of arrival, because quinn-proto
 //! closes a connection if a thousand chunks of a stream, about 1.5 MB, wait behind a gap.
@@ -7,15 +7,15 @@ use bytes::{Buf, Bytes};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
 
-/// The bytes of a stream that have arrived: bytes in order, and bytes behind gaps.
+/// The bytes of a stream that have arrived: bytes in order, and bytes after gaps.
 #[derive(Debug, Default)]
 pub struct Reassembly {
     ready: VecDeque<Bytes>,
     ready_bytes: usize,
     /// The offset of the byte after `ready`.
     next: u64,
-    /// Contiguous runs of data behind gaps, by start offset. The map has an entry per gap and not
-    /// per packet, because thousands of packets may wait behind a hundred gaps.
+    /// Contiguous runs of data after gaps, by start offset. The map has an entry per gap instead of
+    /// an entry per packet, because thousands of packets may wait behind a hundred gaps.
     held: BTreeMap<u64, Run>,
     held_bytes: usize,
 }
@@ -64,19 +64,18 @@ impl Reassembly {
         }
     }
 
-    /// Returns how many bytes are in order and not consumed.
+    /// Returns the number of bytes that are in order and not consumed.
     pub fn ready(&self) -> usize {
         self.ready_bytes
     }
 
-    /// Returns how many bytes wait behind a gap.
+    /// Returns the number of bytes that wait behind a gap.
     pub fn held(&self) -> usize {
         self.held_bytes
     }
 
-    /// Whether the data behind gaps is so fragmented that the data takes far more memory than its
-    /// bytes. No path causes such fragments; only a peer that wants to exhaust memory sends such
-    /// fragments.
+    /// Whether the data behind gaps is so fragmented that it takes far more memory than its bytes.
+    /// No path causes such fragments; only a peer that wants to exhaust memory sends them.
     pub fn is_scattered(&self) -> bool {
         self.held.len() > MOST_GAPS + self.held_bytes / 256
     }
@@ -86,9 +85,9 @@ impl Reassembly {
         self.next
     }
 
-    /// Copies the data behind gaps into memory of its own. A chunk keeps in memory the packets with
-    /// which the chunk arrived. A peer that never fills the gaps could thus occupy a multiple of
-    /// its credit.
+    /// Copies the data behind gaps into separate memory. Without the copy, a chunk keeps whole
+    /// packets in memory. A peer that never fills the gaps could thus occupy a multiple of its
+    /// credit.
     pub fn compact(&mut self) {
         for run in self.held.values_mut().filter(|run| run.pieces.len() > 1 || !run.is_own) {
             let mut whole = Vec::with_capacity(run.bytes);
@@ -98,7 +97,7 @@ impl Reassembly {
         }
     }
 
-    /// Copies the ready bytes into memory of their own.
+    /// Copies the ready bytes into separate memory.
     pub fn compact_ready(&mut self) {
         if self.ready.len() > 1 {
             let mut whole = Vec::with_capacity(self.ready_bytes);
@@ -175,8 +174,8 @@ impl Reassembly {
     }
 }
 
-/// Number of gaps up to which small chunks are accepted. At 5 % loss, a window of 48 MiB has 1,700
-/// gaps.
+/// Maximum number of gaps for which small chunks are accepted. At 5 % loss, a window of 48 MiB has
+/// 1,700 gaps.
 const MOST_GAPS: usize = 4096;
 
 #[cfg(test)]
@@ -233,7 +232,7 @@ mod tests {
                     (from as u64, whole.slice(from..(from + length).min(whole.len())))
                 })
                 .collect();
-            // Insert every byte once more, in case the cuts above skipped or repeated it.
+            // Insert every byte once more, in case the earlier cuts skipped or repeated a byte.
             for from in (0..whole.len()).step_by(97) {
                 pieces.push((from as u64, whole.slice(from..(from + 97).min(whole.len()))));
             }

@@ -3,9 +3,10 @@
 //! quinn-proto counts a packet as lost once three later packets were acknowledged, or after 9/8 of
 //! an RTT, and never changes these limits. On a path that reorders by jitter, quinn-proto would
 //! retransmit a part of all packets needlessly. RACK (RFC 8985) widens its window when it detects
-//! reordering, and so does this module. While the window is open, this module withholds from the
-//! engine the acknowledgements of packets after a gap, until the gap is filled or older than the
-//! window. On a path without reordering, the engine's own limits apply.
+//! reordering, and this module does the same. While the window is open, this module withholds
+//! acknowledgements from the engine: the acknowledgements of packets after a gap wait until the gap
+//! is filled or is older than the window. On a path without reordering, the engine's own limits
+//! apply.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -15,15 +16,15 @@ pub(crate) struct Reordering {
     window: Duration,
     /// The highest acknowledged packet numbers, with the times of their acknowledgements.
     history: VecDeque<(u64, Instant)>,
-    /// Maximum delay of a late packet after the first later packet, in this measurement period and
-    /// in the previous period.
+    /// Maximum delay of a late packet after the first later packet, in the present measurement
+    /// period and in the previous period.
     latest: [Duration; 2],
     stretch_began: Option<Instant>,
     late: u64,
 }
 
 impl Reordering {
-    /// Returns how long a gap stays open before the engine learns of it.
+    /// Returns the time for which a gap stays open before the engine learns of the gap.
     pub(crate) fn window(&self) -> Duration {
         self.window
     }
@@ -34,7 +35,7 @@ impl Reordering {
     }
 
     /// Records an acknowledgement of packets up to `largest`. `smallest` is the lowest packet
-    /// number newly acknowledged.
+    /// number that this acknowledgement newly acknowledged.
     pub(crate) fn on_acked(&mut self, now: Instant, smallest: u64, largest: u64, srtt: Duration) {
         if let Some(open_since) = self.open_since(smallest) {
             self.late += 1;
@@ -63,7 +64,7 @@ impl Reordering {
         }
     }
 
-    /// Returns when the first acknowledgement of a packet later than `number` arrived.
+    /// Returns the time at which the first acknowledgement of a packet later than `number` arrived.
     pub(crate) fn open_since(&self, number: u64) -> Option<Instant> {
         let index = self.history.partition_point(|(largest, _)| *largest <= number);
         self.history.get(index).map(|(_, at)| *at)
@@ -76,8 +77,8 @@ impl Reordering {
     }
 }
 
-/// How many RTTs, at least, a late arrival keeps the window open; RFC 8985 keeps its window for 16
-/// recoveries.
+/// Minimum number of RTTs for which a late arrival keeps the window open. RFC 8985 keeps its window
+/// for 16 recoveries.
 const STRETCH: u32 = 16;
 const MOST_HISTORY: usize = 4096;
 

@@ -1,8 +1,8 @@
 //! TLS sessions whose packet keys report every packet to [`Control`].
 //!
 //! quinn-proto gets its keys from a [`Session`], and passes each packet's number and plaintext to
-//! the keys. No other public interface shows a sender which packets an acknowledgement names, what
-//! delay the peer reports, and that a packet counted as lost has arrived.
+//! the keys. No other public interface of quinn-proto shows which packets an acknowledgement names,
+//! which delay the peer reports, and that a packet that was counted as lost has arrived.
 
 use crate::ack::{AckFrame, is_ack_eliciting, is_size_probe, is_urgent};
 use crate::control::Shared;
@@ -26,8 +26,8 @@ pub(crate) struct Observing<C: ?Sized> {
 struct ObservedSession {
     inner: Box<dyn Session>,
     control: Shared,
-    /// Whether the session has given out its handshake keys, which come before the application's
-    /// (RFC 9001, section 4.1.4).
+    /// Whether the session has given out its handshake keys. These keys come before the
+    /// application's keys (RFC 9001, section 4.1.4).
     has_handshake_keys: bool,
 }
 
@@ -36,7 +36,7 @@ struct ObservedKey {
     control: Shared,
 }
 
-/// The key for the peer's Handshake packets.
+/// The key that opens the peer's Handshake packets.
 struct HandshakeKey {
     inner: Box<dyn PacketKey>,
     control: Shared,

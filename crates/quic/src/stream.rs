@@ -6,10 +6,10 @@ use crate::turns::{Class, Habit};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// Reasons why a stream ended early.
+/// The reason for which a stream ended early.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum StreamError {
-    /// The peer reset the stream or stopped reading it, with this code. The code is 0, too, if this
+    /// The peer reset the stream or stopped reading it. The value is the peer's code, or 0 if this
     /// end no longer sends on the stream or no longer knows the stream.
     #[error("the peer reset the stream (code {0})")]
     GivenUp(u32),
@@ -38,22 +38,22 @@ pub(crate) struct Stream {
     pub(crate) allowed: Allowed,
     /// Chunks that have arrived and that the application has not read.
     chunks: VecDeque<(u64, Bytes)>,
-    /// The number of leading chunks that already have memory of their own.
+    /// The number of leading chunks that already have separate memory.
     own: usize,
     /// Whether the application has read since the last [`Self::compact`].
     was_read: bool,
     end: Option<Result<(), u32>>,
     /// Whether the application has stopped reading.
     discarded: bool,
-    /// The final size of the peer's half, once reported.
+    /// The final size of the peer's half, if the peer has reported it.
     pub(crate) final_size: Option<u64>,
-    /// The peer's code, if it has stopped reading this end's half.
+    /// The peer's code, if the peer has stopped reading this end's half.
     pub(crate) stopped: Option<u32>,
     pub(crate) delivered: bool,
     pub(crate) said_final: bool,
     pub(crate) sender_gone: bool,
     pub(crate) habit: Habit,
-    /// The class by which the engine orders the stream.
+    /// The class by which the engine decides when the stream sends.
     pub(crate) class: Class,
     /// The queue in which the stream waits to write.
     pub(crate) queued: Option<Class>,
@@ -93,7 +93,7 @@ impl Stream {
         self.end = Some(end);
     }
 
-    /// Whether more credit would be of use to the peer.
+    /// Whether the peer could use more credit.
     pub(crate) fn may_grow(&self) -> bool {
         self.end.is_none() && self.final_size.is_none() && !self.discarded
     }
@@ -108,8 +108,8 @@ impl Stream {
         self.own = 0;
     }
 
-    /// Copies chunks that the application has not read since the last call into memory of their
-    /// own. Before the copy, the chunks share the memory of the packets that arrived with them.
+    /// Copies chunks that the application has not read since the last call into separate memory.
+    /// Before the copy, the chunks keep whole packets in memory.
     pub(crate) fn compact(&mut self) {
         if !std::mem::take(&mut self.was_read) {
             for (_, chunk) in self.chunks.range_mut(self.own..) {
@@ -123,12 +123,12 @@ impl Stream {
         self.is_given_up() && self.final_size.is_some()
     }
 
-    /// Whether the application uses neither half any more.
+    /// Whether the application no longer uses either half.
     pub(crate) fn is_given_up(&self) -> bool {
         self.discarded && self.sender_gone
     }
 
-    /// Whether the chunks are so many and so small that they take far more memory than their
+    /// Whether the chunks are so many and so small that they take far more memory than the stream's
     /// credit.
     pub(crate) fn is_scattered(&self) -> bool {
         self.chunks.len() as u64 > MOST_CHUNKS + self.granted.unread() / 256

@@ -1,9 +1,9 @@
-//! Decides when an endpoint that only receives acknowledges.
+//! Decides when an endpoint that only receives sends acknowledgements.
 //!
 //! The engine acknowledges after a number of packets and after a time, which both are settings of
-//! the whole connection. On a thin way back, acknowledgements at that pace fill the queue, so that
-//! the round trip grows and the sender's rate falls. A sender needs a few acknowledgements in each
-//! round trip (draft-ietf-quic-ack-frequency, section 8). While packets arrive in order, an
+//! the whole connection. On a slow return path, acknowledgements at that rate fill the queue, so
+//! that the round trip grows and the sender's rate falls. A sender needs a few acknowledgements in
+//! each round trip (draft-ietf-quic-ack-frequency, section 8). While packets arrive in order, an
 //! endpoint with nothing else to send waits for a part of the path's round trip between two
 //! acknowledgements. The endpoint acknowledges at once when a packet is missing or late, and when
 //! the peer asks for an answer. The endpoint acknowledges soon after the packets stop, so that the
@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 pub(crate) struct Thinning {
     /// The highest packet number that has arrived.
     newest: Option<u64>,
-    /// When the newest packet arrived.
+    /// The time at which the newest packet arrived.
     arrived_at: Option<Instant>,
-    /// When this end last sent a packet.
+    /// The time at which this end last sent a packet.
     sent_at: Option<Instant>,
-    /// Whether a packet was missing or late since this end last sent a packet, or a packet is due
-    /// for another reason.
+    /// Whether an acknowledgement is due: a packet was missing or late since this end last sent a
+    /// packet, or an acknowledgement is due for another reason.
     is_due: bool,
 }
 
@@ -42,8 +42,8 @@ impl Thinning {
         self.is_due = true;
     }
 
-    /// Returns until when acknowledgements may wait on a path with this round trip; `None` for due
-    /// acknowledgements.
+    /// Returns the time until which acknowledgements may wait on a path with this round trip;
+    /// `None` if acknowledgements are due.
     pub(crate) fn until(&self, now: Instant, rtt: Duration) -> Option<Instant> {
         if self.is_due {
             return None;
@@ -55,16 +55,17 @@ impl Thinning {
     }
 }
 
-/// Acknowledgements per round trip, at least. The sender's window then grows in start-up almost as
-/// fast as with more acknowledgements, and tcpa does not take the acknowledgements for lumps.
+/// Minimum number of acknowledgements per round trip. With this number, the sender's window grows
+/// in start-up almost as fast as with more acknowledgements.
 const PER_ROUND_TRIP: u32 = 8;
-/// Minimum time worth a wait. In a shorter time, few packets arrive, and each wait costs a timer.
+/// Minimum time for which a wait is worthwhile. In a shorter time, few packets arrive, and each
+/// wait costs a timer.
 const SHORTEST: Duration = Duration::from_micros(250);
 /// Maximum time between two acknowledgements: the default of `max_ack_delay` (RFC 9000, section
 /// 18.2).
 const LONGEST: Duration = Duration::from_millis(25);
-/// Maximum time from the last packet to its acknowledgement, which the sender includes in its probe
-/// timeout.
+/// Maximum time from the last packet to its acknowledgement. The sender includes this time in its
+/// probe timeout.
 const SILENCE: Duration = Duration::from_millis(2);
 
 #[cfg(test)]

@@ -1,18 +1,18 @@
-//! The order in which the streams of a connection write: messages before bulk.
+//! The order in which the streams of a connection write: messages write before bulk transfers.
 //!
 //! A connection buffers several congestion windows of unacknowledged data, and bulk transfers keep
 //! this buffer full. A message that waited for room would arrive several round trips late. Messages
 //! therefore write first, up to [`RESERVE`] bytes beyond the buffer's limit, and the engine sends
-//! them first.
+//! messages first.
 
 use quinn_proto::StreamId;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How a stream sends, as measured.
+/// The way in which a stream sends, as measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// The stream has sent little since its last pauses.
+    /// The stream has written less than its allowance since it last paused.
     Message,
     Bulk,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Habit {
     sends_messages: bool,
     /// The time of the last write.
     last: Option<Instant>,
-    /// Whether bytes of the last write still wait.
+    /// Whether bytes of the last write still wait to be taken.
     waits: bool,
 }
 
@@ -69,7 +69,7 @@ impl Habit {
         self.waits = bytes > 0;
     }
 
-    /// Returns how many bytes the stream may write as a message.
+    /// Returns the number of bytes that the stream may write as a message.
     pub(crate) fn allowance(&self) -> u64 {
         self.allowance
     }
@@ -80,7 +80,8 @@ impl Habit {
 pub(crate) struct Turns {
     messages: VecDeque<StreamId>,
     bulk: VecDeque<StreamId>,
-    /// The bytes that messages have written and that bulk has not matched since.
+    /// The number of bytes that messages have written and for which bulk has not written an equal
+    /// number since.
     ahead: u64,
 }
 
@@ -94,7 +95,7 @@ impl Turns {
         }
     }
 
-    /// Whether no other stream has to write before this stream.
+    /// Whether this stream is the next stream to write.
     pub(crate) fn is_in_turn(&self, class: Class, id: StreamId) -> bool {
         let is_first = |queue: &VecDeque<StreamId>| queue.front().is_none_or(|first| *first == id);
         match class {
@@ -103,7 +104,7 @@ impl Turns {
         }
     }
 
-    /// Returns the stream that has to write next.
+    /// Returns the stream that must write next.
     pub(crate) fn next(&self) -> Option<StreamId> {
         self.messages.front().or(self.bulk.front()).copied()
     }
@@ -132,15 +133,15 @@ impl Turns {
     }
 }
 
-/// The priority of credit records, which bulk and messages of the peer wait for.
+/// The priority of credit records. Bulk and messages of the peer wait for these records.
 pub(crate) const CREDIT_PRIORITY: i32 = 2;
-/// How many bytes messages may exceed the send window by.
+/// Maximum number of bytes by which messages may exceed the send window.
 pub(crate) const RESERVE: u64 = 128 * 1024;
-/// How many bytes a stream may send as a message without a pause.
+/// Maximum number of bytes that a stream may send as a message without a pause.
 const BURST: u64 = 64 * 1024;
-/// The time without bytes to write that restores the whole allowance.
+/// The time without bytes to write after which the whole allowance is restored.
 const RESTORED_WITHIN: Duration = Duration::from_millis(250);
-/// How many bytes messages may write before bulk has to write as many.
+/// Maximum number of bytes that messages may write before bulk must write an equal number.
 const MOST_AHEAD: u64 = 256 * 1024;
 
 #[cfg(test)]
@@ -167,7 +168,7 @@ mod tests {
         assert_eq!((class(&habit), habit.allowance()), (Class::Message, 1));
         habit.wrote(1);
         assert_eq!(class(&habit), Class::Bulk);
-        // A pause of a few milliseconds restores too little.
+        // A pause of a few milliseconds restores too little of the allowance.
         habit.left(0);
         habit.offer(millis(20));
         assert_eq!(class(&habit), Class::Bulk);
@@ -244,7 +245,7 @@ mod tests {
         assert!(bulk <= messages, "{messages} beside {bulk}");
     }
 
-    /// The path may take only a packet of bulk between two whole bursts.
+    /// Between two whole bursts, the path may carry only a single packet of bulk data.
     #[test]
     fn bursts_beside_single_packets_get_half_of_a_connection_at_most() {
         let mut turns = Turns::default();

@@ -1,11 +1,10 @@
-//! Derives the buffer sizes that a connection needs from its path. Pure.
+//! Computes the buffer sizes that a connection needs from measurements of its path.
 
 use std::time::{Duration, Instant};
 
 /// The bytes that the receiving end of a connection must be able to hold: 6.5 times the path's
 /// bandwidth-delay product, measured from the received bytes. A packet that is lost twice arrives 2
-/// to 3 RTTs late, and the path keeps delivering meanwhile. At 5 % loss and 100 ms, a smaller
-/// window costs a tenth of the rate.
+/// to 3 RTTs late, and the path continues to deliver packets meanwhile.
 #[derive(Debug, Clone)]
 pub struct PathWindow {
     least: u64,
@@ -23,7 +22,7 @@ impl PathWindow {
         Self { least, bound: least, since: now, received: 0, largest: 0, stretches: 0 }
     }
 
-    /// Returns how many bytes the receiving end must be able to hold now.
+    /// Returns the number of bytes that the receiving end must be able to hold now.
     pub fn bound(&self) -> u64 {
         self.bound
     }
@@ -51,7 +50,7 @@ impl PathWindow {
         }
         self.largest = self.largest.max(product as u64);
         let wanted = (self.largest * 13 / 2).max(self.least);
-        // Grow at once, but shrink only by half or more.
+        // Increase the bound at once, but decrease it only to a half or less.
         if wanted <= self.bound && wanted >= self.bound / 2 {
             return None;
         }
@@ -65,9 +64,9 @@ impl PathWindow {
     }
 }
 
-/// Returns the new limit of unacknowledged bytes at the sending end if `present` has to change. The
-/// sender keeps data that was delivered after a gap until the gap is filled, so a limit of one
-/// congestion window would stall the sender.
+/// Returns the new limit of unacknowledged bytes at the sending end, if the limit `present` must
+/// change. The sender keeps data that was delivered after a gap until the gap is filled, so a limit
+/// of one congestion window would stall the sender.
 pub fn send_window(cwnd: u64, least: u64, present: u64) -> Option<u64> {
     let wanted = cwnd.saturating_mul(7).clamp(least, SEND_LIMIT);
     (wanted > present || wanted < present / 4).then_some(wanted)

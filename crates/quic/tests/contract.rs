@@ -1,4 +1,4 @@
-//! Undocumented behaviour of quinn-proto that this crate relies on.
+//! Undocumented behaviour of quinn-proto on which this crate relies.
 
 #![allow(clippy::unwrap_used)]
 
@@ -29,7 +29,8 @@ fn equal_seeds_give_the_same_hash_of_all_packets() {
     assert_ne!(run(1), run(2));
 }
 
-/// The engine leaves pacing to this crate, and asks before each packet whether it may send.
+/// The engine leaves pacing to this crate, and asks before each packet whether the packet may
+/// leave.
 #[test]
 fn a_fixed_rate_leaves_in_trains_of_a_millisecond_or_two_packets() {
     for (rate, bits) in [("1mbit", 1_000_000), ("20mbit", 20_000_000), ("300mbit", 300_000_000)] {
@@ -49,7 +50,7 @@ fn a_fixed_rate_leaves_in_trains_of_a_millisecond_or_two_packets() {
             for (at, lengths) in world.hosts[CLIENT].trains.take().unwrap() {
                 *trains.entry(at).or_default() += lengths.iter().sum::<usize>();
             }
-            // A late sender catches up at twice the rate.
+            // A sender that wakes up late catches up at twice the rate.
             let most = (bits / 8000).max(2 * PACKET) * if slack.nanos() > 0 { 2 } else { 1 };
             let longest = *trains.values().max().unwrap();
             assert!(longest <= most + PACKET, "{rate} with timers {slack} late: {longest} at once");
@@ -71,8 +72,8 @@ fn a_full_window_delays_no_acknowledgement() {
 }
 
 /// The engine writes acknowledgements after data that waits for the window or the pacer, so they
-/// leave with the next packet. If the sender of the acknowledgements sends some packets per RTT,
-/// this delay costs little goodput.
+/// leave with the next packet. If the endpoint sends some packets per RTT, this delay reduces the
+/// goodput only a little.
 #[test]
 fn acknowledgements_behind_data_leave_with_the_next_packet() {
     let path = PathConfig::new("20mbit", "20ms", "droptail:500KB");
@@ -93,7 +94,7 @@ fn loss_probes_leave_despite_a_full_window() {
         world.transfer(CLIENT, BULK);
         world.change_at(seconds(2), Change::PathConfig(Box::new(open.clone().loss("100%"))));
         world.change_at(seconds(5), Change::PathConfig(Box::new(open)));
-        // The endpoint has sent all data that the window allows.
+        // By now, the endpoint has sent all data that the window allows.
         world.run_until(millis(3000));
         let before = world.ways[CLIENT].sent.datagrams;
         world.run_until(millis(4990));
@@ -107,8 +108,8 @@ fn loss_probes_leave_despite_a_full_window() {
 }
 
 /// The engine reports only how many bytes it counts as lost. This crate attributes these bytes to
-/// the oldest outstanding packets. If this attribution were wrong, delivered packets would stay
-/// counted as lost, and lost packets would never be counted.
+/// the oldest outstanding packets. If this attribution were wrong, delivered packets would still
+/// count as lost, and lost packets would never count as lost.
 #[test]
 fn the_engine_counts_the_oldest_packets_as_lost() {
     for (loss, queue) in [("5%", "droptail:1000p"), ("0%", "droptail:20p"), ("2%", "droptail:40p")]
@@ -181,8 +182,8 @@ fn each_packet_is_encrypted_once_and_numbers_rise() {
                 assert!(found.rises, "{at}: {found:?}");
             }
         }
-        // The engine skips only a few numbers, to detect peers that acknowledge packets that were
-        // never sent.
+        // The engine skips only a few numbers. It does so to detect peers that acknowledge packets
+        // that were never sent.
         let last = numbers[&packet::Space::Application];
         assert!(last > 2500, "{last}");
     }
@@ -213,8 +214,8 @@ fn a_reordering_path_is_used_with_few_needless_retransmissions() {
     }
 }
 
-/// Streams that are stopped or reset midway leave unread bytes. All these bytes must count as
-/// consumed in the end; otherwise they would use up the connection's credit.
+/// Streams that are stopped or reset midway leave unread bytes. In the end, all these bytes must
+/// count as consumed; otherwise they would use up the connection's credit.
 #[test]
 fn credit_of_stopped_and_reset_streams_is_returned() {
     let path = PathConfig::new("100mbit", "10ms", "droptail:200p").loss("0.5%");

@@ -1,5 +1,5 @@
 //! Explores every state of one connection's credit, up to a number of sent bytes: the credit that
-//! an end grants, the credit that its peer may use, and the messages between both.
+//! an end grants, the credit that its peer may use, and the messages between the two.
 
 use quic::{Allowed, FIRST_CREDIT, Granted};
 use std::collections::{HashSet, VecDeque};
@@ -8,7 +8,7 @@ use std::collections::{HashSet, VecDeque};
 struct State {
     granted: Granted,
     allowed: Allowed,
-    /// The limit that `granted` has told the peer.
+    /// The limit that this end has sent to the peer.
     limit: u64,
     window: u64,
     /// Bytes that the peer has sent and the end has not received.
@@ -86,7 +86,7 @@ impl State {
         let usable = allowed.used() + allowed.room();
         assert!(usable <= *limit, "the peer has credit that nobody granted: {self:?}");
         assert!(!records.is_empty() || usable == *limit, "credit is lost: {self:?}");
-        // The memory that the peer can fill without a further record.
+        // The number of bytes that the peer can send without a further record.
         let most = WINDOWS.into_iter().max().unwrap_or_default();
         assert!(limit - granted.consumed() <= most, "more credit than the window: {self:?}");
         let is_quiet = *data == 0 && records.is_empty() && granted.unread() == 0;
@@ -113,7 +113,7 @@ fn no_order_of_events_loses_credit_exceeds_it_or_makes_both_ends_wait() {
 }
 
 const STEP: u64 = FIRST_CREDIT / 4;
-/// Bytes that the peer sends in all.
+/// Total number of bytes that the peer sends.
 const MOST: u64 = 10 * STEP;
 /// Windows that the budget may grant: below, equal to, and above the first credit.
 const WINDOWS: [u64; 3] = [FIRST_CREDIT / 4, FIRST_CREDIT, 2 * FIRST_CREDIT];

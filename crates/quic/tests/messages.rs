@@ -1,4 +1,4 @@
-//! How long small transfers take beside bulk transfers, and after a loss, in virtual time.
+//! The duration of small transfers beside bulk transfers, and after a loss, in virtual time.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,8 +7,8 @@ mod world;
 use units::Span;
 use world::{CLIENT, Change, PathConfig, SERVER, Transfer, Windows, World, seconds, settings};
 
-/// Bulk transfers fill a send window of ten bandwidth-delay products. A request that waits for its
-/// turn among them would take several round trips.
+/// The bulk transfers fill a send window of ten bandwidth-delay products. A request that waited
+/// behind these transfers would take several round trips.
 #[test]
 fn a_request_beside_many_bulk_transfers_takes_little_more_than_a_round_trip() {
     let path = PathConfig::new("20mbit", "40ms", "droptail:200KB");
@@ -50,7 +50,7 @@ fn a_lost_last_packet_is_repaired_within_one_more_round_trip() {
     let mut world = World::new(7, settings("tcpa"), &open);
     assert!(world.run_until_confirmed(seconds(10)));
     let began = world.now();
-    // The path loses all packets of the transfer, and carries the probe that follows.
+    // The path loses all packets of the transfer, but carries the probe that follows.
     world.change_at(began + Span::from_millis(1), Change::PathConfig(Box::new(broken)));
     world.change_at(began + Span::from_millis(8), Change::PathConfig(Box::new(open)));
     world.run_for(Span::from_millis(2));

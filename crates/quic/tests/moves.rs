@@ -21,7 +21,7 @@ fn impatient(congestion: &str) -> quic::Settings {
     quic::Settings { keepalive: Duration::from_millis(500), ..settings(congestion) }
 }
 
-/// Returns the window of `side`, and the bytes that the other side received, in equal times before
+/// Returns the window of `side` and the bytes that the other side received, for equal times before
 /// and after the change.
 fn around(side: usize, change: Change, path: &PathConfig) -> ([Bytes; 2], [u64; 2]) {
     let mut world = World::new(11, impatient("tcpa"), path);
@@ -36,8 +36,8 @@ fn around(side: usize, change: Change, path: &PathConfig) -> ([Bytes; 2], [u64; 
     let before = world.statistics(side).reading.cwnd;
     // The client's next packet tells the server the new address.
     world.transfer(CLIENT, Transfer { up: 1, ..Transfer::default() });
-    // Take the largest window of two round trips: a pause of tcpa reduces the window for a round
-    // trip, and the change may come just before a pause.
+    // Take the largest window in two round trips: a pause of tcpa reduces the window for a round
+    // trip, and a pause may come just after the change.
     let mut after = Bytes::ZERO;
     for at in (5600..=6300).step_by(100) {
         world.run_until(millis(at));
@@ -53,7 +53,7 @@ fn around(side: usize, change: Change, path: &PathConfig) -> ([Bytes; 2], [u64; 
 
 #[test]
 fn a_new_port_keeps_the_window_and_a_new_address_resets_it() {
-    // The path holds 7.5 MB per round trip, so a window that starts anew stays small for a while.
+    // The path holds 7.5 MB per round trip, so a window that starts anew stays small for some time.
     let path = PathConfig::new("200mbit", "300ms", "droptail:4MB");
     let ([before, after], [rate, later]) = around(SERVER, port(4001), &path);
     assert!(after.count() > before.count() / 2, "{before} became {after}");

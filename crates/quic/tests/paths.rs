@@ -9,10 +9,10 @@ mod world;
 use units::{Rate, Share, Span};
 use world::{CLIENT, Change, PathConfig, SERVER, Transfer, World, millis, seconds, settings};
 
-/// The results of one upload, without its first seconds.
+/// The results of one upload, without the first seconds of the upload.
 #[derive(Debug, Clone, Copy)]
 struct Figures {
-    /// The used share of the link's rate, headers included.
+    /// The share of the link's rate that the upload used, including headers.
     used: f64,
     goodput: Rate,
     /// Packets counted as lost, as a share of the sent packets.
@@ -26,7 +26,7 @@ struct Figures {
     queue_mean: Span,
     queue_p95: Span,
     mtu: u16,
-    /// How long after the start the connection first used half of the link's rate.
+    /// The time after which the connection first used half of the link's rate.
     start: Option<Span>,
 }
 

@@ -21,7 +21,7 @@ fn random_transfers_arrive_byte_for_byte() {
 }
 
 /// The path loses a part of the server's first flight, and the allowance for an unvalidated address
-/// is too small to retransmit it. The client's Handshake packets must validate the address.
+/// is too small for a retransmission. The client's Handshake packets must validate the address.
 #[test]
 fn a_handshake_completes_after_a_loss_at_the_amplification_limit() {
     transfer(1_004_152);
@@ -98,8 +98,8 @@ fn transfer(seed: u64) -> (u64, u64) {
         done,
         "seed {seed}: lost {lost:?}, open, over and received {progress:?}, {congestion:?}, {path:?}"
     );
-    // An endpoint decodes a wrong number if more packets overtake a packet than its truncated
-    // number can express.
+    // If too many packets overtake a packet, the endpoint decodes a wrong packet number, because
+    // the number in the packet is truncated.
     let keeps_packets = |link: &link::LinkConfig| link.corrupt.is_zero() && !link.jitter.reorder;
     if keeps_packets(&path.up) && keeps_packets(&path.down) {
         assert_eq!(world.refused(), 0, "seed {seed}: packets were cut in the wrong place");
@@ -144,8 +144,9 @@ fn ends(draw: &mut Stream, rate: u64) -> quic::Settings {
     };
     quic::Settings {
         keepalive: Duration::from_secs(1),
-        // A server may send at most three times the bytes received from an unvalidated address (RFC
-        // 9000, section 8), so it retransmits a lost challenge only once enough bytes have arrived.
+        // A server may send at most three times the bytes that it has received from an unvalidated
+        // address (RFC 9000, section 8), so it retransmits a lost challenge only once enough bytes
+        // have arrived.
         idle: Duration::from_secs(90),
         seed: draw.log_uniform(1, 1 << 40),
         ..settings(congestion)

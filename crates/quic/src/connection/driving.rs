@@ -20,8 +20,8 @@ impl Connection {
         self.control.lock().at(now, arrived);
     }
 
-    /// Records that a router has marked an arriving datagram (CE): the acknowledgement that tells
-    /// the peer must not wait (RFC 9000, section 13.2.1).
+    /// Records that a router has marked an arriving datagram (CE). The acknowledgement that reports
+    /// the mark to the peer must not wait (RFC 9000, section 13.2.1).
     pub(crate) fn on_marked(&self) {
         self.control.lock().hurry();
     }
@@ -80,7 +80,7 @@ impl Connection {
                     self.connected = true;
                     self.control_out = self.inner.streams().open(Dir::Uni);
                     if let Some(stream) = self.control_out {
-                        // Send credit before data.
+                        // Send credit records before data.
                         let _ = self.inner.send_stream(stream).set_priority(CREDIT_PRIORITY);
                     }
                     self.events.push_back(Event::Connected);
@@ -110,20 +110,21 @@ impl Connection {
     }
 
     /// Whether a full-size packet would exceed three times the bytes received from an unvalidated
-    /// address. The engine itself sends such a packet if a single byte of allowance is left. A
-    /// Handshake packet validates the address (RFC 9000, section 8.1): once this packet is
-    /// acknowledged, the peer sends no more packets that would raise the allowance.
+    /// address. The engine itself would send such a packet even if only a single byte of the
+    /// allowance is left. A Handshake packet validates the address (RFC 9000, section 8.1): once
+    /// this packet is acknowledged, the peer sends no more packets that would raise the allowance.
     fn would_amplify(&self) -> bool {
         if !self.is_unproved || self.connected || self.control.lock().peer_has_handshake_keys() {
             return false;
         }
         let quinn_proto::ConnectionStats { udp_tx, udp_rx, path, .. } = self.inner.stats();
-        // The engine does not count the first packet, which has at least this size (section 14.1).
+        // The engine does not count the first packet, which has at least this size (RFC 9000,
+        // section 14.1).
         let received = LEAST_INITIAL + udp_rx.bytes;
         udp_tx.bytes + u64::from(path.current_mtu) > received * 3
     }
 
-    /// Returns until when this end waits, because it has only acknowledgements to send.
+    /// Returns the time until which this end waits because it has only acknowledgements to send.
     fn may_wait(&self, now: Instant) -> Option<Instant> {
         let is_quiet = self.connected
             && self.lost.is_none()
@@ -146,7 +147,7 @@ impl Connection {
         }
         self.acknowledge_at = self.may_wait(now);
         if self.acknowledge_at.is_some() {
-            // A time of the pacer belongs to a path that the engine has left.
+            // The time of the pacer belongs to a path that the engine has left, so drop this time.
             self.paced_until = None;
             return None;
         }
@@ -237,7 +238,7 @@ impl Connection {
     fn drain(&mut self, now: Instant, id: StreamId) {
         let is_control = Some(id) == self.control_in;
         let mut receiving = self.inner.recv_stream(id);
-        // An error means that the stream was stopped or read to its end.
+        // An error means that the peer has stopped the stream, or that all of its data was read.
         let Ok(mut chunks) = receiving.read(false) else { return };
         let mut arrived = std::mem::take(&mut self.arrived);
         let end = loop {
@@ -249,7 +250,7 @@ impl Connection {
             }
         };
         self.owes |= !arrived.is_empty();
-        // Ignore the result: the driver polls the engine for frames to send after every batch.
+        // Ignore the result: after every batch, the driver asks the engine for frames to send.
         let _ = chunks.finalize();
         let kept = match is_control {
             true => self.take_records(&mut arrived, end),
@@ -302,8 +303,8 @@ impl Connection {
         }
     }
 
-    /// Replaces the engine's RTT after the handshake. Samples of the handshake include the
-    /// computing time of both ends, which would delay retransmissions on a short path tenfold.
+    /// Replaces the engine's RTT after the handshake. The samples of the handshake include the
+    /// computing time of both ends, which would delay retransmissions on a short path.
     fn mend_rtt(&mut self, now: Instant) {
         if !self.rtt_is_of_handshake || !self.connected || self.inner.is_handshaking() {
             return;
@@ -325,7 +326,7 @@ fn unshared(bytes: Bytes) -> Bytes {
 }
 
 const VIOLATION: VarInt = VarInt::from_u32(2);
-/// Loss probes per timeout (RFC 9002, section 6.2.4).
+/// Number of loss probes per timeout (RFC 9002, section 6.2.4).
 const PROBES: u8 = 2;
 const SMALL: usize = 512;
 const LEAST_INITIAL: u64 = 1200;

@@ -5,21 +5,22 @@ use std::time::{Duration, Instant};
 /// Decides when a connection asks its peer for an answer.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
-    /// The time without a packet of this end after which a PING follows.
+    /// If this end sends no packet for this time, a PING follows.
     after: Option<Duration>,
-    /// When this end last sent a packet, or when the last PING was due.
+    /// The time at which this end last sent a packet, or at which the last PING was due.
     last: Option<Instant>,
-    /// Whether the next packet leaves even if the congestion control allows no packet.
+    /// Whether the next packet may leave even if the congestion control allows no packet.
     pub(super) is_forced: bool,
 }
 
 impl Probes {
-    /// Sets the time without a packet after which a PING follows; `None` for no such PINGs.
+    /// Sets the time without a sent packet after which a PING follows. With `None`, no such PINGs
+    /// are sent.
     pub(super) fn set(&mut self, after: Option<Duration>) {
         self.after = after;
     }
 
-    /// Records an attempt to send; `any` if a packet left.
+    /// Records an attempt to send. `any`: whether a packet left.
     pub(super) fn on_transmit(&mut self, now: Instant, any: bool) {
         self.is_forced = false;
         self.last = if any { Some(now) } else { self.last };
@@ -33,7 +34,7 @@ impl Probes {
     pub(super) fn fire(&mut self, now: Instant) -> bool {
         let fires = self.due().is_some_and(|due| due <= now);
         if fires {
-            // The congestion control may delay the PING.
+            // Count the PING as sent now, because the congestion control may delay it.
             self.last = Some(now);
         }
         fires
@@ -53,11 +54,11 @@ mod tests {
         assert!(probes.due().is_none() && !probes.fire(millis(10_000)));
         probes.set(Some(Duration::from_millis(300)));
         assert_eq!(probes.due(), Some(millis(300)));
-        // A packet of the application moves the PING.
+        // A packet of the application postpones the PING.
         probes.on_transmit(millis(200), true);
         probes.on_transmit(millis(250), false);
         assert!(!probes.fire(millis(499)) && probes.fire(millis(500)));
-        // The PING has not left yet.
+        // The PING is due, but has not left yet.
         assert!(!probes.fire(millis(500)));
         assert_eq!(probes.due(), Some(millis(800)));
         probes.set(None);

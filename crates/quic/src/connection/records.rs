@@ -1,4 +1,4 @@
-//! Credit records: the control stream of each direction, and the limits that it sets.
+//! Credit records: the control stream of each direction, and the limits that its records set.
 
 use super::{Connection, Event, OVER_CREDIT};
 use crate::credit::Record;
@@ -63,7 +63,7 @@ impl Connection {
                 self.wake_writer();
             }
             Record::Stream(id, limit) => {
-                // A stream that has ended needs no credit.
+                // If the stream has ended, it needs no credit.
                 if let Some(stream) = self.streams.get_mut(&id) {
                     stream.allowed.raise(limit);
                     self.events.push_back(Event::Writable(id));
@@ -112,13 +112,14 @@ impl Connection {
                 self.record_rest = bytes.into();
             }
             let part = self.record_rest.clone();
-            // Messages may have used up their reserve beyond the send window.
+            // Messages may have used up the reserve that they have beyond the send window.
             self.inner.set_send_window(self.send_window.saturating_add(2 * RESERVE));
             let written = self.inner.send_stream(stream).write_chunks(&mut [part]);
             self.inner.set_send_window(self.send_window);
             match written {
                 Ok(written) => bytes::Buf::advance(&mut self.record_rest, written.bytes),
-                // Many records are unacknowledged: the others wait for the next acknowledgement.
+                // Many records are unacknowledged, so the remaining records wait for the next
+                // acknowledgement.
                 Err(_) => return,
             }
         }

@@ -1,8 +1,9 @@
 //! Tail loss probes, as in RFC 8985, section 7, for TCP.
 //!
-//! The engine's probe timeout sends a PING. Only the acknowledgement of the PING shows that earlier
-//! data was lost, so the engine retransmits a lost last packet after three round trips. On a path
-//! that loses packets, this module sends the PING an eighth of a round trip after the last packet.
+//! When the engine's probe timeout expires, the engine sends a PING. Only the acknowledgement of
+//! this PING shows that earlier data was lost, so the engine retransmits a lost last packet only
+//! after three round trips. On a path that loses packets, this module sends the PING an eighth of a
+//! round trip after the last packet.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,8 @@ pub(crate) struct Outstanding {
 pub(super) struct TailProbe {
     due: Option<Instant>,
     newest: u64,
-    /// The highest packet number that needs no further probe: a packet already probed for, or the
-    /// probe itself.
+    /// The highest packet number that needs no further probe: the number of a packet for which a
+    /// probe was already sent, or the number of this probe.
     settled: Option<u64>,
 }
 
@@ -29,7 +30,8 @@ impl TailProbe {
     /// if no packet is in flight, or if the path loses no packets.
     pub(super) fn arm(&mut self, outstanding: Option<Outstanding>) {
         let is_new = |tail: &Outstanding| self.settled.is_none_or(|settled| tail.newest > settled);
-        // On a short path the engine's own timeout is as early, so send no probe.
+        // On a short path, the engine's own timeout is not later than the probe would be, so send
+        // no probe.
         let outstanding = outstanding.filter(|tail| is_new(tail) && tail.srtt >= 2 * LEAST_WAIT);
         self.due = outstanding.map(|tail| tail.sent_at + (tail.srtt / 8).max(LEAST_WAIT));
         self.newest = outstanding.map_or(self.newest, |tail| tail.newest);
@@ -50,7 +52,7 @@ impl TailProbe {
     }
 }
 
-/// Minimum wait before a probe: a peer acknowledges a single packet within two milliseconds.
+/// Minimum wait before a probe. A peer acknowledges a single packet within two milliseconds.
 const LEAST_WAIT: Duration = Duration::from_millis(4);
 
 #[cfg(test)]
@@ -67,7 +69,7 @@ mod tests {
         let mut probe = TailProbe::default();
         probe.arm(tail(7, start));
         assert_eq!(probe.due(), Some(millis(10)));
-        // Another packet follows the tail, so the probe moves to a later time.
+        // Another packet was sent after the last packet, so the probe moves to a later time.
         probe.arm(tail(8, millis(5)));
         assert!(!probe.fire(millis(10)));
         assert!(probe.fire(millis(15)));

@@ -1,5 +1,5 @@
-//! The congestion controller of the engine. It gives the engine an unlimited window while the gate
-//! is open, and a window of one byte while the gate is closed.
+//! The congestion controller that the engine uses. This controller gives the engine an unlimited
+//! window while the gate is open, and a window of one byte while the gate is closed.
 
 use super::Shared;
 use quinn_proto::congestion::{Controller, ControllerFactory};
@@ -29,7 +29,7 @@ impl ControllerFactory for Factory {
     fn build(self: Arc<Self>, _now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let (shared, path) = (self.shared.clone(), Arc::new(()));
         // Switch immediately: the gate of the former path would delay the challenge of the new
-        // path, and the first packet on the new path would be a size probe.
+        // path, and a size probe would be the first packet on the new path.
         let mut control = shared.lock();
         control.switch(&path);
         control.path_mtu(current_mtu);
@@ -78,7 +78,7 @@ impl Controller for Handle {
         control.engine_window()
     }
 
-    /// The engine clones a controller when the peer has changed its port
+    /// The engine clones a controller after the peer has changed its port
     /// (`PathData::from_previous`).
     fn clone_box(&self) -> Box<dyn Controller> {
         let mut control = self.shared.lock();

@@ -1,7 +1,7 @@
 //! Checksums and pseudo-random words.
 
-/// A checksum that detects every change of one bit, or of bits within one aligned group of eight
-/// bytes: each step is a bijection of the state.
+/// A checksum that detects every change of a single bit, and every change within one aligned group
+/// of eight bytes: each step is a bijection of the state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Checksum(u64);
 
@@ -14,7 +14,7 @@ impl Checksum {
         Self((self.0 ^ number).wrapping_mul(ODD).rotate_left(29))
     }
 
-    /// Adds `bytes` and their length, so that a different split of the bytes gives another sum.
+    /// Adds `bytes` and their length, so that the same bytes in other portions give another sum.
     pub(super) fn over(self, bytes: &[u8]) -> Self {
         let (words, rest) = bytes.as_chunks::<8>();
         let mut last = [0; 8];

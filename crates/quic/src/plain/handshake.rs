@@ -1,5 +1,5 @@
-//! A handshake with the message lengths of TLS 1.3 with certificates on both sides. The messages
-//! carry only the transport parameters, and zeros in place of all other fields.
+//! A handshake whose messages have the lengths of TLS 1.3 with certificates on both sides. The
+//! messages carry only the transport parameters, and zeros in place of all other fields.
 //!
 //! | message | sender | keys available after it |
 //! | --- | --- | --- |
@@ -130,7 +130,7 @@ impl Step {
         matches!(self, Self::ClientHello | Self::ServerFlight)
     }
 
-    /// Returns the length that rustls's message has with an X25519 key share and P-256 certificates
+    /// Returns the length of rustls's message with an X25519 key share and with P-256 certificates
     /// and signatures.
     fn length(self) -> usize {
         match self {
@@ -170,7 +170,7 @@ impl Session for PlainSession {
 
     fn read_handshake(&mut self, buf: &[u8]) -> Result<bool, TransportError> {
         self.arrived.extend_from_slice(buf);
-        // Stop before this end's own messages: the engine asks for them afterwards.
+        // Stop before this end's own messages: the engine asks for these messages afterwards.
         while self.next.writer() == Some(!self.own)
             && let Some(message) = self.take_message()?
         {
@@ -211,7 +211,7 @@ impl Session for PlainSession {
         payload[end..] == retry_tag(orig_dst_cid, &packet)
     }
 
-    /// Not supported, because there is no secret.
+    /// Always an error, because this handshake has no secret.
     fn export_keying_material(
         &self,
         _output: &mut [u8],

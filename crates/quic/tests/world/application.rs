@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::LazyLock;
 
-/// The bytes of a stream: `up` from the initiator and `down` in reply.
+/// The numbers of bytes that a stream carries: `up` from the initiator, and `down` in reply.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Transfer {
     pub up: u64,
@@ -207,7 +207,7 @@ static PATTERN: LazyLock<Bytes> = LazyLock::new(|| {
     (0..PERIOD).map(|_| random.bits() as u8).collect::<Vec<_>>().into()
 });
 
-/// The period of the pattern: a prime, so that no power of two is a multiple of the period.
+/// The period of the pattern. The period is a prime, so that no power of two is a multiple of it.
 const PERIOD: u64 = 1_048_583;
 const MOST_WRITTEN: u64 = 64 * 1024;
 const MOST_READ: usize = 256 * 1024;

@@ -25,8 +25,8 @@ pub struct World {
     now: Time,
     plain: Plain,
     pub hosts: [Host; 2],
-    /// The directions of the path: the client's packets use the first direction, the server's
-    /// packets the second direction.
+    /// The two directions of the path: the client's packets use the first direction, and the
+    /// server's packets the second direction.
     pub ways: [PathDirection; 2],
     changes: VecDeque<(Time, Change)>,
     /// Transfers by initiator, in the order in which their streams open.
@@ -49,7 +49,7 @@ pub struct Host {
     look_at: Option<Time>,
     /// The interval at which the host processes arrivals.
     pub moderation: Span,
-    /// How late the host's timers fire.
+    /// The delay with which the host's timers fire.
     pub slack: Span,
     /// The datagram lengths of each batch that the host sent, if the test enables this log.
     pub trains: Option<Vec<(Time, Vec<usize>)>>,
@@ -195,8 +195,8 @@ impl World {
         self.connection(side).statistics()
     }
 
-    /// Lets an endpoint act on a change to its connection. A test must call this after every
-    /// change.
+    /// Lets an endpoint act on a change to its connection. A test must call this function after
+    /// every change.
     pub fn touch(&mut self, side: usize) {
         let now = self.instant(self.now);
         let host = &mut self.hosts[side];
@@ -311,7 +311,7 @@ impl World {
             let mut idle = true;
             while let Some(incoming) = self.hosts[side].endpoint.incoming() {
                 let host = &mut self.hosts[side];
-                // A corrupted packet may look like a client's first packet.
+                // Ignore an error: a corrupted packet may look like a client's first packet.
                 if let Ok(key) = self.plain.accept(&mut host.endpoint, now, incoming) {
                     host.key.get_or_insert(key);
                 }

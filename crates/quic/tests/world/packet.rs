@@ -14,7 +14,7 @@ pub enum Space {
 pub struct Header {
     pub space: Space,
     pub number: u64,
-    /// Whether the number exceeds all previous numbers of its space.
+    /// Whether the packet number exceeds all previous packet numbers of its space.
     pub rises: bool,
 }
 

@@ -167,9 +167,9 @@ impl Packet for Datagram {
     }
 
     fn corrupt(&mut self, random: u64) {
-        // Leave the packet type and version intact: a packet that corruption turns into a Retry or
-        // another version has no tag, and would end the engine's handshake. In reality, UDP's
-        // checksum detects the corruption.
+        // Leave the packet type and version intact. Otherwise, corruption could turn a packet into
+        // a Retry or a packet of another version, which has no tag and would end the engine's
+        // handshake. In reality, UDP's checksum detects the corruption.
         let spared = if self.payload[0] & 0x80 == 0 { 0 } else { 8 * 5 };
         let bit = spared + random as usize % (self.payload.len() * 8 - spared);
         self.payload[bit / 8] ^= 1 << (bit % 8);
