@@ -3,9 +3,9 @@
 //!
 //! This end looks up a name once, checks the resolved address, and dials exactly that address. A
 //! name that resolves differently the second time therefore gives an attacker no access. Some
-//! addresses refer to this machine or its provider (its own addresses, loopback, link-local, a
-//! cloud's metadata, see [`special`]). Only a rule that lists such an address covers it; a rule for
-//! a name or a wide prefix does not.
+//! addresses refer to this machine or its provider: its own addresses, loopback, link-local and a
+//! cloud's metadata (see [`special`]). Only a rule that lists such an address covers the address; a
+//! rule for a name or a wide prefix does not.
 
 mod lookups;
 mod own;
@@ -33,8 +33,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The rights of every identity. An empty set refuses everything. Clones share their refusal
-/// counters.
+/// The rights of every identity. Without any rights, every request is refused. Clones share their
+/// refusal counters.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     rights: HashMap<PeerName, Rights>,
@@ -46,8 +46,8 @@ pub struct Access {
 pub struct Rights {
     /// Targets that this end may dial for the identity.
     pub dial: Vec<Rule>,
-    /// Whether to look up names that no rule lists, if a prefix rule covers the port. The resolved
-    /// addresses are then checked.
+    /// Whether this end looks up names that no rule lists, if a prefix rule covers the port. This
+    /// end then checks the resolved addresses.
     pub resolve_names: bool,
     /// Whether this end dials every target except clouds' metadata services. Only
     /// [`crate::quic_tun`] sets this field, when its user gives the flag
@@ -57,11 +57,11 @@ pub struct Rights {
     pub listen: Vec<Rule>,
 }
 
-/// An approved destination or listening address. Only this module makes this type's values.
+/// An approved destination or listening address. Only this module creates values of this type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admitted(Destination);
 
-/// The approved addresses, at least one, tried in this order.
+/// The approved addresses, at least one. This end tries the addresses in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
     Tcp(Vec<SocketAddr>),
@@ -104,7 +104,7 @@ impl Access {
         Self { rights: rights.into_iter().collect(), refused: Arc::default() }
     }
 
-    /// Returns the rights with the refusal counters of `others`, which the rights replace.
+    /// Returns these rights with the refusal counters of `others`, which these rights replace.
     pub fn in_place_of(mut self, others: &Self) -> Self {
         self.refused = Arc::clone(&others.refused);
         self
@@ -121,7 +121,7 @@ impl Access {
     }
 
     /// Checks whether this identity may reach the target, and at which addresses. Calls the
-    /// resolver at most once, and not at all for a target that no rule could allow.
+    /// resolver at most once, and never for a target that no rule could allow.
     pub async fn admit(
         &self,
         peer: &PeerName,
@@ -254,7 +254,7 @@ impl Access {
         let address: IpAddr =
             host.host().parse().map_err(|_| Refusal::ListenByName { target: target.clone() })?;
         let address = address.to_canonical();
-        // The machine's own addresses need no explicit rule for listening: this end can listen on
+        // For listening, the machine's own addresses need no explicit rule: this end can listen on
         // no other addresses.
         let special = || special::special(address);
         match rights.listen.iter().map(|rule| rule.covers(target, address, &special)).max() {
@@ -282,7 +282,7 @@ impl Access {
 }
 
 impl Admitted {
-    /// Approves a target named in this end's own file: a client's target of a reverse tunnel. The
+    /// Approves a target that this end's own file names: a client's target of a reverse tunnel. The
     /// other end cannot choose this target.
     pub async fn by_own_file(target: &Target, resolver: &dyn Resolve) -> Result<Self, Refusal> {
         let addresses = resolved(target, resolver).await?;
@@ -348,9 +348,9 @@ impl Refusal {
     ];
 }
 
-/// Whether a server with [`Rights::everything`] dials the address. A metadata service gives secrets
-/// to any client, so even such a server does not dial it. Such a server does not dial a translated
-/// address either, which could lead to a metadata service.
+/// Whether a server with [`Rights::everything`] dials the address. Even such a server does not dial
+/// a metadata service, which gives secrets to any client. Such a server does not dial a translated
+/// address either, because the address could lead to a metadata service.
 fn everything(address: IpAddr) -> Reach {
     match special::special(address) {
         Some(special @ (Special::Metadata | Special::Translated)) => Reach::NotExplicitly(special),

@@ -1,7 +1,7 @@
 //! The access log: one line with a JSON object per tunnel that has ended.
 //!
-//! A thread writes the lines. If the thread falls behind, because the disk is full or a pipe is
-//! slow, lines are dropped and counted, so that no tunnel waits.
+//! A thread writes the lines. If the thread falls behind, for example because the disk is full or a
+//! pipe is slow, lines are dropped and counted, so that no tunnel waits.
 
 use crate::counters::Counters;
 use serde::Serialize;
@@ -27,7 +27,7 @@ pub enum AccessLogAt {
     File(PathBuf),
 }
 
-/// Why a tunnel ended.
+/// The reason for which a tunnel ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum End {
@@ -35,7 +35,7 @@ pub(crate) enum End {
     Finished,
     /// The application or the target has reset its connection.
     Reset,
-    /// The connection to the peer was lost, or the peer closed it.
+    /// The connection to the peer was lost, or the peer closed the connection.
     Lost,
     /// This end closed the connection to the peer.
     Closed,
@@ -50,7 +50,7 @@ pub(crate) enum End {
     Refused,
     /// The other end did not answer.
     NoAnswer,
-    /// No datagram has passed for a while.
+    /// No datagram has passed for the idle time.
     Idle,
     /// Any other error.
     Failed,
@@ -59,7 +59,7 @@ pub(crate) enum End {
 /// A tunnel that has ended.
 #[derive(Debug, Serialize)]
 pub(crate) struct Ended<'a> {
-    /// When the tunnel ended, in UTC.
+    /// The time at which the tunnel ended, in UTC.
     pub(crate) time: String,
     pub(crate) identity: &'a str,
     pub(crate) peer: SocketAddr,
@@ -132,8 +132,8 @@ impl AccessLog {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Opens the destination, also if it is the present destination, so that a renamed file gets no
-    /// more lines. On an error, the present destination stays.
+    /// Opens the destination, even if the destination has not changed, so that a renamed file gets
+    /// no more lines. On an error, the present destination stays.
     pub(crate) fn open(&self, at: Option<&AccessLogAt>) -> io::Result<()> {
         let sink = match at {
             None => Sink::Nowhere,
@@ -144,7 +144,7 @@ impl AccessLog {
         match &*thread {
             Some(thread) => {
                 *lock(&thread.next) = Some(sink);
-                // If the queue is full, the thread is busy and looks for a new sink anyway.
+                // If the queue is full, the thread is busy, and will look for a new sink anyway.
                 let _ = thread.queue.try_send(Message::Look);
             }
             None if at.is_none() => {}
@@ -271,9 +271,9 @@ impl Sink {
     }
 }
 
-/// Opens a file to append to it. Accepts only a regular file of this user: any other type of file
-/// could make the writer wait. Through a link or a file of another user, that user could redirect
-/// the lines.
+/// Opens a file to append to it. Accepts only a regular file of this user. Any other type of file
+/// could make the writer wait, and through a link or a file of another user, that user could
+/// redirect the lines.
 fn opened(path: &std::path::Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::WRONLY
@@ -320,7 +320,7 @@ impl Display for AccessLogAt {
     }
 }
 
-/// Maximum number of lines in the queue to the thread, some hundred bytes each.
+/// Maximum number of lines in the queue to the thread. A line has some hundred bytes.
 const MOST_WAITING: usize = 4096;
 /// Maximum size of one write, in bytes.
 const BATCH: usize = 64 << 10;

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use units::foreign;
 
-/// The direction of bytes, as the counters name it.
+/// The direction in which bytes pass, as the counters name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// Received from the tunnel and written to a local socket.
@@ -25,7 +25,7 @@ pub(crate) enum Direction {
     Out,
 }
 
-/// The error when the identity's quota is used up.
+/// The identity's quota is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OverQuota;
 
@@ -47,7 +47,7 @@ pub(crate) struct Account {
     quota: Mutex<Quota>,
     /// The number of the quota's present calendar period.
     period: AtomicU64,
-    /// Bytes carried in that period.
+    /// The number of bytes carried in the present period.
     used: AtomicU64,
     /// Maximum number of bytes in a period; 0 means no limit.
     most: AtomicU64,
@@ -58,14 +58,14 @@ pub(crate) struct Account {
 #[derive(Debug, Default)]
 pub(crate) struct Accounts(Mutex<HashMap<PeerName, Arc<Account>>>);
 
-/// Counts a connection in its identity's account until dropped.
+/// Counts a connection in its identity's account until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct CountedSession(Arc<Account>);
 
 /// The bytes and rates of a connection, and the account of its identity.
 #[derive(Debug)]
 pub(crate) struct SessionMeter {
-    /// The number of the session, unique in this process.
+    /// The number of the connection, unique in this process.
     number: u64,
     since: SystemTime,
     began: Instant,
@@ -73,7 +73,7 @@ pub(crate) struct SessionMeter {
     account: Arc<Account>,
     /// At a server that writes an access log: the log, and the identity of the peer.
     log: Option<(Arc<AccessLog>, PeerName)>,
-    /// Why this end has closed the connection.
+    /// The reason for which this end has closed the connection.
     closed_as: OnceLock<End>,
 }
 
@@ -101,9 +101,9 @@ struct About {
 /// A connection in the status.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SessionFigures {
-    /// The number of the session, unique in its process.
+    /// The number of the connection, unique in its process.
     pub session: u64,
-    /// The start of the session, in seconds since 1970.
+    /// The start of the connection, in seconds since 1970.
     pub since: u64,
     pub seconds: f64,
     pub bytes_in: u64,
@@ -155,8 +155,8 @@ impl Carried {
 }
 
 impl Account {
-    /// Applies a quota. If the former quota had the same period, the bytes of the present period
-    /// still count; otherwise the count begins at 0.
+    /// Applies a quota. If the former quota had the same period, the count of the present period
+    /// continues; otherwise the count begins at 0.
     pub(crate) fn set_quota(&self, new: Quota, now: Duration) {
         let mut quota = self.quota();
         let before = quota.volume.map(|volume| volume.period);
@@ -169,8 +169,8 @@ impl Account {
         self.paces.iter().for_each(|pace| pace.set(new.rate));
     }
 
-    /// Counts a connection, unless the identity already has as many as its quota permits (or
-    /// `usual`, without a quota). The error is the limit.
+    /// Counts a connection, unless the identity already has as many connections as its quota
+    /// permits, or `usual` connections without a quota. The error is the limit.
     pub(crate) fn admit_session(self: &Arc<Self>, usual: usize) -> Result<CountedSession, usize> {
         let most = self.quota().sessions.unwrap_or(usual);
         let more = |sessions| (sessions < most).then_some(sessions + 1);
@@ -290,7 +290,7 @@ impl SessionMeter {
         })
     }
 
-    /// Records why this end is about to close the connection.
+    /// Records the reason for which this end is about to close the connection.
     pub(crate) fn close_as(&self, end: End) {
         let _ = self.closed_as.set(end);
     }
@@ -340,8 +340,8 @@ impl TunnelMeter {
         }
     }
 
-    /// Gives the tunnel a line in the access log, if there is a log. `user`: the identity that uses
-    /// a service of this account's identity.
+    /// Gives the tunnel a line in the access log, if this end writes a log. `user`: the identity
+    /// that uses a service of this account's identity.
     pub(crate) fn describe(
         &self,
         direction: &'static str,
@@ -354,7 +354,7 @@ impl TunnelMeter {
         }
     }
 
-    /// Records why the tunnel ends.
+    /// Records the reason for which the tunnel ends.
     pub(crate) fn end_as(&self, end: End) {
         let _ = self.end.set(end);
     }
@@ -413,7 +413,7 @@ impl TunnelMeter {
         Ok(())
     }
 
-    /// Whether quota and rate limit admit this datagram now. An admitted datagram is counted.
+    /// Whether the quota and the rate limit admit this datagram now. Counts an admitted datagram.
     pub(crate) fn admit_datagram(&self, direction: Direction, bytes: usize) -> bool {
         if let Some(payer) = &self.payer
             && (payer.is_spent() || !payer.paces[direction as usize].passes_now(bytes))
@@ -424,8 +424,8 @@ impl TunnelMeter {
         true
     }
 
-    /// Maximum number of bytes that a tunnel carries per turn, so that the other tunnels of its
-    /// identity do not wait long.
+    /// Maximum number of bytes that a tunnel carries per turn. The limit keeps the wait of the
+    /// identity's other tunnels short.
     pub(crate) fn most_at_once(&self, direction: Direction) -> usize {
         self.payer.as_ref().map_or(usize::MAX, |payer| payer.paces[direction as usize].at_once())
     }
@@ -469,7 +469,7 @@ mod tests {
         assert!(!account.is_spent());
         account.count(Direction::In, 500);
         assert!(account.is_spent());
-        // The clock was far ahead and was corrected: a new period begins.
+        // The clock was far ahead and was corrected, so a new period begins.
         later(&account, hour(400_000));
         assert!(!account.is_spent());
         account.set_quota(Quota::default(), hour(400_000));

@@ -1,4 +1,4 @@
-//! Checks, before a tunnel starts, for problems that would make it fail or make it slow.
+//! Checks, before a tunnel starts, for problems that would prevent the tunnel or make it slow.
 
 use crate::access::{Admitted, Resolve, SystemResolver};
 use crate::account::SessionMeter;
@@ -40,7 +40,7 @@ pub struct Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Good,
-    /// The tunnel works, but more slowly than possible.
+    /// The tunnel works, but is slower than possible.
     Slow,
     Bad,
 }
@@ -55,7 +55,7 @@ impl Finding {
         serde_json::json!({ "verdict": verdict, "text": self.text })
     }
 
-    /// Whether the finding keeps the tunnel from working.
+    /// Whether the finding means that the tunnel cannot work.
     pub fn is_failure(&self) -> bool {
         self.verdict == Verdict::Bad
     }
@@ -202,7 +202,7 @@ async fn greet(
                 findings.extend(reach(&connection, &address, targets).await);
                 connection.close("only a check");
                 // Let the close frame leave: without this frame, the server would keep the
-                // connection until its idle timeout.
+                // connection until the idle timeout.
                 tokio::time::sleep(FAREWELL).await;
                 return findings;
             }
@@ -221,15 +221,15 @@ async fn greet(
 /// Measures the path's shortest round trip. Handshake packets are no samples, because both ends
 /// spend time on cryptography.
 ///
-/// The server refuses this end's certificate one round trip after this end considers the handshake
-/// complete, so the measurement lasts longer than that.
+/// A server that refuses this end's certificate does so one round trip after this end considers the
+/// handshake complete, so the measurement lasts longer than a round trip.
 async fn round_trip(connection: &Carried) -> Result<Span, Lost> {
     let pause = (connection.rtt() * 3 + SETTLE) / EXCHANGES;
     let exchanges = async {
         for _ in 0..EXCHANGES {
             for _ in 0..BURST {
-                // The server acknowledges the datagram and queues it for its flow, which never
-                // begins. A lost datagram costs at most one sample.
+                // The server acknowledges the datagram, and queues it for a flow that never begins.
+                // A lost datagram costs at most one sample.
                 let _ = connection.send_datagram(frame::datagram(NO_FLOW, &[]));
                 // Yield, so that each datagram leaves in its own packet.
                 tokio::task::yield_now().await;
@@ -402,8 +402,8 @@ const SETTLE: Duration = Duration::from_millis(50);
 /// The number of bursts. All bursts together have fewer datagrams than a server queues for flows
 /// that are not open yet.
 const EXCHANGES: u32 = 6;
-/// Packets per burst: enough that the server acknowledges the last packets at once. The server
-/// delays the acknowledgement of a single packet by more than a short round trip.
+/// Number of packets per burst: so many that the server acknowledges the last packets at once. The
+/// server delays the acknowledgement of a single packet by more than a short round trip.
 const BURST: u32 = 10;
 /// A check never opens a flow with this number.
 const NO_FLOW: u32 = FLOWS - 1;

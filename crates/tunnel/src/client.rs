@@ -61,7 +61,7 @@ pub struct ClientParts {
     pub resolver: Arc<dyn Resolve>,
     pub tuning: Tuning,
     pub limits: ClientLimits,
-    /// Parallel connections to one server; tunnels are spread over them.
+    /// The number of parallel connections to one server. Tunnels are spread over these connections.
     pub connections: usize,
     pub carrier: Carrier,
     /// The number of threads; by default one per CPU.
@@ -86,15 +86,15 @@ pub struct Listener {
     pub route: Route,
 }
 
-/// How the connections of a listener get their target.
+/// The way in which the connections of a listener get their target.
 #[derive(Debug, Clone)]
 pub enum Route {
     Target(Target),
     /// Each application names its target in SOCKS5 (RFC 1928). With `Users`, each application must
-    /// log in.
+    /// also log in.
     Socks5(Option<Arc<Users>>),
-    /// Each application names its target in HTTP's CONNECT. With `Users`, each application must log
-    /// in.
+    /// Each application names its target in HTTP's CONNECT. With `Users`, each application must
+    /// also log in.
     HttpConnect(Option<Arc<Users>>),
     /// The server derives the target from a token.
     Token(Arc<TokenSource>),
@@ -134,11 +134,11 @@ impl fmt::Display for ListenAt {
 
 #[derive(Debug, Clone)]
 pub struct ClientLimits {
-    /// Maximum number of tunnels. The process's limit of open files may allow fewer.
+    /// Maximum number of tunnels. The process's limit of open files may permit fewer tunnels.
     pub tunnels: usize,
-    /// How long an application waits for a connection to the server.
+    /// Maximum time for which an application waits for a connection to the server.
     pub patience: Duration,
-    /// Timeout of the server's answer to an opening, including its dial.
+    /// Timeout for the server's answer to an opening, including the server's dial.
     pub answer: Duration,
     pub datagrams_idle: Duration,
 }
@@ -198,9 +198,10 @@ pub struct LinkStatus {
     pub tunnels: usize,
     /// The key that the server has proved.
     pub key: Option<PeerKey>,
-    /// Whether another connection has replaced this connection, which takes no new tunnels.
+    /// Whether another connection has replaced this connection. A replaced connection takes no new
+    /// tunnels.
     pub is_retiring: bool,
-    /// Why TCP carries the connection; `None` over UDP.
+    /// The reason for which TCP carries the connection; `None` over UDP.
     pub over_tcp: Option<String>,
     pub statistics: Statistics,
 }
@@ -211,9 +212,9 @@ pub struct ServerState {
     pub address: HostPort,
     /// The number of connections that take new tunnels.
     pub connections: usize,
-    /// Whether the server has refused this client's key lately, so that other servers come first.
+    /// Whether the server has lately refused this client's key. Other servers are then preferred.
     pub is_refusing: bool,
-    /// Why the last attempt to connect has failed; `None` if the attempt has not failed.
+    /// The reason for which the last attempt to connect failed; `None` if the attempt did not fail.
     pub failure: Option<String>,
 }
 
@@ -221,8 +222,8 @@ pub struct ServerState {
 struct Shared {
     servers: Vec<Arc<Remote>>,
     resolver: Arc<dyn Resolve>,
-    /// Limits name look-ups per reverse listener, by its number: clients of such a listener cause
-    /// look-ups of the target's name.
+    /// Limits name look-ups, for each reverse listener by its number. The clients of such a
+    /// listener cause look-ups of the target's name.
     lookups: Lookups<u32>,
     tuning: Tuning,
     limits: ClientLimits,
@@ -316,7 +317,7 @@ impl Client {
         let sample = sample_rates(Arc::downgrade(&client.shared));
         client.until_ended(client.shards.handle(0), sample);
         if takes_over {
-            // The running client serves until this client has a connection.
+            // The running client serves applications until this client has a connection.
             if tokio::time::timeout(CONNECTS_WITHIN, client.connected()).await.is_err() {
                 let why = client.servers().into_iter().find_map(|server| server.failure);
                 let why = why.unwrap_or_else(|| "silence".to_owned());
@@ -344,7 +345,8 @@ impl Client {
         reverse: &[Reverse],
     ) -> Result<(), ClientError> {
         check_reverse(reverse)?;
-        // A client that drains opens no listener: another process may have the addresses.
+        // A client that drains must not open a listener, because another process may have its
+        // address.
         if self.shared.draining.is_cancelled() {
             return Ok(());
         }
@@ -382,7 +384,7 @@ impl Client {
         self.listeners.bound()
     }
 
-    /// Returns the listeners in the notation of the configuration, proxies with their protocol.
+    /// Returns the listeners in the notation of the configuration; proxies with their protocol.
     pub fn listens_on(&self) -> Vec<String> {
         self.listeners.shown()
     }
@@ -487,7 +489,7 @@ impl Client {
         Ok(handed)
     }
 
-    /// Goes on after a hand-over that failed.
+    /// Continues after a failed hand-over.
     pub fn take_back(&self) {
         self.listeners.take_back();
     }
@@ -557,11 +559,12 @@ impl Shared {
 }
 
 /// Returns the number of tunnels that this process may have. Tunnels share the process's
-/// descriptors with `own` sockets and timers of connections and connection attempts.
+/// descriptors with connections and connection attempts, which need `own` descriptors for their
+/// sockets and timers.
 fn places(limits: &ClientLimits, descriptors: Option<Descriptors>, own: usize) -> usize {
     let Some(descriptors) = descriptors else { return limits.tunnels };
     let shared = descriptors.for_tunnels();
-    // Under a low limit an attempt to connect may fail, and the client tries again.
+    // With a low limit, an attempt to connect may fail, and the client then tries again.
     let possible = shared - own.min(shared / 2);
     if possible < limits.tunnels {
         tracing::info!(
@@ -603,9 +606,9 @@ impl Default for ClientLimits {
 
 /// Maximum number of parallel connections; more would not increase the throughput.
 const MOST_CONNECTIONS: usize = 16;
-/// The source address under which events of local applications are logged.
+/// The source address for log lines about events of local applications.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// How long a client that takes over may take to connect to a server.
+/// Maximum time that a client that takes over may take to connect to a server.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(8);
 const FAREWELL: Duration = Duration::from_millis(50);
 const SECOND: Duration = Duration::from_secs(1);

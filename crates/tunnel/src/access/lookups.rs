@@ -10,15 +10,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 /// A resolver with permits for concurrent look-ups. A look-up occupies a thread and holds its
-/// permits until the name server answers or the system gives up, even if the peer has left
+/// permits until the name server answers or the system gives up, even if the peer has disconnected
 /// meanwhile.
 #[derive(Debug)]
 pub struct Lookups<K> {
     resolver: Arc<dyn Resolve>,
     each: usize,
     all: Arc<Semaphore>,
-    /// Look-ups in progress keep the semaphore of their identity alive, so that the permits of an
-    /// identity that reconnects stay in use.
+    /// Look-ups in progress keep the semaphore of their identity alive. So the permits of an
+    /// identity stay in use even if the identity reconnects.
     own: Mutex<HashMap<K, Weak<Semaphore>>>,
 }
 
@@ -76,7 +76,7 @@ impl Resolve for Bounded {
                 io::Error::new(io::ErrorKind::QuotaExceeded, message)
             })?;
             let (resolver, name) = (Arc::clone(&self.resolver), name.to_owned());
-            // The deadline ends the wait; the look-up's thread continues.
+            // The deadline ends only the wait; the thread of the look-up continues.
             let looked_up = tokio::spawn(async move {
                 let found = resolver.resolve(&name).await;
                 drop(places);
@@ -93,8 +93,8 @@ impl Resolve for Bounded {
     }
 }
 
-/// A peer that opens hundreds of tunnels by name waits briefly. The resolver uses one thread per
-/// look-up.
+/// Maximum number of concurrent look-ups of an identity. A peer that opens hundreds of tunnels by
+/// name waits briefly. The resolver uses one thread per look-up.
 pub const LOOKUPS_EACH: usize = 16;
 pub const LOOKUPS: usize = 128;
 
@@ -127,7 +127,7 @@ mod tests {
         let soon = Instant::now() + Duration::from_millis(50);
         let mut kinds = Vec::new();
         for round in 0..3 {
-            // A new connection of the same identity gets no new permits.
+            // A new connection of the same identity gets no additional permits.
             let bounded = lookups.of(&"greedy", soon);
             for name in 0..4 {
                 let name = format!("n{round}-{name}");

@@ -1,10 +1,10 @@
-//! Addresses of this machine. Such an address has no special form, but services on it may trust
+//! Addresses of this machine. These addresses have no special form, but services on them may trust
 //! local clients.
 
 use nix::ifaddrs::getifaddrs;
 use std::net::IpAddr;
 
-/// Whether the kernel would deliver packets for the address locally. If the kernel cannot be asked,
+/// Whether the kernel would deliver packets for the address locally. If the kernel does not answer,
 /// every address counts as local, so that only rules that list an address cover it.
 pub(super) fn is_own(address: IpAddr) -> bool {
     let error = match probe::route::is_local(address) {

@@ -1,4 +1,4 @@
-//! Properties that hold for any rules, names and answers of the resolver.
+//! Properties that hold for all rules, names and answers of the resolver.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
 proptest! {
-    /// An admitted address comes from the resolver's only answer, and a rule of the peer covers the
-    /// address.
+    /// An admitted address comes from the resolver's only answer, and a rule of the peer covers
+    /// this address.
     #[test]
     fn only_resolved_and_listed_addresses_are_dialled(
         own in rules(), others in rules(), target in target(), answers in answers(),
@@ -33,8 +33,8 @@ proptest! {
         prop_assert_eq!(admitted.path().is_some(), admitted.addresses().is_empty());
     }
 
-    /// A peer without rules reaches no target and causes no look-up, whatever other peers may
-    /// reach.
+    /// A peer without rules reaches no target and causes no look-up, even if other peers have
+    /// rights.
     #[test]
     fn a_peer_has_no_rights_of_other_peers(
         others in rules(), target in target(), answers in answers(),
@@ -85,7 +85,7 @@ fn a_name_is_dialled_at_the_checked_address() {
     assert!(second.to_string().contains("127.0.0.1"), "{second}");
 }
 
-/// Implements [`Rule::covers`] a second time, independently.
+/// A second, independent implementation of [`Rule::covers`].
 fn allows(rule: &Rule, target: &Target, address: IpAddr) -> bool {
     let text = rule.to_string();
     let (Target::Tcp(host) | Target::Udp(host)) = target else { return false };

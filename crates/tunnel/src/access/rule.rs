@@ -36,7 +36,7 @@ pub enum Hosts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ports(Vec<RangeInclusive<u16>>);
 
-/// How far a rule covers an address; a greater value covers more.
+/// The extent to which a rule covers an address; a greater value covers more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Reach {
     #[default]
@@ -46,7 +46,8 @@ pub enum Reach {
     Covered,
 }
 
-/// Whether a rule could cover a target, before any look-up; a greater value is more certain.
+/// Whether a rule could cover a target, as known before any look-up; a greater value is more
+/// certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum MayCover {
     #[default]
@@ -102,8 +103,8 @@ impl Rule {
         }
     }
 
-    /// Returns how far the rule covers the target's canonical `address`. `special` returns why a
-    /// rule must list the address, or `None`.
+    /// Returns the extent to which the rule covers the target's canonical `address`. `special`
+    /// returns the reason for which a rule must list the address, or `None`.
     pub(super) fn covers(
         &self,
         target: &Target,
@@ -154,7 +155,7 @@ impl Hosts {
         if !within {
             return Reach::Elsewhere;
         }
-        // A rule for exactly this address lists it, whatever its special range. Skip `special`,
+        // A rule for exactly this address lists the address, even if it is special. Skip `special`,
         // which costs a request to the kernel.
         if self.is_one_address() {
             return Reach::Covered;
@@ -251,7 +252,7 @@ fn hosts_and_ports(text: &str) -> Result<(Hosts, Ports), RuleError> {
         Some(rest) => {
             let (host, rest) =
                 rest.split_once(']').ok_or_else(|| RuleError::Host(text.to_owned()))?;
-            // The prefix length may follow the brackets instead.
+            // The prefix length may also follow the brackets.
             let (length, ports) = rest.split_once(':').ok_or_else(no_ports)?;
             (format!("{host}{length}"), ports)
         }

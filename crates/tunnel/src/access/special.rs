@@ -22,7 +22,8 @@ pub enum Special {
     Own,
 }
 
-/// Returns why a rule must list the address, or `None` if a name or a wide prefix may cover it.
+/// Returns the reason for which a rule must list the address. Returns `None` if a rule for a name
+/// or a wide prefix may cover the address.
 pub fn special(address: IpAddr) -> Option<Special> {
     let address = address.to_canonical();
     if is_metadata(address) {
@@ -34,7 +35,7 @@ pub fn special(address: IpAddr) -> Option<Special> {
     }
 }
 
-/// Checks an address that this end would dial, also for this machine's own addresses. Queries the
+/// Checks an address that this end would dial, including this machine's own addresses. Queries the
 /// kernel on each call, because a machine's addresses change.
 pub(super) fn of_target(address: IpAddr) -> Option<Special> {
     let address = address.to_canonical();
@@ -50,7 +51,7 @@ pub(super) fn of_target(address: IpAddr) -> Option<Special> {
 }
 
 /// Whether a rule for this prefix lists the address explicitly, because the prefix lies within the
-/// special range. Metadata, translated and own addresses must be written out in full.
+/// special range. Rules must write metadata, translated and own addresses in full.
 pub(super) fn lists(prefix: IpNet, address: IpAddr, special: Special) -> bool {
     if !prefix.contains(&address) {
         return false;
@@ -68,7 +69,7 @@ pub(super) fn lists(prefix: IpNet, address: IpAddr, special: Special) -> bool {
 
 fn special_v4(address: Ipv4Addr) -> Option<Special> {
     match address.octets() {
-        // RFC 1122, 3.2.1.3: "this host on this network".
+        // RFC 1122, 3.2.1.3: these addresses mean "this host on this network".
         [0, ..] => Some(Special::Unspecified),
         [127, ..] => Some(Special::Loopback),
         [169, 254, ..] => Some(Special::LinkLocal),
@@ -101,7 +102,8 @@ fn embedded(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     let octets = address.octets();
     let at = |places: [usize; 4]| Some(Ipv4Addr::from(places.map(|place| octets[place])));
     let last = at([12, 13, 14, 15]);
-    // No IPv4 network begins with 0, but an address read at the wrong position usually does.
+    // An address that is read at the wrong position usually begins with 0, but no IPv4 network
+    // does.
     let likely = |places| at(places).filter(|address| address.octets()[0] != 0);
     let found = match address.segments() {
         // NAT64 with the prefix of RFC 6052; SIIT's `::ffff:0:a.b.c.d` (RFC 2765, 2.1); the
@@ -150,29 +152,30 @@ impl Display for Special {
 }
 
 const METADATA_V4: [Ipv4Addr; 6] = [
-    // Amazon, Google, Microsoft, DigitalOcean, OpenStack and other clouds.
+    // The metadata address of Amazon, Google, Microsoft, DigitalOcean, OpenStack and other clouds.
     Ipv4Addr::new(169, 254, 169, 254),
-    // Amazon's container services.
+    // The address of Amazon's container services.
     Ipv4Addr::new(169, 254, 170, 2),
     Ipv4Addr::new(169, 254, 170, 23),
-    // Alibaba.
+    // The metadata address of Alibaba.
     Ipv4Addr::new(100, 100, 100, 200),
-    // Oracle.
+    // The metadata address of Oracle.
     Ipv4Addr::new(192, 0, 0, 192),
-    // Microsoft's host agent.
+    // The address of Microsoft's host agent.
     Ipv4Addr::new(168, 63, 129, 16),
 ];
 const METADATA_V6: [Ipv6Addr; 4] = [
-    // Google.
+    // The metadata address of Google.
     Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
-    // Oracle.
+    // The metadata address of Oracle.
     Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
-    // Scaleway.
+    // The metadata address of Scaleway.
     Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42),
-    // OpenStack.
+    // The metadata address of OpenStack.
     Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
 ];
-/// fd00:ec2::/32: instance metadata at `::254`, container credentials at `::23`, and more.
+/// The prefix fd00:ec2::/32, with instance metadata at `::254`, container credentials at `::23`,
+/// and more.
 const AMAZONS: [u16; 2] = [0xfd00, 0xec2];
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The rate limit of one identity in one direction.
 //!
-//! A token bucket that may go below zero: if it holds any token, a tunnel takes all that it needs,
-//! and the next tunnel waits until the balance is positive again. Tunnels take tokens in turn, so
-//! that each gets the same share of the rate.
+//! The limit is a token bucket that may go below zero. If the bucket holds any token, a tunnel
+//! takes all tokens that it needs, and the next tunnel waits until the balance is positive again.
+//! Tunnels take tokens in turn, so that each tunnel gets the same share of the rate.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use units::Rate;
 pub(super) struct Pace {
     /// The limit in bits per second; 0 means no limit.
     rate: AtomicU64,
-    /// The lock of the tunnel that is next to take tokens.
+    /// The lock that the tunnel whose turn is next holds.
     turn: tokio::sync::Mutex<()>,
     bucket: Mutex<Bucket>,
 }
@@ -34,8 +34,8 @@ impl Pace {
         self.rate.load(Ordering::Relaxed) > 0
     }
 
-    /// Waits for the tunnels before this tunnel, and for tokens. A changed rate also applies to
-    /// waiting tunnels.
+    /// Waits for earlier tunnels, and then for tokens. A changed rate also applies to waiting
+    /// tunnels.
     pub(super) async fn pass(&self, bytes: usize) {
         let _turn = self.turn.lock().await;
         while let Some(rate) = self.bytes_per_second() {
@@ -45,8 +45,8 @@ impl Pace {
         }
     }
 
-    /// Takes the tokens of a datagram at once, or returns false. A datagram may run up a debt as
-    /// large as the bucket, because waiting tunnels leave no tokens.
+    /// Takes the tokens of a datagram at once. Returns false if this is not possible. A datagram
+    /// may run up a debt as large as the bucket, because waiting tunnels leave no tokens.
     pub(super) fn passes_now(&self, bytes: usize) -> bool {
         let Some(rate) = self.bytes_per_second() else { return true };
         self.bucket().take(rate, bytes, -depth(rate), Instant::now()).is_none()
@@ -69,7 +69,7 @@ impl Pace {
 
 impl Bucket {
     /// Takes `bytes` tokens if the bucket holds more than `least`. Otherwise returns the time until
-    /// the bucket holds more. `rate` is in bytes per second.
+    /// the bucket holds more than `least`. `rate` is in bytes per second.
     fn take(&mut self, rate: f64, bytes: usize, least: f64, now: Instant) -> Option<Duration> {
         let passed = self.filled.map(|filled| now.saturating_duration_since(filled));
         let added = passed.map_or(f64::INFINITY, |passed| passed.as_secs_f64() * rate);
@@ -100,7 +100,7 @@ const LONGEST: f64 = 1e6;
 mod tests {
     use super::*;
 
-    /// Passes chunk after chunk through the bucket for ten seconds, and returns their bytes.
+    /// Passes chunks through the bucket for ten seconds. Returns the number of bytes that passed.
     fn carried(rate: f64, chunk: usize, late: Duration) -> f64 {
         let (mut bucket, begun) = (Bucket::default(), Instant::now());
         let (mut now, mut sum) = (begun, 0.0);
@@ -136,7 +136,7 @@ mod tests {
             while bucket.take(rate, 1400, 0.0, now).is_none() {
                 streams += 1400;
             }
-            // Send 50 datagrams a second beside the tunnels.
+            // Send 50 datagrams per second beside the tunnels.
             if millisecond % 20 == 0 && bucket.take(rate, 200, -depth(rate), now).is_none() {
                 passed += 200;
             }

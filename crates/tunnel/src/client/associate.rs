@@ -53,32 +53,33 @@ pub(super) async fn run(shared: &Arc<Shared>, local: Local, announced: u16) -> i
     Ok(())
 }
 
-/// Whether the address belongs to this host; no other address can be bound.
+/// Whether the address belongs to this host. Only such an address can be bound.
 fn is_of_this_host(address: IpAddr) -> bool {
     std::net::UdpSocket::bind((address, 0)).is_ok()
 }
 
-/// The source address from which the application may send: the host of its TCP connection and one
-/// port. On this host, the port must belong to the user of the TCP connection.
+/// The source address from which the application may send: the host of its TCP connection, and a
+/// single port. On this host, the port must belong to the user of the TCP connection.
 struct Sources {
     application: IpAddr,
     announced: u16,
     owner: Owner,
     first: OnceLock<SocketAddr>,
-    /// Ports that belong to other users, and until when this end does not check them again.
+    /// Ports that belong to other users, each with the time until which this end does not check the
+    /// port again.
     refused: Mutex<HashMap<u16, Instant>>,
 }
 
 /// The user of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    /// A user of another host: this host cannot tell that host's users apart.
+    /// A user of another host. This host cannot distinguish the users of the other host.
     OnOtherHost,
     User(u32),
 }
 
 impl Owner {
-    /// Returns the user of this application on this host. The error is the reason for the log.
+    /// Returns the user of this application on this host. The error is a reason for the log.
     fn of(local: &Local) -> Result<Self, String> {
         let unknown = "the user of the application is unknown: its connection has ended";
         let (Some(application), Some(here)) = (local.remote(), local.address()) else {
@@ -90,7 +91,7 @@ impl Owner {
         }
     }
 
-    /// Whether all UDP sockets with that port on this host belong to this user.
+    /// Whether all UDP sockets with this port on this host belong to this user.
     fn holds(self, port: u16) -> bool {
         let Self::User(user) = self else { return true };
         let owners = probe::owner::of_udp(port).unwrap_or_default();
@@ -124,7 +125,7 @@ impl Sources {
     }
 }
 
-/// An application, and the target that a flow connects it to.
+/// An application, and the target to which one of its flows sends.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Associated {
     application: SocketAddr,
@@ -144,13 +145,13 @@ impl ReturnPath for Associated {
     }
 }
 
-/// Passes the application's datagrams on. Runs for ever.
+/// Passes the application's datagrams to the tunnel. Runs for ever.
 async fn receive(shared: &Shared, flows: &Arc<LocalFlows<Associated, Carried>>, sources: &Sources) {
     loop {
         if flows.socket().readable().await.is_err() {
             return std::future::pending().await;
         }
-        // Allocate the buffer per iteration, so that an idle application has none.
+        // Allocate the buffer in each iteration, so that an idle application has no buffer.
         let mut buffer = BytesMut::with_capacity(LARGEST);
         for _ in 0..AT_ONCE {
             buffer.clear();
@@ -203,7 +204,7 @@ async fn ended(local: &Local) {
 const FLOWS: usize = 256;
 /// Maximum number of datagrams that this task passes on before other tasks run.
 const AT_ONCE: usize = 64;
-/// How long a port counts as another user's before this end checks its owner again.
+/// Time for which a port counts as another user's port before this end checks its owner again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum length of a datagram's header.
 const HEAD: usize = 4 + 1 + 255 + 2;

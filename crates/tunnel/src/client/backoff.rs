@@ -19,7 +19,7 @@ impl Backoff {
 
     /// Returns the pause after the loss of a connection that lasted for `lifetime`. In TLS 1.3 a
     /// client learns only after its handshake that the server refuses its key, so an early end may
-    /// be a refusal. The end is no refusal if the server restarted or went silent, or if its
+    /// be a refusal. The end is not a refusal if the server restarted or became silent, or if its
     /// operator ended the session.
     pub(super) fn after_connection(&mut self, lifetime: Duration, why: &Lost) -> Duration {
         if lifetime >= SETTLED {
@@ -47,8 +47,8 @@ impl Backoff {
     }
 }
 
-/// Returns the cause of the refusal that an early end for this reason may be; `None` if the server
-/// may accept this client at once.
+/// Returns the cause of the refusal, if an early end for this reason may be a refusal. Returns
+/// `None` if the server may accept this client at once.
 pub(super) fn cause(why: &Lost) -> Option<Cause> {
     match why {
         Lost::Restarted | Lost::Silent => None,
@@ -65,7 +65,7 @@ pub(super) fn cause(why: &Lost) -> Option<Cause> {
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_ABSENCE: Duration = Duration::from_millis(500);
-/// Minimum lifetime at which a connection counts as accepted by the server.
+/// Minimum lifetime from which a connection counts as accepted by the server.
 const SETTLED: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -4,11 +4,11 @@ use crate::transport::Lost;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Tries `count` servers in their order, and returns the first connection and its server's index. A
-/// server has its `lead` to answer before the next server is tried. The attempt at the silent
-/// server goes on meanwhile. Calls `failed` for each failed attempt, and with [`Lost::Silent`] for
-/// each server before the chosen server that has not answered. The error is the error of the last
-/// failure.
+/// Tries `count` servers in their order. Returns the first connection, with the index of its
+/// server. Each server has the time `lead` to answer before the next server is tried; the attempt
+/// at the silent server continues meanwhile. Calls `failed` for each failed attempt, and with
+/// [`Lost::Silent`] for each server before the chosen server that has not answered. The error is
+/// the error of the last failure.
 pub(super) async fn first_to_connect<T, F>(
     count: usize,
     lead: impl Fn(usize) -> Duration,
@@ -35,7 +35,7 @@ where
             None => Duration::MAX,
         };
         tokio::select! {
-            // A connection that has just been made comes before another attempt.
+            // A connection that has just been made is preferred to another attempt.
             biased;
             tried = tries.join_next() => match tried {
                 Some(Ok((index, Ok(connection)))) => {

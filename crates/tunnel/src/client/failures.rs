@@ -13,7 +13,7 @@ struct Told {
     reason: String,
     at: Instant,
     omitted: u64,
-    /// Whether the server ended a connection that this client had counted as established.
+    /// Whether the server ended a connection that this client had already counted as established.
     is_refusal: bool,
 }
 
@@ -43,13 +43,13 @@ impl Failures {
         Some(omitted)
     }
 
-    /// Returns why the last attempt failed; `None` after a success.
+    /// Returns the reason for which the last attempt failed; `None` after a success.
     pub(super) fn reason(&self) -> Option<String> {
         let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         told.as_ref().map(|told| told.reason.clone())
     }
 
-    /// Forgets the last reason after a handshake, so that the next failure gets a line. Keeps a
+    /// Forgets the last reason after a handshake, so that the next failure gets a log line. Keeps a
     /// refusal: a client completes its handshake before the server checks the client's certificate.
     /// Returns whether the last reason is a refusal.
     pub(super) fn forget_unless_refused(&self) -> bool {

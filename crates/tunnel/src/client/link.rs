@@ -1,5 +1,5 @@
-//! Keeps connections established: reconnects after a loss, and uses the next server if one does not
-//! answer.
+//! Keeps connections established: reconnects after a loss, and uses the next server if a server
+//! does not answer.
 
 use super::backoff::{self, Backoff};
 use super::refusals::{self, Cause, Choice, Refusal};
@@ -34,11 +34,11 @@ struct Made {
 #[derive(Debug)]
 pub(super) struct Link {
     shard: Handle,
-    /// Chooses the shard at the server: adjacent slots use different shards.
+    /// The number that chooses the shard at the server. Adjacent slots use different shards.
     slot: u8,
     /// The server's index, and the connection.
     current: watch::Sender<Option<(usize, ActiveSession)>>,
-    /// Asks for a new connection in place of the current connection.
+    /// Requests a new connection in place of the current connection.
     renewal: Notify,
 }
 
@@ -46,9 +46,9 @@ pub(super) struct Link {
 pub(super) struct Links {
     all: Vec<Arc<Link>>,
     next: AtomicUsize,
-    /// Counts connections established so far.
+    /// The number of connections that were established so far.
     made: watch::Sender<u64>,
-    /// Connections that carry their last tunnels, with the index of their server.
+    /// Replaced connections that still carry tunnels, each with the index of its server.
     retiring: Mutex<Vec<(usize, Weak<Session<Carried>>)>>,
 }
 
@@ -123,7 +123,8 @@ impl Links {
         }
     }
 
-    /// Returns the connections that carry their last tunnels, with the index of their server.
+    /// Returns the replaced connections that still carry tunnels, each with the index of its
+    /// server.
     pub(super) fn retiring(&self) -> Vec<(usize, ActiveSession)> {
         let all = self.retiring.lock().unwrap_or_else(PoisonError::into_inner);
         let alive = all.iter().filter_map(|(server, session)| Some((*server, session.upgrade()?)));
@@ -169,13 +170,13 @@ impl Link {
     }
 
     /// Holds a connection until the connection is lost. Replaces the connection when a preferred
-    /// server is reached, and at a renewal. Returns the index of the last server, and why its
-    /// connection was lost.
+    /// server is reached, and at a renewal. Returns the index of the last server, and the reason
+    /// for which its connection was lost.
     async fn hold(&self, shared: &Arc<Shared>, mut made: Made) -> (usize, Lost) {
         loop {
             let Made { server: index, session, key } = made;
             let Remote { address, failures, refusals, .. } = &*shared.servers[index];
-            // Log no connection that the server will refuse again.
+            // Do not log a connection that the server will refuse again.
             let mut is_refused = failures.forget_unless_refused();
             is_refused |= refusals.last(Instant::now()).is_some();
             if !is_refused {
@@ -243,9 +244,9 @@ impl Link {
     }
 
     /// Makes a connection that is to replace the current connection. Returns the new connection
-    /// once its server has kept the new connection for a moment: in TLS 1.3 a client learns only
-    /// after its handshake that the server refuses its key, and the current connection may still be
-    /// good.
+    /// once its server has kept the new connection for a moment: in TLS 1.3, a client learns only
+    /// after its handshake that the server refuses its key, and the current connection may still
+    /// work.
     async fn replacement(&self, shared: &Arc<Shared>, choice: Choice) -> Option<Made> {
         loop {
             let made = self.first_of(shared, choice, None).await.ok()?;
@@ -259,7 +260,7 @@ impl Link {
             };
             shared.counters.lost(&why);
             if let Some(cause) = backoff::cause(&why) {
-                // Another server may accept this end.
+                // Try again, because another server may accept this end.
                 if shared.on_refusal(*index, *key, cause, &why, STAYS) {
                     continue;
                 }
@@ -270,9 +271,9 @@ impl Link {
         }
     }
 
-    /// Connects to the first server of the choice that answers. `silent` is the server that has
-    /// just stopped answering: the next server is then tried almost at once. The error is the
-    /// error of the last failed attempt.
+    /// Connects to the first server among the chosen servers that answers. `silent` is the server
+    /// that has just stopped answering: the next server is then tried almost at once. The error is
+    /// the error of the last failed attempt.
     async fn first_of(
         &self,
         shared: &Arc<Shared>,
@@ -307,13 +308,13 @@ impl Link {
 }
 
 impl Shared {
-    /// Logs that a server has refused this client after the handshake, and remembers the refusal of
+    /// Logs that a server has refused this client after the handshake, and records the refusal of
     /// the key with this number. Returns whether the client now prefers another server.
     fn on_refusal(&self, server: usize, key: u64, cause: Cause, why: &Lost, then: &str) -> bool {
         let Remote { address: server, failures, refusals, .. } = &*self.servers[server];
         let (at, error) = (Instant::now(), explained(why));
         let refusal = Refusal { at, cause, why: error.clone() };
-        // This end closes a connection that its own rules no longer allow.
+        // This end closes a connection that this end's own rules no longer allow.
         let is_by_server = *why != Lost::Here;
         let prefers_others =
             is_by_server && refusals.record(key, refusal) && self.servers.len() > 1;
@@ -444,13 +445,14 @@ async fn over_tcp(
     found.map(|(_, connection)| connection)
 }
 
-/// Tries the next address once the previous address has failed or stayed silent for a moment (RFC
-/// 8305, 5), so that a dead address delays the connection only briefly. After the last address,
-/// starts over with the first: a handshake retransmits at growing intervals, so a new handshake
-/// reaches a server that has just started sooner. Returns the first established connection.
+/// Connects to a server with several addresses. Tries the next address if the previous address has
+/// failed or has been silent for a moment (RFC 8305, 5), so that a silent address delays the
+/// connection only briefly. After the last address, starts again with the first address: a
+/// handshake retransmits at growing intervals, so a new handshake reaches a server that has just
+/// started sooner. Returns the first established connection.
 ///
 /// Each handshake has a socket and a timer. Therefore only the first handshake with each address
-/// and the latest handshakes go on.
+/// and the latest handshakes continue.
 async fn first_to_answer(
     remote: &Arc<Remote>,
     addresses: Vec<SocketAddr>,
@@ -473,7 +475,8 @@ async fn first_to_answer(
                 remote.quic.connect(address, &name, slot).await
             });
             begun += 1;
-            // The first handshake with each address goes on: the path may have a long round trip.
+            // Keep the first handshake with each address, because the path may have a long round
+            // trip.
             if begun > count {
                 latest.push_back(task);
             }
@@ -516,17 +519,18 @@ pub(super) fn descriptors<'a>(hosts: impl Iterator<Item = &'a str>, handshake: D
     // A silent server delays the next server by its lead, and the attempt at the silent server goes
     // on.
     let at_once = 2 + handshake.div_duration_f64(LEAD).ceil() as usize;
-    // The connection that is replaced carries its last tunnels.
+    // The connection that is being replaced still carries tunnels.
     2 * DESCRIPTORS_EACH + all.iter().take(at_once).sum::<usize>()
 }
 
 /// The descriptors of a connection over UDP: a socket and a timer.
 const DESCRIPTORS_EACH: usize = 2;
-/// Maximum number of handshakes with a server that go on beside the first with each address.
+/// Maximum number of handshakes with a server that continue beside the first handshake with each
+/// address.
 const LATEST: usize = 3;
 const TRYING_AGAIN: &str = "no connection; trying again";
 const STAYS: &str = "no new connection; the current one stays";
-/// Minimum lifetime at which a connection counts as admitted by the server.
+/// Minimum lifetime from which a connection counts as admitted by the server.
 const KEPT: Duration = Duration::from_secs(1);
 /// The interval at which a client retries preferred servers while it uses a later server.
 const RETURN: Duration = Duration::from_secs(30);
@@ -534,18 +538,18 @@ const RETURN: Duration = Duration::from_secs(30);
 const RENEWALS_APART: Duration = Duration::from_secs(1);
 /// The pause before another attempt to renew a connection.
 const RENEW_AGAIN: Duration = Duration::from_secs(2);
-/// How long a server may take to answer before the client also tries the next server.
+/// Time that a server has to answer before the client also tries the next server.
 const LEAD: Duration = Duration::from_secs(1);
-/// The same time for a server that has just stopped answering.
+/// The same time, for a server that has just stopped answering.
 const LEAD_OF_SILENT: Duration = Duration::from_millis(100);
 const MOST_ADDRESSES: usize = 4;
 /// Maximum number of handshakes with one silent address.
 const MOST_TURNS: usize = 20;
-/// Interval between the starts of two handshakes. Most handshakes complete within this time; on a
-/// longer path, a second handshake starts, and the first to complete wins.
+/// Interval between the starts of two handshakes. Most handshakes complete within this time. On a
+/// longer path, a second handshake starts, and the client uses the handshake that completes first.
 const APART: Duration = Duration::from_millis(500);
-/// How long a client tries only UDP: at first, and after a connection over TCP.
+/// Time for which a client tries only UDP: at first, and after a connection over TCP.
 const HEAD_START: Duration = Duration::from_secs(2);
 const HEAD_START_AGAIN: Duration = Duration::from_millis(300);
-/// How long a client still tries UDP after TCP has connected.
+/// Time for which a client still tries UDP after TCP has connected.
 const GRACE: Duration = Duration::from_millis(800);

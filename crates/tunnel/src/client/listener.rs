@@ -88,7 +88,8 @@ pub(super) async fn open(
     let (shared, route, cancel) =
         (Arc::clone(shared), Arc::clone(&opened.route), opened.cancel.clone());
     shard.spawn(async move {
-        // Keep the listener while flows are open: they receive their datagrams there.
+        // Keep the listener while flows are open, because the flows receive their datagrams through
+        // it.
         let drained = async {
             shared.draining.cancelled().await;
             if let ListenerSocket::Udp(listener) = &socket {
@@ -249,7 +250,7 @@ async fn handle_connection(
     hand_over(shared, connection, request, None, place).await;
 }
 
-/// The proxy negotiation with an application that named its own target.
+/// The result of the proxy negotiation with an application that named its own target.
 #[derive(Debug)]
 pub(super) struct Front {
     pub(super) dialect: Dialect,
@@ -363,6 +364,6 @@ fn ended_early(shared: &Shared, session: &Session<Carried>, shown: &str, error: 
     }
 }
 
-/// How long an application may take to read the reply to its request.
+/// Maximum time for which an application may take to read the reply to its request.
 const REPLY: Duration = Duration::from_secs(5);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);

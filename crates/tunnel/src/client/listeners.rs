@@ -1,4 +1,4 @@
-//! A running client's listeners, and how a reload changes them.
+//! A running client's listeners, and the changes that a reload makes to them.
 
 use super::listener::{self, OpenListener};
 use super::{ClientError, ListenAt, Listener, Reverse, Route, Shared, reverse};
@@ -34,8 +34,8 @@ struct RequestedListener {
 
 impl Listeners {
     /// Replaces all listeners with `wanted`. If a listener cannot be opened, all present listeners
-    /// stay. A listener that stays keeps its connections; new connections take its new route. Takes
-    /// over the sockets of another process in `handed`.
+    /// stay. A listener that stays keeps its connections; its new connections take the new route.
+    /// Takes over the sockets of another process from `handed`.
     pub(super) async fn replace(
         &self,
         wanted: Vec<Listener>,
@@ -62,7 +62,7 @@ impl Listeners {
         let mut all = self.lock();
         all.retain(|one| place(one).is_some());
         all.append(&mut made);
-        // Sort into the requested order, which reports use too.
+        // Sort the listeners into the requested order, which reports also use.
         all.sort_by_key(place);
         for (active, Listener { route, .. }) in all.iter().zip(&wanted) {
             *active.opened.route.write().unwrap_or_else(PoisonError::into_inner) = route.clone();
@@ -70,7 +70,8 @@ impl Listeners {
         Ok(())
     }
 
-    /// Adds copies of all sockets for another process. Open flows of datagrams stay here.
+    /// Adds copies of all sockets for another process. Open flows of datagrams stay in this
+    /// process.
     pub(super) fn hand_over(&self, handed: &mut Handed) -> std::io::Result<()> {
         let all = self.lock();
         for one in &*all {
@@ -82,7 +83,8 @@ impl Listeners {
                 None => handed.add(name, file),
             }
         }
-        // Each kept flow needs a descriptor. Leave enough for the hand-over itself.
+        // Each flow that stays needs a descriptor. Leave enough descriptors for the hand-over
+        // itself.
         for one in &*all {
             if let Some(flows) = one.opened.flows.as_ref().and_then(Weak::upgrade) {
                 let free = Descriptors::of_process().map(|descriptors| descriptors.for_tunnels());
@@ -92,7 +94,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Goes on after a hand-over that failed: only this process reads the sockets.
+    /// Continues after a failed hand-over: only this process reads the sockets.
     pub(super) fn take_back(&self) {
         for one in &*self.lock() {
             if let Some(flows) = one.opened.flows.as_ref().and_then(Weak::upgrade) {
@@ -101,7 +103,7 @@ impl Listeners {
         }
     }
 
-    /// Closes the copies of all sockets. If a copy stayed open, the kernel would go on accepting
+    /// Closes the copies of all sockets. If a copy stayed open, the kernel would continue to accept
     /// connections that no process serves. The listeners' tasks close the sockets themselves.
     pub(super) fn forget_sockets(&self) {
         for one in self.lock().iter_mut() {
@@ -109,7 +111,7 @@ impl Listeners {
         }
     }
 
-    /// Closes this process's listeners after another process has taken them over. Tunnels go on.
+    /// Closes this process's listeners after another process has taken them over. Tunnels continue.
     pub(super) fn leave(&self) {
         self.lock().clear();
     }

@@ -1,5 +1,5 @@
 //! The applications of one proxy that have not named their targets yet. The number of these
-//! applications is bounded: at the maximum number, a new application evicts the oldest.
+//! applications is bounded: at the maximum number, a new application evicts the oldest application.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
