@@ -54,7 +54,7 @@ pub struct ServerConfig {
     pub access: Access,
     /// The quotas of the peers that have a quota.
     pub quotas: Vec<(PeerName, Quota)>,
-    /// Where the server writes a line for each tunnel that has ended.
+    /// The file or pipe to which the server writes a line for each tunnel that has ended.
     pub access_log: Option<AccessLogAt>,
     /// The directories of the server's files and sockets.
     pub confined_paths: ConfinedPaths,
@@ -120,9 +120,11 @@ pub struct Settings {
     /// The silence after which an end probes a connection. After three times this silence, the
     /// connection counts as dead.
     pub keepalive: Span,
-    /// How long a target may take to accept, including the look-up of its name.
+    /// Maximum time that a target may take to accept a connection, including the look-up of its
+    /// name.
     pub dial_timeout: Span,
-    /// Sockets on the same port, each with its own thread. The default is one per CPU.
+    /// The number of sockets on the same port, each with its own thread. The default is one per
+    /// CPU.
     pub endpoints: usize,
     /// The address that serves metrics to Prometheus.
     pub metrics_on: Option<MetricsAddress>,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// The process's limit of descriptors, and how many it had open at its start.
+/// The process's limit of descriptors, and the number of descriptors that were open at its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Descriptors {
     limit: usize,
@@ -29,7 +29,8 @@ impl Descriptors {
         self.limit.saturating_sub(self.open + self.reserved())
     }
 
-    /// Returns the number of concurrent name look-ups. Each uses a few of the reserved descriptors.
+    /// Returns the number of concurrent name look-ups. Each look-up uses a few of the reserved
+    /// descriptors.
     pub(crate) fn for_lookups(&self) -> usize {
         (self.reserved() / 4).max(2)
     }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Why a dial failed, as reported to the peer.
+/// The reason for which a dial failed, as this end reports it to the peer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
     #[error("the target did not answer within {0:?}")]
@@ -17,7 +17,8 @@ pub(crate) enum DialError {
     NoPort(String),
 }
 
-/// A function that takes a local port for a connection to an address, or returns why none is free.
+/// A function that takes a local port for a connection to an address, or returns the reason for
+/// which no port is free.
 pub(crate) type TakePort<'a> =
     &'a (dyn Fn(SocketAddr) -> Result<Option<Box<dyn LocalPort>>, String> + Sync);
 
@@ -35,7 +36,7 @@ pub(crate) async fn dial(
             let dialled = tokio::time::timeout(left, Local::dial_unix(path)).await;
             return Ok(dialled.map_err(|_| DialError::TimedOut(patience))??);
         }
-        // Only a server has services, and it connects to them without `dial`.
+        // Only a server has services, and the server connects to services without `dial`.
         Destination::Service(_) => return Err(io::Error::from(io::ErrorKind::NotFound).into()),
         Destination::Tcp(addresses) | Destination::Udp(addresses) => addresses,
     };

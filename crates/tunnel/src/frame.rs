@@ -94,7 +94,7 @@ pub enum FrameError {
     Target(#[from] TargetError),
 }
 
-/// How many bytes of an opening or an answer must be present before its length is known.
+/// Number of bytes of an opening or an answer from which the length of the whole message is known.
 pub const OPENING_HEAD: usize = 6;
 pub const ANSWER_HEAD: usize = 4;
 /// Maximum length of an opening, including its head.

@@ -92,7 +92,7 @@ struct Manifest {
     generation: u8,
     /// The names of the descriptors, in their order.
     names: Vec<String>,
-    /// Why the running end hands nothing over; empty otherwise.
+    /// The reason for which the running end hands nothing over; otherwise empty.
     refused: String,
 }
 
@@ -373,5 +373,5 @@ const AGREED: u8 = b'+';
 /// Maximum number of descriptors that the kernel passes at once (SCM_MAX_FD in include/net/scm.h).
 const MOST_FILES: usize = 253;
 const LONGEST: usize = 64 << 10;
-/// How long a new process may take to start.
+/// Maximum time that a new process may take to start.
 const STARTS_WITHIN: Duration = Duration::from_secs(10);

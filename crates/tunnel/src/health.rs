@@ -9,7 +9,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
     Good,
-    /// Some thread has not run its tasks for a while.
+    /// A thread has not run its tasks for some time.
     Stalled,
     /// A task that a socket depends on has panicked. Only a restart helps.
     Failed,
@@ -19,7 +19,8 @@ pub enum Health {
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     socket: Option<std::os::unix::net::UnixDatagram>,
-    /// The supervisor kills this process if no report arrives for this long.
+    /// The maximum time between two reports. Without a report in this time, the supervisor kills
+    /// this process.
     watchdog: Option<Duration>,
     /// Whether this process reports nothing, because another process now reports for the service.
     is_silent: AtomicBool,

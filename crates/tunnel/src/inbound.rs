@@ -14,7 +14,7 @@ pub(crate) struct Inbound<C: Connection> {
     chunks: Vec<(u64, Bytes)>,
     reassembly: Reassembly,
     windows: Arc<Windows<C>>,
-    /// The offset of the most recent gap, and when it was first seen.
+    /// The offset of the most recent gap, and the time at which this end first saw the gap.
     gap: Option<(u64, Instant)>,
     ended: bool,
 }
@@ -149,7 +149,7 @@ impl<C: Connection> Drop for Inbound<C> {
 /// Minimum age at which a gap counts as persistent. The sender normally retransmits lost packets
 /// sooner.
 const OLD_GAP: Duration = Duration::from_secs(1);
-/// How many bytes to take at once: enough for one write.
+/// Number of bytes to take at once: enough for one write.
 const AT_ONCE: usize = 128 * 1024;
 /// Maximum capacity that a mostly silent stream keeps for chunks.
 const FEW: usize = 8;

@@ -23,7 +23,7 @@ pub(crate) enum Kind {
     NoServer,
 }
 
-/// How many lines each source may still cause, per kind of event.
+/// The number of lines that each source may still cause, per kind of event.
 #[derive(Debug, Default)]
 pub(crate) struct Journal(Mutex<HashMap<(IpAddr, Kind), Source>>);
 
@@ -90,7 +90,7 @@ const NETWORK: u128 = !(u64::MAX as u128);
 /// Maximum number of lines that one source may cause at once, per kind of event. fail2ban usually
 /// bans after five lines.
 const BURST: f64 = 10.0;
-/// How long a source waits for one more line.
+/// Time that a source waits for one more line.
 const EVERY: Duration = Duration::from_secs(10);
 /// Maximum number of sources. A source takes about 100 bytes, so all take a few hundred kilobytes.
 const MOST_SOURCES: usize = 4096;

@@ -33,8 +33,8 @@ impl Local {
         Self::of_tcp(TcpStream::connect(address).await?)
     }
 
-    /// Connects to a UNIX socket. Retries while the listener's backlog is full, so the caller sets
-    /// a timeout.
+    /// Connects to a UNIX socket. Retries while the listener's backlog is full, so the caller must
+    /// set a timeout.
     pub(crate) async fn dial_unix(path: &Path) -> io::Result<Self> {
         loop {
             match UnixStream::connect(path).await {
@@ -92,7 +92,7 @@ impl Local {
         }
     }
 
-    /// Writes all bytes, however long that takes, so the caller sets a timeout.
+    /// Writes all bytes. This may take any time, so the caller must set a timeout.
     pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             self.writable().await?;
@@ -166,7 +166,7 @@ impl Local {
             }
         };
         match socket.shutdown(std::net::Shutdown::Write) {
-            // The other side has already disconnected.
+            // The other side has already closed the connection.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
             result => result,
         }

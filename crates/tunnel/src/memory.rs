@@ -311,11 +311,11 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// The interval at which freed memory is returned to the kernel.
 const TEND: Duration = Duration::from_secs(5);
 const RELIEF: Duration = Duration::from_millis(10);
-/// How many times the end resets tunnels beyond the limit before it closes a connection.
+/// Number of times that the end resets tunnels beyond the limit before it closes a connection.
 const PATIENCE: u32 = 10;
-/// How long the end waits beyond the limit for readers to count as stuck.
+/// Time that the end waits beyond the limit for readers to count as stuck.
 const UNTIL_STUCK: Duration = Duration::from_millis(1500);
-/// How many tunnels the end resets at once beyond the limit.
+/// Number of tunnels that the end resets at once beyond the limit.
 const AT_ONCE: usize = 8;
 
 #[cfg(test)]
@@ -404,7 +404,7 @@ mod tests {
         // After `PATIENCE` times and a while, the largest connection is closed.
         budget.relieve(beyond(PATIENCE + 1, LONG));
         assert_eq!((greedy[0].held(), greedy[1].held(), more.held()), (0, 1000 * KIB, 900 * KIB));
-        // Far above the limit, the largest connection is closed at once.
+        // Far above the limit, the largest connection is closed without delay.
         let most = add("greedy", 2000, true);
         budget.relieve(beyond(1, Duration::ZERO));
         assert_eq!((most.held(), greedy[1].held(), more.held()), (0, 1000 * KIB, 900 * KIB));

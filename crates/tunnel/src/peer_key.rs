@@ -4,7 +4,7 @@ use crate::identity::{Certificate, Pin};
 use rustls::pki_types::CertificateDer;
 use std::fmt::Display;
 
-/// The key of a peer, and when its certificate expires, in seconds since 1970.
+/// The key of a peer, and the time at which its certificate expires, in seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerKey {
     pub pin: Pin,

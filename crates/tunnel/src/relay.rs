@@ -386,7 +386,7 @@ impl<C: Connection> Drop for StuckMark<'_, C> {
 const BROKEN: u32 = 1;
 /// The code of the reset that this end sends if its application or target has reset.
 const RESET: u32 = 2;
-/// How long a reader may pause before its stream counts as stuck.
+/// Time for which a reader may pause before its stream counts as stuck.
 const STUCK: Duration = Duration::from_secs(1);
 /// Minimum room for a read: with less, a system call would read too few bytes.
 const LEAST_ROOM: usize = 16 * 1024;

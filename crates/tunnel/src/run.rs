@@ -78,7 +78,7 @@ impl RunError {
         Self::SeveralEnds(ends.into_iter().map(path).collect())
     }
 
-    /// Whether the user can mend the error by another command line or file.
+    /// Whether another command line or file would avoid the error.
     pub fn is_misuse(&self) -> bool {
         match self {
             Self::Config(_)
@@ -628,7 +628,7 @@ impl ExpiryWarning {
 }
 
 const NO_HAND_OVER: &str = "only `weir tunnel server` and `client` with --take-over take over";
-/// How long tunnels may continue after the first signal.
+/// Maximum time for which tunnels may continue after the first signal.
 const PATIENCE: Duration = Duration::from_secs(3);
 const RELOAD_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);

@@ -63,7 +63,7 @@ pub struct ServerParts {
     pub limits: Limits,
     /// The quotas of the identities that have a quota.
     pub quotas: Vec<(PeerName, Quota)>,
-    /// Where the server writes a line for each tunnel that has ended.
+    /// The file or pipe to which the server writes a line for each tunnel that has ended.
     pub access_log: Option<AccessLogAt>,
     /// The number of threads; by default one per CPU.
     pub shards: Option<usize>,
@@ -132,7 +132,7 @@ pub struct PeerStatus {
     pub peer: PeerName,
     pub remote: SocketAddr,
     pub figures: SessionFigures,
-    /// Distinguishes the connections of this peer.
+    /// A number that distinguishes the connections of this peer.
     pub number: usize,
     pub tunnels: usize,
     /// The key that the peer has proved.
@@ -534,11 +534,12 @@ fn local_ports() -> usize {
 }
 
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How long the drivers of TCP connections may take to send their last frames.
+/// Maximum time that the drivers of TCP connections may take to send their last frames.
 const LAST_BYTES: Duration = Duration::from_millis(50);
 /// How many clients the server asks at once for a new connection, and the pause before it asks the
 /// next clients.
 const RENEWED_AT_ONCE: usize = 50;
 const RENEWALS_APART: Duration = Duration::from_millis(250);
-/// How long a client may take to establish a new connection after the server has asked for it.
+/// Maximum time that a client may take to establish a new connection after the server has asked for
+/// it.
 const RENEWAL: Duration = Duration::from_secs(10);

@@ -30,11 +30,11 @@ pub(crate) struct Session<C: Connection> {
     tunnels: AtomicUsize,
     /// Each open request of the peer for a target has a clone; the clones count the requests.
     requests: Arc<()>,
-    /// Why this end has closed the connection.
+    /// The reason for which this end has closed the connection.
     closed: OnceLock<Closed>,
 }
 
-/// Why this end has closed a connection.
+/// The reason for which this end has closed a connection.
 #[derive(Debug, Clone, Copy)]
 enum Closed {
     /// The peer was silent.
@@ -124,7 +124,7 @@ impl<C: Connection> Session<C> {
         self.close("another connection has taken its place");
     }
 
-    /// Closes the connection, and tells the peer why.
+    /// Closes the connection, and tells the peer the reason.
     pub(crate) fn close(&self, why: &'static str) {
         let _ = self.closed.set(Closed::For(why));
         self.connection.close(why);

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub(crate) struct Seen {
     pub(crate) received: u64,
     pub(crate) sent: u64,
-    /// How often the network has reported that no process has the peer's port.
+    /// Number of reports by the network that no process has the peer's port.
     pub(crate) ports_closed: u64,
 }
 
@@ -83,12 +83,12 @@ impl Silence {
     }
 }
 
-/// The interval at which an end asks an idle peer for an answer, in parts of a keepalive, while a
-/// report can shorten the wait and tunnels are open. With the polls after a report, an application
-/// learns within a keepalive that the peer's process has ended.
+/// The number of times per keepalive that an end asks an idle peer for an answer, while a report
+/// can shorten the wait and tunnels are open. With the polls after a report, an application learns
+/// within a keepalive that the peer's process has ended.
 pub(crate) const ASKS_PER_KEEPALIVE: u32 = 3;
 const POLLS_PER_KEEPALIVE: u32 = 4;
-/// After a report, this many polls replace a usual poll.
+/// Number of polls that replace a usual poll after a report.
 const SHARES: u32 = 5;
 /// Minimum number of polls with unanswered packets after a report: half a keepalive. A router that
 /// sends reports for a shorter time ends no connection.

@@ -76,7 +76,7 @@ pub struct Status {
     /// The number of reloads that were requested.
     #[serde(default)]
     pub reloads: u64,
-    /// Why the last reload failed and changed nothing; empty if it succeeded.
+    /// The reason for which the last reload failed and changed nothing; empty if it succeeded.
     #[serde(default)]
     pub reload_refused: String,
     /// Requests that this end's rules refused, by reason.
@@ -105,7 +105,7 @@ pub struct ServerStatus {
     /// Whether the server has refused this client's key lately, so that other servers come first.
     #[serde(default)]
     pub is_refusing: bool,
-    /// Why the last attempt to connect has failed; empty if the attempt has not failed.
+    /// The reason for which the last attempt to connect failed; empty if the attempt did not fail.
     pub failure: String,
 }
 
@@ -131,7 +131,7 @@ pub struct AccountStatus {
     pub quota_renews: u64,
 }
 
-/// How many connections use one of a peer's keys.
+/// The number of connections that use one of a peer's keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerKeyStatus {
     pub peer: String,
@@ -146,11 +146,11 @@ pub struct ConnectionStatus {
     pub peer: String,
     /// Empty while there is no connection.
     pub remote: String,
-    /// Distinguishes the connections of one peer. A new connection may get the number of an ended
-    /// connection.
+    /// A number that distinguishes the connections of one peer. A new connection may get the number
+    /// of an ended connection.
     #[serde(default)]
     pub number: u64,
-    /// Distinguishes all connections of a process; 0 while there is no connection.
+    /// A number that distinguishes all connections of a process; 0 while there is no connection.
     #[serde(default)]
     pub session: u64,
     /// The start of the connection, in seconds since 1970.
@@ -172,7 +172,7 @@ pub struct ConnectionStatus {
     /// The key that the peer has proved.
     #[serde(default)]
     pub key: String,
-    /// When the peer's certificate expires, in seconds since 1970; 0 if unknown.
+    /// The time at which the peer's certificate expires, in seconds since 1970; 0 if unknown.
     #[serde(default)]
     pub key_expires: u64,
     /// Whether another connection has replaced this connection, which takes no new tunnels.
@@ -181,7 +181,7 @@ pub struct ConnectionStatus {
     /// `udp` or `tcp`; empty while there is no connection.
     #[serde(default)]
     pub carrier: String,
-    /// At a client: why TCP carries the connection.
+    /// At a client: the reason for which TCP carries the connection.
     #[serde(default)]
     pub carrier_reason: String,
     pub rtt_seconds: f64,
@@ -216,7 +216,7 @@ pub struct Facts {
     pub certificate: Certificate,
     pub memory: Bytes,
     pub began: Instant,
-    /// When the requested drain ends.
+    /// The time at which the requested drain ends.
     pub drain_until: Option<Instant>,
     pub reloads: u64,
     pub reload_refused: String,
@@ -433,7 +433,7 @@ fn by_name(counted: Counted) -> BTreeMap<String, u64> {
     }
 }
 
-/// A client that stays silent for this long loses its slot.
+/// Time without a request after which a client loses its slot.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
 
     fn rtt(&self) -> Duration;
 
-    /// Returns after how many keepalives of silence the peer counts as gone.
+    /// Returns the number of keepalives of silence after which the peer counts as gone.
     fn silent_keepalives(&self) -> u32 {
         3
     }
@@ -109,7 +109,7 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
         let _ = silence;
     }
 
-    /// Returns why TCP carries the connection; `None` over UDP.
+    /// Returns the reason for which TCP carries the connection; `None` over UDP.
     fn over_tcp(&self) -> Option<&str> {
         None
     }

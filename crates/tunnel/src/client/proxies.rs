@@ -239,7 +239,7 @@ impl Dialect {
         self.refuse(local, Outcome::NetworkUnreachable, "503 Service Unavailable", why).await;
     }
 
-    /// Replies to the application why its tunnel was not opened.
+    /// Replies to the application with the reason for which its tunnel was not opened.
     pub(super) async fn failed(self, local: Local, error: &RelayError) {
         let (outcome, status) = match error {
             RelayError::Refused(Status::Denied, _) => (Outcome::NotAllowed, "403 Forbidden"),
@@ -290,7 +290,7 @@ async fn farewell(local: Local, reply: &[u8]) {
 
 /// Maximum number of applications of one listener that have not named their target.
 pub(super) const NEGOTIATIONS: usize = 256;
-/// How long an application may take to name its target.
+/// Maximum time that an application may take to name its target.
 const NEGOTIATION: Duration = Duration::from_secs(10);
 const FAREWELL: Duration = Duration::from_secs(2);
 const READ: usize = 1024;

@@ -9,7 +9,8 @@ pub(super) struct Refusals(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Numbers this end's keys: the handshake of a former key may fail after a change of the key.
+    /// The number of this end's present key: the handshake of a former key may fail after a change
+    /// of the key.
     key: u64,
     last: Option<Refusal>,
 }
@@ -80,9 +81,10 @@ impl State {
 pub(super) enum Choice {
     /// Every server: there is no connection.
     Any,
-    /// The server of the current connection, which is to be renewed, and the preferred servers.
+    /// The server of the current connection, which is to be renewed, and the servers preferred to
+    /// that server.
     Renewal(usize),
-    /// The servers that are preferred to this server, whose connection is good.
+    /// The servers that are preferred to this server, whose connection works.
     Before(usize),
 }
 
@@ -105,7 +107,7 @@ pub(super) fn order(refused: &[Option<Instant>], choice: Choice) -> Vec<usize> {
     all
 }
 
-/// How long a client prefers other servers after a refusal.
+/// Time for which a client prefers other servers after a refusal.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub enum ProxyKind {
     Http,
 }
 
-/// Where a client listens for applications.
+/// The address at which a client listens for applications.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListenOn {
     Target(Target),

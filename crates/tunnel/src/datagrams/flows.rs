@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 #[derive(Debug)]
 pub(crate) struct Flows {
     table: Mutex<Table>,
-    /// The next number of a flow that this end opens. One end uses the even numbers, the other end
-    /// the odd numbers.
+    /// The number of the next flow that this end opens. One end uses even numbers, and the other
+    /// end uses odd numbers.
     next: AtomicU32,
 }
 
@@ -82,7 +82,7 @@ impl Flows {
 }
 
 impl<C: Connection> Flow<C> {
-    /// Returns `None` if the number is in use.
+    /// Returns `None` if the flow number is in use.
     pub(crate) fn begin(session: &Arc<Session<C>>, number: u32) -> Option<Self> {
         let (sender, receiver) = mpsc::channel(WAITING);
         let mut table = session.flows.lock();

@@ -34,8 +34,8 @@ pub(crate) struct LocalFlows<P, C: Connection> {
     most: usize,
     journal: Journal,
     ended: CancellationToken,
-    /// Whether another process may read the listener's socket, so that each flow reads a socket of
-    /// its own.
+    /// Whether another process may read the listener's socket. Each flow then reads a separate
+    /// socket.
     keeps: AtomicBool,
     /// Held while the listener's socket shares its port with the socket of a flow.
     sharing: Mutex<()>,
@@ -69,7 +69,7 @@ struct LocalFlow<C: Connection> {
     flow: u32,
     /// Whether the application has sent a datagram since the last idle check.
     is_active: AtomicBool,
-    /// Whether the flow reads a socket of its own.
+    /// Whether the flow reads a separate socket.
     is_kept: AtomicBool,
     ended: CancellationToken,
 }
@@ -114,7 +114,8 @@ impl<C: Connection> LocalFlows<SocketAddr, C> {
         sources.into_iter().for_each(|source| self.keep(source));
     }
 
-    /// Opens no connected sockets for further flows: no other process reads the listener's socket.
+    /// Opens no connected sockets for further flows, because no other process reads the listener's
+    /// socket.
     pub(crate) fn keep_no_more(&self) {
         self.keeps.store(false, Ordering::Relaxed);
     }
@@ -157,7 +158,7 @@ impl<C: Connection> LocalFlow<C> {
                 Ok((_, from)) if from == source => self.send(&buffer),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // The error is an ICMP error for an earlier datagram.
+                // This error is an ICMP error for an earlier datagram.
                 Err(error) => tracing::debug!(%source, %error, "nothing received"),
             }
         }

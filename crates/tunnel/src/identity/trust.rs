@@ -17,7 +17,7 @@ pub struct TrustedPeer {
     pub proof: Proof,
 }
 
-/// How an identity is recognised.
+/// The way in which a peer proves its identity.
 #[derive(Debug, Clone)]
 pub enum Proof {
     /// The peer has one of these keys.
@@ -31,7 +31,7 @@ pub enum Proof {
     Anyone,
 }
 
-/// How a client recognises its server.
+/// The way in which a client recognises its server.
 #[derive(Debug, Clone)]
 pub enum ServerTrust {
     Pins(Vec<Pin>),

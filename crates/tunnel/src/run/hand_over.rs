@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 /// Makes a new process take over from a running end.
 #[derive(Debug, Clone, Copy)]
 pub struct TakeOver {
-    /// How long the former process may carry its last sessions.
+    /// Maximum time for which the former process may carry its last sessions.
     pub within: Duration,
     /// The process to take over from; `None` for the only end of this user in the role.
     pub from: Option<u32>,
@@ -271,7 +271,7 @@ impl Left {
     }
 }
 
-/// How long clients need to move to the new process. Clients of earlier versions do not move.
+/// Time that clients need to move to the new process. Clients of earlier versions do not move.
 pub(super) const SETTLED: Duration = Duration::from_secs(15);
 /// Maximum number of former processes that carry sessions (`MOST_FORMERS` of the transport).
 const MOST_PROCESSES: usize = 8;

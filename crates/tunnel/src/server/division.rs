@@ -21,7 +21,7 @@ pub(super) struct Division {
     common: usize,
 }
 
-/// The error of an identity that may take no more units.
+/// An identity may take no more units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exceeded {
     /// The units that the identity uses.

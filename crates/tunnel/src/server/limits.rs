@@ -20,10 +20,10 @@ pub struct Limits {
     pub handshakes_unvalidated: usize,
     /// Timeout of the connection to a target, including the look-up of its name.
     pub dial: Duration,
-    /// Maximum number of name look-ups in progress. Each occupies a thread.
+    /// Maximum number of name look-ups in progress. Each look-up occupies a thread.
     pub lookups: usize,
     pub lookups_each: usize,
-    /// How long a stream may take to send its opening.
+    /// Maximum time that a stream may take to send its opening.
     pub opening: Duration,
     /// Idle timeout of datagram flows.
     pub datagrams_idle: Duration,

@@ -143,6 +143,6 @@ pub(super) async fn sample_rates(shared: Weak<Shared>) {
     }
 }
 
-/// How long a handshake that is in progress at a hand-over may last.
+/// Maximum duration of a handshake that is in progress at a hand-over.
 const HANDSHAKES: Duration = Duration::from_secs(4);
 const SECOND: Duration = Duration::from_secs(1);

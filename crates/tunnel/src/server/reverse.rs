@@ -322,7 +322,8 @@ impl<C: Connection> ListenerConnection<C> {
 }
 
 const TRIES: u32 = 20;
-/// How many retries come after a short pause: a replaced connection soon releases its listener.
+/// Number of retries that come after a short pause: a replaced connection soon releases its
+/// listener.
 const FIRST_TRIES: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);

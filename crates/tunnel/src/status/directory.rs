@@ -408,7 +408,7 @@ impl StatusError {
     }
 }
 
-/// How often an end tries to create its directory again.
+/// Number of times that an end tries to create its directory.
 const ATTEMPTS: usize = 100;
 /// Maximum length of an answer: the status of some ten thousand connections.
 const LONGEST: u64 = 16 << 20;

@@ -96,7 +96,7 @@ fn port_closed(message: &ControlMessageOwned) -> Option<bool> {
         return None;
     };
     let is_icmp = [SO_EE_ORIGIN_ICMP, SO_EE_ORIGIN_ICMP6].contains(&error.ee_origin);
-    // The kernel has this error for ICMP's "port unreachable" alone.
+    // The kernel uses this error only for ICMP's "port unreachable".
     is_icmp.then_some(error.ee_errno == Errno::ECONNREFUSED as u32)
 }
 

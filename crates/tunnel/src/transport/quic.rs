@@ -233,7 +233,7 @@ impl QuicServer {
         Ok(HandedUdp { generation: self.generation.wrapping_add(1), sockets })
     }
 
-    /// Reads the sockets again, because no other process has taken over.
+    /// Reads the sockets again, because no other process has taken them over.
     pub fn take_back(&self) {
         for one in &self.sockets {
             one.driven.receive_from(Source::Socket);

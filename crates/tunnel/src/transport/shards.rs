@@ -25,7 +25,7 @@ pub struct Shards {
 /// The liveness state of one thread.
 #[derive(Debug, Default)]
 struct Heartbeat {
-    /// When the thread last ran its tasks, in milliseconds since the start.
+    /// The time at which the thread last ran its tasks, in milliseconds since the start.
     beat: AtomicU64,
     has_failed: AtomicBool,
 }
@@ -217,7 +217,7 @@ fn gathering(least: Duration, path: Duration) -> Duration {
 }
 
 const BEAT: Duration = Duration::from_secs(1);
-/// A thread whose tasks have not run for this long has stalled.
+/// Time without a run of its tasks after which a thread counts as stalled.
 const STALLED: Duration = Duration::from_secs(10);
 /// Duration of one rate measurement.
 const STRETCH: Duration = Duration::from_millis(2);

@@ -77,7 +77,7 @@ struct Shared {
     opens: Arc<Semaphore>,
     remote: SocketAddr,
     certificates: Vec<CertificateDer<'static>>,
-    /// Why TCP carries this connection.
+    /// The reason for which TCP carries this connection.
     why: String,
     figures: Mutex<Statistics>,
 }
@@ -477,7 +477,7 @@ impl Drop for Handle {
 }
 
 impl TlsConnection {
-    /// Returns why TCP carries this connection.
+    /// Returns the reason for which TCP carries this connection.
     pub fn why(&self) -> &str {
         &self.0.0.why
     }
@@ -785,5 +785,5 @@ const TURNS: usize = 8;
 const AT_ONCE: usize = 256 * 1024;
 /// Maximum number of unsent bytes in the kernel's send queue.
 const UNSENT: u32 = 128 * 1024;
-/// How long a peer may take to receive the last bytes before the connection is dropped.
+/// Maximum time that a peer may take to receive the last bytes before the connection is dropped.
 const FAREWELL: Duration = Duration::from_secs(1);
