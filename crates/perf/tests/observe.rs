@@ -23,8 +23,8 @@ struct EchoServer {
 }
 
 impl EchoServer {
-    /// Starts the server. `send` gets the number and bytes of every reply, and a function that
-    /// sends a reply.
+    /// Starts the server, which calls `send` for every reply: with the reply's number, the reply's
+    /// bytes, and a function that sends bytes to the client.
     fn open(at: IpAddr, mut send: impl FnMut(u64, &[u8], &dyn Fn(&[u8])) + Send + 'static) -> Self {
         let socket = UdpSocket::bind((at, 0)).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();

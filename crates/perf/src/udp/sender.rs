@@ -83,7 +83,7 @@ impl UdpSender {
                         sent.add(now);
                     }
                     Err(Errno::AGAIN | Errno::INTR) => {}
-                    // The interface's queue is full. The next attempt sends the same numbers.
+                    // The interface's queue is full. The next attempt reuses the sequence numbers.
                     Err(Errno::NOBUFS | Errno::NOMEM) => std::thread::sleep(QUEUE_REST),
                     Err(Errno::CONNREFUSED) => {
                         if self.refusals.is_final() {

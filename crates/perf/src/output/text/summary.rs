@@ -227,7 +227,7 @@ fn cpu(name: &str, cpu: &CpuUse, format: &TextFormat) -> String {
     busiest.truncate(cores);
     busiest.sort_by_key(|core| core.core);
     for (index, core) in busiest.iter().enumerate() {
-        // Labels the cores as the machine's, because other programs run on them, too.
+        // The label says `machine`, because other programs also run on these cores.
         text += if index == 0 { "; machine: " } else { ", " };
         text += &format!("core {} {:.0} %", core.core, core.busy);
         if core.softirq >= 0.5 {
