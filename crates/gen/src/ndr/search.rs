@@ -314,8 +314,8 @@ impl Search {
         Frequency::per_second(trial.map_or(load, |trial| trial.offered))
     }
 
-    /// Sorts the trials by `order` and returns the trial that completes the good time that the goal
-    /// needs.
+    /// Sorts the trials by `order`, and adds up their durations until the sum reaches the good time
+    /// of the goal. Returns the trial that reaches this sum.
     fn typical(
         &self,
         load: f64,

@@ -60,7 +60,7 @@ impl<C: Connection> BoundListener<C> {
         let cancel = Arc::<CancellationToken>::default();
         let mut tries = TRIES;
         loop {
-            // Try again at each attempt, because another identity may have released the entry.
+            // Ask for the address at each attempt: another identity may have released it meanwhile.
             let is_holder = shared.listeners.take(peer, target, &cancel);
             let bound = match is_holder || has_open_port(target) {
                 true => bind(shared, peer, admitted).await,
