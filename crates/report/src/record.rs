@@ -187,7 +187,7 @@ fn without_folders(results: &mut Results) {
     }
 }
 
-/// Removes the option `--out` with its folder from a command, whose words have the quotes of a shell.
+/// Removes the option `--out` with its folder from a command. The words have the quotes of a shell.
 fn without_out(command: &str) -> String {
     let (mut quoted, mut previous) = (false, ' ');
     let mut words = command.split(|letter: char| {
