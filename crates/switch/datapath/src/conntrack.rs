@@ -67,7 +67,7 @@ mod view;
 mod wheel;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use units::Time;
 
@@ -100,6 +100,8 @@ pub struct Conntrack {
     helpers: Helpers,
     /// The time of the last call of [`Conntrack::expire`].
     expired_ms: AtomicU64,
+    /// The number of [`ThreadTracker`]s so far, modulo 256.
+    trackers: AtomicU8,
 }
 
 #[derive(Debug)]
@@ -161,6 +163,7 @@ impl Conntrack {
             fragments: Fragments::default(),
             helpers: Helpers::default(),
             expired_ms: AtomicU64::new(0),
+            trackers: AtomicU8::new(0),
         }
     }
 

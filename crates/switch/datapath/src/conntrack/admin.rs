@@ -201,11 +201,11 @@ impl Conntrack {
             zone_full: read(&self.totals.zone_full),
             exhausted: read(&self.totals.exhausted),
             clashed: read(&self.totals.clashed),
+            hits: self.domains.hits(),
             ..Statistics::default()
         };
         for number in 0..self.domains.shards() {
             let shard = self.shard(number as u8);
-            statistics.hits += shard.counts.hits;
             statistics.created += shard.counts.created;
             statistics.expired += shard.counts.expired;
             statistics.reclaimed += shard.counts.reclaimed;

@@ -32,8 +32,17 @@ struct Domain {
     /// The number of domains as a power of two. After a thread has waited for the lock, this number
     /// tells the thread whether its shard has moved meanwhile.
     bits: u32,
+    /// The number of packets of known connections. Each such packet changes this counter, so the
+    /// counter is in the cache line of the lock. While no connection begins or ends, the lines of a
+    /// shard do not change.
+    hits: u64,
     shards: Vec<Shard>,
 }
+
+/// The domain at which a thread begins with a batch, as a share of 256. Threads that begin at the
+/// same domain and are equally fast would wait for each other at each lock.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Start(u8);
 
 /// A shard whose domain is locked.
 #[derive(Debug)]
@@ -61,7 +70,7 @@ impl Domains {
     pub(super) fn new(shards: Vec<Shard>) -> Self {
         let count = shards.len();
         let bits = count.trailing_zeros();
-        let domain = |(number, shard)| Domain { number, bits, shards: vec![shard] };
+        let domain = |(number, shard)| Domain { number, bits, hits: 0, shards: vec![shard] };
         let domains = shards.into_iter().enumerate().map(domain);
         let locks = domains.map(|domain| Padded(Mutex::new(domain))).collect();
         Self { locks, count: AtomicUsize::new(count) }
@@ -135,11 +144,18 @@ impl Domains {
         }
     }
 
-    /// Groups up to 64 shards by domain. Calls `visit` once for each domain. `visit` gets the
-    /// domain's number, and a bit set with the positions in `shards` of the domain's shards.
+    /// Returns the number of packets of known connections so far.
+    pub(super) fn hits(&self) -> u64 {
+        self.locks.iter().map(|domain| domain.lock().hits).sum()
+    }
+
+    /// Groups up to 64 shards by domain. Calls `visit` once for each domain, with the domain's
+    /// number and a bit set: the positions in `shards` of the domain's shards. `start` decides
+    /// which domain is the first.
     #[inline]
     pub(super) fn group(
         &self,
+        start: Start,
         shards: impl ExactSizeIterator<Item = u8>,
         mut visit: impl FnMut(u8, u64),
     ) {
@@ -159,7 +175,8 @@ impl Domains {
             groups[domain] |= 1 << at;
             used |= 1 << domain;
         }
-        for domain in ones(used) {
+        let before = (1_u64 << start.domain(mask + 1)) - 1;
+        for domain in ones(used & !before).chain(ones(used & before)) {
             visit(domain as u8, groups[domain & (MAX_SHARDS - 1)]);
         }
     }
@@ -178,7 +195,25 @@ impl Padded {
     }
 }
 
+impl Start {
+    /// Returns the start of a thread. The starts of the first threads are far from each other.
+    pub(super) fn of(thread: u8) -> Self {
+        Self(thread.reverse_bits())
+    }
+
+    /// Returns the first of `count` domains.
+    fn domain(self, count: usize) -> usize {
+        (usize::from(self.0) * count) >> u8::BITS
+    }
+}
+
 impl<'a> Held<'a> {
+    /// Counts a packet of a known connection.
+    #[inline(always)]
+    pub(super) fn count_hit(&mut self) {
+        self.domain.hits += 1;
+    }
+
     /// `None` if the shard has moved to another domain.
     #[inline]
     fn new(domain: MutexGuard<'a, Domain>, shard: u8) -> Option<Self> {
@@ -255,3 +290,31 @@ pub(super) fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
 }
 
 const _: () = assert!(MAX_SHARDS <= 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conntrack::entry::Rules;
+    use crate::conntrack::settings::{Lifetimes, Timeouts};
+
+    #[test]
+    fn threads_begin_at_different_domains_and_visit_each_packet_once() {
+        let lifetimes = Lifetimes::new(&Timeouts::default());
+        let rules = Rules { lifetimes, checks_tcp_sequence: true };
+        let domains = Domains::new((0..8).map(|number| Shard::new(number, rules)).collect());
+        let shards = [3, 0, 7, 3, 5, 5, 1, 0];
+        let mut firsts = Vec::new();
+        for thread in 0..4 {
+            let (mut order, mut visited) = (Vec::new(), 0);
+            domains.group(Start::of(thread), shards.into_iter(), |domain, group| {
+                assert_eq!(visited & group, 0);
+                visited |= group;
+                assert!(ones(group).all(|at| shards[at] == domain));
+                order.push(domain);
+            });
+            assert_eq!(visited, (1 << shards.len()) - 1);
+            firsts.push(order[0]);
+        }
+        assert_eq!(firsts, [0, 5, 3, 7]);
+    }
+}

@@ -62,7 +62,7 @@ impl Conntrack {
         }
         let tcp = if protocol == TCP { Some(Segment::read(segment)?) } else { None };
 
-        let Shard { entries, rules, counts, wheel, .. } = shard;
+        let Shard { entries, rules, wheel, .. } = shard;
         let entry = entries.get_mut(number)?;
         let is_reply = entry.direction_v4(packet, call.zone, protocol)?;
         if entry.has_expired(now) {
@@ -113,7 +113,6 @@ impl Conntrack {
             wheel.remove(entries, number);
             wheel.insert(entries, number);
         }
-        counts.hits += 1;
         Some(guess)
     }
 }

@@ -29,7 +29,6 @@ pub(super) struct Shard {
 /// Counters that packets change, under the shard's lock.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ShardCounts {
-    pub(super) hits: u64,
     pub(super) created: u64,
     pub(super) expired: u64,
     pub(super) reclaimed: u64,

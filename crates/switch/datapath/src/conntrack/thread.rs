@@ -1,7 +1,9 @@
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use units::Time;
 
+use super::domain::Start;
 use super::{Conntrack, Headers};
 use crate::{Guess, GuessFor, Packet, Prefetched, ToTrack, TrackCall, Tracked, Tracker};
 
@@ -9,12 +11,14 @@ use crate::{Guess, GuessFor, Packet, Prefetched, ToTrack, TrackCall, Tracked, Tr
 #[derive(Debug, Clone)]
 pub struct ThreadTracker {
     table: Arc<Conntrack>,
+    start: Start,
 }
 
 impl ThreadTracker {
     #[must_use]
     pub fn new(table: Arc<Conntrack>) -> Self {
-        Self { table }
+        let thread = table.trackers.fetch_add(1, Ordering::Relaxed);
+        Self { table, start: Start::of(thread) }
     }
 }
 
@@ -31,7 +35,7 @@ impl Tracker for ThreadTracker {
 
     #[inline]
     fn prefetch(&self, hashes: &[u64], candidates: &mut [u32]) {
-        self.table.prefetch(hashes, candidates);
+        self.table.prefetch_from(self.start, hashes, candidates);
     }
 
     #[inline]
@@ -52,7 +56,7 @@ impl Tracker for ThreadTracker {
         now: Time,
         then: impl FnMut(&mut Packet, &ToTrack<'_>, Option<Guess>),
     ) {
-        self.table.track_batch(packets, batch, now, then);
+        self.table.track_batch(self.start, packets, batch, now, then);
     }
 
     fn store_guess(&self, packet: &Packet, connection: Prefetched, lookup: GuessFor, guess: Guess) {
@@ -67,6 +71,6 @@ impl Tracker for ThreadTracker {
         candidates: &[u32],
         guesses: &mut [Option<Guess>],
     ) {
-        self.table.guesses(packets, hashes, candidates, guesses);
+        self.table.guesses(self.start, packets, hashes, candidates, guesses);
     }
 }

@@ -12,7 +12,7 @@ use flow::step::Track;
 use flow::{Key, word};
 use units::Time;
 
-use super::domain::{Both, Held, ones};
+use super::domain::{Both, Held, Start, ones};
 use super::entry::{Entry, NONE, Translation, Verdict};
 use super::extract::{Extracted, Verify, extract};
 use super::helpers::Expectation;
@@ -55,8 +55,9 @@ impl Conntrack {
     /// connections are known, the packets of a domain are tracked together under one lock. A
     /// connection is in one domain, so its packets keep their order. Calls `then` under that lock
     /// with each packet that continues.
-    pub(crate) fn track_batch(
+    pub(super) fn track_batch(
         &self,
+        start: Start,
         packets: &mut [Packet],
         batch: &mut [Option<ToTrack<'_>>],
         now: Time,
@@ -81,7 +82,7 @@ impl Conntrack {
         if self.domains.count() > 1 && found[..count].iter().all(|entry| *entry != NONE) {
             let homes = hashes[..count].iter().map(|hash| self.home(place(*hash)));
             let mut next = 0;
-            self.domains.group(homes, |_, group| {
+            self.domains.group(start, homes, |_, group| {
                 for at in ones(group) {
                     order[next] = at as u8;
                     next += 1;
@@ -95,6 +96,7 @@ impl Conntrack {
                 let shard = self.hold(&mut held, self.home(place(waiting.connection.hash)));
                 let (entry, now) = (found[at], milliseconds(now));
                 if let Some(guess) = self.track_known(shard, entry, packet, &waiting.call, now) {
+                    held.iter_mut().for_each(Held::count_hit);
                     then(packet, waiting, Some(guess));
                     continue;
                 }
@@ -167,9 +169,12 @@ impl Conntrack {
                 && let Some(is_reply) = case.direction_of(entry)
             {
                 let (next, remainder) = self.hit(shard, candidate, is_reply, case);
-                if matches!(next, Next::Create) {
-                    *held = None;
-                    self.forget(remainder.as_slice());
+                match next {
+                    Next::Done(_) => held.iter_mut().for_each(Held::count_hit),
+                    Next::Create => {
+                        *held = None;
+                        self.forget(remainder.as_slice());
+                    }
                 }
                 return next;
             }
@@ -276,6 +281,9 @@ impl Conntrack {
         case: &mut Case<'_, '_, '_, '_>,
     ) -> Next {
         let (next, remainder) = self.hit(&mut shard, number, is_reply, case);
+        if matches!(next, Next::Done(_)) {
+            shard.count_hit();
+        }
         drop(shard);
         if let Some(remainder) = remainder {
             self.forget(&[remainder]);
@@ -344,7 +352,6 @@ impl Conntrack {
             shard.wheel.remove(&mut shard.entries, number);
             shard.wheel.insert(&mut shard.entries, number);
         }
-        shard.counts.hits += 1;
         if flags & state::INVALID != 0 {
             self.totals.invalid.fetch_add(1, Ordering::Relaxed);
         }

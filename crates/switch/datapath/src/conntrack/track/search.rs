@@ -4,7 +4,7 @@ use flow::{Key, word};
 
 use super::{FAR, MOST_PREFETCHED, place, protocol};
 use crate::conntrack::Conntrack;
-use crate::conntrack::domain::ones;
+use crate::conntrack::domain::{Start, ones};
 use crate::conntrack::extract::{Verify, extract, quick_tuple};
 use crate::conntrack::tuple::TCP;
 use crate::conntrack::view::{Headers, state};
@@ -41,9 +41,18 @@ impl Conntrack {
     /// entries. Takes each lock once. Writes the entries' numbers to `found`; a hash without an
     /// entry in its own shard gets `NONE`.
     pub fn prefetch(&self, hashes: &[u64], found: &mut [u32]) {
+        self.prefetch_from(Start::default(), hashes, found);
+    }
+
+    pub(in crate::conntrack) fn prefetch_from(
+        &self,
+        start: Start,
+        hashes: &[u64],
+        found: &mut [u32],
+    ) {
         let hashes = &hashes[..hashes.len().min(MOST_PREFETCHED).min(found.len())];
         let homes = hashes.iter().map(|hash| self.home(place(*hash)));
-        self.domains.group(homes, |first, group| {
+        self.domains.group(start, homes, |first, group| {
             let mut shard = self.shard(first);
             for at in ones(group) {
                 let (hash, place) = (hashes[at], place(hashes[at]));
@@ -81,15 +90,16 @@ impl Conntrack {
     /// Writes the packets' guesses for [`GuessFor::Arrival`]. `found`: the result of
     /// [`Conntrack::prefetch`].
     #[inline]
-    pub(crate) fn guesses(
+    pub(in crate::conntrack) fn guesses(
         &self,
+        start: Start,
         packets: &[Packet],
         hashes: &[u64],
         found: &[u32],
         guesses: &mut [Option<Guess>],
     ) {
         let homes = hashes.iter().map(|hash| self.home(place(*hash)));
-        self.domains.group(homes, |first, group| {
+        self.domains.group(start, homes, |first, group| {
             let mut shard = self.shard(first);
             for at in ones(group) {
                 let home = self.home(place(hashes[at]));
