@@ -4,10 +4,12 @@
 mod figure;
 
 use super::axes;
+use super::disturbance::Disturbance;
 use super::locate::FileError;
 use super::schema::{Document, FormSpec, SystemSpec};
 use figure::{Figure, Subject};
 use results::{Axes, Form, Results};
+use std::borrow::Cow;
 
 /// A text whose fields stand in braces: `BBR carries {tcp-bbr} of 600 Mbit/s`. A field names a
 /// system, and may name a metric and a cell: `{tcpa: goodput_mbit_s at loss=5%, rtt=20ms}`.
@@ -92,6 +94,7 @@ impl Document {
     /// its cells, or if the run has none of its figures.
     pub(crate) fn answer_of(&self, results: &Results) -> Option<String> {
         let answer = Answer::parse(self.answer.as_ref()?.get_ref()).ok()?;
+        let results = &*self.without_own_disturbance(results);
         let forms = WRITTEN_FOR.into_iter().filter_map(|form| self.form_of(form));
         let written_for: Vec<Vec<Axes>> = forms.map(|form| axes::places(self, form)).collect();
         let of_run = |figure: &Figure| figure.of_run(self, results, &written_for);
@@ -102,6 +105,18 @@ impl Document {
         }
         let mut figures = figures.into_iter();
         Some(answer.with(|_| figures.next().unwrap_or_default()))
+    }
+
+    /// Marks the cells valid that the lab disturbs on purpose.
+    fn without_own_disturbance<'a>(&self, results: &'a Results) -> Cow<'a, Results> {
+        let mut results = Cow::Borrowed(results);
+        if self.disturbance.is_some() {
+            for cell in &mut results.to_mut().cells {
+                let disturbance = self.disturbance_at(&cell.axes);
+                cell.valid |= disturbance.is_ok_and(|found| found != Disturbance::default());
+            }
+        }
+        results
     }
 
     /// Checks the answer. `has_means`: the results of the lab have means over all cells.
@@ -284,6 +299,16 @@ at = {{ loss = "1%" }}
         assert_eq!(answer.answer_of(&results).unwrap(), "A (failed) B (failed) C 90.0");
         results.cells.truncate(1);
         assert_eq!(answer.answer_of(&results), None);
+    }
+
+    #[test]
+    fn figures_of_cells_that_the_lab_disturbs_are_not_marked() {
+        let disturbed = "[disturbance]\nstalls = \"1ms every 20ms\"\n[workload]";
+        let text = with("{reno} and {reno at loss=0%}").replace("[workload]", disturbed);
+        let lab = LabFile::parse("lab.toml", &text).unwrap();
+        let mut results = run(&[("reno", "1%", 5.0), ("reno", "0%", 9.0)]);
+        results.cells.iter_mut().for_each(|cell| cell.valid = false);
+        assert_eq!(lab.answer_of(&results).unwrap(), "5.00 and 9.00");
     }
 
     #[test]
