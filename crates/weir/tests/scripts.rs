@@ -432,13 +432,15 @@ case "$2 $3" in
   "run broken") exit 2 ;;
   "run bound") mkdir "$last"; exit 1 ;;
   "run unfit") mkdir -p "$last"; touch "$last/journal.jsonl" "$last/results.json" ;;
+  "run peerless"|"run alone")
+              mkdir -p "$last"; echo '{"notes": ["peer is left out: install it"]}' >"$last/results.json" ;;
   "run "*) mkdir "$last" ;;
   "record "*/unfit) exit 1 ;;
   record*) echo data >"$last" ;;
 esac
 """
-def run(name, seconds=1):
-    text = f"cargo build\ntarget/release/weir lab run {name} --repeats 2\n"
+def run(name, seconds=1, form="the quick form; repeats: 2"):
+    text = f"- **Form:** {form}\ntarget/release/weir lab run {name} --repeats 2\n"
     return record.Run(name, text, seconds, "stale")
 
 runs = record.in_order([run("long", 90), run("short", 2), run("third"), run("second", 7)],
@@ -465,6 +467,11 @@ with tempfile.TemporaryDirectory() as folder:
     made = calls()
     assert made[:2] == ["lab run good --repeats 2 --out F/good", "lab record F/good --archive F/good.tar.gz"], made
     assert not any("endless" in line for line in made), made
+    # No run without a peer replaces a page with this peer's figures.
+    ((_, text), (_, accepted)) = repeat(run("peerless"), run("alone", form="the quick form; left out: other, peer"))
+    assert text.startswith("FAILED: the page has figures of peer, and the run has none"), text
+    assert accepted == "recorded", accepted
+    assert calls()[1].startswith("lab run alone"), "the run without its peer was recorded"
     assert [text.split(":")[0] for _, text in repeat(run("unfit"))] == ["FAILED"]
     assert calls()[0] == "lab run unfit --repeats 2 --resume F/unfit --again"
 
