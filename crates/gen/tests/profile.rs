@@ -31,6 +31,9 @@ const REPORT: &str = r#"#
        limit : 255
 "#;
 
+/// A folder without PCI devices.
+const NO_CARDS: &str = "/nonexistent";
+
 fn mistakes(text: &str) -> Vec<String> {
     match Profile::parse("p.yaml", text) {
         Ok(profile) => panic!("accepted: {profile:?}"),
@@ -272,7 +275,7 @@ fn a_platform_file_names_ports_and_gateways() {
     let text = "- port_limit : 2\n  version : 2\n  interfaces : [\"veth0\", \"veth1\"]\n  port_info :\n    \
                 - ip : 192.168.10.2\n      default_gw : 192.168.10.1\n    \
                 - dest_mac : [0x02, 0xac, 0x10, 0xff, 0x01, 0x02]\n      src_mac : \"02:00:00:00:00:07\"\n";
-    let ports = ports_of_platform("trex_cfg.yaml", text).unwrap();
+    let ports = ports_of_platform("trex_cfg.yaml", text, NO_CARDS.as_ref()).unwrap();
     assert_eq!(
         ports,
         [
@@ -282,10 +285,34 @@ fn a_platform_file_names_ports_and_gateways() {
     );
     // A published file has the key `port_info` twice, the first time without a value.
     let text = "- interfaces : [a, b]\n  port_info :\n  port_info :\n  - ip : 1.1.1.1\n";
-    assert_eq!(ports_of_platform("x", text).unwrap(), ["a,ip=1.1.1.1", "b"]);
+    assert_eq!(ports_of_platform("x", text, NO_CARDS.as_ref()).unwrap(), ["a,ip=1.1.1.1", "b"]);
     let text = "- interfaces : [a, b]\n  port_info :\n";
-    assert_eq!(ports_of_platform("x", text).unwrap(), ["a", "b"]);
-    assert!(ports_of_platform("x", "- a : 1\n").unwrap_err().to_string().contains("`interfaces`"));
+    assert_eq!(ports_of_platform("x", text, NO_CARDS.as_ref()).unwrap(), ["a", "b"]);
+    let without = ports_of_platform("x", "- a : 1\n", NO_CARDS.as_ref()).unwrap_err();
+    assert!(without.to_string().contains("`interfaces`"));
+}
+
+#[test]
+fn a_card_in_a_platform_file_is_the_kernels_interface() {
+    let cards = tempfile::tempdir().unwrap();
+    for interface in ["0000:03:00.0/net/eth4", "0000:03:00.0/net/eth5", "0000:03:00.1/net/eth6"] {
+        std::fs::create_dir_all(cards.path().join(interface)).unwrap();
+    }
+    let ports = |interfaces: &str| {
+        let text = format!("- interfaces : [{interfaces}]\n  port_info :\n  - ip : 1.1.1.1\n");
+        ports_of_platform("x", &text, cards.path()).map_err(|mistakes| mistakes.to_string())
+    };
+    assert_eq!(ports("\"03:00.0\", \"0000:03:00.1\"").unwrap(), ["eth4,ip=1.1.1.1", "eth6"]);
+    assert_eq!(ports("\"03:00.0/1\", \"dummy\"").unwrap(), ["eth5,ip=1.1.1.1", "null"]);
+    assert_eq!(ports("\"dummy\", \"a:b\"").unwrap(), ["null", "a:b"]);
+    let packet_socket = "\"--vdev=net_af_packet0,iface=veth0\"";
+    assert_eq!(ports(packet_socket).unwrap(), ["veth0,ip=1.1.1.1"]);
+    let reason = ports("\"04:00.0\"").unwrap_err();
+    assert!(
+        reason.contains("x:1: the card 0000:04:00.0 has no interface of the kernel"),
+        "{reason}"
+    );
+    assert!(ports("\"--vdev=net_af_packet0\"").unwrap_err().contains("iface=INTERFACE"));
 }
 
 proptest! {

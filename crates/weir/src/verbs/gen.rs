@@ -1,5 +1,6 @@
 mod cpus;
 mod ndr;
+mod trex;
 
 use crate::exit::Ending;
 use crate::output;
@@ -83,6 +84,11 @@ pub(crate) struct Gen {
     /// --profiles
     #[arg(long)]
     json: bool,
+    /// TRex's mode of the live table: 0 shows no table
+    #[arg(long, hide = true, value_name = "MODE", value_parser = clap::value_parser!(u8).range(0..=2))]
+    iom: Option<u8>,
+    #[command(flatten)]
+    trex: trex::TrexOptions,
 }
 
 #[derive(Debug, Subcommand)]
@@ -96,6 +102,7 @@ pub(crate) fn run(arguments: Gen) -> anyhow::Result<Ending> {
     if let Some(Verb::Ndr(arguments)) = &arguments.verb {
         return ndr::run(arguments);
     }
+    arguments.trex.check()?;
     if arguments.captures {
         let names = Capture::built_in_names().map(|name| format!("{name}.pcap"));
         return listed(&names.collect::<Vec<_>>(), arguments.json);
@@ -155,7 +162,7 @@ pub(crate) fn run(arguments: Gen) -> anyhow::Result<Ending> {
         late_after: None,
         real_time: !arguments.no_real_time,
     };
-    let mut screen = Screen::new(arguments.json);
+    let mut screen = Screen::new(arguments.json || arguments.iom == Some(0));
     let outcome = run::run(&mut lanes, &job, &cancel.flag(), |now| {
         screen.show(&plan, arguments.multiplier, now);
     })?;
@@ -186,7 +193,8 @@ impl Gen {
         let name = file.display().to_string();
         let text = host::read_regular_file(&file)
             .map_err(|reason| GenError::Unreadable { file: name.clone(), reason })?;
-        Ok(generator::profile::ports_of_platform(&name, &text).map_err(GenError::from)?)
+        let ports = generator::profile::ports_of_platform(&name, &text, Path::new(CARDS));
+        Ok(ports.map_err(GenError::from)?)
     }
 }
 
@@ -262,8 +270,8 @@ struct Screen {
 }
 
 impl Screen {
-    fn new(json: bool) -> Self {
-        Self { before: None, is_live: !json && std::io::stdout().is_terminal() }
+    fn new(is_silent: bool) -> Self {
+        Self { before: None, is_live: !is_silent && std::io::stdout().is_terminal() }
     }
 
     fn show(&mut self, plan: &Plan, multiplier: f64, now: &Snapshot) {
@@ -291,6 +299,8 @@ impl Screen {
 }
 
 const PLATFORM: &str = "/etc/trex_cfg.yaml";
+/// The kernel's folder of PCI devices.
+const CARDS: &str = "/sys/bus/pci/devices";
 /// Time to wait for packets in flight at the end.
 const DRAIN: Span = Span::from_millis(500);
 const LONGEST: Span = Span::from_secs(7 * 86_400);

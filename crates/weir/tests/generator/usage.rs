@@ -41,6 +41,14 @@ fn usage_errors_of_the_generator_are_refused_with_advice() {
         ),
         (&["-f", "right.yaml", "--port", "null", "--cpus", "4000"], "may not run on CPU 4000"),
         (&["-f", "right.yaml", "--port", "null", "--cpus", "a"], "--cpus"),
+        (&["-f", "right.yaml", "--port", "null", "--iom", "3"], "0..=2"),
+        (
+            &["-f", "right.yaml", "--port", "null", "-k", "5"],
+            "TRex's -k is not supported: -w waits",
+        ),
+        (&["-f", "right.yaml", "--port", "null", "--rx-check", "128"], "-l PPS counts lost"),
+        (&["--astf", "-f", "http.py", "--port", "null"], "weir perf measures TCP connections"),
+        (&["-i", "--stl"], "TRex's -i is not supported"),
         (&["ndr", "--port", "null"], "no port receives"),
         (&["ndr", "--port", "null", "--size", "12"], "64 to 9234"),
         (&["ndr", "--port", "null", "--min-rate", "5k", "--max-rate", "4k"], "not below"),
@@ -66,6 +74,21 @@ fn usage_errors_of_the_generator_are_refused_with_advice() {
     let names: Vec<String> = serde_json::from_str(&output.stdout).unwrap();
     assert!(names.iter().any(|name| name == "udp_64B.pcap"), "{output:?}");
     assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
+#[test]
+fn options_of_trex_that_change_no_packet_are_accepted() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    write_profile(&sandbox, "p.yaml", "cap2/udp_64B.pcap", 100.0, 4);
+    let run = ["gen", "-f", "p.yaml", "-d", "0.1", "--port", "null", "--port", "null"];
+    let mut typed = run.to_vec();
+    typed.extend(["--nc", "--iom", "0", "-v", "7", "--no-watchdog", "--prefix", "a", "--hdrh"]);
+    let output = sandbox.weir(&typed);
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stderr.contains("--hdrh has no effect: -l always reports"), "{output:?}");
+    assert!(output.stderr.contains("-v has no effect"), "{output:?}");
+    assert!(!output.stderr.contains("--nc"), "the option changes nothing: {output:?}");
+    assert!(!sandbox.weir(&["gen", "--help"]).stdout.contains("--nc"));
 }
 
 #[test]
