@@ -1,5 +1,9 @@
 //! Compares several packet threads with one thread, in turns. Each thread has a CPU, a datapath and
 //! a looping source; the threads share the tables and the connection table, as in a switch.
+//!
+//! The CPUs of a machine share caches, memory and sometimes a core, so that even programs without
+//! common data slow each other down. As many threads that share the rules alone measure this limit
+//! of the machine.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -28,8 +32,8 @@ pub(super) fn measure<'a>(sets: impl Iterator<Item = &'a Set>, rounds: usize, th
     let transfer = transfer_nanos([cpus[0], cpus[1]]);
     println!("transfer of a cache line between CPUs {} and {}: {transfer:.1} ns", cpus[0], cpus[1]);
     println!(
-        "set          flows  Mpps, 1  Mpps, {threads}  ratio (lowest to highest)  on CPU  ns more  \
-         transfers  model 8  model 16"
+        "set          flows  Mpps, 1  Mpps, {threads}  ratio (lowest to highest)  apart  of apart  \
+         on CPU  ns more  transfers  model 8  model 16"
     );
     for set in sets {
         for flows in FLOWS {
@@ -40,39 +44,47 @@ pub(super) fn measure<'a>(sets: impl Iterator<Item = &'a Set>, rounds: usize, th
 
 fn compare(set: &Set, flows: u32, rounds: usize, cpus: &[usize], transfer: f64) {
     let tables = tables(set, flows);
-    let mut groups = [Group::new(flows, &cpus[..1]), Group::new(flows, cpus)];
+    let mut groups = [
+        Group::new(flows, &cpus[..1], Connections::Shared),
+        Group::new(flows, cpus, Connections::Shared),
+        Group::new(flows, cpus, Connections::Apart),
+    ];
     // Process the first packets of all flows, then warm up.
     groups.iter_mut().for_each(|group| {
         group.turn(&tables);
     });
-    let (mut rates, mut ratios) = ([Vec::new(), Vec::new()], Vec::new());
+    let mut rates = [const { Vec::new() }; 3];
+    let (mut ratios, mut of_apart) = (Vec::new(), Vec::new());
     let mut on_cpu = f64::INFINITY;
     for round in 0..rounds.max(1) {
-        let mut turns = [Turn::default(); 2];
-        let order = if round.is_multiple_of(2) { [0, 1] } else { [1, 0] };
-        for place in order {
+        let mut turns = [Turn::default(); 3];
+        for place in 0..3 {
+            let place = (place + round) % 3;
             turns[place] = groups[place].turn(&tables);
             on_cpu = on_cpu.min(turns[place].on_cpu);
             rates[place].push(turns[place].rate);
         }
         ratios.push(turns[1].rate / turns[0].rate);
+        of_apart.push(turns[1].rate / turns[2].rate);
     }
     let threads = cpus.len() as f64;
-    let [one, several] = rates.each_mut().map(|rates| median(rates));
+    let [one, several, apart] = rates.each_mut().map(|rates| median(rates));
     // `median` has sorted the ratios.
     let ratio = median(&mut ratios);
     let (lowest, highest) = (ratios[0], ratios[ratios.len() - 1]);
-    let alone = 1000.0 / one;
-    let more = 1000.0 * threads / several - alone;
-    let is_tracked = groups[1].table.connections() > 0;
+    let without_sharing = 1000.0 * threads / apart;
+    let more = 1000.0 * threads / several - without_sharing;
+    let is_tracked = groups[1].lanes[0].table.connections() > 0;
     let model = |others: usize| {
         let growth = transfers(others, is_tracked) / transfers(cpus.len(), is_tracked);
-        others as f64 * alone / (alone + more.max(0.0) * growth)
+        others as f64 * (1000.0 / one) / (without_sharing + more.max(0.0) * growth)
     };
     println!(
         "{:8} {flows:9} {one:8.2} {several:8.2} {ratio:6.2} ({lowest:.2} to {highest:.2})      \
-         {:7.1} % {more:8.1} {:10.2} {:8.1} {:9.1}",
+         {:7.2} {:9.2} {:6.1} % {more:7.1} {:10.2} {:8.1} {:9.1}",
         set.name,
+        apart / one,
+        median(&mut of_apart),
         100.0 * on_cpu,
         more / transfer,
         model(8),
@@ -80,9 +92,17 @@ fn compare(set: &Set, flows: u32, rounds: usize, cpus: &[usize], transfer: f64) 
     );
 }
 
-/// Packet threads that share a connection table.
+/// The connection tables of a group's threads.
+#[derive(Clone, Copy)]
+enum Connections {
+    /// All threads share a table, as in a switch.
+    Shared,
+    /// Each thread has a table of its own.
+    Apart,
+}
+
+/// Packet threads that run at the same time.
 struct Group {
-    table: Arc<Conntrack>,
     lanes: Vec<Lane>,
     now: Time,
 }
@@ -90,6 +110,7 @@ struct Group {
 /// A packet thread's CPU, source and caches.
 struct Lane {
     cpu: usize,
+    table: Arc<Conntrack>,
     datapath: Datapath,
     tracker: ThreadTracker,
     source: Source,
@@ -106,26 +127,33 @@ struct Turn {
 impl Group {
     /// Makes a thread for each CPU. The threads divide the flows among themselves, as the receive
     /// queues of a network card do.
-    fn new(flows: u32, cpus: &[usize]) -> Self {
+    fn new(flows: u32, cpus: &[usize], connections: Connections) -> Self {
         let settings = TrackerSettings { threads: cpus.len(), ..TrackerSettings::default() };
-        let table = Arc::new(Conntrack::new(&settings));
+        let shared = Arc::new(Conntrack::new(&settings));
         let lane = |(place, cpu): (usize, &usize)| {
+            let table = match connections {
+                Connections::Shared => Arc::clone(&shared),
+                Connections::Apart => {
+                    Arc::new(Conntrack::new(&TrackerSettings { threads: 1, ..settings.clone() }))
+                }
+            };
             let own = (0..flows).filter(|flow| *flow as usize % cpus.len() == place);
             Lane {
                 cpu: *cpu,
                 datapath: Datapath::new(Settings { ticks: host::cycles, ..Settings::default() }),
-                tracker: ThreadTracker::new(table.clone()),
+                tracker: ThreadTracker::new(Arc::clone(&table)),
+                table,
                 source: Source { bytes: own.map(packet).collect(), next: 0 },
             }
         };
         let lanes = cpus.iter().enumerate().map(lane).collect();
-        Self { table, lanes, now: Time::ZERO }
+        Self { lanes, now: Time::ZERO }
     }
 
     /// Runs all threads at the same time.
     fn turn(&mut self, tables: &Tables) -> Turn {
         let (barrier, stop) = (Barrier::new(self.lanes.len() + 1), AtomicBool::new(false));
-        let (table, now) = (&*self.table, self.now);
+        let now = self.now;
         let runs: Vec<Run> = std::thread::scope(|scope| {
             let (barrier, stop) = (&barrier, &stop);
             let start = move |lane: &mut Lane| {
@@ -134,7 +162,7 @@ impl Group {
                 let _ = host::pin_to(&[lane.cpu]);
                 lane.warm_up(tables, now);
                 barrier.wait();
-                lane.run(tables, table, now, stop)
+                lane.run(tables, now, stop)
             };
             let threads: Vec<_> =
                 self.lanes.iter_mut().map(|lane| scope.spawn(move || start(lane))).collect();
@@ -169,7 +197,7 @@ impl Lane {
         }
     }
 
-    fn run(&mut self, tables: &Tables, table: &Conntrack, began: Time, stop: &AtomicBool) -> Run {
+    fn run(&mut self, tables: &Tables, began: Time, stop: &AtomicBool) -> Run {
         let (mut frames, mut sink) = (Vec::with_capacity(BATCH), Null(0));
         let (mut now, mut maintained, mut batches) = (began, began, 0_u64);
         let (start, processor) = (Instant::now(), processor_nanos());
@@ -180,7 +208,7 @@ impl Lane {
                 now = began + Span::from_nanos(start.elapsed().as_nanos() as u64);
                 if now.since(maintained) >= MAINTENANCE {
                     maintained = now;
-                    table.expire(now);
+                    self.table.expire(now);
                     let mut callees = Callees {
                         slow: &mut Translator::new(tables),
                         tracker: &mut self.tracker,
