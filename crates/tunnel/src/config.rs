@@ -12,7 +12,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use check::everywhere;
+pub(crate) use check::{everywhere, usable};
 pub use host::ConfinedPaths;
 pub use host::MetricsAddress;
 pub use located::Located;

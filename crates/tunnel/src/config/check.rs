@@ -253,7 +253,7 @@ fn confined_paths(
 }
 
 /// Checks that a running end has not given up a directory that the new configuration needs.
-fn usable(confined_paths: &ConfinedPaths) -> Result<(), ConfigError> {
+pub(crate) fn usable(confined_paths: &ConfinedPaths) -> Result<(), ConfigError> {
     match confined_paths.given_up() {
         Some(directory) => Err(ConfigError::OutOfReach(directory.to_owned())),
         None => Ok(()),

@@ -10,7 +10,7 @@ use crate::access::{Access, Rights, Rule};
 use crate::account::Quota;
 use crate::config::{
     ClientConfig, ConfigError, ConfinedPaths, DEFAULT_DIRECTORY, FarServer, MetricsAddress,
-    ServerConfig, Settings as TunnelSettings, TokenForward, everywhere,
+    ServerConfig, Settings as TunnelSettings, TokenForward, everywhere, usable,
 };
 use crate::identity::{
     Authorities, Identity, IdentityError, PeerName, Pin, Proof, ServerTrust, TrustedPeer,
@@ -74,6 +74,8 @@ pub fn server_config(settings: &Settings) -> Result<ServerConfig, ConfigError> {
     let identity = identity(settings, insecure, &mut confined_paths)?;
     let rights = Rights { dial, everything, ..Rights::default() };
     let access = Access::new(peers.iter().map(|peer| (peer.name.clone(), rights.clone())));
+    let tunnels_at = tunnels_at(settings, insecure, &mut confined_paths)?;
+    usable(&confined_paths)?;
     Ok(ServerConfig {
         listen_on: Some(listen_on),
         tcp: TcpAt::Nowhere,
@@ -82,7 +84,7 @@ pub fn server_config(settings: &Settings) -> Result<ServerConfig, ConfigError> {
         access_log: None,
         peers,
         access,
-        tunnels_at: tunnels_at(settings, insecure, &mut confined_paths)?,
+        tunnels_at,
         confined_paths,
         settings: TunnelSettings::default(),
         tokens: Some(tokens),
@@ -114,8 +116,11 @@ pub fn client_config(settings: &Settings) -> Result<ClientConfig, ConfigError> {
     };
     let source = TokenSource::new(kind).map_err(|error| given.error(error.to_string()))?;
     let trust = trust(settings, insecure, &endpoint, &mut confined_paths)?;
+    let identity = identity(settings, insecure, &mut confined_paths)?;
+    let tunnels_at = tunnels_at(settings, insecure, &mut confined_paths)?;
+    usable(&confined_paths)?;
     Ok(ClientConfig {
-        identity: identity(settings, insecure, &mut confined_paths)?,
+        identity,
         servers: vec![FarServer { endpoint, trust, tcp_port: None }],
         forwards: Vec::new(),
         proxies: Vec::new(),
@@ -123,7 +128,7 @@ pub fn client_config(settings: &Settings) -> Result<ClientConfig, ConfigError> {
         reverses: Vec::new(),
         connections: CONNECTIONS,
         carrier: Carrier::Udp,
-        tunnels_at: tunnels_at(settings, insecure, &mut confined_paths)?,
+        tunnels_at,
         confined_paths,
         settings: TunnelSettings::default(),
     })
@@ -212,6 +217,7 @@ fn trust(
         None if verify => {
             let system = system_authorities(Path::exists);
             confined_paths.reads(system);
+            usable(confined_paths)?;
             let read = Authorities::load(system, &[]);
             read.map(certified).map_err(|error| {
                 let message = format!("the system's authorities: {error}; name some by --ca-file");
@@ -239,6 +245,7 @@ fn authorities(
     confined_paths: &mut ConfinedPaths,
 ) -> Result<Arc<Authorities>, ConfigError> {
     confined_paths.reads(&given.path());
+    usable(confined_paths)?;
     Authorities::load(&given.path(), &[]).map_err(|error| given.error(error.to_string()))
 }
 
@@ -265,6 +272,7 @@ fn identity(
     };
     confined_paths.reads(&certificate);
     confined_paths.reads(&key);
+    usable(confined_paths)?;
     Identity::load(&certificate, &key).map_err(|error| match settings.given("cert-file") {
         Some(given) => given.error(error.to_string()),
         None => ConfigError::Incomplete(error.to_string()),

@@ -242,6 +242,33 @@ fn an_http_source_is_asked_with_the_applications_address() {
 }
 
 #[test]
+fn a_reload_with_a_directory_unknown_at_the_start_asks_for_a_restart() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    links(&sandbox);
+    for directory in ["conf", "elsewhere"] {
+        std::fs::create_dir(sandbox.path(directory)).unwrap();
+    }
+    let insecure = "insecure-no-verification-open-targets: true\n";
+    sandbox.write("conf/server.yaml", insecure);
+    let server =
+        started(&sandbox, "quictun-server", &["--config", "conf/server.yaml"], "listening on");
+    let authority = sandbox.path("elsewhere/ca.pem");
+    sandbox.write("elsewhere/ca.pem", "");
+    sandbox.write(
+        "conf/server.yaml",
+        format!("{insecure}verify-remote-endpoint: true\nca-file: {}\n", authority.display()),
+    );
+    server.signal("HUP");
+    await_some("the refused reload", || {
+        let (stdout, stderr) = server.output_so_far();
+        let logged = stdout + &stderr;
+        (logged.contains("elsewhere is in none of the directories")
+            && logged.contains("restart weir tunnel"))
+        .then_some(())
+    });
+}
+
+#[test]
 fn without_the_flag_the_unsafe_defaults_are_refused_with_advice() {
     let Some(sandbox) = Sandbox::new() else { return };
     for (words, reported) in [
