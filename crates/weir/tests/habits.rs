@@ -44,7 +44,7 @@ fn a_server_in_the_background_reports_a_port_in_use() {
         Some(0)
     );
     listening(&sandbox, "log");
-    let output = sandbox.weir(&["perf", "-s", "-D", "-1"]);
+    let output = sandbox.weir(&["perf", "-sD1"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stderr.contains("5201"), "{output:?}");
     for (pid, _) in sandbox.marked() {

@@ -50,28 +50,69 @@ pub(crate) fn as_iperf3(words: Vec<OsString>) -> Vec<OsString> {
         return words;
     }
     for at in 2..words.len() {
-        let Some(word) = text(at) else { continue };
-        let (verb, host, taken) = match word {
-            "-s" | "--server" => ("server", None, 1),
+        let Some(role) = text(at).and_then(role) else { continue };
+        let (host, taken) = match role.host {
+            Host::Absent => (None, 1),
+            Host::Attached(host) => (Some(OsString::from(host)), 1),
             // Without a host, `perf client` reports that the host is missing.
-            "-c" | "--client" => {
+            Host::Next => {
                 let host = words.get(at + 1).cloned();
                 let taken = 1 + usize::from(host.is_some());
-                ("client", host, taken)
+                (host, taken)
             }
-            _ => match word.strip_prefix("--client=").or_else(|| word.strip_prefix("-c")) {
-                Some(host) if !word.starts_with("--c") || word.starts_with("--client=") => {
-                    ("client", Some(OsString::from(host)), 1)
-                }
-                _ => continue,
-            },
         };
-        let rest = words[2..at].iter().chain(&words[at + taken..]).cloned();
-        let head = words[..2].iter().cloned().chain([OsString::from(verb)]);
+        let flags = role.flags.map(OsString::from);
+        let rest = words[2..at].iter().cloned().chain(flags);
+        let rest = rest.chain(words[at + taken..].iter().cloned());
+        let head = words[..2].iter().cloned().chain([OsString::from(role.verb)]);
         return head.chain(host).chain(rest).collect();
     }
     words
 }
+
+/// The role that a word of iperf3's command line names, as `-s`, `-sD` and `-uc HOST` do.
+struct Role<'a> {
+    verb: &'static str,
+    host: Host<'a>,
+    /// The other flags of the same word, as `-D` of `-sD`.
+    flags: Option<String>,
+}
+
+/// The server's name or address behind `-c`.
+enum Host<'a> {
+    /// The word names a server's role, which has no host.
+    Absent,
+    /// The host follows in the same word: `-cHOST`, `--client=HOST`.
+    Attached(&'a str),
+    /// The next word of the command line is the host.
+    Next,
+}
+
+fn role(word: &str) -> Option<Role<'_>> {
+    match word {
+        "--server" => return Some(Role { verb: "server", host: Host::Absent, flags: None }),
+        "--client" => return Some(Role { verb: "client", host: Host::Next, flags: None }),
+        _ => {}
+    }
+    if let Some(host) = word.strip_prefix("--client=") {
+        return Some(Role { verb: "client", host: Host::Attached(host), flags: None });
+    }
+    let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'))?;
+    let (before, behind) = letters.split_at(letters.find(|letter| !FLAGS.contains(letter))?);
+    let flags = |letters: String| (!letters.is_empty()).then(|| format!("-{letters}"));
+    if let Some(behind) = behind.strip_prefix('s') {
+        let flags = flags(format!("{before}{behind}"));
+        return Some(Role { verb: "server", host: Host::Absent, flags });
+    }
+    let host = match behind.strip_prefix('c')? {
+        "" => Host::Next,
+        host => Host::Attached(host),
+    };
+    Some(Role { verb: "client", host, flags: flags(before.to_owned()) })
+}
+
+/// Letters of iperf3's options without a value: these letters may share a word with `-s` or `-c`.
+const FLAGS: &str = "146DJNRVZu";
 
 pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
     match verb {
@@ -105,6 +146,13 @@ mod tests {
             ("weir perf -t 5 -R --client far", "weir perf client far -t 5 -R"),
             ("weir perf -cfar -u", "weir perf client far -u"),
             ("weir perf --client=far", "weir perf client far"),
+            ("weir perf -sD", "weir perf server -D"),
+            ("weir perf -s1 -p 6000", "weir perf server -1 -p 6000"),
+            ("weir perf -1sJ", "weir perf server -1J"),
+            ("weir perf -sp 6000", "weir perf server -p 6000"),
+            ("weir perf -t 5 -uRc far -J", "weir perf client far -t 5 -uR -J"),
+            ("weir perf -Rcfar", "weir perf client far -R"),
+            ("weir perf -Ccubic -c far", "weir perf client far -Ccubic"),
             ("weir perf -s -p 6000", "weir perf server -p 6000"),
             ("weir perf -p 6000 --server", "weir perf server -p 6000"),
             ("weir perf client far -C cubic", "weir perf client far -C cubic"),
