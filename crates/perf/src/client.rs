@@ -14,16 +14,16 @@ use crate::event::{Audience, Ended, Event, Role, ServerOutput, Started, Stop};
 use crate::observe::cpu::CpuOf;
 use crate::observe::probe_cost::{CostSettings, SamplingPeriods};
 use crate::observe::{LatencyPlan, Observer, Plan};
-use crate::options::{ClientOptions, Direction, Protocol, TestOptions};
+use crate::options::{ClientOptions, Direction, KeepAlive, Protocol, TestOptions};
 use crate::session::{Account, Additions, Session, Setup, StopReason};
 use handshake::{Agreed, agree, expect, introduce, refusal, unexpected};
 use offer::Offer;
 use rustix::event::PollFlags;
 use rustix::net::sockopt;
 use serde_json::{Map, Value};
-use socket2::{Domain, SockRef, Socket, Type};
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime};
 use streams::Opener;
@@ -56,6 +56,23 @@ fn check_algorithm(test: &TestOptions) -> Result<(), PerfError> {
         .map_err(|refused| PerfError::Usage(refused.to_string()))
 }
 
+fn keep_alive(socket: &TcpStream, settings: KeepAlive) -> Result<(), PerfError> {
+    let KeepAlive { idle, interval, probes } = settings;
+    let mut keep = TcpKeepalive::new();
+    if let Some(idle) = idle {
+        keep = keep.with_time(idle);
+    }
+    if let Some(interval) = interval {
+        keep = keep.with_interval(interval);
+    }
+    if let Some(probes) = probes {
+        keep = keep.with_retries(probes);
+    }
+    SockRef::from(socket)
+        .set_tcp_keepalive(&keep)
+        .map_err(|error| PerfError::system("setting the keepalive of --cntl-ka", error))
+}
+
 #[derive(Debug)]
 struct Client<'a> {
     options: &'a ClientOptions,
@@ -74,6 +91,9 @@ impl<'a> Client<'a> {
         let deadline = Instant::now() + options.connect_timeout;
         let addresses = resolve::addresses(options, deadline, stop)?;
         let socket = dial::control(options, &addresses, deadline, stop)?;
+        if let Some(settings) = options.keep_alive {
+            keep_alive(&socket, settings)?;
+        }
         let remote = socket.peer_addr().map_err(|e| PerfError::system("connecting", e))?;
         let mut control =
             Control::new(socket, remote.to_string(), options.connect_timeout, stop.clone())?;

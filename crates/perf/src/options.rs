@@ -84,6 +84,11 @@ pub struct ClientOptions {
     pub connect_timeout: Duration,
     /// Maximum time without data on all receiving streams; then the test fails.
     pub receive_timeout: Duration,
+    /// Maximum time that data sent over TCP may stay unacknowledged (TCP_USER_TIMEOUT); `None` is
+    /// the kernel's limit.
+    pub send_timeout: Option<Duration>,
+    /// TCP keepalive of the control connection; `None` sends no probes.
+    pub keep_alive: Option<KeepAlive>,
     pub affinity: Option<usize>,
     pub interval: Span,
     pub test: TestOptions,
@@ -96,6 +101,17 @@ pub struct ClientOptions {
     pub probe_cost: bool,
     /// The client's account, for a server that has accounts.
     pub credentials: Option<Credentials>,
+}
+
+/// Settings of TCP keepalive; `None` is the kernel's setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct KeepAlive {
+    /// Time without data after which the kernel sends the first probe.
+    pub idle: Option<Duration>,
+    /// Time between probes.
+    pub interval: Option<Duration>,
+    /// Number of unanswered probes after which the connection fails.
+    pub probes: Option<u32>,
 }
 
 #[derive(Debug, Clone)]
@@ -198,6 +214,8 @@ impl Default for ClientOptions {
             client_port: None,
             connect_timeout: Duration::from_secs(10),
             receive_timeout: Duration::from_secs(120),
+            send_timeout: None,
+            keep_alive: None,
             affinity: None,
             interval: Span::from_secs(1),
             test: TestOptions::default(),

@@ -56,6 +56,11 @@ pub(crate) fn socket(
             PerfError::system(advice, e)
         })?;
     }
+    if kind == Type::STREAM && options.send_timeout.is_some() {
+        socket
+            .set_tcp_user_timeout(options.send_timeout)
+            .map_err(|e| PerfError::system("setting the time limit of --snd-timeout", e))?;
+    }
     if options.bind.is_some() || port.is_some() {
         if port.is_some() {
             // The connection of a previous test may still hold the port (TIME-WAIT).

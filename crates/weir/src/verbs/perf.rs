@@ -3,6 +3,7 @@
 mod accounts;
 mod client;
 mod download;
+mod foreign;
 mod local;
 mod plain;
 mod profiling;

@@ -41,6 +41,9 @@ fn invalid_arguments_are_refused_with_a_suggestion() {
         (&["--udp-counters-64bit"], "add --udp"),
         (&["--cport", "0"], "1 to 65535"),
         (&["-J", "--json-stream"], "cannot be used with"),
+        (&["-F", "data"], "`weir perf download URL`"),
+        (&["--sctp"], "weir perf tests TCP and UDP"),
+        (&["--cntl-ka=1/2/3/4"], "as in 60/10/5"),
     ] {
         let mut all = vec!["perf", "client", "127.0.0.1"];
         all.extend(words);

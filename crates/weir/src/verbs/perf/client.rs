@@ -1,4 +1,5 @@
 use super::accounts::ClientAccount;
+use super::foreign::Foreign;
 use super::profiling::Profiling;
 use super::report::report_audience;
 use super::stamped::{self, Stamped};
@@ -12,7 +13,9 @@ use anyhow::Context;
 use clap::{ArgAction, Args};
 use perf::PerfError;
 use perf::event::{Audience, Ended, Event, Stop};
-use perf::options::{Amount, ClientOptions, Direction, Family, PORT, Protocol, TestOptions};
+use perf::options::{
+    Amount, ClientOptions, Direction, Family, KeepAlive, PORT, Protocol, TestOptions,
+};
 use perf::output::{Json, JsonStream, RateUnit, Text, TextFormat};
 use std::io::{self, Stdout};
 use std::path::PathBuf;
@@ -43,6 +46,8 @@ pub(crate) struct Client {
     connection: Connection,
     #[command(flatten)]
     account: ClientAccount,
+    #[command(flatten)]
+    foreign: Foreign,
 }
 
 #[derive(Debug, Args)]
@@ -77,7 +82,7 @@ struct Test {
     udp: bool,
     /// The target rate of each stream: 600mbit, 100M, 0 for unlimited; /16 sends 16 blocks at
     /// once [default: 0; UDP: 1mbit]
-    #[arg(short, long, value_name = "RATE[/N]", value_parser = values::bitrate)]
+    #[arg(short, long, value_name = "RATE[/N]", alias = "bandwidth", value_parser = values::bitrate)]
     bitrate: Option<Bitrate>,
     /// Measure only the streams: no TCP_INFO over time, no latency under load
     #[arg(long)]
@@ -109,7 +114,7 @@ struct Streams {
     #[arg(short = 'N', long)]
     no_delay: bool,
     /// The congestion control, for example cubic or bbr
-    #[arg(short = 'C', long, value_name = "NAME")]
+    #[arg(short = 'C', long, value_name = "NAME", alias = "linux-congestion")]
     congestion: Option<String>,
     /// Send without copying
     #[arg(short = 'Z', long)]
@@ -214,9 +219,20 @@ struct Connection {
     /// 120s]
     #[arg(long, value_name = "TIME", value_parser = values::silence)]
     rcv_timeout: Option<Duration>,
+    /// How long sent data may stay unacknowledged before the test fails (TCP_USER_TIMEOUT):
+    /// milliseconds, or with a unit [default: the kernel's limit]
+    #[arg(long, value_name = "TIME", value_parser = values::timeout)]
+    snd_timeout: Option<Duration>,
+    /// Keep the control connection alive across a firewall that forgets idle connections. The
+    /// seconds before and between the probes and the number of probes may follow, as in
+    /// --cntl-ka=60/10/5 [default of each: the kernel's setting]
+    #[arg(long, value_name = "IDLE/INTERVAL/COUNT", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "//", value_parser = values::keep_alive)]
+    cntl_ka: Option<KeepAlive>,
 }
 
 pub(crate) fn run(arguments: &Client) -> anyhow::Result<Ending> {
+    arguments.foreign.check()?;
     let cancel = cancel_on_signals()?;
     let stop = Stop::on(cancel.flag());
     let options = ClientOptions {
@@ -363,6 +379,8 @@ impl Client {
             client_port: connection.cport,
             connect_timeout: connection.connect_timeout.unwrap_or(defaults.connect_timeout),
             receive_timeout: connection.rcv_timeout.unwrap_or(defaults.receive_timeout),
+            send_timeout: connection.snd_timeout,
+            keep_alive: connection.cntl_ka,
             affinity: self.streams.affinity.and_then(|affinity| affinity.here),
             interval: self.output.interval,
             test: self.test()?,

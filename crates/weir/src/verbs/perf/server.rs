@@ -1,4 +1,5 @@
 use super::accounts::ServerAccounts;
+use super::foreign::Foreign;
 use super::stamped::{self, Stamped};
 use super::values::{self, Bind};
 use crate::background;
@@ -9,7 +10,7 @@ use anyhow::Context;
 use clap::{ArgAction, Args};
 use perf::PerfError;
 use perf::event::{Audience, Event, Stop};
-use perf::options::{Family, LONGEST_TEST, Limits, PORT, ServerOptions};
+use perf::options::{Family, KeepAlive, LONGEST_TEST, Limits, PORT, ServerOptions};
 use perf::output::{Json, JsonStream, RateUnit, Text, TextFormat};
 use perf::server::{Client, OutputForm, ServeAs};
 use std::io::{self, Write};
@@ -28,6 +29,9 @@ pub(crate) struct Server {
     /// The local address, interface or both: 10.0.0.1, %eth0, fe80::1%eth0 [default: all]
     #[arg(short = 'B', long, value_name = "ADDRESS[%DEV]", value_parser = values::bind)]
     bind: Option<Bind>,
+    /// The local interface (SO_BINDTODEVICE), for example eth1
+    #[arg(long, value_name = "DEV")]
+    bind_dev: Option<String>,
     /// Serve IPv4 only
     #[arg(short = '4', long = "version4", conflicts_with = "v6")]
     v4: bool,
@@ -64,6 +68,13 @@ pub(crate) struct Server {
     limits: ClientLimits,
     #[command(flatten)]
     accounts: ServerAccounts,
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "//", value_parser = values::keep_alive)]
+    cntl_ka: Option<KeepAlive>,
+    #[arg(long, hide = true, value_name = "TIME")]
+    snd_timeout: Option<String>,
+    #[command(flatten)]
+    foreign: Foreign,
 }
 
 #[derive(Debug, Args)]
@@ -133,6 +144,7 @@ struct ClientLimits {
 }
 
 pub(crate) fn run(arguments: &Server) -> anyhow::Result<Ending> {
+    arguments.check_foreign()?;
     let options = arguments.options()?;
     let serve_as = arguments.user.as_deref().map(ServeAs::named).transpose()?.unwrap_or_default();
     if arguments.daemon
@@ -163,6 +175,19 @@ pub(crate) fn run(arguments: &Server) -> anyhow::Result<Ending> {
 }
 
 impl Server {
+    /// Checks the options of iperf3 that the help does not list.
+    fn check_foreign(&self) -> Result<(), PerfError> {
+        if self.cntl_ka.is_some() {
+            tracing::debug!("--cntl-ka changes nothing: the server always probes its clients");
+        }
+        if self.snd_timeout.is_some() {
+            let text = "--snd-timeout is for the client: leave --snd-timeout out; --rcv-timeout \
+                        limits the time without traffic here";
+            return Err(PerfError::Usage(text.to_owned()));
+        }
+        self.foreign.check()
+    }
+
     fn options(&self) -> Result<ServerOptions, PerfError> {
         let defaults = Limits::default();
         let limits = &self.limits;
@@ -174,7 +199,10 @@ impl Server {
                 _ => None,
             },
             bind: self.bind.as_ref().and_then(|bind| bind.address),
-            bind_device: self.bind.as_ref().and_then(|bind| bind.device.clone()),
+            bind_device: self
+                .bind_dev
+                .clone()
+                .or_else(|| self.bind.as_ref().and_then(|bind| bind.device.clone())),
             one_off: self.one_off,
             idle_timeout: self.idle_timeout.map(Span::as_duration),
             affinity: self.affinity.map(usize::from),

@@ -1,6 +1,7 @@
 //! Values as people write them: in Weir's units (`600mbit`, `20ms`, `64KiB`) and in iperf3's. In
 //! iperf3's notation a bare number has the unit of its option (`-t 10`, `-b 100M`, `-l 128K`).
 
+use perf::options::KeepAlive;
 use perf::output::RateUnit;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -108,9 +109,9 @@ pub(crate) fn duration(text: &str) -> Result<Span, String> {
     Ok(duration)
 }
 
-/// Parses the time to omit: at most a minute, as in iperf3.
+/// Parses the time to omit: at most ten minutes, as in iperf3 since 3.17.
 pub(crate) fn omit(text: &str) -> Result<Span, String> {
-    within(seconds(text)?, Span::ZERO, Span::from_secs(60))
+    within(seconds(text)?, Span::ZERO, Span::from_secs(600))
 }
 
 /// Parses the interval of reports; 0 means no report until the end.
@@ -132,6 +133,27 @@ pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
 pub(crate) fn silence(text: &str) -> Result<Duration, String> {
     let silence = span(text, "ms")?;
     within(silence, Span::from_millis(100), Span::from_secs(86_400)).map(Span::as_duration)
+}
+
+/// Parses iperf3's `--cntl-ka`: the seconds before the first probe, the seconds between probes and
+/// the number of probes. An empty or missing part leaves the kernel's setting.
+pub(crate) fn keep_alive(text: &str) -> Result<KeepAlive, String> {
+    let mut parts = text.split('/');
+    let mut next = |most: u32| -> Result<Option<u32>, String> {
+        let part = parts.next().unwrap_or_default();
+        match part.parse::<u32>() {
+            Ok(count) if (1..=most).contains(&count) => Ok(Some(count)),
+            _ if part.is_empty() => Ok(None),
+            _ => Err(format!("`{part}`: {KEEP_ALIVE}")),
+        }
+    };
+    let idle = next(32_767)?.map(|seconds| Duration::from_secs(seconds.into()));
+    let interval = next(32_767)?.map(|seconds| Duration::from_secs(seconds.into()));
+    let probes = next(127)?;
+    match parts.next() {
+        None => Ok(KeepAlive { idle, interval, probes }),
+        Some(_) => Err(KEEP_ALIVE.to_owned()),
+    }
 }
 
 /// Parses the interval of a pacing timer; a bare number is microseconds.
@@ -265,6 +287,8 @@ fn c_number(text: &str) -> Option<u64> {
     }
 }
 
+const KEEP_ALIVE: &str = "write the seconds before the first probe, the seconds between probes (1 to 32767) \
+                          and the number of probes (1 to 127), as in 60/10/5";
 const LONGEST_BLOCK: u64 = 1 << 20;
 /// iperf3's MAX_TCP_BUFFER.
 const LARGEST_WINDOW: u64 = 512 << 20;
@@ -356,7 +380,25 @@ mod tests {
         assert_eq!(pacing_timer("1ms").unwrap(), Span::from_millis(1));
         assert_eq!(interval("0").unwrap(), Span::ZERO);
         assert!(interval("0.01").is_err());
+        assert_eq!(omit("600").unwrap(), Span::from_secs(600));
+        assert!(omit("601").unwrap_err().contains("0s to 600s"));
         assert!(duration("100000").unwrap_err().contains("at most: 86400s"));
+    }
+
+    #[test]
+    fn the_parts_of_a_keepalive_may_be_missing() {
+        let asked = |idle: Option<u64>, interval: Option<u64>, probes| {
+            let (idle, interval) =
+                (idle.map(Duration::from_secs), interval.map(Duration::from_secs));
+            Ok(KeepAlive { idle, interval, probes })
+        };
+        assert_eq!(keep_alive("60/10/5"), asked(Some(60), Some(10), Some(5)));
+        assert_eq!(keep_alive("60"), asked(Some(60), None, None));
+        assert_eq!(keep_alive("//3"), asked(None, None, Some(3)));
+        assert_eq!(keep_alive("//"), asked(None, None, None));
+        for text in ["0", "60/x", "1/1/128", "1/2/3/4"] {
+            assert!(keep_alive(text).unwrap_err().contains("as in 60/10/5"), "{text}");
+        }
     }
 
     #[test]
