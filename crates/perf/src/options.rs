@@ -143,7 +143,10 @@ pub struct Limits {
     /// the oldest connection.
     pub pending: usize,
     pub streams: u32,
+    /// Maximum rate of all streams of a test together.
     pub rate: Option<Rate>,
+    /// Time over which the rate of a running test is averaged.
+    pub rate_window: Span,
     /// Maximum duration of a test, including the omitted time.
     pub duration: Option<Span>,
     /// The additional ports that a client may ask the server to open, for `crr` and UDP tests of
@@ -253,6 +256,7 @@ impl Default for Limits {
             pending: 256,
             streams: 128,
             rate: None,
+            rate_window: Span::from_secs(5),
             duration: Some(LONGEST_TEST),
             data_ports: None,
             patience: Duration::from_secs(10),

@@ -72,8 +72,9 @@ pub(crate) struct Setup {
     pub(crate) grace: Option<Duration>,
     /// At a server: the maximum duration of a test of an amount of data.
     pub(crate) longest: Option<Span>,
-    /// At a server: the maximum rate of all streams together.
-    pub(crate) rate_limit: Option<Rate>,
+    /// At a server: the maximum rate of all streams together, and the time over which the rate is
+    /// averaged.
+    pub(crate) rate_limit: Option<(Rate, Span)>,
     /// At a server: shows when the server may end this session for another client.
     pub(crate) progress: Option<Progress>,
 }
@@ -104,7 +105,7 @@ impl Session {
             Running::start_charged(opened, &setup.options, affinity, stop.clone(), &account)?;
         let began = clock::now();
         let schedule = IntervalSchedule::new(began, setup.interval, setup.options.omit);
-        let rate_limit = setup.rate_limit.map(RateLimit::new);
+        let rate_limit = setup.rate_limit.map(|(most, window)| RateLimit::new(most, window));
         Ok(Self {
             setup,
             streams,

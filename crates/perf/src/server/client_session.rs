@@ -182,7 +182,7 @@ impl<'a> ClientSession<'a> {
             receive_timeout: server.limits.receive_timeout,
             grace: Some(server.limits.patience),
             longest: server.limits.duration,
-            rate_limit: server.limits.rate,
+            rate_limit: server.limits.rate.map(|most| (most, server.limits.rate_window)),
             progress: Some(self.reservation.progress().clone()),
         }
     }

@@ -1,7 +1,7 @@
 use super::accounts::ServerAccounts;
 use super::foreign::Foreign;
 use super::stamped::{self, Stamped};
-use super::values::{self, Bind};
+use super::values::{self, Bind, RateLimit};
 use crate::background;
 use crate::exit::Ending;
 use crate::port;
@@ -18,7 +18,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use units::{Rate, Span};
+use units::Span;
 
 #[derive(Debug, Args)]
 #[command(disable_version_flag = true)]
@@ -121,9 +121,11 @@ struct ClientLimits {
     #[arg(long, value_name = "N", default_value_t = Limits::default().streams)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=128))]
     max_streams: u32,
-    /// Maximum rate of all streams of a test together, for example 100mbit [default: no limit]
-    #[arg(long, value_name = "RATE", alias = "server-bitrate-limit", value_parser = values::rate)]
-    max_rate: Option<Rate>,
+    /// Maximum rate of all streams of a test together, for example 100mbit [default: no limit];
+    /// /SECONDS behind the rate is the time over which a running test is averaged [default: 5]
+    #[arg(long, value_name = "RATE[/SECONDS]", alias = "server-bitrate-limit")]
+    #[arg(value_parser = values::rate_limit)]
+    max_rate: Option<RateLimit>,
     /// Maximum duration of a test, with the time that it omits, and of a session of rr, crr, udp-rr
     /// or stream: seconds, or with a unit, for example 60; 0 for no limit. A client that asks for
     /// more is refused; a test of bytes or blocks that lasts longer is ended
@@ -212,7 +214,11 @@ impl Server {
                 sessions: limits.max_sessions,
                 sessions_per_address: limits.sessions_per_address,
                 streams: limits.max_streams,
-                rate: limits.max_rate.filter(|rate| rate.bits_per_second() > 0),
+                rate: limits.max_rate.and_then(|limit| limit.rate),
+                rate_window: limits
+                    .max_rate
+                    .and_then(|limit| limit.window)
+                    .unwrap_or(defaults.rate_window),
                 duration: Some(limits.max_time).filter(|time| *time > Span::ZERO),
                 data_ports: limits.data_ports.clone(),
                 patience: limits.patience.unwrap_or(defaults.patience),

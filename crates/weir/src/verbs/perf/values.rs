@@ -32,6 +32,31 @@ pub(crate) fn bitrate(text: &str) -> Result<Bitrate, String> {
     Ok(Bitrate { rate: (rate.bits_per_second() > 0).then_some(rate), burst })
 }
 
+/// A server's limit for the rate of a test: `100M`, `100M/10`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct RateLimit {
+    /// The rate; `None`, iperf3's 0, is unlimited.
+    pub(crate) rate: Option<Rate>,
+    /// Time over which the rate is averaged.
+    pub(crate) window: Option<Span>,
+}
+
+/// Parses a rate limit; a bare number behind the slash is seconds.
+pub(crate) fn rate_limit(text: &str) -> Result<RateLimit, String> {
+    let (rate_text, window) = match text.rsplit_once('/') {
+        Some((rate, window)) if !window.eq_ignore_ascii_case("s") => (rate, Some(window)),
+        _ => (text, None),
+    };
+    let window = window
+        .map(|window| match seconds(window) {
+            Ok(span) if WINDOWS.contains(&span) => Ok(span),
+            _ => Err(format!("the average is over 500ms to 60s, as in {rate_text}/5")),
+        })
+        .transpose()?;
+    let rate = rate(rate_text)?;
+    Ok(RateLimit { rate: (rate.bits_per_second() > 0).then_some(rate), window })
+}
+
 /// Parses the letter of a rate's unit.
 pub(crate) fn unit(text: &str) -> Result<RateUnit, String> {
     let mut letters = text.chars();
@@ -289,6 +314,7 @@ fn c_number(text: &str) -> Option<u64> {
 
 const KEEP_ALIVE: &str = "write the seconds before the first probe, the seconds between probes (1 to 32767) \
                           and the number of probes (1 to 127), as in 60/10/5";
+const WINDOWS: RangeInclusive<Span> = Span::from_millis(500)..=Span::from_secs(60);
 const LONGEST_BLOCK: u64 = 1 << 20;
 /// iperf3's MAX_TCP_BUFFER.
 const LARGEST_WINDOW: u64 = 512 << 20;
@@ -341,6 +367,12 @@ mod tests {
         let burst = bitrate("100M/16").unwrap();
         assert_eq!((burst.rate, burst.burst), (Some(Rate::from_mbit(100)), Some(16)));
         assert_eq!(bitrate("0/8").unwrap(), Bitrate { rate: None, burst: Some(8) });
+        let limit = rate_limit("100M/10").unwrap();
+        let ten = Some(Span::from_secs(10));
+        assert_eq!((limit.rate, limit.window), (Some(Rate::from_mbit(100)), ten));
+        let limit = rate_limit("10MB/s").unwrap();
+        assert_eq!((limit.rate, limit.window), (Some(Rate::from_mbit(80)), None));
+        assert!(rate_limit("100M/0").unwrap_err().contains("500ms to 60s, as in 100M/5"));
     }
 
     #[test]
