@@ -2,6 +2,7 @@
 
 mod connection;
 mod cookie;
+mod lenient;
 mod message;
 mod parameters;
 mod results;

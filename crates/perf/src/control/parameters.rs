@@ -1,3 +1,4 @@
+use super::lenient;
 use crate::options::{Amount, Direction, Protocol, TestOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,40 +9,55 @@ use units::{Bytes, Rate, Span};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Parameters {
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "lenient::flag")]
     pub tcp: bool,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "lenient::flag")]
     pub udp: bool,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "lenient::flag")]
     pub sctp: bool,
+    #[serde(deserialize_with = "lenient::number")]
     pub omit: f64,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "lenient::whole")]
     pub server_affinity: Option<i64>,
+    #[serde(default = "usual_time", deserialize_with = "lenient::number")]
     pub time: f64,
+    #[serde(deserialize_with = "lenient::number")]
     pub num: f64,
+    #[serde(deserialize_with = "lenient::number")]
     pub blockcount: f64,
-    #[serde(rename = "MSS", skip_serializing_if = "is_default")]
+    #[serde(
+        rename = "MSS",
+        skip_serializing_if = "is_default",
+        deserialize_with = "lenient::number"
+    )]
     pub mss: f64,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "lenient::flag")]
     pub nodelay: bool,
+    #[serde(deserialize_with = "lenient::number")]
     pub parallel: f64,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "lenient::flag")]
     pub reverse: bool,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "lenient::flag")]
     pub bidirectional: bool,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "lenient::number")]
     pub window: f64,
+    #[serde(deserialize_with = "lenient::number")]
     pub len: f64,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "lenient::number")]
     pub bandwidth: f64,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "lenient::number")]
     pub fqrate: f64,
+    #[serde(deserialize_with = "lenient::number")]
     pub pacing_timer: f64,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "lenient::number")]
     pub burst: f64,
-    #[serde(rename = "TOS", skip_serializing_if = "is_default")]
+    #[serde(
+        rename = "TOS",
+        skip_serializing_if = "is_default",
+        deserialize_with = "lenient::number"
+    )]
     pub tos: f64,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "lenient::number")]
     pub flowlabel: f64,
     #[serde(skip_serializing_if = "is_default")]
     pub title: Option<String>,
@@ -49,17 +65,17 @@ pub struct Parameters {
     pub extra_data: Option<String>,
     #[serde(skip_serializing_if = "is_default")]
     pub congestion: Option<String>,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "lenient::number")]
     pub get_server_output: f64,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "lenient::number")]
     pub udp_counters_64bit: f64,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "lenient::number")]
     pub repeating_payload: f64,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "lenient::number")]
     pub zerocopy: f64,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "lenient::number")]
     pub dont_fragment: f64,
-    #[serde(skip_serializing_if = "is_default")]
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "lenient::number")]
     pub skip_rx_copy: f64,
     #[serde(skip_serializing_if = "is_default")]
     pub authtoken: Option<String>,
@@ -226,6 +242,11 @@ fn out_of_range(key: &'static str, value: f64, allowed: String) -> ParametersErr
     ParametersError::OutOfRange { key, value: value.to_string(), allowed }
 }
 
+/// Returns iperf3's duration of a test whose client names no duration, in seconds.
+fn usual_time() -> f64 {
+    10.0
+}
+
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -269,6 +290,28 @@ mod tests {
         let text = serde_json::to_string(&Parameters::of(&options)).unwrap();
         let read: Parameters = serde_json::from_str(&text).unwrap();
         assert_eq!(read.options().unwrap(), options);
+    }
+
+    #[test]
+    fn parameters_of_other_implementations_are_read() {
+        let read =
+            |text: &str| serde_json::from_str::<Parameters>(text).unwrap().options().unwrap();
+        let usual = TestOptions::default();
+        assert_eq!(read(r#"{"tcp":true}"#), usual);
+        let text = r#"{"tcp":1,"udp":false,"omit":null,"time":10.0,"parallel":1.0,"nodelay":0,
+            "reverse":null,"server_affinity":null,"title":null,"unknown":{"a":[1]},"gso":1,
+            "udp_counters_64bit":false,"len":131072.0,"client_version":"3.1.3"}"#;
+        assert_eq!(read(text), usual);
+        let text = r#"{"udp":1,"time":5,"reverse":1,"udp_counters_64bit":true,"zerocopy":true,
+            "get_server_output":true,"server_affinity":2.0,"bandwidth":1048576}"#;
+        let options = read(text);
+        assert_eq!((options.protocol, options.direction), (Protocol::Udp, Direction::Reverse));
+        assert_eq!(options.amount, Amount::Time(Span::from_secs(5)));
+        assert!(options.udp_wide_counters && options.zero_copy && options.server_output);
+        assert_eq!(options.server_affinity, Some(2));
+        for wrong in [r#"{"time":"soon"}"#, r#"{"reverse":[]}"#, r#"{"server_affinity":1.5}"#] {
+            assert!(serde_json::from_str::<Parameters>(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

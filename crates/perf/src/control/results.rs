@@ -1,3 +1,4 @@
+use super::lenient;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -7,11 +8,15 @@ use serde_json::Value;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Results {
+    #[serde(deserialize_with = "lenient::measured")]
     pub cpu_util_total: f64,
+    #[serde(deserialize_with = "lenient::measured")]
     pub cpu_util_user: f64,
+    #[serde(deserialize_with = "lenient::measured")]
     pub cpu_util_system: f64,
     /// 1, 0, or −1 from a side that only receives. iperf3 3.12 may write −1 as
     /// 18446744073709551615.
+    #[serde(deserialize_with = "lenient::measured")]
     pub sender_has_retransmits: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion_used: Option<String>,
@@ -28,18 +33,28 @@ pub struct Results {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StreamResult {
+    #[serde(deserialize_with = "lenient::measured")]
     pub id: f64,
+    #[serde(deserialize_with = "lenient::measured")]
     pub bytes: f64,
     /// −1 if the sender does not count retransmissions.
+    #[serde(deserialize_with = "lenient::measured")]
     pub retransmits: f64,
     /// Jitter in seconds.
+    #[serde(deserialize_with = "lenient::measured")]
     pub jitter: f64,
     /// Datagrams lost.
+    #[serde(deserialize_with = "lenient::measured")]
     pub errors: f64,
+    #[serde(deserialize_with = "lenient::measured")]
     pub omitted_errors: f64,
+    #[serde(deserialize_with = "lenient::measured")]
     pub packets: f64,
+    #[serde(deserialize_with = "lenient::measured")]
     pub omitted_packets: f64,
+    #[serde(deserialize_with = "lenient::measured")]
     pub start_time: f64,
+    #[serde(deserialize_with = "lenient::measured")]
     pub end_time: f64,
 }
 
@@ -97,5 +112,14 @@ mod tests {
         assert_eq!(count(results.streams[0].retransmits), None);
         assert_eq!(count(results.streams[0].bytes), Some(100));
         assert_eq!(count(f64::NAN), None);
+    }
+
+    #[test]
+    fn a_figure_that_is_not_a_number_counts_as_missing() {
+        let text = r#"{"cpu_util_total":null,"sender_has_retransmits":true,
+            "streams":[{"id":1,"bytes":100,"jitter":null}]}"#;
+        let results: Results = serde_json::from_str(text).unwrap();
+        assert!(results.cpu_util_total.is_nan() && results.streams[0].jitter.is_nan());
+        assert_eq!(count(results.sender_has_retransmits), Some(1));
     }
 }
