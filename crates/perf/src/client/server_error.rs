@@ -33,7 +33,9 @@ fn words(code: i32) -> String {
         17 => "its log file cannot be written",
         21 => "it cannot take this type of service: change --tos",
         27 => "the rate is above its limit: ask for less with --bitrate",
+        34 => "it reads or writes a file (--file), which iperf3 cannot do over UDP: leave --udp out",
         37 | 160 => "the test is longer than its limit: ask for less with --time",
+        39 => "its system cannot discard data without a copy: leave --skip-rx-copy out",
         101 => "it could not prepare the test",
         102 | 202 => "it could not listen for the streams",
         105 | 204 => "it could not accept the streams",
@@ -42,6 +44,7 @@ fn words(code: i32) -> String {
         110 => "it received something unexpected; its version may be too old",
         114 => "it did not understand the parameters",
         115..=117 => "the results could not be exchanged",
+        118 => "it could not wait for its sockets",
         120 => "it was stopped",
         121 => "it is busy with another test: try again later",
         122 => "it could not set --no-delay",
@@ -64,6 +67,7 @@ fn words(code: i32) -> String {
         }
         144 => "it received no more data: a firewall may stop the data, or the path broke",
         145 => "it could not forbid fragments (--dont-fragment)",
+        148 => "it could not set the time limit of its --snd-timeout",
         150..=154 | 159 => "it could not run its threads",
         200 | 201 => "it could not make the streams",
         203 => "it could not connect the streams",
@@ -99,6 +103,7 @@ mod tests {
         let text = |code, errno| reported("host", code, errno).to_string();
         assert!(text(27, 0).ends_with("above its limit: ask for less with --bitrate"));
         assert!(!text(141, 9).contains("Bad file descriptor"));
+        assert!(text(39, 0).ends_with("leave --skip-rx-copy out"));
         assert!(text(134, 2).ends_with("(No such file or directory)"));
         assert!(text(205, 90).ends_with("take a smaller --length"));
         assert!(text(205, 32).ends_with("send on a stream (Broken pipe)"));
