@@ -33,7 +33,9 @@ fn words(code: i32) -> String {
         17 => "its log file cannot be written",
         21 => "it cannot take this type of service: change --tos",
         27 => "the rate is above its limit: ask for less with --bitrate",
-        34 => "it reads or writes a file (--file), which iperf3 cannot do over UDP: leave --udp out",
+        34 => {
+            "it reads or writes a file (--file), which iperf3 cannot do over UDP: leave --udp out"
+        }
         37 | 160 => "the test is longer than its limit: ask for less with --time",
         39 => "its system cannot discard data without a copy: leave --skip-rx-copy out",
         101 => "it could not prepare the test",

@@ -68,12 +68,28 @@ pub(crate) fn unit(text: &str) -> Result<RateUnit, String> {
 
 /// Parses a rate; a bare number is bits per second.
 pub(crate) fn rate(text: &str) -> Result<Rate, String> {
-    let with_unit = match letters(text) {
+    let unit = letters(text);
+    if let Some(letter) = bits_or_bytes(unit) {
+        let number = text.trim().trim_end_matches(unit).trim_end();
+        let (scale, bytes) = (letter.to_ascii_lowercase(), letter.to_ascii_uppercase());
+        return Err(format!(
+            "`{unit}` may mean bits or bytes: write {number}{scale}bit or {number}{bytes}B/s"
+        ));
+    }
+    let with_unit = match unit {
         "" => format!("{text}bit"),
         "t" | "T" => format!("{text}bit"),
         _ => text.to_owned(),
     };
     read(text, &with_unit, &["bit", "kbit", "mbit", "gbit", "tbit", "MB/s", "GB/s"])
+}
+
+/// Returns the first letter of a unit such as `Mb/s` or `MBps`, whose b contradicts its ending: a
+/// small b stands for bits and a capital B for bytes, and in Weir `/s` follows bytes and `ps` bits.
+fn bits_or_bytes(unit: &str) -> Option<char> {
+    let mut letters = unit.chars();
+    let scale = letters.next().filter(|letter| "kKmMgG".contains(*letter))?;
+    matches!(letters.as_str(), "b/s" | "Bps").then_some(scale)
 }
 
 /// Parses a size; a bare number is bytes, and K, M, G and T are powers of 1024.
@@ -126,7 +142,11 @@ pub(crate) fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
 pub(crate) fn duration(text: &str) -> Result<Span, String> {
     let duration = seconds(text)?;
     if duration == Span::ZERO {
-        return Err("a test needs a duration: write for example 10, 500ms or 2min".to_owned());
+        return Err(
+            "a test needs a duration: write for example 10, 500ms or 2min, or 86400 and end \
+                    the test with Ctrl-C"
+                .to_owned(),
+        );
     }
     if duration > Span::from_secs(86_400) {
         return Err("a test takes a day at most: 86400s".to_owned());
@@ -376,11 +396,27 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_that_may_be_in_bits_or_bytes_is_refused() {
+        for (text, advice) in [
+            ("10Mb/s", "write 10mbit or 10MB/s"),
+            ("10 MBps", "write 10mbit or 10MB/s"),
+            ("8kb/s", "write 8kbit or 8KB/s"),
+            ("1gb/s/16", "write 1gbit or 1GB/s"),
+        ] {
+            let error = bitrate(text).unwrap_err();
+            assert!(error.ends_with(advice), "{text}: {error}");
+        }
+        let bits = |text: &str| rate(text).unwrap().bits_per_second();
+        assert_eq!((bits("10Mbps"), bits("10MB/s")), (10_000_000, 80_000_000));
+    }
+
+    #[test]
     fn a_misspelt_value_gives_a_suggestion() {
         assert!(bitrate("100mbut").unwrap_err().ends_with("(did you mean `100mbit`?)"));
         assert!(bitrate("100M/0").unwrap_err().contains("1 to 1000 blocks, as in 100M/16"));
         assert!(duration("10sek").unwrap_err().ends_with("(did you mean `10s`?)"));
         assert!(size("64KIBI").unwrap_err().ends_with("(did you mean `64KiB`?)"));
+        assert!(duration("0").unwrap_err().contains("86400 and end the test with Ctrl-C"));
         assert!(duration("-5").unwrap_err().contains("write a number and a unit"));
         assert!(bitrate("fast").is_err());
         assert!(dscp("af44").unwrap_err().ends_with("(did you mean `af41`?)"));
