@@ -3,7 +3,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `address`, `options` | the URL, and what to measure |
+//! | `address`, `header`, `options` | the URL, header fields, and what to measure |
 //! | `response` | the parser of responses, without I/O |
 //! | `connection` | one connection: opening, TLS, a request, its response |
 //! | `engine` | the event loop of a thread |
@@ -22,6 +22,7 @@ mod connection;
 mod document;
 mod engine;
 mod fault;
+mod header;
 mod options;
 mod outcome;
 mod response;
@@ -35,6 +36,7 @@ mod tls;
 pub use address::Address;
 pub use document::document;
 pub use fault::Fault;
+pub use header::Header;
 pub use options::{Trust, WebOptions};
 pub use outcome::WebOutcome;
 pub use response::{Progress, Response};

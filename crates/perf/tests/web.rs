@@ -210,6 +210,38 @@ fn requests_succeed_over_every_kind_of_connection_and_loop() {
 }
 
 #[test]
+fn redirects_are_reported_because_they_are_not_followed() {
+    const MOVED: &[u8] =
+        b"HTTP/1.1 301 Moved Permanently\r\nLocation: https://a/\r\nContent-Length: 0\r\n\r\n";
+    let moved = |peer: TcpStream, stop: &AtomicBool| answer(peer, stop, MOVED, false);
+    let measure = || with_server(moved, |at| measured(&patient(&format!("http://{at}/"))));
+    let outcome = right(measure, |outcome| outcome.responses > 0);
+    let shown = text(&patient("http://a/"), &outcome);
+    assert!(shown.contains(" × redirect: ") && shown.contains("`Location`"), "{shown}");
+}
+
+/// ab speaks HTTP/1.0 and waits for the end of the connection.
+#[test]
+fn the_server_ends_connections_of_http_1_0_and_sends_no_body_for_head() {
+    served(&WebServer::new(10, 2), |at| {
+        let exchange = |request: &str| {
+            let mut peer = TcpStream::connect(at).unwrap();
+            peer.write_all(request.as_bytes()).unwrap();
+            let mut answer = String::new();
+            peer.read_to_string(&mut answer).unwrap();
+            answer
+        };
+        let answer = exchange("GET / HTTP/1.0\r\n\r\n");
+        assert!(answer.contains("Connection: close") && answer.ends_with("wwwwwwwwww"), "{answer}");
+        let answer = exchange("HEAD / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("\r\n\r\n"), "{answer}");
+        assert!(answer.contains("Content-Length: 10"), "{answer}");
+        let answer = exchange("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 501"), "{answer}");
+    });
+}
+
+#[test]
 fn the_latency_of_an_open_loop_includes_a_pause_of_the_server() {
     let pausing = |mut peer: TcpStream, stop: &AtomicBool| {
         peer.set_read_timeout(Some(Duration::from_millis(20))).unwrap();

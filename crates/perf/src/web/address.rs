@@ -1,3 +1,4 @@
+use super::Header;
 use crate::PerfError;
 use rustls_pki_types::ServerName;
 use std::fmt;
@@ -35,15 +36,23 @@ impl Address {
             .map_err(|_| PerfError::Usage(format!("`{}` is no name of a TLS server", self.host)))
     }
 
-    /// Returns the HTTP request for this URL. `closes`: the connection ends after the response.
-    pub(super) fn request(&self, closes: bool) -> Vec<u8> {
+    /// Returns the HTTP request for this URL. `headers` replace the usual fields of the same names.
+    /// `closes`: the connection ends after the response.
+    pub(super) fn request(&self, headers: &[Header], closes: bool) -> Vec<u8> {
         let connection = if closes { "close" } else { "keep-alive" };
-        format!(
-            "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: weir\r\nAccept: */*\r\nConnection: {connection}\r\n\r\n",
-            self.path,
-            self.authority()
-        )
-        .into_bytes()
+        let authority = self.authority();
+        let usual = [("Host", authority.as_str()), ("User-Agent", "weir"), ("Accept", "*/*")];
+        let mut request = format!("GET {} HTTP/1.1\r\n", self.path);
+        for (name, value) in usual {
+            if !headers.iter().any(|header| header.is(name)) {
+                request += &format!("{name}: {value}\r\n");
+            }
+        }
+        for header in headers {
+            request += &format!("{header}\r\n");
+        }
+        request += &format!("Connection: {connection}\r\n\r\n");
+        request.into_bytes()
     }
 
     fn usual_port(&self) -> u16 {
@@ -79,7 +88,9 @@ impl FromStr for Address {
             None => (rest, "/".to_owned()),
         };
         if authority.contains('@') {
-            return Err("a user name is not supported: leave out the part before `@`".to_owned());
+            return Err("a user name in the URL is not supported: leave out the part before `@`, and write \
+                        --header 'Authorization: Basic …'"
+                .to_owned());
         }
         let (host, port) = match authority.strip_prefix('[') {
             Some(inner) => {
@@ -142,6 +153,23 @@ mod tests {
             );
             assert_eq!(address.to_string(), shown);
         }
+    }
+
+    #[test]
+    fn header_fields_of_the_user_replace_the_usual_fields() {
+        let address: Address = "http://a:81/x".parse().unwrap();
+        let request = |headers: &[Header], closes| {
+            String::from_utf8(address.request(headers, closes)).unwrap()
+        };
+        assert_eq!(
+            request(&[], false),
+            "GET /x HTTP/1.1\r\nHost: a:81\r\nUser-Agent: weir\r\nAccept: */*\r\nConnection: keep-alive\r\n\r\n"
+        );
+        let headers = ["host: b", "X: 1", "X: 2"].map(|text| text.parse::<Header>().unwrap());
+        assert_eq!(
+            request(&headers, true),
+            "GET /x HTTP/1.1\r\nUser-Agent: weir\r\nAccept: */*\r\nhost: b\r\nX: 1\r\nX: 2\r\nConnection: close\r\n\r\n"
+        );
     }
 
     #[test]

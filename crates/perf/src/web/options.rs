@@ -1,4 +1,4 @@
-use super::Address;
+use super::{Address, Header};
 use crate::PerfError;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,6 +7,8 @@ use units::Span;
 #[derive(Debug, Clone)]
 pub struct WebOptions {
     pub address: Address,
+    /// Header fields of each request.
+    pub headers: Vec<Header>,
     /// Number of concurrent connections of all threads together.
     pub connections: u32,
     pub threads: u32,
@@ -39,6 +41,7 @@ impl WebOptions {
     pub fn new(address: Address) -> Self {
         Self {
             address,
+            headers: Vec::new(),
             connections: 10,
             threads: 1,
             keep_alive: true,
@@ -49,6 +52,11 @@ impl WebOptions {
             trust: Trust::System,
             affinity: None,
         }
+    }
+
+    /// Returns the HTTP request.
+    pub(super) fn request(&self) -> Vec<u8> {
+        self.address.request(&self.headers, !self.keep_alive)
     }
 
     pub fn check(&self) -> Result<(), PerfError> {
@@ -72,11 +80,20 @@ impl WebOptions {
         if self.time == Span::ZERO || self.timeout.is_zero() {
             return refuse("--time and --timeout are above 0".to_owned());
         }
+        let length = self.request().len();
+        if length > LONGEST_REQUEST {
+            return refuse(format!(
+                "the request takes {length} bytes, and {LONGEST_REQUEST} are possible: shorten the URL \
+                 or --header"
+            ));
+        }
         Ok(())
     }
 }
 
 const MOST_CONNECTIONS: u32 = 10_000;
 const MOST_THREADS: u32 = 128;
+/// Fits in the buffers of TLS and of a new connection.
+const LONGEST_REQUEST: usize = 32 << 10;
 const SLOWEST: f64 = 0.1;
 const FASTEST: f64 = 1e7;

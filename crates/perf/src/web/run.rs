@@ -27,7 +27,7 @@ pub fn run(options: &WebOptions, stop: &Stop) -> Result<WebOutcome, PerfError> {
     if let Some((config, name)) = &tls {
         tls::warm_up(first, config, name, options.timeout);
     }
-    let request = options.address.request(!options.keep_alive);
+    let request = options.request();
     let target = Target { address, request, tls };
     allow_sockets(options.connections);
     let threads = options.threads;

@@ -132,17 +132,25 @@ impl WebServer {
             };
             let head = request[..end].to_ascii_lowercase();
             let has = |text: &[u8]| head.windows(text.len()).any(|part| part == text);
-            let closes = has(b"\r\nconnection: close");
+            let is_old = head.split(|byte| *byte == b'\r').next().is_some_and(is_http_1_0);
+            let is_get = head.starts_with(b"get ");
+            let is_head = head.starts_with(b"head ");
+            // The body of another request would be read as the next request.
+            let closes = has(b"\r\nconnection: close")
+                || (is_old && !has(b"\r\nconnection: keep-alive"))
+                || !(is_get || is_head);
             answer.clear();
             let connection = if closes { "close" } else { "keep-alive" };
-            let status = if head.starts_with(b"get ") { "200 OK" } else { "501 Not Implemented" };
+            let status = if is_get || is_head { "200 OK" } else { "501 Not Implemented" };
             write!(
                 answer,
                 "HTTP/1.1 {status}\r\nServer: weir\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\
                  Connection: {connection}\r\n\r\n",
                 self.body.len()
             )?;
-            answer.extend_from_slice(&self.body);
+            if !is_head {
+                answer.extend_from_slice(&self.body);
+            }
             peer.write_all(&answer)?;
             peer.flush()?;
             request.drain(..end);
@@ -151,6 +159,12 @@ impl WebServer {
             }
         }
     }
+}
+
+/// True for the request line, in small letters, of a client such as ab, whose connection ends after
+/// the response.
+fn is_http_1_0(line: &[u8]) -> bool {
+    line.ends_with(b" http/1.0")
 }
 
 const TOO_LONG: &[u8] =

@@ -14,8 +14,9 @@ fn the_rate_of_requests_is_in_the_first_line_and_in_json() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let first = output.stdout.lines().next().unwrap();
     assert!(first.contains(" requests/s, latency p50 ") && first.ends_with("no errors"), "{first}");
-    let output =
-        sandbox.weir(&[&["perf", "web", url, "--short", "--json"], calm.as_slice()].concat());
+    let output = sandbox.weir(
+        &[&["perf", "web", url, "--short", "--json", "-H", "X: 1"], calm.as_slice()].concat(),
+    );
     let figures: Value = serde_json::from_str(&output.stdout).unwrap();
     assert!(figures["responses"].as_u64().unwrap() > 0, "{figures}");
     assert_eq!(figures["errors"], 0, "{figures}");
@@ -30,6 +31,7 @@ fn the_rate_of_requests_is_in_the_first_line_and_in_json() {
         (vec![url, "--insecure"], "--insecure and --ca are for https"),
         (vec![url, "--threads", "20"], "a thread needs a connection"),
         (vec![url, "--rate", "0"], "--rate is from"),
+        (vec![url, "-H", "no colon"], "Bearer TOKEN"),
         (vec!["https://127.0.0.1:8080/", "--ca", "/nowhere"], "--ca /nowhere"),
     ] {
         let output = sandbox.weir(&[&["perf", "web"], wrong.as_slice()].concat());

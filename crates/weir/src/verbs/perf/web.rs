@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use perf::PerfError;
 use perf::event::Stop;
 use perf::web::serve::WebServer;
-use perf::web::{self, Address, Trust, WebOptions};
+use perf::web::{self, Address, Header, Trust, WebOptions};
 use std::io::IsTerminal;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -27,7 +27,8 @@ pub(crate) struct Web {
     /// For example http://192.0.2.1:8080/index.html
     url: String,
     /// Connections at once
-    #[arg(short = 'P', long, default_value_t = 10, value_name = "N", alias = "parallel")]
+    #[arg(short = 'P', long, default_value_t = 10, value_name = "N")]
+    #[arg(alias = "parallel", short_alias = 'c')]
     connections: u32,
     /// Threads that share the connections
     #[arg(long, default_value_t = 1, value_name = "N")]
@@ -38,8 +39,12 @@ pub(crate) struct Web {
     /// Requests a second over all connections, at fixed times [default: as fast as answers come]
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
+    /// A header field of each request, as in -H 'Authorization: Bearer TOKEN'; may be repeated
+    #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = header_field)]
+    header: Vec<Header>,
     /// How long to measure: seconds, or with a unit, for example 500ms
     #[arg(short, long, value_name = "TIME", default_value = "10", value_parser = values::duration)]
+    #[arg(alias = "duration", short_alias = 'd')]
     time: Span,
     /// Time at the start to leave out of every figure
     #[arg(short = 'O', long, value_name = "TIME", default_value = "0", value_parser = values::omit)]
@@ -137,6 +142,7 @@ fn options(arguments: &Web) -> Result<WebOptions, PerfError> {
         return Err(PerfError::Usage(text.to_owned()));
     }
     Ok(WebOptions {
+        headers: arguments.header.clone(),
         connections: arguments.connections,
         threads: arguments.threads,
         keep_alive: !arguments.short,
@@ -152,6 +158,10 @@ fn options(arguments: &Web) -> Result<WebOptions, PerfError> {
         affinity: arguments.affinity,
         ..WebOptions::new(address)
     })
+}
+
+fn header_field(text: &str) -> Result<Header, String> {
+    text.parse()
 }
 
 /// Shows a progress bar on the terminal, if the measurement takes longer than two seconds.
@@ -179,7 +189,7 @@ Examples:
   weir perf web http://192.0.2.1/ --rate 5000 --connections 50 --json
 
 Errors are counted by kind: refused, reset, stalled, a status of 400 or above, cut, a wrong length.
-Any of them makes the exit status 1. https is TLS 1.3. `weir perf web-server` is a peer for a first try.";
+Any of them makes the exit status 1. Redirects are not followed. https is TLS 1.3. `weir perf web-server` is a peer for a first try.";
 
 const SERVER_EXAMPLES: &str = "\
 Examples:
