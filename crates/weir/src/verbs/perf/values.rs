@@ -338,8 +338,9 @@ const WINDOWS: RangeInclusive<Span> = Span::from_millis(500)..=Span::from_secs(6
 const LONGEST_BLOCK: u64 = 1 << 20;
 /// iperf3's MAX_TCP_BUFFER.
 const LARGEST_WINDOW: u64 = 512 << 20;
-/// Names of DSCP values: RFC 2474, 2597, 3246, 5865, 8622.
-const DSCP: [(&str, u8); 24] = [
+/// Names of DSCP values: RFC 2474, 2597, 3246, 5865, 8622. The last three names are iperf3's, for
+/// bits of the type of service of RFC 1349.
+const DSCP: [(&str, u8); 27] = [
     ("cs0", 0),
     ("cs1", 8),
     ("cs2", 16),
@@ -364,6 +365,9 @@ const DSCP: [(&str, u8); 24] = [
     ("va", 44),
     ("voice-admit", 44),
     ("le", 1),
+    ("lowdelay", 4),
+    ("throughput", 2),
+    ("reliability", 1),
 ];
 
 #[cfg(test)]
@@ -486,6 +490,7 @@ mod tests {
         }
         assert_eq!(dscp("EF"), Ok(0xb8));
         assert_eq!(dscp("8"), Ok(32));
+        assert_eq!(dscp("lowdelay"), Ok(0x10));
         assert!(type_of_service("256").is_err() && flow_label("0").is_err());
     }
 }
