@@ -217,6 +217,7 @@ fn redirects_are_reported_because_they_are_not_followed() {
     let measure = || with_server(moved, |at| measured(&patient(&format!("http://{at}/"))));
     let outcome = right(measure, |outcome| outcome.responses > 0);
     let shown = text(&patient("http://a/"), &outcome);
+    assert_eq!(outcome.statuses.get(&301), Some(&outcome.responses));
     assert!(shown.contains(" × redirect: ") && shown.contains("`Location`"), "{shown}");
 }
 

@@ -224,9 +224,11 @@ impl<'a> Engine<'a> {
             Step::Answered { status, body, closes } => {
                 let now = Instant::now();
                 let due = own.due.take();
+                if status >= 300 {
+                    *self.tally.statuses.entry(status).or_default() += 1;
+                }
                 match status {
                     400.. => {
-                        *self.tally.statuses.entry(status).or_default() += 1;
                         self.tally
                             .fault(Fault::Status, || Some(format!("the status was {status}")));
                         own.failures += 1;

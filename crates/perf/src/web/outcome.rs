@@ -19,6 +19,7 @@ pub struct WebOutcome {
     /// The time from the opening of a connection until it can carry a request.
     pub connect: Option<LatencySummary>,
     pub faults: BTreeMap<Fault, u64>,
+    /// The number of responses for each status of 300 and above.
     pub statuses: BTreeMap<u16, u64>,
     /// The system's or the library's text about the first fault of each kind.
     pub words: BTreeMap<Fault, String>,

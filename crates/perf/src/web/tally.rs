@@ -15,7 +15,7 @@ pub(super) struct Tally {
     /// The time from the opening of a connection until it can carry a request, TLS included.
     pub(super) connect: Latencies,
     pub(super) faults: BTreeMap<Fault, u64>,
-    /// The number of responses for each status of 400 and above.
+    /// The number of responses for each status of 300 and above.
     pub(super) statuses: BTreeMap<u16, u64>,
     pub(super) words: BTreeMap<Fault, String>,
     pub(super) unfinished: u64,

@@ -60,6 +60,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
             }
             outcome => {
                 let reason = match outcome {
+                    Ok(one) if (300..400).contains(&one.status) => format!(
+                        "the server answered {}, a redirect: fetch the URL that its `Location` names \
+                         (curl -sI shows the answer)",
+                        one.status
+                    ),
                     Ok(one) => format!("the server answered {}", one.status),
                     Err(error) => error.to_string(),
                 };
