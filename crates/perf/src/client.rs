@@ -180,13 +180,13 @@ impl<'a> Client<'a> {
                 return Err(error);
             }
         }
-        // The server may have a backlog of data to read before it reads `TestEnd`. The user sets
-        // the upper limit of the wait.
+        // The server may have to read a backlog of data before `TestEnd`. The user limits the wait
+        // with the receive timeout.
         let patience = self.options.connect_timeout.max(RESULTS_PATIENCE);
         let mut control = self.patient(patience.min(self.options.receive_timeout))?;
         control.send_state(State::TestEnd)?;
         expect(&mut control, State::ExchangeResults, ENDING)?;
-        // A server shows no series of its receiving streams, so the client sends none.
+        // A server shows no series of its receiving streams, so the client sends no series.
         let additions = if peer_is_weir { Additions::Ours } else { Additions::Nothing };
         control.send_json(&account.results(additions))?;
         let results = control.receive_json(LONGEST, "sending its results")?;

@@ -56,7 +56,7 @@ impl PerfError {
         Self::System { what: what.into(), source }
     }
 
-    /// True if the user's options are wrong, rather than the measurement failed.
+    /// True if the user's options are wrong; false if the measurement failed.
     pub fn is_misuse(&self) -> bool {
         match self {
             Self::Usage(_) => true,

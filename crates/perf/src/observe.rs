@@ -203,8 +203,8 @@ impl Observer {
             let took = self.charge(|observer| observer.sample_tcp(now, sockets));
             self.next_tcp = now + self.plan.every.max(took * DEAREST);
         }
-        // If a sample of the streams is due soon, the sample of the cores waits for it: each wakeup
-        // takes a core from a stream.
+        // If a sample of the streams is due soon, the sample of the cores waits for the sample of
+        // the streams: each wakeup takes a core from a stream.
         if now + self.plan.every / 2 >= self.next_cpu {
             let took = self.charge(|observer| observer.cpu.sample(now));
             self.next_cpu = now + CPU_EVERY.max(took * DEAREST);

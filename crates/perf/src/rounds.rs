@@ -4,11 +4,12 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`wire`] | the protocol between client and server for these tests |
-//! | `run`, `session`, `team` | the client: a series of repeats, its control connection, its threads |
-//! | `serve`, `listening` | the server's session, and the ports it opens |
+//! | `run`, `session`, `client_threads` | the client: a series of repeats, its control connection, its threads |
+//! | `serve`, `ports` | the server's session, and the ports that the server opens |
+//! | `start_barrier`, `timeouts` | the common start of all threads, and the end of a thread that waits |
 //! | `rr`, `crr`, `udp_rr`, `bulk`, `udp_bulk` | both ends of each test |
 //! | `confidence`, `latency`, `cpu`, `outcome` | the parts of the results |
-//! | `table`, `document` | the results for people and for machines |
+//! | `table`, `columns`, `document` | the results for people and for machines |
 //!
 //! The peer must be a weir server, because iperf3 has no such tests. All connections send small
 //! segments at once (TCP_NODELAY); netperf does so only with an option.

@@ -195,8 +195,8 @@ impl Session {
         let received = self.running.snapshot();
         let idle = Span::from(self.running.last_progress().elapsed());
         // Without this wait, the receiver's count would exceed the sender's. A write to a peer that
-        // no longer reads returns a tenth of a second later. This time, and the data that arrives
-        // during it, do not count.
+        // no longer reads returns a tenth of a second later. The wait, and the data that arrives
+        // during the wait, do not count.
         self.running.await_senders();
         self.running.await_datagrams();
         let mut snapshots = self.running.snapshot();
@@ -363,7 +363,8 @@ impl Session {
         Ok(())
     }
 
-    /// Checks for a failure of this host. Such a failure is the cause, whatever the peer reports.
+    /// Checks for a failure of this host. A failure of this host is the cause, whatever the peer
+    /// reports.
     fn check_own(&mut self, peer: &str) -> Result<(), PerfError> {
         if self.failed.is_none() {
             self.failed = self.running.failure().map(|failure| (failure, Instant::now()));
@@ -384,7 +385,7 @@ impl Session {
         if self.setup.role == Role::Client && !self.schedule.is_omitting() {
             next = next.min(self.until_reached(now));
         }
-        // The work that is due has been done. Never poll at shorter intervals than this minimum.
+        // All due work is done. The minimum wait keeps this loop from polling without a pause.
         next.max(SHORTEST_POLL)
     }
 

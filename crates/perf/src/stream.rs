@@ -149,10 +149,10 @@ impl Running {
         })
     }
 
-    /// Whether this side has sent the amount of `-n` or `-k`. The senders of this side then pause.
-    /// If the test does not end soon (the peer lost data, or omitted another part of the start),
-    /// the senders go on slowly. Otherwise a receiver that waits for the last byte would wait for
-    /// ever.
+    /// True once this side has sent the amount of `-n` or `-k`. The senders of this side then
+    /// pause. If the test does not end soon (the peer lost data, or omitted another part of the
+    /// start), the senders go on slowly. Otherwise a receiver that waits for the last byte would
+    /// wait for ever.
     pub fn is_spent(&self) -> bool {
         self.budget.is_spent(self.bytes_sent())
     }

@@ -13,8 +13,8 @@ pub(crate) struct Authenticator<'a> {
     seen: Mutex<ReplayCache>,
 }
 
-/// Why a client was not admitted. Only the server's log shows the reason; the client gets no
-/// reason.
+/// The reason why a client was not admitted. Only the server's log shows the reason; the client
+/// gets no reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Denied {
     #[error("it has no account here: a client names one with --username and --rsa-public-key")]

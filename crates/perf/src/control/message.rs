@@ -1,4 +1,4 @@
-//! JSON messages. The message's length precedes it, as four bytes in big-endian order.
+//! JSON messages. The length of a message comes first, as four bytes in big-endian order.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

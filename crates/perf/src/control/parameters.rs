@@ -86,11 +86,12 @@ pub struct Parameters {
     pub weir: Option<Value>,
 }
 
-/// Key in [`Parameters::weir`]: asks the server for time series of its kernel's metrics, which it
-/// sends at the end of the test for the streams on which it sent.
+/// Key in [`Parameters::weir`]: asks the server for time series of its kernel's metrics. At the end
+/// of the test the server sends the series of the streams on which the server sent data.
 pub(crate) const SERIES_WISH: &str = "series";
 /// Key in [`Parameters::weir`]: asks the server to sample in these periods
-/// ([`crate::observe::probe_cost::SamplingPeriods`]); the server's offer says whether it will.
+/// ([`crate::observe::probe_cost::SamplingPeriods`]). The server's offer tells whether the server
+/// will sample in these periods.
 pub(crate) const PERIODS_WISH: &str = "turns";
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

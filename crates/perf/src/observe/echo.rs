@@ -64,7 +64,7 @@ impl Token {
     }
 }
 
-/// Hexadecimal, as in JSON.
+/// Formats the token in hexadecimal digits, as in JSON.
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

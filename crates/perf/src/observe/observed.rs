@@ -17,8 +17,8 @@ pub struct Observed {
     /// Series of the whole test, omitted time included, with the series that a weir peer reported
     /// for the streams it sends; empty without probes.
     pub series: Vec<Series>,
-    /// The core of this machine that limited the test: the test ran on it, and it had almost no
-    /// idle time.
+    /// The core of this machine that limited the test: the test ran on this core, which had almost
+    /// no idle time.
     pub limiting_core: Option<usize>,
     pub warnings: Vec<String>,
     /// CPU time that the measurements used.

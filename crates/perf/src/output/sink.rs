@@ -2,7 +2,7 @@ use crate::event::Stop;
 use std::io::{self, Write};
 
 /// The output of an audience. When the reader has gone, the sink writes nothing more and stops the
-/// test, as SIGPIPE would have done. Such a stop is no failure.
+/// test, as SIGPIPE would have done. A test that the sink stopped did not fail.
 #[derive(Debug)]
 pub(super) struct Sink<W> {
     out: W,

@@ -13,7 +13,7 @@ pub(super) struct Timeouts<'a> {
     moved: Option<&'a AtomicBool>,
 }
 
-/// Why a transfer ended before its last byte.
+/// The reason why a transfer ended before its last byte.
 #[derive(Debug)]
 pub(super) enum TransferError {
     /// The measurement has ended, or was called off.

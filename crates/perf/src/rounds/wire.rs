@@ -23,7 +23,7 @@ use super::Kind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Asks a server for such a test; sent as `weir.test` of the parameters.
+/// A client's request for a test of this protocol; sent as `weir.test` in the parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestRequest {
     pub kind: Kind,
@@ -42,7 +42,7 @@ impl TestRequest {
     }
 }
 
-/// The server's reply if it supports the test.
+/// The server's reply to a request for a test that the server supports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Offer {
@@ -71,7 +71,7 @@ pub struct Order {
     pub port: Option<u16>,
 }
 
-/// The server's message that it waits for the data connections.
+/// The server's message that the server waits for the data connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ready {
@@ -80,7 +80,7 @@ pub struct Ready {
     pub ports: Vec<u16>,
 }
 
-/// The server's message that it refuses the order and waits for another order.
+/// The server's message that the server refuses the order and waits for another order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Refusal {

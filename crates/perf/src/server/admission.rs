@@ -7,8 +7,8 @@ use rustix::event::PollFlags;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Admits a client with an account. Any other client is refused, [`REFUSED_AFTER`] after its
-/// parameters arrived. Until then such a client holds no session.
+/// Admits a client with an account. Refuses any other client [`REFUSED_AFTER`] after the client's
+/// parameters arrived. A client that waits for its refusal holds no session.
 pub(super) fn admit(
     authenticator: &Authenticator<'_>,
     control: &Control,

@@ -57,7 +57,7 @@ impl<'a> Listener<'a> {
         }
     }
 
-    /// Handles the arrivals of a short time, and returns the new clients.
+    /// Handles the arrivals of at most [`POLL_INTERVAL`], and returns the new clients.
     pub(super) fn poll(&mut self, summary: &mut Summary) -> Result<Vec<Identified>, PerfError> {
         if self.closed_until.is_some_and(|until| Instant::now() >= until) {
             self.closed_until = None;

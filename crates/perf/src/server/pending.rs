@@ -39,7 +39,8 @@ impl PendingConnections {
         Self { connections: Vec::new(), most: most.max(1), patience }
     }
 
-    /// Adds a connection. If this closes the oldest connection, returns that connection's address.
+    /// Adds a connection. If the new connection displaces the oldest connection, closes the oldest
+    /// connection and returns its address.
     pub(super) fn add(
         &mut self,
         socket: TcpStream,

@@ -154,8 +154,8 @@ pub(super) fn expired(version: Option<&str>, is_weir: bool) -> i32 {
     if is_weir || is_since(version, (3, 21)) { EXPIRED } else { SERVER_TERMINATED }
 }
 
-/// Whether a client's iperf3 has this version or a later version. An older iperf3 prints only the
-/// number of an error that this iperf3 does not know.
+/// True if a client's iperf3 has the version `since` or a later version. An iperf3 prints only the
+/// number of an error that was defined after its version.
 fn is_since(version: Option<&str>, since: (u32, u32)) -> bool {
     let version = version.unwrap_or_default();
     let digits = |text: &str| {

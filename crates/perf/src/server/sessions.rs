@@ -60,7 +60,8 @@ impl Sessions {
 
     /// Reserves a slot for a client that reached the server at `local`. A client that has a
     /// reservation but has not sent its parameters must not block other clients: beyond
-    /// `most_silent` silent clients the oldest is disconnected. A call to `stop` ends all sessions.
+    /// `most_silent` silent clients the oldest silent client is disconnected. A call to `stop` ends
+    /// all sessions.
     pub(super) fn reserve(
         self: &Arc<Self>,
         cookie: Cookie,

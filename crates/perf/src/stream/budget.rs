@@ -14,7 +14,7 @@ pub(crate) struct Budget {
     /// The amount in blocks; `None` for a test that ends by the clock.
     limit: Option<u64>,
     block: u64,
-    /// Number of blocks claimed since [`Self::open`]; [`CLOSED`] before.
+    /// Number of blocks claimed since [`Self::open`]; [`CLOSED`] before the opening.
     claimed: AtomicU64,
     /// Bytes that had been sent when the counting began.
     omitted: AtomicU64,

@@ -10,7 +10,7 @@ use units::Time;
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     step: AtomicU8,
-    /// Time of the cut ([`Self::cut`]) in nanoseconds; [`NEVER`] before.
+    /// Time of the cut ([`Self::cut`]) in nanoseconds; [`NEVER`] before the cut.
     cut: AtomicU64,
     started: Mutex<Option<Instant>>,
     opened: Condvar,

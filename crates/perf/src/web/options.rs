@@ -93,7 +93,8 @@ impl WebOptions {
 
 const MOST_CONNECTIONS: u32 = 10_000;
 const MOST_THREADS: u32 = 128;
-/// Fits in the buffers of TLS and of a new connection.
+/// Maximum length of a request in bytes. A request fits in the buffers of TLS and of a new
+/// connection.
 const LONGEST_REQUEST: usize = 32 << 10;
 const SLOWEST: f64 = 0.1;
 const FASTEST: f64 = 1e7;

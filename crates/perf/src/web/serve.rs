@@ -135,7 +135,8 @@ impl WebServer {
             let is_old = head.split(|byte| *byte == b'\r').next().is_some_and(is_http_1_0);
             let is_get = head.starts_with(b"get ");
             let is_head = head.starts_with(b"head ");
-            // The body of another request would be read as the next request.
+            // The server reads no request bodies: the body of a POST would be read as the next
+            // request.
             let closes = has(b"\r\nconnection: close")
                 || (is_old && !has(b"\r\nconnection: keep-alive"))
                 || !(is_get || is_head);

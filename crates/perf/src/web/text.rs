@@ -45,7 +45,7 @@ pub fn text(options: &WebOptions, outcome: &WebOutcome) -> String {
             outcome.statuses.iter().map(|(status, count)| format!("{status} {count} ×")).collect();
         let _ = writeln!(out, "statuses: {}", each.join(", "));
     }
-    // The client has the document that it named if the server answers 304.
+    // Status 304 is no redirect: the client already has the document.
     let redirects = outcome.statuses.range(300_u16..400).filter(|(status, _)| **status != 304);
     let redirects: u64 = redirects.map(|(_, count)| count).sum();
     if redirects > 0 {
