@@ -1,3 +1,4 @@
+use crate::options::Family;
 use rustix::io::Errno;
 use std::io;
 use std::time::Duration;
@@ -9,8 +10,8 @@ use units::{Bytes, Span, foreign};
 pub enum PerfError {
     #[error("{0}")]
     Usage(String),
-    #[error("{host} has no address{}", family_words(*.family))]
-    NoAddress { host: String, family: Option<crate::options::Family>, reason: Option<String> },
+    #[error("{host} has no address{}", address_words(*.family, .reason.as_deref()))]
+    NoAddress { host: String, family: Option<Family>, reason: Option<String> },
     #[error(
         "nobody listens at {peer}: start `weir perf server` or `iperf3 -s` there, or name its port with --port"
     )]
@@ -81,11 +82,18 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-fn family_words(family: Option<crate::options::Family>) -> &'static str {
-    match family {
-        Some(crate::options::Family::V4) => " in IPv4, and -4 asks for one",
-        Some(crate::options::Family::V6) => " in IPv6, and -6 asks for one",
-        None => ": check the name and the name servers",
+/// Returns the words behind "HOST has no address". `reason`: the resolver's error; `None` if the
+/// host has addresses of the other family only.
+fn address_words(family: Option<Family>, reason: Option<&str>) -> String {
+    match (reason, family) {
+        (Some(reason), _) => {
+            // The standard library's own words, which say no more than the sentence.
+            let reason = reason.trim_start_matches("failed to lookup address information: ");
+            format!(": {reason}; check the name and the name servers")
+        }
+        (None, Some(Family::V4)) => " in IPv4: leave out -4, or name another host".to_owned(),
+        (None, Some(Family::V6)) => " in IPv6: leave out -6, or name another host".to_owned(),
+        (None, None) => ": check the name and the name servers".to_owned(),
     }
 }
 
@@ -105,5 +113,21 @@ mod tests {
         let reason = Errno::HOSTUNREACH.into();
         let text = PerfError::Unreachable { peer: "far".to_owned(), reason }.to_string();
         assert!(text.ends_with("with `ip route get`"), "{text}");
+    }
+
+    #[test]
+    fn a_host_without_an_address_is_reported_with_the_resolvers_reason() {
+        let reported = |family, reason: Option<&str>| {
+            let (host, reason) = ("far".to_owned(), reason.map(str::to_owned));
+            PerfError::NoAddress { host, family, reason }.to_string()
+        };
+        let failed = "failed to lookup address information: Temporary failure in name resolution";
+        assert_eq!(
+            reported(Some(Family::V4), Some(failed)),
+            "far has no address: Temporary failure in name resolution; check the name and the name servers"
+        );
+        let text = reported(Some(Family::V4), None);
+        assert_eq!(text, "far has no address in IPv4: leave out -4, or name another host");
+        assert!(reported(None, None).ends_with("no address: check the name and the name servers"));
     }
 }

@@ -31,8 +31,9 @@ use units::{Bytes, Span, Time};
 
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Keep series, sample between the intervals, and probe the latency. If false, the observer
-    /// reads only the values that iperf3 also reports: CPU, and TCP_INFO at the intervals.
+    /// True if the observer keeps series, samples between the intervals, and probes the latency. If
+    /// false, the observer reads only the values that iperf3 also reports: CPU, and TCP_INFO at the
+    /// intervals.
     pub probes: bool,
     pub cpu: CpuOf,
     /// Period of the TCP_INFO samples.

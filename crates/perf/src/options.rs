@@ -34,7 +34,7 @@ pub struct TestOptions {
     pub type_of_service: u8,
     pub flow_label: Option<u32>,
     pub zero_copy: bool,
-    /// The receiver lets the kernel discard the data without copying it (MSG_TRUNC).
+    /// True if the receiver lets the kernel discard the data without a copy (MSG_TRUNC).
     pub skip_receive_copy: bool,
     pub repeating_payload: bool,
     pub dont_fragment: bool,
@@ -92,12 +92,12 @@ pub struct ClientOptions {
     pub affinity: Option<usize>,
     pub interval: Span,
     pub test: TestOptions,
-    /// Measure TCP_INFO over time, CPU per core, and latency under load.
+    /// True if the client measures TCP_INFO over time, CPU per core, and latency under load.
     pub probes: bool,
     /// Duration of the latency measurement on the idle path before the test, for comparison with
     /// the latency under load.
     pub idle_probe: Span,
-    /// Turn the probes off and on within the test, to measure what they cost.
+    /// True if the probes are turned off and on within the test, to measure their cost.
     pub probe_cost: bool,
     /// The client's account, for a server that has accounts.
     pub credentials: Option<Credentials>,
@@ -127,7 +127,7 @@ pub struct ServerOptions {
     pub interval: Span,
     pub probes: bool,
     pub limits: Limits,
-    /// Serve only clients with an account.
+    /// The accounts of the clients that the server serves; `None` serves every client.
     pub accounts: Option<Accounts>,
 }
 

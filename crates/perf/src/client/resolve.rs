@@ -149,7 +149,10 @@ mod tests {
     #[test]
     fn an_address_of_the_wrong_family_is_reported() {
         let reported = of("127.0.0.1", Some(Family::V6), None).unwrap_err();
-        assert_eq!(reported, "127.0.0.1 has no address in IPv6, and -6 asks for one");
+        assert_eq!(
+            reported,
+            "127.0.0.1 has no address in IPv6: leave out -6, or name another host"
+        );
         let reported = of("::1", None, Some("127.0.0.1")).unwrap_err();
         assert_eq!(reported, "no way to ::1: 127.0.0.1 of --bind is IPv4, and ::1 is IPv6");
     }

@@ -58,10 +58,11 @@ pub struct StreamFacts {
 
 #[derive(Debug, Clone)]
 pub struct Interval {
-    /// Start of the interval, since the test began.
+    /// Start of the interval, since the test began or, after the omitted time, since the omitted
+    /// time ended.
     pub start: Span,
     pub end: Span,
-    /// The interval lies in the omitted time.
+    /// True if the interval lies in the omitted time.
     pub omitted: bool,
     pub streams: Vec<StreamInterval>,
     pub cpu: Option<CpuUse>,

@@ -6,14 +6,15 @@ pub struct TextFormat {
     /// Maximum width of a line in columns; longer lines are broken or cut.
     pub width: usize,
     pub colour: bool,
-    /// The output may contain bars and arrows.
+    /// True if the output may contain bars and arrows.
     pub unicode: bool,
-    /// Draws a bar for each interval, for a user at a terminal.
+    /// True if each interval has a bar, for a user at a terminal.
     pub bars: bool,
     pub unit: RateUnit,
-    /// Shows each stream separately, and all known results.
+    /// True if the text shows each stream separately, and all known results.
     pub verbose: bool,
-    /// Shows only the totals: sent, received, and output that the user requested in addition.
+    /// True if the text shows only the totals: sent, received, and output that the user requested
+    /// in addition.
     pub quiet: bool,
 }
 

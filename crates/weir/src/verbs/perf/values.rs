@@ -314,7 +314,7 @@ fn within<T: PartialOrd + std::fmt::Display>(value: T, least: T, most: T) -> Res
     if value >= least && value <= most {
         return Ok(value);
     }
-    Err(format!("it must be {least} to {most}"))
+    Err(format!("write {least} to {most}"))
 }
 
 fn letters(text: &str) -> &str {
