@@ -40,7 +40,7 @@ impl Download {
         let wrong = |problem: &str| PerfError::Usage(format!("`{url}`: {problem}"));
         let rest = url
             .strip_prefix("http://")
-            .ok_or_else(|| wrong("a download's address begins with http://"))?;
+            .ok_or_else(|| wrong("write it as http://…; `weir perf web` measures https, too"))?;
         let (host, path) = match rest.find('/') {
             Some(slash) => (&rest[..slash], &rest[slash..]),
             None => (rest, "/"),

@@ -24,8 +24,10 @@ fn iperf3s_command_lines_start_a_server_in_the_background_and_a_client() {
     listening(&sandbox, "log");
     let pid: u32 = sandbox.read("pid").trim().parse().unwrap();
     assert!(sandbox.marked().iter().any(|(one, _)| *one == pid), "{pid}");
-    let output = sandbox.weir(&["perf", "-t", "1", "-c", "127.0.0.1", "--logfile", "client"]);
+    let client = ["perf", "-t", "1", "-c", "127.0.0.1", "--logfile", "client", "-I", "client.pid"];
+    let output = sandbox.weir(&client);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(!sandbox.path("client.pid").exists());
     assert_eq!(output.stdout, "");
     assert!(sandbox.read("client").contains("received"), "{}", sandbox.read("client"));
     await_some("the end of the server", || sandbox.marked().is_empty().then_some(()));
@@ -49,6 +51,19 @@ fn a_server_in_the_background_reports_a_port_in_use() {
     assert!(output.stderr.contains("5201"), "{output:?}");
     for (pid, _) in sandbox.marked() {
         support::signal(pid, "TERM");
+    }
+}
+
+#[test]
+fn a_server_refuses_options_of_the_client_with_the_remedy() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    for (words, remedy) in [
+        (["perf", "-s", "-u"], "leave --udp out"),
+        (["perf", "-s", "--snd-timeout=9"], "--rcv-timeout"),
+    ] {
+        let output = sandbox.weir(&words);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(output.stderr.contains(remedy), "{output:?}");
     }
 }
 

@@ -38,10 +38,11 @@ fn look_up(
     deadline: Instant,
     stop: &Stop,
 ) -> Result<Vec<SocketAddr>, PerfError> {
-    if let Ok(ip) = options.host.parse::<IpAddr>() {
+    let host = unbracketed(&options.host);
+    if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, options.port)]);
     }
-    is_here(&options.host)?;
+    is_here(host)?;
     if let Some((host, port)) = with_port(&options.host) {
         return Err(PerfError::Usage(format!(
             "`{}` names a port, too: write {host} --port {port}",
@@ -49,7 +50,7 @@ fn look_up(
         )));
     }
     let (answer, answers) = channel();
-    let target = (options.host.clone(), options.port);
+    let target = (host.to_owned(), options.port);
     std::thread::Builder::new()
         .name("resolve".to_owned())
         .spawn(move || {
@@ -87,6 +88,11 @@ fn is_here(host: &str) -> Result<(), PerfError> {
         }
         _ => Ok(()),
     }
+}
+
+/// Returns the IPv6 address in brackets, as URLs have it, without its brackets.
+fn unbracketed(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(host)
 }
 
 /// Splits `HOST:PORT` or `[IPV6]:PORT`, the syntax of other programs.
@@ -143,6 +149,7 @@ mod tests {
     #[test]
     fn an_ip_address_resolves_to_itself() {
         assert_eq!(of("127.0.0.1", None, None).unwrap(), ["127.0.0.1:5201".parse().unwrap()]);
+        assert_eq!(of("[::1]", None, None).unwrap(), ["[::1]:5201".parse().unwrap()]);
         assert_eq!(of("::1", Some(Family::V6), None).unwrap(), ["[::1]:5201".parse().unwrap()]);
     }
 

@@ -50,6 +50,9 @@ pub(crate) fn as_iperf3(words: Vec<OsString>) -> Vec<OsString> {
     if text(1) != Some("perf") || !is_option {
         return words;
     }
+    if words.len() == 3 && text(2) == Some("-v") {
+        return vec![words[0].clone(), words[1].clone(), OsString::from("--version")];
+    }
     for at in 2..words.len() {
         let Some(role) = text(at).and_then(role) else { continue };
         let (host, taken) = match role.host {
@@ -159,6 +162,7 @@ mod tests {
             ("weir perf client far -C cubic", "weir perf client far -C cubic"),
             ("weir perf -c", "weir perf client"),
             ("weir perf --help", "weir perf --help"),
+            ("weir perf -v", "weir perf --version"),
             ("weir perf --connect-timeout 5 -c far", "weir perf client far --connect-timeout 5"),
             ("weir lab list -c x", "weir lab list -c x"),
         ] {

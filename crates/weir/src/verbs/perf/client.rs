@@ -187,6 +187,9 @@ struct Output {
     /// Needs perf events
     #[arg(long, value_name = "DIR", conflicts_with = "report")]
     profile: Option<PathBuf>,
+    /// Write the process's number to this file, and remove the file at the end
+    #[arg(short = 'I', long, value_name = "FILE")]
+    pidfile: Option<PathBuf>,
     /// Append the output to this file instead of printing it
     #[arg(long, value_name = "FILE")]
     logfile: Option<PathBuf>,
@@ -242,6 +245,9 @@ pub(crate) fn run(arguments: &Client) -> anyhow::Result<Ending> {
     if let Some(path) = &arguments.output.logfile {
         background::log_to(path)?;
     }
+    // The file is removed when this value is dropped.
+    let _pidfile =
+        arguments.output.pidfile.as_deref().map(background::PidFile::write).transpose()?;
     let out = io::stdout();
     if arguments.output.json {
         let mut json = Json::new(out).stopping(stop.clone());

@@ -73,6 +73,8 @@ pub(crate) struct Server {
     cntl_ka: Option<KeepAlive>,
     #[arg(long, hide = true, value_name = "TIME")]
     snd_timeout: Option<String>,
+    #[arg(short, long, hide = true)]
+    udp: bool,
     #[command(flatten)]
     foreign: Foreign,
 }
@@ -185,6 +187,10 @@ impl Server {
         if self.snd_timeout.is_some() {
             let text = "--snd-timeout is for the client: leave --snd-timeout out; --rcv-timeout \
                         limits the time without traffic here";
+            return Err(PerfError::Usage(text.to_owned()));
+        }
+        if self.udp {
+            let text = "--udp is for the client: leave --udp out; the server serves TCP and UDP";
             return Err(PerfError::Usage(text.to_owned()));
         }
         self.foreign.check()
