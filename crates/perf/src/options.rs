@@ -63,7 +63,7 @@ pub enum Direction {
     Both,
 }
 
-/// Amount to send: the test ends when it is reached.
+/// Amount to send. The test ends when the amount is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
     Time(Span),

@@ -201,7 +201,7 @@ impl Running {
     }
 
     /// Makes UDP receivers count only the datagrams that the kernel received until `at`, and end
-    /// when their queues hold no more such datagrams. See [`Self::await_datagrams`].
+    /// when their queues hold no datagram from before `at`. See [`Self::await_datagrams`].
     pub(crate) fn cut_datagrams(&self, at: Time) {
         self.lifecycle.cut(at);
         self.datagram_receivers().for_each(|stream| stream.socket.wake_receiver());

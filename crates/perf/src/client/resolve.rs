@@ -54,7 +54,7 @@ fn look_up(
     std::thread::Builder::new()
         .name("resolve".to_owned())
         .spawn(move || {
-            // The receiver is gone if the time was up.
+            // The caller has dropped the receiver if the time was up.
             let _ = answer.send(target.to_socket_addrs().map(Iterator::collect));
         })
         .map_err(|e| PerfError::system("starting a thread", e))?;

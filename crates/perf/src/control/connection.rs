@@ -69,7 +69,8 @@ impl Control {
         self.state(byte[0])
     }
 
-    /// Returns the next state if it has arrived: for the loop of a running test.
+    /// Returns the next state if the state has arrived. The loop of a running test calls this
+    /// method.
     pub fn try_state(&mut self, doing: &'static str) -> Result<Option<State>, PerfError> {
         let mut byte = [0];
         match self.socket.read(&mut byte) {

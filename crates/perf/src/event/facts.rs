@@ -128,7 +128,8 @@ pub struct StreamTotal {
     pub datagrams_sent: Option<u64>,
     /// The receiver's count.
     pub datagrams: Option<Datagrams>,
-    /// The sender's path as its kernel saw it, if this side is the sender or the peer reported it.
+    /// Facts of the sender's kernel about the path, if this side is the sender or the peer reported
+    /// the facts.
     pub path: Option<PathFacts>,
 }
 

@@ -31,7 +31,7 @@ use std::thread::JoinHandle;
 use timestamps::ClockJumps;
 use units::{Rate, Span, Time};
 
-/// Sends probes in a separate thread until it is finished or dropped.
+/// A latency probe, whose thread sends probes until the owner finishes or drops this value.
 #[derive(Debug)]
 pub struct LatencyProbe {
     running: Option<Running>,

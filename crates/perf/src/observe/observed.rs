@@ -23,7 +23,7 @@ pub struct Observed {
     pub warnings: Vec<String>,
     /// CPU time that the measurements used.
     pub cost: Span,
-    /// The goodput that the probes cost, if the test measured it.
+    /// The goodput that the probes cost; `None` if the test did not measure the cost.
     pub probe_cost: Option<ProbeCost>,
 }
 
@@ -70,7 +70,8 @@ pub(super) fn full_core<'a>(cpu: &'a CpuUse, pinned: &[usize]) -> Option<&'a Cor
 
 pub(super) fn warning(full: &CoreUse, cpu: &CpuUse) -> String {
     let ours = cpu.user + cpu.system;
-    // Some kernels charge softirqs to the process that they interrupt, so this is a lower bound.
+    // Some kernels charge softirqs to the process that they interrupt, so this sum is a lower
+    // bound.
     let others: f64 = cpu.cores.iter().map(|core| core.busy - core.softirq).sum::<f64>() - ours;
     let (others, advice) = match others > NOTABLE {
         true => (

@@ -25,8 +25,8 @@ pub struct TcpSampler {
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamPath {
     pub id: u32,
-    /// True if this side sends. A receiver's path facts say little, because it sends only
-    /// acknowledgements.
+    /// True if this side sends. The path facts of a receiver say little, because a receiver sends
+    /// only acknowledgements.
     pub sends: bool,
     pub facts: PathFacts,
     pub limited: Option<LimitedBy>,

@@ -137,7 +137,7 @@ impl<W: Write> Json<W> {
         self.write();
         match self.sink.take() {
             Some(sink) => sink.finish(),
-            // Unreachable: only this method takes the sink, and it consumes `self`.
+            // Unreachable: only this method takes the sink, and this method consumes `self`.
             None => Err(io::ErrorKind::NotConnected.into()),
         }
     }

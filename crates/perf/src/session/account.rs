@@ -24,7 +24,7 @@ pub(crate) enum Additions {
     Nothing,
     Ours,
     /// As [`Self::Ours`], and TCP_INFO over time of the streams that this side sends, for a peer
-    /// that asked for it.
+    /// that asked for the series.
     Series,
 }
 
