@@ -66,6 +66,7 @@ pub enum Direction {
 /// Amount to send. The test ends when the amount is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
+    /// The duration; at zero the test runs until the user ends the test.
     Time(Span),
     /// Bytes over all streams of a direction together.
     Bytes(u64),

@@ -57,6 +57,7 @@ fn test(started: &Started, format: &TextFormat) -> Vec<String> {
     };
     let mut words = vec![format!("{} {direction}", if udp { "UDP" } else { "TCP" })];
     words.push(match options.amount {
+        Amount::Time(Span::ZERO) => "no end".to_owned(),
         Amount::Time(span) => seconds(span),
         Amount::Bytes(count) => Bytes::new(count).to_string(),
         Amount::Blocks(count) if udp => format!("{count} datagrams"),

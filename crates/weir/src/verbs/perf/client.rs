@@ -53,8 +53,8 @@ pub(crate) struct Client {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Test")]
 struct Test {
-    /// How long to send: seconds, or with a unit, for example 500ms [default: 10]
-    #[arg(short, long, value_name = "TIME", value_parser = values::duration)]
+    /// How long to send: seconds, or with a unit, for example 500ms; 0 until Ctrl-C [default: 10]
+    #[arg(short, long, value_name = "TIME", value_parser = values::duration_or_endless)]
     #[arg(conflicts_with_all = ["bytes", "blockcount"])]
     time: Option<Span>,
     /// How much to send, instead of a time: 100M, 1GiB

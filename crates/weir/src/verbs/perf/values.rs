@@ -142,16 +142,20 @@ pub(crate) fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
 pub(crate) fn duration(text: &str) -> Result<Span, String> {
     let duration = seconds(text)?;
     if duration == Span::ZERO {
-        return Err(
-            "a test needs a duration: write for example 10, 500ms or 2min, or 86400 and end \
-                    the test with Ctrl-C"
-                .to_owned(),
-        );
+        return Err("a test needs a duration: write for example 10, 500ms or 2min".to_owned());
     }
     if duration > Span::from_secs(86_400) {
         return Err("a test takes a day at most: 86400s".to_owned());
     }
     Ok(duration)
+}
+
+/// Parses the duration of a test that may have no end, which iperf3 writes as 0.
+pub(crate) fn duration_or_endless(text: &str) -> Result<Span, String> {
+    match seconds(text)? {
+        Span::ZERO => Ok(Span::ZERO),
+        _ => duration(text),
+    }
 }
 
 /// Parses the time to omit: at most ten minutes, as in iperf3 since 3.17.
@@ -420,7 +424,7 @@ mod tests {
         assert!(bitrate("100M/0").unwrap_err().contains("1 to 1000 blocks, as in 100M/16"));
         assert!(duration("10sek").unwrap_err().ends_with("(did you mean `10s`?)"));
         assert!(size("64KIBI").unwrap_err().ends_with("(did you mean `64KiB`?)"));
-        assert!(duration("0").unwrap_err().contains("86400 and end the test with Ctrl-C"));
+        assert!(duration("0").unwrap_err().contains("a test needs a duration"));
         assert!(duration("-5").unwrap_err().contains("write a number and a unit"));
         assert!(bitrate("fast").is_err());
         assert!(dscp("af44").unwrap_err().ends_with("(did you mean `af41`?)"));
@@ -454,6 +458,8 @@ mod tests {
         assert!(interval("0.01").is_err());
         assert_eq!(omit("600").unwrap(), Span::from_secs(600));
         assert!(omit("601").unwrap_err().contains("0s to 600s"));
+        assert_eq!(duration_or_endless("0").unwrap(), Span::ZERO);
+        assert!(duration_or_endless("100000").is_err());
         assert!(duration("100000").unwrap_err().contains("at most: 86400s"));
     }
 
