@@ -80,6 +80,9 @@ impl fmt::Display for Ending {
                 "datagrams of this size do not fit the path's MTU whole: take a smaller --length",
             ),
             Self::Forbidden => f.write_str("this machine's firewall rejects the packets"),
+            Self::System(Errno::TIMEDOUT) => f.write_str(
+                "the peer acknowledged no data in time: the path broke, or the peer's host is down",
+            ),
             Self::System(errno) => write!(f, "{}", std::io::Error::from(*errno)),
         }
     }

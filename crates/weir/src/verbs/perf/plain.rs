@@ -11,8 +11,8 @@ use units::Span;
 
 /// Only read the data of plain clients: the minimum that a program can do
 ///
-/// A baseline for the cost of measuring (`weir lab run perf-overhead`). It runs until it is
-/// stopped.
+/// A baseline for the cost of measuring (`weir lab run perf-overhead`). The server runs until
+/// Ctrl-C.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Server {
@@ -26,8 +26,8 @@ pub(crate) struct Server {
 
 /// Only write to a plain server for a time: the minimum that a program can do
 ///
-/// A baseline for the cost of measuring (`weir lab run perf-overhead`). It prints those of iperf3's
-/// JSON keys that such a simple program can fill.
+/// A baseline for the cost of measuring (`weir lab run perf-overhead`). The client prints JSON with
+/// iperf3's keys, as far as the client knows their values.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Client {
