@@ -102,7 +102,7 @@ fn role(word: &str) -> Option<Role<'_>> {
         return Some(Role { verb: "client", host: Host::Attached(host), flags: None });
     }
     let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'))?;
-    let (before, behind) = letters.split_at(letters.find(|letter| !FLAGS.contains(letter))?);
+    let (before, behind) = letters.split_at(letters.find(|letter: char| !FLAGS.contains(letter))?);
     let flags = |letters: String| (!letters.is_empty()).then(|| format!("-{letters}"));
     if let Some(behind) = behind.strip_prefix('s') {
         let flags = flags(format!("{before}{behind}"));
