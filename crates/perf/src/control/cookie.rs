@@ -17,18 +17,27 @@ impl Cookie {
         Self(bytes)
     }
 
+    /// True if a cookie may contain the byte. The cookie of iperf3 before 3.2 begins with the
+    /// client's host name, which on Windows may have letters beyond ASCII.
+    pub(crate) fn may_contain(byte: u8) -> bool {
+        byte > b' ' && byte != DELETE
+    }
+
     /// Returns `None` if these bytes cannot be a cookie: a client of another protocol may connect.
     pub fn from_bytes(bytes: [u8; Self::LENGTH]) -> Option<Self> {
         let (end, text) = bytes.split_last()?;
-        (*end == 0 && text.iter().all(u8::is_ascii_graphic)).then_some(Self(bytes))
+        (*end == 0 && text.iter().all(|byte| Self::may_contain(*byte))).then_some(Self(bytes))
     }
 
     pub fn as_bytes(&self) -> &[u8; Self::LENGTH] {
         &self.0
     }
 
+    /// Returns the cookie as text, up to the first byte that is not ASCII.
     pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0[..Self::LENGTH - 1]).unwrap_or_default()
+        let text = &self.0[..Self::LENGTH - 1];
+        let end = text.iter().position(|byte| !byte.is_ascii_graphic()).unwrap_or(text.len());
+        std::str::from_utf8(&text[..end]).unwrap_or_default()
     }
 }
 
@@ -38,6 +47,7 @@ impl fmt::Debug for Cookie {
     }
 }
 
+const DELETE: u8 = 0x7f;
 /// iperf3's alphabet of base 32.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
@@ -50,6 +60,14 @@ mod tests {
         let cookie = Cookie::random();
         assert_eq!(Cookie::from_bytes(*cookie.as_bytes()), Some(cookie));
         assert_ne!(cookie, Cookie::random());
+    }
+
+    #[test]
+    fn a_cookie_may_begin_with_any_host_name() {
+        let mut bytes = [b'1'; 37];
+        bytes[..5].copy_from_slice(b"pc\xcf\xca.");
+        bytes[36] = 0;
+        assert_eq!(Cookie::from_bytes(bytes).unwrap().as_str(), "pc");
     }
 
     #[test]

@@ -125,7 +125,7 @@ impl Pending {
                 return Cookie::from_bytes(whole).map(Some).ok_or(CloseReason::NotIperf3);
             }
             // An HTTP request line or a TLS hello contains other bytes long before the 37th byte.
-            if !self.received.iter().all(u8::is_ascii_graphic) {
+            if !self.received.iter().all(|byte| Cookie::may_contain(*byte)) {
                 return Err(CloseReason::NotIperf3);
             }
         }
