@@ -28,7 +28,7 @@ pub(crate) struct Web {
     url: String,
     /// Connections at once
     #[arg(short = 'P', long, default_value_t = 10, value_name = "N")]
-    #[arg(alias = "parallel", short_alias = 'c')]
+    #[arg(alias = "parallel", visible_short_alias = 'c')]
     connections: u32,
     /// Threads that share the connections
     #[arg(long, default_value_t = 1, value_name = "N")]
@@ -44,7 +44,7 @@ pub(crate) struct Web {
     header: Vec<Header>,
     /// How long to measure: seconds, or with a unit, for example 500ms
     #[arg(short, long, value_name = "TIME", default_value = "10", value_parser = values::duration)]
-    #[arg(alias = "duration", short_alias = 'd')]
+    #[arg(alias = "duration", visible_short_alias = 'd')]
     time: Span,
     /// Time at the start to leave out of every figure
     #[arg(short = 'O', long, value_name = "TIME", default_value = "0", value_parser = values::omit)]
