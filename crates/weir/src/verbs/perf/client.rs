@@ -165,7 +165,7 @@ struct Output {
     /// How often to report: seconds, or with a unit; 0 for the end only
     #[arg(short, long, value_name = "TIME", default_value = "1", value_parser = values::interval)]
     interval: Span,
-    /// The unit of rates: k m g t for bits a second, K M G T for bytes
+    /// The unit of rates: k m g t for bits a second, K M G T for bytes; powers of 1000
     #[arg(short, long, value_name = "LETTER", value_parser = values::unit)]
     format: Option<RateUnit>,
     /// Print all figures, stream by stream
