@@ -101,7 +101,7 @@ fn http_date(measurement: &Measurement) -> String {
 
 fn amount(amount: Amount, udp: bool) -> String {
     match amount {
-        Amount::Time(Span::ZERO) => "until the end by the user".to_owned(),
+        Amount::Time(Span::ZERO) => "until the user ended the test".to_owned(),
         Amount::Time(span) => number::duration(span.secs_f64()),
         Amount::Bytes(count) => Bytes::new(count).to_string(),
         Amount::Blocks(count) if udp => format!("{count} datagrams"),
