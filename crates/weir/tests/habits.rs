@@ -25,7 +25,9 @@ fn iperf3s_command_lines_start_a_server_in_the_background_and_a_client() {
     let pid: u32 = sandbox.read("pid").trim().parse().unwrap();
     assert!(sandbox.marked().iter().any(|(one, _)| *one == pid), "{pid}");
     let client = ["perf", "-t", "1", "-c", "127.0.0.1", "--logfile", "client", "-I", "client.pid"];
-    let output = sandbox.weir(&client);
+    let further =
+        ["--snd-timeout", "30000", "--cntl-ka=60/10/5", "--forceflush", "--bandwidth", "9M"];
+    let output = sandbox.weir(&[&client[..], &further].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(!sandbox.path("client.pid").exists());
     assert_eq!(output.stdout, "");
