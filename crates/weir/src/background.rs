@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Redirects standard output to this file, and appends to it.
+/// Appends standard output to the file at `path` from now on.
 pub(crate) fn log_to(path: &Path) -> anyhow::Result<()> {
     let file = opened(path)?;
     rustix::stdio::dup2_stdout(&file).context("redirecting the output")

@@ -13,8 +13,8 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let folders = user.into_iter().chain([PathBuf::from("/etc")]);
     let paths: Vec<_> = folders.map(|folder| folder.join("weir").join(name)).collect();
     let first = |wanted: fn(&PathBuf) -> bool| paths.iter().find(|path| wanted(path)).cloned();
-    // Also returns a file in a directory that this user may not enter. A read of the file fails
-    // with this reason.
+    // Also returns a file in a directory that this user may not enter: the error of the read then
+    // names the missing permission.
     first(|path| path.is_file()).or_else(|| first(|path| is_hidden(path)))
 }
 

@@ -39,8 +39,8 @@ pub(crate) fn code(outcome: anyhow::Result<Ending>) -> ExitCode {
     }
 }
 
-/// A file, directory or program that the user named and that cannot be used. The user should name
-/// another.
+/// A file, directory or program that the user named and that cannot be used; the text asks the user
+/// for another name.
 #[derive(Debug)]
 pub(crate) struct Unusable(String);
 

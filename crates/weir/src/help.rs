@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(found, Vec::<String>::new());
     }
 
-    /// clap breaks a longer line in the middle, which turns one command into two.
+    /// clap breaks a line wider than the help in the middle, which turns one command into two.
     #[test]
     fn no_line_of_examples_is_broken() {
         let mut found = Vec::new();
@@ -179,7 +179,8 @@ mod tests {
         assert_eq!(found, Vec::<String>::new());
     }
 
-    /// The exceptions print a file, or run until they are stopped or until their command ends.
+    /// The verbs without the flag print a file, or run until a user stops the verb or the verb's
+    /// command ends.
     #[test]
     fn every_verb_but_the_exceptions_has_a_json_flag() {
         let without = [

@@ -74,7 +74,7 @@ pub(crate) fn start(logger: Logger, format: Option<LogFormat>, to: &LogTo) -> an
         }
         LogFormat::Text => Lines::Plain,
     };
-    // No other code sets a subscriber.
+    // Cannot fail: no other code sets a global subscriber.
     if to.paths.is_empty() {
         let to_stderr = subscriber(std::io::stderr, filter, lines);
         let _ = tracing::subscriber::set_global_default(to_stderr);
@@ -86,7 +86,7 @@ pub(crate) fn start(logger: Logger, format: Option<LogFormat>, to: &LogTo) -> an
     Ok(())
 }
 
-/// Writes each line to several destinations.
+/// A writer that sends each line to several destinations.
 #[derive(Clone)]
 struct Places(Arc<Vec<Mutex<Box<dyn Write + Send>>>>);
 

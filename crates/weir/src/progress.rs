@@ -156,7 +156,7 @@ impl Remaining {
     }
 
     /// Returns the remaining time; `None` without steps. The estimate counts as one measured step,
-    /// so that its weight decreases.
+    /// so that each finished step lowers the estimate's weight.
     fn left(&self, now: Instant) -> Option<Duration> {
         let steps = self.steps.as_ref().filter(|steps| steps.left > 0)?;
         let measured = steps.last.saturating_duration_since(steps.begun);

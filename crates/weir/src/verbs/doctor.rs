@@ -204,8 +204,8 @@ impl Doctor {
     }
 
     /// Gives up the rights that an observation of this machine does not need. Returns the file of
-    /// --record. A test with a host measures instead of observing, and --report makes a directory
-    /// afterwards: both keep their rights.
+    /// --record. Two kinds of runs keep all rights: a test with a host, and a run with --report,
+    /// which makes a directory after the observation.
     fn confine(&self, subject: &Subject) -> anyhow::Result<Option<RecordingFile>> {
         if *subject != Subject::Machine || self.report.is_some() {
             return Ok(None);
@@ -363,7 +363,7 @@ Examples:
   weir doctor trace.pcap --flow port:443
   weir doctor --capture eth0 --time 10";
 
-/// The arguments that have no place beside --from and --to.
+/// The arguments that conflict with --from and --to.
 const TWO_ENDS_ALONE: [&str; 11] = [
     "subject", "example", "flow", "cpus", "time", "capture", "watch", "serve", "series", "record",
     "report",

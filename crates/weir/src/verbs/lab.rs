@@ -635,7 +635,7 @@ fn seed(text: &str) -> Result<u64, String> {
     Ok(number)
 }
 
-/// Returns the source that build.rs recorded.
+/// Returns the commit, the tree and the compilers that build.rs recorded.
 fn own_build() -> Build {
     let known = |text: Option<&str>| text.map(str::to_owned);
     Build {
@@ -650,7 +650,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Returns the columns for a table; a usual width without a terminal.
+/// Returns the number of columns for a table; a fixed number if there is no terminal.
 pub(crate) fn width() -> usize {
     terminal::columns().unwrap_or(WITHOUT_TERMINAL)
 }
@@ -663,9 +663,9 @@ const SEED: &str = "--seed";
 const FRESH: &str = "fresh";
 const LARGEST_SEED: u64 = 1 << 53;
 const WITHOUT_TERMINAL: usize = 100;
-/// Maximum number of commands that a question shows. The next constant is the maximum length of a
-/// command.
+/// Maximum number of commands that the question for the user's agreement shows.
 const MOST_COMMANDS: usize = 200;
+/// Maximum length of a command that the question shows, in characters.
 const LONGEST_COMMAND: usize = 4_000;
 const SHOW_EXAMPLES: &str = "\
 Examples:

@@ -471,7 +471,7 @@ impl View {
     }
 }
 
-/// Ignores errors: the reader may have gone, and the end of the link must not depend on it.
+/// Prints the text. Ignores errors: the end of the link must not depend on the reader of the text.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -575,7 +575,7 @@ between = ["near", "far"]
         for key in keys {
             let text = format!("{LAB}{key} = \"?\"\n");
             let error = lab::LabFile::parse("keys.toml", &text).unwrap_err().to_string();
-            // The runner chooses the seeds of a lab.
+            // Lab files have no key `seed`: the runner chooses the seeds of a lab.
             assert_eq!(error.contains("unknown key"), key == "seed", "{key}: {error}");
         }
     }

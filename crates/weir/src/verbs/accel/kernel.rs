@@ -23,7 +23,7 @@ struct Enable {
     after: StatusAfterwards,
 }
 
-/// `words`: the algorithm's name, followed by the options.
+/// Enables an algorithm of the kernel. `words`: the algorithm's name, followed by the options.
 pub(super) fn enable(words: &[String]) -> anyhow::Result<Ending> {
     let name = words.first().map(String::as_str).unwrap_or_default();
     // Checks the name first: a misspelt name is more likely than a wrong option.

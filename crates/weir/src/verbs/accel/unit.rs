@@ -53,14 +53,15 @@ fn device(interface: &InterfaceName) -> Option<String> {
     Some(format!("Wants={unit}\nAfter={unit}\n"))
 }
 
-/// The kernel accepts these programs only from root, so the command stays root with only the
-/// capabilities that it needs. CAP_SYS_ADMIN and CAP_NET_ADMIN load and attach the programs, open
-/// objects by their number and enter other network namespaces; CAP_SYS_ADMIN includes CAP_BPF and
-/// CAP_PERFMON. CAP_SYS_PTRACE finds these namespaces: ProtectProc=invisible hides no process from
-/// root's group. A socket of AF_INET makes the kernel load the module of a congestion control. The
-/// command writes pins, its lock and journal in /run, and settings of the network. The command
-/// sends nothing. ProtectKernelTunables= would make the pins' file system read-only, whatever
-/// ReadWritePaths= says, so the unit itself lists the protected paths.
+/// The unit's settings that confine the command. The kernel accepts accel's BPF programs only from
+/// root, so the command stays root and keeps three capabilities. CAP_SYS_ADMIN and CAP_NET_ADMIN
+/// load and attach the programs, open BPF objects by their number and enter other network
+/// namespaces; CAP_SYS_ADMIN includes CAP_BPF and CAP_PERFMON. CAP_SYS_PTRACE finds the network
+/// namespaces of other processes: ProtectProc=invisible hides no process from root's group. A
+/// socket of AF_INET makes the kernel load the module of a congestion control. The command writes
+/// pins, its lock and journal in /run, and settings of the network, and sends nothing.
+/// ProtectKernelTunables= would make the pins' file system read-only in spite of ReadWritePaths=,
+/// so the unit itself lists the protected paths.
 const CONFINEMENT: &str = "\
 CapabilityBoundingSet=CAP_NET_ADMIN CAP_SYS_ADMIN CAP_SYS_PTRACE
 NoNewPrivileges=yes
@@ -92,8 +93,8 @@ SystemCallFilter=~@privileged @resources
 SystemCallFilter=bpf setns
 SystemCallErrorNumber=EPERM
 ";
-/// ProtectHome= makes the home directories empty: the unit could not read a program or a policy
-/// there.
+/// Directories that ProtectHome= makes empty for the service: a program or a policy in a home
+/// directory would be missing.
 const HOMES: [&str; 3] = ["/home", "/root", "/run/user"];
 
 pub(super) const EXAMPLE: &str = "\

@@ -57,13 +57,14 @@ pub(super) fn run(arguments: &Doctor, address: &MetricsAddress) -> anyhow::Resul
         let shared = &shared;
         let respond = move |request: &[u8]| response(request, shared, &mut accel, patience);
         let server = server.spawn_scoped(scope, || {
-            // The thread owns this end, so that the pipe closes whichever side fails.
+            // The server's thread owns its end of the pipe, so that a failure of the thread also
+            // closes the pipe.
             let end = end;
             listener.serve(end.as_fd(), respond);
         });
         let server = server.context("starting the thread that serves metrics")?;
-        // A panic also drops this end of the channel, so that the thread ends before the scope
-        // ends.
+        // A panic of the observer also drops `ending`, so that the server's thread ends and the
+        // scope does not wait for the thread.
         let ending = ending;
         let judge = |diagnosis: Option<&Diagnosis>, plan: &Plan| {
             let drops = plan.drops.as_ref().and_then(|drops| drops.reasons());

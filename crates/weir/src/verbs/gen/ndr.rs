@@ -271,7 +271,7 @@ impl LoadRange {
     }
 }
 
-/// One line on the terminal, which each trial overwrites.
+/// A line of progress on the terminal, which each trial overwrites.
 struct Progress {
     name: String,
     trials: u32,

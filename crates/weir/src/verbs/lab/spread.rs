@@ -18,7 +18,7 @@ impl Run {
     /// Runs the lab in virtual time on these hosts.
     pub(in crate::verbs) fn spread(&self, machines: &[Machine]) -> anyhow::Result<Ending> {
         let (mut lab, form) = self.lab()?;
-        // The hosts share the turns by the same seed.
+        // Every host gets the same seed, which decides the turns of each shard.
         if let Some(seed) = self.seed {
             lab.set_seed(seed)?;
         }

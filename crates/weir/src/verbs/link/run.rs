@@ -155,7 +155,7 @@ impl Run {
     }
 }
 
-/// Ends the command and all its descendants at the request of `weir link down`.
+/// The ending of the command and all its descendants, which `weir link down` has requested.
 #[derive(Debug)]
 struct Leaving {
     since: Instant,
@@ -191,8 +191,8 @@ struct Side {
     begin: Sender<Vec<String>>,
     begun: Receiver<std::io::Result<u32>>,
     ended: Receiver<std::io::Result<ExitStatus>>,
-    /// The program and its children are a separate process group, which the terminal does not
-    /// signal.
+    /// Whether the program and its children are a separate process group, which the terminal does
+    /// not signal.
     is_group: bool,
     program: std::cell::Cell<Option<u32>>,
     _keeper: JoinHandle<()>,
@@ -249,8 +249,9 @@ impl Side {
         Ok(())
     }
 
-    /// Waits until a server listens. The wait lasts longer on a busy machine: the wait continues
-    /// while the program runs, or waits for a CPU or a disk. The wait ends early if `is_over`.
+    /// Waits until a server listens, at most `START`. After `HEAD_START` the wait continues only
+    /// while the program runs, or waits for a CPU or a disk. The wait ends early if `is_over`
+    /// returns true.
     fn await_listener(&self, is_over: impl Fn() -> bool) {
         let begun = Instant::now();
         while !is_over() {
@@ -324,18 +325,20 @@ fn process(pid: u32) -> Option<Pid> {
 
 const NEAR: &str = "10.0.0.1";
 const FAR: &str = "10.0.0.2";
-/// Timeout of the wait for an idle server that does not listen.
+/// Longest wait for a server that neither listens nor is busy.
 const HEAD_START: Duration = Duration::from_millis(300);
 const START: Duration = Duration::from_secs(10);
 const LAST_WORDS: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The signals, with their times: an interactive shell ignores SIGTERM.
+/// The signals that end the command, each with its time after the request. An interactive shell
+/// ignores SIGTERM.
 const SIGNALS: [(Duration, Signal); 3] = [
     (Duration::ZERO, Signal::TERM),
     (Duration::from_secs(1), Signal::HUP),
     (Duration::from_secs(5), Signal::KILL),
 ];
-/// The command gives up before `weir link down`, which waits for ten seconds.
+/// Time after the request at which this process stops waiting for the command's end: earlier than
+/// `weir link down`, which waits for ten seconds.
 const GIVEN_UP: Duration = Duration::from_secs(7);
 pub(crate) const EXAMPLES: &str = "\
 Examples:

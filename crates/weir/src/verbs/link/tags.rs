@@ -86,7 +86,7 @@ pub(super) fn show(arguments: &ShowTags) -> anyhow::Result<Ending> {
         if cancel.is_cancelled() {
             end = Some(end.map_or(now, |end| end.min(now)));
         }
-        // Also shows packets that arrived before the end and are read after it.
+        // Also shows packets that arrived before the end of the capture and are read afterwards.
         let (mut any, mut is_over) = (false, false);
         for (when, frame) in capture.take()? {
             any = true;

@@ -58,7 +58,8 @@ impl ServerAccounts {
 }
 
 impl ClientAccount {
-    /// Asks for the password if necessary, until `stop` is called.
+    /// Returns the account's credentials. Asks for the password if necessary, until `stop` is
+    /// called.
     pub(super) fn credentials(&self, stop: &Stop) -> Result<Option<Credentials>, PerfError> {
         let (Some(user), Some(key)) = (&self.username, &self.rsa_public_key) else {
             return Ok(None);

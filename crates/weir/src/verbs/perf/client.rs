@@ -266,7 +266,8 @@ pub(crate) fn run(arguments: &Client) -> anyhow::Result<Ending> {
     ended(outcome, text.0.is_abandoned(), text.0.finish(), &options.test)
 }
 
-/// Prints text for users, but not the failure, which every verb reports on standard error.
+/// An audience that prints text for users without the failure, which every verb reports on standard
+/// error.
 #[derive(Debug)]
 struct WithoutFailure(Text<Stamped<Stdout>>);
 
@@ -444,7 +445,7 @@ impl Client {
         })
     }
 
-    /// Checks that clap cannot make: options of one protocol used with another.
+    /// Refuses an option of one protocol in a test of another protocol, which clap cannot check.
     fn fits(&self, protocol: Protocol) -> Result<(), PerfError> {
         let streams = &self.streams;
         let refuse = |text: &str| Err(PerfError::Usage(text.to_owned()));

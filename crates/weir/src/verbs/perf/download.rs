@@ -134,7 +134,7 @@ fn mean(all: &[Downloaded], of: fn(&Downloaded) -> f64) -> Option<f64> {
 }
 
 const MOST: u32 = 100_000;
-/// A timeout of zero would end the connection before it begins.
+/// Shortest timeout: a timeout of zero would end the connection before its start.
 const SHORTEST: Duration = Duration::from_millis(1);
 
 const EXAMPLES: &str = "\

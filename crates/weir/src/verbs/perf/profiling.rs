@@ -13,7 +13,7 @@ pub(super) struct Profiling {
 }
 
 impl Profiling {
-    /// Fails if this machine or this user has no perf events.
+    /// Starts sampling. Fails if this machine or this user has no perf events.
     pub(super) fn start() -> anyhow::Result<Self> {
         let names = KernelNames::read().context(FLAG)?;
         let profiler = Profiler::start(&names).context(FLAG)?;

@@ -38,11 +38,12 @@ pub(crate) struct ReportAudience {
     began: Option<Time>,
     /// The time that the results cover.
     measured: Option<Range<Time>>,
-    /// The figures, kept until the test is over: the reason for a failure comes after them.
+    /// The figures, kept until the test is over, because the reason for a failure arrives after the
+    /// figures.
     ended: Option<Ended>,
 }
 
-/// Passes the events of one test to two audiences.
+/// An audience that passes the events of one test to two audiences.
 pub(crate) struct Both<'a> {
     shown: &'a mut dyn Audience,
     kept: &'a mut ReportAudience,

@@ -273,7 +273,7 @@ impl Series {
     }
 }
 
-/// Shows a line on the terminal during the measurement, and keeps the results.
+/// An audience of the measurement, which shows a line on the terminal and keeps the results.
 struct Watcher {
     bar: ProgressBar,
     most_repeats: u64,

@@ -236,7 +236,7 @@ impl Server {
     }
 }
 
-/// Audiences of many tests that share one output.
+/// The audiences of the server's tests, which share one output.
 struct ClientOutputs {
     text_format: TextFormat,
     form: Form,
@@ -291,8 +291,8 @@ impl ClientOutputs {
     }
 }
 
-/// Writes the output of one client. When the client changes, a line with its address comes first,
-/// as `tail` does with files.
+/// The output of one client. If another client wrote last, a line with this client's address comes
+/// first, as `tail` names files.
 #[derive(Debug)]
 struct ClientOutput {
     /// The client's number and address; `None` for the server itself.

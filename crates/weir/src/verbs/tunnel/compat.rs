@@ -166,7 +166,7 @@ impl Compat {
         let Self::QuicTun(role) = self;
         let Ok(settings) = role.settings() else { return (None, LogTo::default()) };
         let format = (settings.text("log-format") == Some("json")).then_some(LogFormat::Json);
-        // quic-tun ignores the case.
+        // quic-tun ignores the case of a level.
         let level = settings.text("log-level").unwrap_or("info").to_ascii_lowercase();
         let level = match level.as_str() {
             "debug" => "warn,tunnel=debug",

@@ -218,8 +218,8 @@ impl Former {
         command.spawn().with_context(|| format!("starting {}", program.display()))
     }
 
-    /// Opens the former process's output. Inherits this process's output if that fails, as with the
-    /// socket of a journal.
+    /// Opens the former process's output. Inherits this process's output if the former process's
+    /// output cannot be opened, for example a socket of the journal.
     fn output(&self, number: &str) -> Stdio {
         let path = self.directory.join("fd").join(number);
         let opened = File::options().append(true).open(path);
@@ -289,8 +289,8 @@ fn await_serving(child: &mut Child, socket: Option<&Path>, former: u32) -> anyho
 }
 
 /// Returns the default socket of the new process if `socket` is the default socket of the former
-/// process. The name has the number of the process. Both processes have the same directory. The
-/// directory of this process, which may have another environment, may differ.
+/// process. The name of a default socket contains the number of its process. The former and the
+/// new process have the same environment, so both sockets are in the same directory.
 fn default_socket(socket: &Path, former: u32, new: u32) -> Option<PathBuf> {
     let role = socket.file_name()?.to_str()?.strip_suffix(&format!("-{former}.sock"))?;
     Some(socket.with_file_name(format!("{role}-{new}.sock")))

@@ -19,7 +19,7 @@ pub(super) type Writers = [Stdio; 2];
 #[derive(Debug)]
 pub(super) struct FarOutput {
     kept: Arc<Mutex<VecDeque<u8>>>,
-    /// Disconnected once all of the output was read.
+    /// A channel that is disconnected once all of the output was read.
     open: Receiver<()>,
 }
 
