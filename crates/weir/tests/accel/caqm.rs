@@ -27,7 +27,7 @@ fn both_ends_agree_and_every_data_packet_carries_a_tag() {
     assert!(output.contains("caqm is on"), "{output}");
     assert_eq!(pair.transfer(5801, &[]), "caqm");
     let totals = totals(&machine);
-    // The control connection and the transfer, at both ends.
+    // Both ends of the control connection and of the transfer negotiated.
     assert_eq!(count(&totals, "negotiated"), 4, "{totals}");
     assert_eq!(count(&totals, "declined"), 0, "{totals}");
     assert_eq!(totals["sent_segments"], totals["heard_segments"], "{totals}");
@@ -160,7 +160,8 @@ fn a_capture_shows_the_reserved_bits_of_both_ends_that_negotiate_by_bits() {
         ("SYN", "reserved bits 0001, no option: offers CAQM by bits"),
         ("SYN-ACK", "reserved bits 0010, no option: agrees to CAQM by bits"),
     ] {
-        // The control connection and the transfer. A late end repeats a segment.
+        // The control connection and the transfer each have such a segment. An end whose segment
+        // is not answered in time repeats the segment.
         let told = of(kind);
         assert!(told.len() >= 2 && told.iter().all(|told| *told == expected), "{told:?}");
     }

@@ -169,7 +169,7 @@ fn malformed_caqm_frames_leave_the_windows_of_hosts_unchanged() {
     let mut forged = 0;
     for flow in status["caqm"]["flows"].as_array().unwrap() {
         let (local, remote) = (flow["local"].as_str().unwrap(), flow["remote"].as_str().unwrap());
-        // The control connection is silent.
+        // The forgeries are for the transfer: the control connection is silent.
         if !local.starts_with("10.0.0.1:") || flow["sent_segments"].as_u64() < Some(100) {
             continue;
         }

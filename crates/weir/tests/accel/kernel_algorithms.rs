@@ -27,7 +27,7 @@ fn connections_of_a_rule_use_the_kernel_algorithm_of_the_rule() {
     let (_, receiver) = machine.transfer(5971, &[]);
     assert_eq!(receiver, name);
     assert_eq!(machine.transfer(5972, &[]), ("reno".to_owned(), "reno".to_owned()));
-    // The larger send buffers are for tcpa.
+    // Only a rule for tcpa raises the limit of send buffers.
     assert_eq!(machine.run("sysctl", &["net.ipv4.tcp_wmem"]).stdout, wmem);
     let shown = machine.weir(&["accel", "status"]).stdout;
     assert!(shown.starts_with(&format!("{name} is on: ")), "{shown}");

@@ -113,7 +113,8 @@ fn an_update_changes_open_connections_on_request() {
     goes_on(&machine);
 }
 
-/// Instructions for removing Weir begin with this command, even if accel never ran.
+/// Instructions for removing Weir begin with `weir accel disable`, which must also succeed on a
+/// machine where accel never ran.
 #[test]
 fn disable_without_an_installation_needs_no_mounts() {
     let Some(machine) = TestMachine::new() else { return };

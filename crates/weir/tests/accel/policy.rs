@@ -63,7 +63,8 @@ fn a_wrong_policy_file_changes_nothing() {
     assert_eq!(sysctl(&machine, "net/ipv4/tcp_wmem"), wmem);
 }
 
-/// Even root cannot change such a setting in another network namespace.
+/// Even root cannot change a setting of the initial network namespace from another network
+/// namespace.
 #[test]
 fn a_setting_of_the_initial_namespace_is_refused_even_by_the_check() {
     let Some(machine) = TestMachine::new() else { return };

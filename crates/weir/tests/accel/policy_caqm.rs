@@ -57,7 +57,8 @@ fn an_impossible_policy_changes_neither_tcpa_nor_caqm() {
     for (text, message) in [
         ("[[rule]]\nalgorithm = \"caqm\"\n[caqm]\ninterface = [\"gone0\"]\n", "gone0"),
         ("[[rule]]\nalgorithm = \"caqm\"\nrto_min = \"50ms\"\n", "[caqm]"),
-        // This network namespace lacks that setting; CAQM's part was already in force by then.
+        // The command applies CAQM's rules first, and then fails to set `tcp_mem`, which this
+        // network namespace lacks.
         (
             "[[rule]]\nport = 5866\nalgorithm = \"caqm\"\n\n[system]\nmem = [1000, 2000, 3000]\n",
             "tcp_mem",

@@ -62,7 +62,7 @@ fn route_metrics_and_rules_combine_as_documented() {
     ip(&machine, "-n near route change 10.0.0.0/24 dev eth0 congctl reno initcwnd 5 rto_min 400ms");
     let plain = prompt_connection(&machine);
     assert!(has(&plain, "reno") && waits(&plain) && has(&plain, "cwnd:5"), "{plain:?}");
-    // The rule's algorithm and window, the route's timeout.
+    // The connection gets its algorithm and window from the rule, and its timeout from the route.
     accel(&machine, &["enable", "tcpa", "--all", "--init-cwnd", "33", "--rto-min", "50ms"]);
     let both = prompt_connection(&machine);
     assert!(has(&both, "tcpa") && waits(&both) && has(&both, "cwnd:33"), "{both:?}");

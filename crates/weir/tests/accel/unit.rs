@@ -45,8 +45,8 @@ fn the_systemd_unit_confines_the_service() {
     };
     let level: f64 = exposure.split(' ').nth(1).unwrap().parse().unwrap();
     eprintln!("ATTACK accel-unit: {exposure}");
-    // The rest of the exposure is the user root and CAP_SYS_ADMIN, without which BPF refuses the
-    // programs, the machine's network, and CAP_SYS_PTRACE for other network namespaces.
+    // The unit cannot avoid the remaining exposure: BPF needs the user root and CAP_SYS_ADMIN, the
+    // rules need the machine's network, and other network namespaces need CAP_SYS_PTRACE.
     assert!(level <= 2.5, "{text}");
     assert!(!String::from_utf8_lossy(&judged.stderr).contains("ignoring"), "{judged:?}");
 }

@@ -13,7 +13,8 @@ use std::io::Write as _;
 use std::process::Child;
 use std::time::Duration;
 
-/// The round trip over a TAP device is far below a quarter of this standard.
+/// Arguments that enable CAQM on Weir's host. The round trip over a TAP device is far below a
+/// quarter of the standard round trip, 1 s.
 const ENABLE: [&str; 15] = [
     "enable",
     "caqm",
@@ -285,7 +286,7 @@ fn other_reserved_bits_do_not_negotiate_caqm() {
     assert_eq!(bench.totals()["negotiated"], 0);
 }
 
-/// Networks and servers that write other reserved bits into the SYN-ACK.
+/// Tests networks and servers that write other reserved bits into the SYN-ACK.
 #[test]
 fn a_client_accepts_the_servers_bit_and_no_other_bits() {
     let Some(machine) = TestMachine::new() else { return };
@@ -324,7 +325,7 @@ fn a_connection_continues_without_tags_if_the_path_drops_tagged_packets() {
         bench.host.send(SYN | ACK, 2, 0, None);
         bench.host.next = bench.host.next.wrapping_sub(1);
         tagged.push(bench.host.segment().tag.is_some());
-        // The kernel answers repeated SYN-ACKs twice a second (tcp_invalid_ratelimit).
+        // The kernel answers at most two repeated SYN-ACKs a second (tcp_invalid_ratelimit).
         std::thread::sleep(Duration::from_millis(600));
     }
     bench.host.next = bench.host.next.wrapping_add(1);
@@ -355,7 +356,7 @@ fn a_connection_continues_without_tags_if_the_path_drops_tagged_packets() {
     assert_eq!(seen.tag, None);
 }
 
-/// The third SYN must not have the bit; the second host does not answer the first two.
+/// The second host does not answer the first two SYNs; the third SYN must not have the bit.
 #[test]
 fn the_third_syn_without_an_answer_carries_no_offer() {
     let Some(machine) = TestMachine::new() else { return };

@@ -216,7 +216,7 @@ impl TestMachine {
 impl Drop for TestMachine {
     fn drop(&mut self) {
         drop(self.keeper.take());
-        // A failed test leaves children that are not the keeper's.
+        // A failed test leaves processes that the keeper did not start.
         remove(&self.cgroup);
         let deadline = Instant::now() + PATIENCE;
         while self._lock.is_some() && taken().is_some() && Instant::now() < deadline {
