@@ -15,7 +15,8 @@ fn a_recording_gives_the_same_diagnosis_as_the_live_run() {
     assert!(live.status.success(), "{live:?}");
     assert!(live.stderr.contains("seen.json"), "{}", live.stderr);
     let later = sandbox.weir(&["doctor", "seen.json", "--json"]);
-    // Only the live command judges an observation of its own, whose CPU time counts.
+    // Only the live command has observed the machine, so only its diagnosis has the CPU time of an
+    // observation.
     let without_cpu = |text: &str| {
         let mut diagnosis: Value = serde_json::from_str(text).unwrap();
         let cpu = diagnosis["periods"][0]["observer_cpu"].take().as_f64().unwrap();

@@ -59,7 +59,7 @@ pub fn start_switch(sandbox: &Sandbox, rules: &str, options: &str) -> Running {
     running
 }
 
-/// Writes the report's profile with other numbers.
+/// Writes the profile of the flow-rules reference report with other numbers.
 pub fn write_profile(sandbox: &Sandbox, name: &str, capture: &str, cps: f64, limit: u32) {
     let text = format!(
         "- duration : 1\n  generator :\n          distribution : \"seq\"\n          \

@@ -5,7 +5,7 @@ use crate::support::{Sandbox, await_some};
 use serde_json::Value;
 use testing::Attempt;
 
-/// Runs the report's profile with numbered streams.
+/// Runs the profile of the flow-rules reference report with numbered streams.
 fn send(sandbox: &Sandbox) -> (Option<i32>, Value) {
     write_profile(sandbox, "p.yaml", "cap2/udp_64B.pcap", 5000.0, 255);
     let run = ["gen", "-f", "p.yaml", "-d", "2", "-l", "500", "--json"];
@@ -47,7 +47,7 @@ fn take_down(sandbox: &Sandbox, devices: Vec<crate::support::Running>) {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// A device that returns every packet three times, and forwards it four times.
+/// Tests a device that returns every packet of port 1 three times, and forwards it four times.
 #[test]
 fn packets_that_a_device_multiplies_are_counted() {
     let Some(sandbox) = Sandbox::quiet() else { return };

@@ -70,9 +70,10 @@ fn the_capacity_of_a_link_is_found_within_one_percent() {
     take_down(&sandbox, device);
 }
 
-/// A port of a switch at 100 Mbit/s: 8,256 frames of 1514 bytes a second. Beside other tests the
-/// switch's thread may wait for a CPU and lose frames at that rate. This test therefore checks only
-/// the upper bound; `twenty_of_twenty_searches_find_a_switch_port_s_capacity` checks both bounds.
+/// A port of the switch carries 100 Mbit/s: 8,256 frames of 1514 bytes a second. Beside other tests
+/// the switch's thread may wait for a CPU and lose frames at that rate. This test therefore checks
+/// only the upper bound; `twenty_of_twenty_searches_find_a_switch_port_s_capacity` checks both
+/// bounds.
 #[test]
 fn no_search_finds_more_than_a_switch_port_carries() {
     let Some(sandbox) = Sandbox::quiet() else { return };

@@ -4,7 +4,7 @@ use generator::{Capture, traffic::Stamp};
 use std::collections::HashSet;
 use testing::Attempt;
 
-/// The report's run: its profile, its flags, two ports.
+/// Runs the profile and the flags of the flow-rules reference report, with two ports.
 #[test]
 fn packets_of_the_reports_profile_reach_the_other_port() {
     let Some(sandbox) = Sandbox::quiet() else { return };
