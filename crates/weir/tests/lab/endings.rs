@@ -42,12 +42,12 @@ const CLIENT: &[&str] = &["perf", "client"];
 
 #[derive(Debug, Clone, Copy)]
 enum Moment {
-    /// While the first network is built.
+    /// While the lab builds the first network.
     SetUp,
     InMidTransfer,
     /// When a program has just ended, and the lab reads results and removes the network.
     TearDown,
-    /// This long after the lab's start.
+    /// The given time after the lab's start.
     After(Duration),
 }
 

@@ -92,7 +92,7 @@ fn predictable_failures_are_found_before_measuring() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// Relays that fail in every way, between two relays that work.
+/// Tests relays that fail in every way, between two relays that work.
 #[test]
 fn programs_that_fail_are_failed_cells() {
     let Some(sandbox) = Sandbox::new() else { return };

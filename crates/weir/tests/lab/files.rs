@@ -401,7 +401,7 @@ fn validate_prints_the_programs_that_the_machine_lacks() {
     ] {
         assert!(output.stderr.contains(lacks), "{lacks}: {output:?}");
     }
-    // The labs also look for nft among the daemons.
+    // The labs look for nft in /usr/sbin, too.
     let has_nft = Path::new("/usr/sbin/nft").exists();
     for lacks in [
         "system `nf-conntrack` is left out here: `/usr/sbin/nft` is not installed",

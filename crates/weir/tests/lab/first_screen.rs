@@ -49,8 +49,8 @@ fn with_probe(page: &str) -> String {
     open.replace("</body>", &format!("<script>{PROBE}</script></body>"))
 }
 
-/// Draws every page in frames of both sizes in a single browser: a window cannot be as narrow as a
-/// phone.
+/// Draws every page in a wide and a narrow frame of a single browser window: a window itself cannot
+/// be as narrow as a phone.
 fn measured() -> Value {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -85,8 +85,8 @@ fn measured() -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}, {output:?}"))
 }
 
-/// Reports of five shapes: columns of a reference, files, a table without a reference, verdicts of
-/// cases, and a sweep of many axes.
+/// Returns reports of five shapes: columns of a reference, files, a table without a reference,
+/// verdicts of cases, and a sweep of many axes.
 fn shapes() -> Vec<(&'static str, Value)> {
     let all = |lab, systems: &[&str], axes: &[(&str, &[&str])], metrics: &[&str]| {
         run(lab, systems, &product(axes), metrics)
@@ -171,7 +171,7 @@ fn shapes() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Points that differ from the usual point in a single axis.
+/// Returns points that differ from the usual point in a single axis.
 fn sweep() -> Vec<Value> {
     let axes: &[(&str, &[&str])] = &[
         ("rate", &["100mbit", "10mbit", "1gbit"]),

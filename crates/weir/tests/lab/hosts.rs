@@ -68,7 +68,7 @@ impl Hosts {
         fs::copy(sandbox.path("user.pub"), sandbox.path("authorized")).unwrap();
         let mut hosts = Vec::new();
         for &(number, name) in names {
-            // Packets of IPv6's own would pass a link that nothing else uses.
+            // The kernel's own IPv6 packets would pass an emulated link that nothing else uses.
             let inside = match names.len() {
                 2 => Namespace::create(name),
                 _ => host::silent_namespace(name),
@@ -101,7 +101,7 @@ impl Hosts {
         let mut all = Self { sandbox, hosts, congestion: congestion.unwrap() };
         all.write_client_configuration("host", "user");
         (0..names.len()).for_each(|number| all.start(number));
-        // Link to the program: most tests need no copy of it.
+        // Link to the program of weir: most tests need no copy of the program.
         all.place(|weir, at| std::os::unix::fs::symlink(weir, at).unwrap());
         Some(all)
     }
@@ -411,7 +411,7 @@ fn a_bulk_transfer_runs_between_two_machines() {
 #[test]
 fn benchmarks_and_downloads_run_between_two_machines() {
     let Some(hosts) = Hosts::new() else { return };
-    // Every namespace may choose Reno.
+    // Uses Reno, an algorithm that every namespace may choose.
     let short = |text: String| {
         let text = text.replace("kind = \"tcp\"", "kind = \"tcp\"\ncongestion = \"reno\"");
         // On a busy machine the first handshakes of https alone may take 100 ms.
@@ -749,7 +749,8 @@ fn parent(pid: u32) -> u32 {
     rest.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Timeout. A shared connection ends ten seconds after its controller was killed.
+/// Time limit for the end of a lab's programs and connections. A shared connection of ssh ends ten
+/// seconds after its controller was killed.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SACK: &str = "net.ipv4.tcp_sack";
 const CONGESTION: &str = "net.ipv4.tcp_congestion_control";

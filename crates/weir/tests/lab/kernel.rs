@@ -41,7 +41,8 @@ fn failed(results: &Value) -> Option<String> {
     cells.iter().find(failed).map(Value::to_string)
 }
 
-/// Two paths at once: a metric for each path, and a metric for both paths together.
+/// A lab that measures two paths at once: a metric for each path, and a metric for both paths
+/// together.
 const TWO_PATHS: &str = r#"name = "two"
 hosts = ["server", "near", "far"]
 [axes]
@@ -139,7 +140,7 @@ fn concurrently_measured_paths_have_separate_results() {
     sandbox.write("two.toml", TWO_PATHS);
     let output = sandbox.weir(&["lab", "run", "two.toml", "--out", "run"]);
     let results = sandbox.results("run");
-    // Members are not planned cells, and only planned cells are compared.
+    // The lab compares only planned cells: the cell of both paths, and not the cell of each path.
     let comparisons = results["comparisons"].as_array().unwrap();
     assert_eq!(comparisons.len(), 1, "{comparisons:?}");
     let (goal, ratio) = (&comparisons[0]["goal"], &comparisons[0]["ratio"]);

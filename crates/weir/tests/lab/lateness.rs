@@ -20,7 +20,7 @@ fn lateness_beyond_the_bound_makes_a_cell_invalid_every_time() {
     .enumerate()
     {
         sandbox.write("late.toml", LAB.replace("DELAY", delay).replace("STALLS", stalls));
-        // A lab with a disturbance repeats no turn, not even a turn that failed because the machine
+        // A lab with a disturbance repeats no turn, even if a turn failed because the machine
         // stalled all the time.
         let measured = testing::undisturbed("lateness on purpose", |attempt| {
             let out = format!("run{number}-{attempt}");

@@ -113,7 +113,7 @@ fn forbidden_user_namespaces_are_reported_in_one_sentence() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// As in a container: user id 0 without some of root's capabilities.
+/// Runs the lab with user id 0 and without some of root's capabilities, as in a container.
 #[test]
 fn root_without_a_capability_uses_a_user_namespace_too() {
     let Some(sandbox) = sandbox() else { return };

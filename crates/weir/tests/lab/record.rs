@@ -41,7 +41,7 @@ fn only_a_valid_run_of_a_clean_commit_is_put_on_record() {
     refused("not the file that was run", &|run| run["environment"]["lab_sha256"] = json!("00"));
     refused("recorded no inputs", &|run| run["environment"]["inputs_sha256"] = Value::Null);
     refused("other inputs", &|run| run["environment"]["inputs_sha256"] = json!("00"));
-    // A run with a turn of another build, or of another lab file.
+    // The command also refuses a run with a turn of another build, or of another lab file.
     let journal = sandbox.read("run/journal.jsonl");
     let fact = |name: &str| whole["environment"][name].as_str().unwrap();
     let (inputs, weir) = (fact("inputs_sha256"), fact("weir_sha256"));

@@ -204,7 +204,8 @@ fn early_and_late(sandbox: &Sandbox, run: &str) -> ((u64, u64, u64), (u64, u64, 
         await_some("a finished turn", || has(turns.start));
         let mut least = figures();
         await_some("more finished turns", || {
-            // The time between two turns may be shorter than the pause between two looks.
+            // The time between two turns may be shorter than the pause between two looks at the
+            // journal.
             for _ in 0..100 {
                 let now = figures();
                 least = (least.0.min(now.0), least.1.min(now.1), least.2.min(now.2));

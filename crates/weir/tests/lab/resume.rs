@@ -140,7 +140,7 @@ fn a_run_that_has_ended_continues_with_more_repeats() {
     assert_eq!(results["environment"]["repeats_at_first"], 1);
     let notes = results["notes"].to_string();
     assert!(notes.contains("was continued from 1 to 3 repeats"), "{notes}");
-    // The report of a run that is resumed once more must still say so.
+    // After another `--resume` the run must still state its first number of repeats.
     let output = sandbox.weir(&["lab", "run", "--resume", "run"]);
     output.assert_measured(&sandbox.results("run"));
     assert_eq!(sandbox.journal("run"), after);

@@ -2,7 +2,8 @@
 
 use crate::support::{Sandbox, await_some};
 
-/// Round trips in one host. `WORDS` stands for more keys of the state, and `DIR` for the sandbox.
+/// A lab that measures round trips within one host. `WORDS` stands for more keys of the state, and
+/// `DIR` for the sandbox.
 const LAB: &str = r#"
 name = "states"
 hosts = ["client"]

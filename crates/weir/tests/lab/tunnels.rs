@@ -51,7 +51,7 @@ fn a_service_behind_a_tunnel_is_measured_beside_the_restart_of_a_killed_server()
                 assert!(median(name).is_some_and(|value| value > 0.0), "{name}: {cell}");
             }
         } else {
-            // On a machine that stalls, the patience of the lab may be over first.
+            // On a machine that stalls, the lab's time limit may pass before the service returns.
             let has_returned = median("availability_percent") == Some(100.0);
             assert_eq!(median("seconds").is_some_and(|time| time > 0.0), has_returned, "{cell}");
         }

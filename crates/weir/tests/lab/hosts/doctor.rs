@@ -42,8 +42,8 @@ fn ends_that_cannot_be_used_are_named_together_and_nothing_stays() {
     refused(&hosts, &[], "server: it cannot be reached");
 }
 
-/// A small window at the receiver is the limit of one direction. Only the receiver's machine has
-/// the setting, and only the sender's kernel counts the time.
+/// A small window at the receiver limits one direction. Only the receiver's machine has the setting
+/// of the window, and only the sender's kernel counts the time that the window limits the sender.
 #[test]
 #[ignore = "takes a quarter of a minute"]
 fn both_ends_of_a_slow_path_give_one_diagnosis() {

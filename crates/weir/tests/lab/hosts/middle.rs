@@ -111,7 +111,7 @@ fn a_machine_in_the_middle_that_cannot_emulate_the_link_is_refused_before_the_ru
     ip(&["link", "set", "left", "down"]);
     refused(&text, "left is down");
     ip(&["link", "set", "left", "up"]);
-    // The path does not pass the two interfaces.
+    // The lab names the interface `other`, which the path between the hosts does not pass.
     host::connect((&hosts.hosts[0].inside, "other"), (middle, "other"), 1500).unwrap();
     let (other, quick) = (text.replace("\"left\"", "\"other\""), ["--out", "run"]);
     hosts.sandbox.write(
