@@ -167,7 +167,7 @@ fn base64(sandbox: &Sandbox, words: &str, input: &[u8]) -> Vec<u8> {
 #[test]
 fn credentials_have_the_same_padding_as_with_openssl() {
     let Some(sandbox) = sandbox() else { return };
-    // The token of Weir's client.
+    // OpenSSL decrypts the token of Weir's client.
     let listener = sandbox.inside(|| TcpListener::bind("127.0.0.1:5201").unwrap());
     let client = sandbox.start_command(with(weir(CLIENT), "PASSWORD"));
     let (mut socket, _) = listener.accept().unwrap();
@@ -186,13 +186,13 @@ fn credentials_have_the_same_padding_as_with_openssl() {
     let time = text.strip_prefix("user: ann\npwd:  PASSWORD\nts:   ").unwrap();
     assert!(now().abs_diff(time.parse().unwrap()) < 600, "{text}");
 
-    // OpenSSL's token at Weir's server.
+    // Weir's server decrypts a token of OpenSSL.
     let server = serve(&sandbox, weir(&format!("{SERVER} --time-skew-threshold 600")));
     let text = format!("user: ann\npwd:  PASSWORD\nts:   {}", now());
     let token = openssl(&sandbox, "-encrypt -pubin -inkey public.pem", text.as_bytes());
     let token = String::from_utf8(base64(&sandbox, "-w0", &token)).unwrap();
     let parameters = format!(r#"{{"tcp":true,"time":1,"authtoken":"{token}"}}"#);
-    // CREATE_STREAMS, and SERVER_ERROR for the replayed token.
+    // The server answers CREATE_STREAMS, and SERVER_ERROR to the replayed token.
     for (letter, state) in [(b'a', 10), (b'b', 254)] {
         let mut socket = sandbox.inside(|| TcpStream::connect("127.0.0.1:5201").unwrap());
         socket.write_all(&[&[letter; 36][..], &[0]].concat()).unwrap();

@@ -18,8 +18,8 @@ struct Counted {
     no_room: u64,
 }
 
-/// All impairments at once. The link reports the datagrams that it held back, dropped or
-/// duplicated.
+/// Tests all impairments at once. The link reports the datagrams that the link held back, dropped
+/// or duplicated.
 #[test]
 fn counts_of_loss_reordering_and_duplicates_equal_the_counts_of_the_link() {
     let disorder = ["--loss", "2%", "--reorder", "3%,2ms", "--duplicate", "1%", "--delay", "1ms"];
@@ -84,9 +84,9 @@ fn a_sender_that_fills_the_link_is_limited_by_a_full_link() {
 impl Counted {
     /// Checks that the link's and the receiver's counts agree for every datagram.
     ///
-    /// The direction carries the test's datagrams and few other frames: the frames of the control
-    /// connection and of neighbour discovery. The size distinguishes these frames, because they are
-    /// small or few.
+    /// The direction carries the test's datagrams and a few other frames, of the control connection
+    /// and of neighbour discovery. The other frames are smaller than a datagram or few, so the
+    /// number of bytes shows how many frames are datagrams.
     fn holds(&self) -> Result<(), String> {
         let [sent, received] = [self.of_datagrams("count"), self.of_datagrams("received")];
         let (lost, duplicates) = (self.of_datagrams("lost"), self.of_datagrams("duplicates"));

@@ -27,7 +27,7 @@ type DocumentCheck = Arc<dyn Fn(&Both) -> Result<(), String> + Send + Sync>;
 pub(crate) struct Both {
     pub(crate) client: Document,
     pub(crate) server: Document,
-    /// Both ends report rates over the actual time.
+    /// Whether both ends report rates over the actual time.
     pub(crate) exact: bool,
 }
 

@@ -56,8 +56,8 @@ fn udp() -> Vec<Case> {
             .documents(|both| sent(both, 300_000)),
         case("UDP, numbers of 64 bits", "-u -b 20M --udp-counters-64bit -t 1"),
         case("UDP, numbers of 64 bits, back", "-u -b 20M --udp-counters-64bit -R -t 1"),
-        // Each end starts counting by its own clock. At loopback's size, 76 datagrams a second, a
-        // single datagram or a few milliseconds would be more than 1 %.
+        // Each end starts counting by its own clock, so the counts may differ by a datagram. At the
+        // size that suits the loopback, 76 datagrams a second, a datagram would be more than 1 %.
         case("UDP, omitted start", "-u -b 20M -l 1400 -O 1 -t 3").documents(omitted),
         case("UDP over IPv6", "-6 -u -b 20M -t 1").host("::1"),
         case("UDP over IPv6, back", "-6 -u -b 20M -R -t 1").host("::1"),

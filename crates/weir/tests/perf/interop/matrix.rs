@@ -16,10 +16,11 @@ pub(crate) struct Matrix {
 
 struct Row {
     case: Case,
-    /// The peer's client with Weir's server, Weir's client with the peer's server, and the peer
-    /// with itself if one of the two runs failed.
+    /// The outcome of the peer's client with Weir's server.
     served: Outcome,
+    /// The outcome of Weir's client with the peer's server.
     asked: Outcome,
+    /// The outcome of the peer with itself, if the case failed with Weir at one end.
     control: Option<Outcome>,
 }
 

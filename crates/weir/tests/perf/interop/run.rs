@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Program {
     pub(crate) name: &'static str,
     path: String,
-    /// The program's rates are over the actual time, and both its ends report the same
+    /// Whether the program's rates are over the actual time, and its two ends report the same
     /// retransmissions.
     exact: bool,
     /// Cases that fail even between two ends of this implementation, with the reason.

@@ -12,7 +12,7 @@ pub(crate) struct Seen {
     /// The client's sockets connected to the server's port: the control connection and the streams.
     pub(crate) client: Vec<Socket>,
     pub(crate) server: Vec<Socket>,
-    /// The CPUs their threads may run on, as the kernel lists them.
+    /// The CPUs on which each thread of the client may run, as the kernel lists CPUs.
     pub(crate) client_cpus: Vec<String>,
     pub(crate) server_cpus: Vec<String>,
 }
