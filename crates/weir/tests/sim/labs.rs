@@ -40,7 +40,7 @@ repeats = 3
 duration = "2s"
 "#;
 
-/// Two flows through a port whose period is set in the file, or follows the round trip.
+/// A lab with two flows through a port whose period is set in the file, or follows the round trip.
 const PERIODS: &str = r#"name = "periods"
 hosts = ["senders", "receiver"]
 [[link]]
@@ -167,7 +167,7 @@ fn the_results_are_the_same_on_any_number_of_threads() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// The measurement is valid, and the command must state why it failed.
+/// The measurement is valid, and the command must state why its exit status is 1.
 #[test]
 fn a_valid_run_that_misses_a_bound_prints_the_reason_for_exit_status_1() {
     let Some(sandbox) = Sandbox::new() else { return };

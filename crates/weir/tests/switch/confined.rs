@@ -62,7 +62,8 @@ fn every_thread_is_confined_and_ports_can_still_be_added() {
     }
 }
 
-/// CAP_DAC_OVERRIDE, CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW, CAP_IPC_LOCK and CAP_BPF.
+/// The capabilities that the switch keeps: CAP_DAC_OVERRIDE, CAP_NET_BIND_SERVICE, CAP_NET_ADMIN,
+/// CAP_NET_RAW, CAP_IPC_LOCK and CAP_BPF.
 const KEPT: u64 = 0x80_0000_7402;
 
 fn capabilities(thread: &str, set: &str) -> u64 {

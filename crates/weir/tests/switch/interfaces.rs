@@ -148,7 +148,7 @@ fn mod_port_disables_the_interface_of_a_port_until_someone_enables_the_interface
     assert!(is_enabled() && is_down() == (false, false));
     switch.ofctl(&["mod-port", "br0", "p1", "down"]);
     assert!(!is_enabled() && is_down() == (true, true));
-    // Another change of the port leaves the interface as the interface is.
+    // Another change of the port does not change the interface.
     switch.ofctl(&["mod-port", "br0", "p1", "no-flood"]);
     assert!(!is_enabled());
     switch.ofctl(&["mod-port", "br0", "p1", "flood"]);

@@ -109,8 +109,8 @@ fn a_rebalance_gives_each_of_two_busy_queues_a_thread() {
         busy.iter().all(|port| counted(&switch, port, "rx pkts") > 10_000).then_some(())
     });
     assert_eq!(busy.map(|port| cpu_of(&switch, port)), [0, 0]);
-    // If another program takes the CPU during the only packet of an idle port, this packet counts
-    // as much load. The busy ports count more before long.
+    // If another program takes the CPU while a thread forwards the only packet of an idle port, the
+    // packet counts as a large load. The busy ports soon count more.
     await_some("a thread for each busy port", || {
         let said = switch.appctl(&["dpif-netdev/pmd-rxq-rebalance"]);
         assert_eq!(said, "pmd rxq rebalance requested.\n");

@@ -72,8 +72,8 @@ fn neither_application_reads_an_end_of_file_after_the_server_is_killed() {
             is_reset(&mut transfer.target);
             is_reset(&mut transfer.application);
         });
-        // The applications are idle. The client asks the server for an answer, and the kernel's
-        // report about the port lets the client end the session before its keepalives.
+        // The applications are idle, so the client probes the server. The kernel reports that the
+        // server's port is closed, and the client ends the session without waiting for keepalives.
         let words = ["tunnel", "status", "--json", "--status-socket", "client.sock"];
         let status = sandbox.weir(&words).stdout;
         let status: serde_json::Value = serde_json::from_str(&status).unwrap();

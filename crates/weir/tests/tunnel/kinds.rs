@@ -99,7 +99,7 @@ fn a_server_listens_for_a_client_only_on_listed_addresses() {
         client.output_so_far().1.contains("no rule of laptop lets it listen on").then_some(())
     });
     assert!(sandbox.inside(|| TcpStream::connect("127.0.0.1:8081")).is_err());
-    // The client asks again, and logs an unchanged refusal once.
+    // The client asks the server again for the listener, and logs an unchanged refusal once.
     await_some("further refusals", || {
         let refused = status(&sandbox, "server.sock")["refused"]["listen-not-listed"].as_u64();
         (refused > Some(2)).then_some(())

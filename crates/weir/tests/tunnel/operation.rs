@@ -89,7 +89,7 @@ fn an_operator_lists_sessions_ends_them_and_drains_the_server() {
     assert_eq!((&line["identity"], &line["target"]), (&"laptop".into(), &target_of_it.into()));
     assert_eq!((&line["reason"], &line["direction"]), (&"kicked".into(), &"forward".into()));
     assert_eq!((&line["bytes_in"], &line["bytes_out"]), (&1.into(), &1.into()), "{line}");
-    // The client returns.
+    // The client connects again.
     await_some("the new session", || {
         let all = asked(&sandbox, &["sessions"])[0]["sessions"].as_array().unwrap().clone();
         (all.len() == 2 && all.iter().all(|one| one["session"] != name)).then_some(())

@@ -109,7 +109,7 @@ fn the_api_lists_open_tunnels_with_their_protocol_at_both_ends() {
     let source = format!("tcp:127.0.0.1:{port}");
     let words = ["--server-endpoint", "127.0.0.1:7500", "--token-source", &source, insecure];
     let words = [&words[..], &["--httpd-listen-on=127.0.0.1:18086"]].concat();
-    // This listener has IPv6, too; the list shows an IPv4 address as such.
+    // This listener accepts IPv6, too; the list of tunnels shows an IPv4 peer by its IPv4 address.
     let words = [&words[..], &["--listen-on=tcp:0.0.0.0:6500"]].concat();
     let _client = started(&sandbox, "quictun-client", &words, "connected to");
     let mut stream = sandbox.inside(|| TcpStream::connect("127.0.0.1:6500")).unwrap();
