@@ -87,7 +87,7 @@ fn the_reference_of_lab_files_explains_every_key_of_a_link() {
     let text = std::fs::read_to_string(root.join("docs/reference/lab-file.md")).unwrap();
     let (_, links) = text.split_once("## `[[link]]`").unwrap();
     let (links, _) = links.split_once("\n## ").unwrap();
-    // The first column of the table; the runner chooses the seeds.
+    // The first column has the keys. `seed` is no key of a lab file: the runner chooses the seeds.
     let heads: Vec<_> = links.lines().filter_map(|line| line.split('|').nth(1)).collect();
     for key in emu::Settings::KEYS.into_iter().filter(|key| *key != "seed") {
         let named = format!("`{key}`");
@@ -160,7 +160,7 @@ fn every_lab_and_policy_file_in_the_documents_is_accepted() {
                 assert!(output.status.success(), "{place}\n{}", output.stderr);
                 labs += 1;
             } else if fragment.contains("[[rule]]") {
-                // The example's interface is that of another machine, so only the file is checked.
+                // The example's interface exists on another machine: only errors of the file count.
                 sandbox.write("accel.toml", fragment);
                 let output = sandbox.weir(&["accel", "policy", "--check", "accel.toml"]);
                 let is_of_file = output.stderr.contains("accel.toml:");

@@ -84,7 +84,7 @@ fn a_command_runs_behind_a_link() {
     let link = ["link", "run", "--rtt", "40ms", "--rate", "100mbit"];
     let weir = env!("CARGO_BIN_EXE_weir");
     let server = format!("{weir} perf server --one-off --logfile served");
-    // On a busy machine the far side needs longer than its head start.
+    // On a busy machine the command may begin before the far side listens.
     let client = format!(
         "until grep -qs listening served; do sleep 0.01; done; \
          exec {weir} perf client 10.0.0.2 -t 1 --json"
@@ -412,5 +412,6 @@ fn tunnel_keys_with_json_prints_one_document() {
     assert!(sandbox.path(document["key"].as_str().unwrap()).exists(), "{document}");
 }
 
-/// A command that waits for the other end of a pipe waits for ever.
+/// Time limit of a command that gets a pipe: a command that waits for the pipe's other end would
+/// never end.
 const WITHOUT_WAITING: Duration = Duration::from_secs(60);

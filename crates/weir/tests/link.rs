@@ -166,7 +166,7 @@ fn without_a_queue_a_link_holds_100_ms_of_its_rate_and_follows_changes() {
 #[test]
 fn both_namespaces_of_link_run_know_each_others_mac_address() {
     let Some(sandbox) = Sandbox::new() else { return };
-    // On a busy machine the far side needs longer than its head start.
+    // On a busy machine the command may begin before the far side has written its file.
     let far = "ip neigh > far; touch done; sleep 600";
     let near = "until [ -e done ]; do sleep 0.01; done; ip neigh > near";
     let words = ["link", "run", "--rtt", "40ms", "--far", far, "--", "sh", "-c", near];

@@ -409,7 +409,7 @@ fn a_soak_run_reports_only_growth_and_lost_bytes() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A shell script takes the place of weir: its runs end in every way.
+/// A shell script takes the place of weir, and ends its runs in every possible way.
 #[test]
 fn stale_runs_are_repeated_in_order_and_interrupted_or_unfit_runs_are_continued() {
     if !is_installed("python3") {
