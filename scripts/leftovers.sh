@@ -5,7 +5,7 @@
 
 export WEIR_TESTS="$$-${RANDOM}"
 
-# The machine's state outside TMPDIR, one object per line.
+# Prints the objects that exist on the machine outside TMPDIR, one per line.
 machine_state() {
   [ ! -d /run/netns ] || find /run/netns -mindepth 1 -printf 'namespace %f\n'
   local interface
@@ -17,7 +17,7 @@ machine_state() {
   awk 'NR > 1 {print "System V segment " $2}' /proc/sysvipc/shm 2>/dev/null || true
 }
 
-# Whether a living process uses this shared memory.
+# Succeeds if a living process uses this shared memory.
 is_in_use() { # a line of machine_state
   local file
   case $1 in
@@ -35,8 +35,8 @@ is_in_use() { # a line of machine_state
   esac
 }
 
-# The objects that did not exist before. Shared memory in use is left out: it belongs to another program, or
-# to a process with the mark, which is listed itself.
+# Prints the objects that did not exist before. Leaves out shared memory in use: the memory belongs to another
+# program, or to a process with the mark, which `marked_processes` prints.
 new_objects() { # the former output of machine_state
   local object
   comm -13 <(sort <<<"$1") <(machine_state | sort) | while IFS= read -r object; do
@@ -44,7 +44,7 @@ new_objects() { # the former output of machine_state
   done
 }
 
-# Processes with the mark, except this script's own.
+# Prints the processes with the mark, except this script's own processes.
 marked_processes() {
   local environ pid
   for environ in /proc/[0-9]*/environ; do

@@ -22,7 +22,7 @@ integration_tests() {
     done
   done
 }
-# Prints the folders of the crates in neither list: not the command, not a pure crate.
+# Prints the folders of the crates that are neither pure nor the command.
 other_folders() {
   local manifest folder
   for manifest in crates/*/Cargo.toml crates/switch/*/Cargo.toml; do
@@ -34,7 +34,7 @@ other_folders() {
     esac
   done
 }
-# Prints the command's integration tests in none of the lists.
+# Prints the command's integration tests that are not in `alone` or `beside_pure`, except `lab`.
 rest_of_command() {
   local name
   for name in $(integration_tests weir); do
@@ -64,11 +64,11 @@ end_beside() {
   beside=()
   return "$outcome"
 }
-# Also show the output of passing tests: it contains the reasons for skipping.
+# Runs tests and shows the output of passing tests, too, because the output has the reasons for skipping.
 show() { # the arguments of cargo, --, those of the test programs
   cargo test "${without_pure[@]}" "$@" --show-output
 }
-# Tests that wait run beside tests that compute. Tests that measure the machine run alone.
+# Runs tests that wait beside tests that compute, and tests that measure the machine alone.
 tests() {
   local line outcome=0
   : >"$log"
@@ -94,14 +94,14 @@ pure_and_documentation() {
   mapfile -t names < <(integration_tests "${pure[@]/#switch-/switch/}")
   cargo test "${packages[@]}" --no-fail-fast --lib "${names[@]}" -- --show-output || outcome=1
   cargo test "${packages[@]}" --doc || outcome=1
-  # The summary of this process is its own, so a file carries the line.
+  # This function runs in a process of its own, so a file carries the lines of its summary to the caller.
   summary=() failed=0
   part "documentation" documentation
   printf '%s\n' "${summary[@]}" >"$log.summary"
   [ "$failed" = 0 ] || outcome=1
   return "$outcome"
 }
-# The tests of the crates that are neither pure nor the command.
+# Runs the tests of the crates that are neither pure nor the command.
 other_crates() {
   local outcome=0 folders names
   mapfile -t folders < <(other_folders)

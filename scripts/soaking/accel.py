@@ -11,7 +11,7 @@ import random
 import transfer
 
 PINS = pathlib.Path("/sys/fs/bpf")
-# Iterators of the kernel itself.
+# Iterators that the kernel itself pins in each BPF file system.
 KERNELS = ("maps.debug", "progs.debug")
 TARGET = 9001
 SERVER, SOURCE = "198.18.0.2", "198.18.2.1"

@@ -1,4 +1,4 @@
-"""The account of a soak run: what was served, and what failed without an announced reason."""
+"""The account of a soak run: served transfers, and failures without an announced reason."""
 
 import collections
 import contextlib
@@ -27,7 +27,7 @@ class Account:
         self.note(self.failures, f"{kind}: {reason}")
 
     def lose(self, kind, reason):
-        """Bytes that differ, which no disturbance excuses."""
+        """Records bytes that differ, which no disturbance excuses."""
         self.note(self.lost, f"{kind}: {reason}")
 
     def leave(self, what):
@@ -40,7 +40,7 @@ class Account:
 
     @contextlib.contextmanager
     def announced(self, kind):
-        """Transfers of `kind` may break meanwhile: an end is killed."""
+        """Permits transfers of `kind` to break within the `with` block, which kills an end."""
         window = [time.monotonic(), math.inf]
         with self.lock:
             self.windows[kind].append(window)
@@ -50,7 +50,7 @@ class Account:
             window[1] = time.monotonic() + GRACE
 
     def broken(self, kind, began, reason):
-        """A transfer that began at `began` has failed now."""
+        """Records that a transfer that began at `began` has failed now."""
         now = time.monotonic()
         with self.lock:
             excuse = any(begin <= now and began <= end for begin, end in self.windows[kind])

@@ -21,7 +21,7 @@ class Doctor:
         pass
 
     def scrape(self):
-        """Reads the figures as Prometheus does."""
+        """Reads the metrics as Prometheus does."""
         with socket.socket(socket.AF_UNIX) as place:
             place.settimeout(30)
             answer = b""

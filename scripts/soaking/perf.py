@@ -65,7 +65,7 @@ class Perf:
         return place
 
     def stall(self):
-        """Names itself, and says nothing further until the server closes."""
+        """Sends the cookie, and sends nothing further until the server closes."""
         with self.connect() as place:
             place.sendall(os.urandom(18).hex().encode()[:36] + b"\0")
             try:
@@ -83,7 +83,7 @@ class Perf:
                 pass
 
     def leave(self):
-        """Leaves in the middle of its parameters."""
+        """Closes the connection in the middle of the client's parameters."""
         with self.connect() as place:
             try:
                 place.sendall(b"a" * 36 + b"\0")
@@ -93,7 +93,7 @@ class Perf:
                 pass
 
     def crowd(self):
-        """Takes more places than an address may have."""
+        """Opens more connections than the server permits for an address."""
         crowd = []
         try:
             for _ in range(12):

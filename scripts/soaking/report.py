@@ -1,4 +1,4 @@
-"""The table of a soak run, its verdict, and the same as JSON."""
+"""The table of a soak run and the verdict, as text and as JSON."""
 
 import dataclasses
 import math
@@ -16,7 +16,7 @@ CONFIDENCE = 0.95
 
 
 def rows_of(series, warm_up):
-    """A row by process and quantity, from the samples after the warm-up."""
+    """Returns a row for each process and quantity, from the samples after the warm-up."""
     found = []
     for name, (times, columns) in series.items():
         first = next((index for index, time in enumerate(times) if time >= warm_up), len(times))
@@ -28,8 +28,8 @@ def rows_of(series, warm_up):
 
 def row(name, quantity, times, values, confidence):
     if quantity == "log":
-        # A log grows, but its rate of growth must not grow. Lines come in bursts, so that a rate
-        # needs a while.
+        # A log may grow, and its rate of growth must stay. Lines come in bursts, so a rate covers
+        # several samples.
         step = max(len(times) // 48, 1)
         times, values = times[::step], values[::step]
         values = [(b - a) / (t - s) * HOUR
@@ -60,7 +60,7 @@ def finite(value):
 
 
 def table(rows):
-    """Rows of text, as in Markdown."""
+    """Returns the rows as a table in Markdown."""
     lines = ["| process | quantity | level | growth an hour | interval | verdict |",
              "| --- | --- | --- | --- | --- | --- |"]
     for one in rows:
@@ -87,7 +87,7 @@ def words(one):
 
 
 def document(rows, account, facts):
-    """The whole run as JSON."""
+    """Returns the whole run as JSON."""
     return facts | {
         "bound_percent_an_hour": BOUND, "confidence_of_all": CONFIDENCE, "rows": rows,
         "served": dict(sorted(account.served.items())),
@@ -97,7 +97,7 @@ def document(rows, account, facts):
 
 
 def summary(rows, account):
-    """Lines behind the table, and whether the run has passed."""
+    """Returns the lines below the table, and whether the run has passed."""
     lines = [""]
     lines += [f"served: {kind}: {number:,}" for kind, number in sorted(account.served.items())]
     lines += [f"broken by an announced disturbance: {kind}: {number:,}"

@@ -21,7 +21,7 @@ class Sampler:
         self.file = open(place, "w", encoding="utf-8", newline="")
         self.lines = csv.writer(self.file)
         self.lines.writerow(["seconds", "process", "pid", *QUANTITIES, "namespaces", "processes"])
-        # The series by name: the times, and the values by quantity.
+        # The series by the process's name: the times, and the values by quantity.
         self.series, self.over = {}, threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
 
@@ -65,7 +65,8 @@ class Sampler:
 
 
 def quantities(pid):
-    """None if the process has ended. PSS is left out: it changes when another process of the same program ends."""
+    """Returns the quantities of a process; None if the process has ended. PSS is no quantity, because another process of the
+    same program changes PSS by its end."""
     folder = pathlib.Path("/proc", str(pid))
     try:
         status = fields(folder / "status")
@@ -83,7 +84,7 @@ def quantities(pid):
 
 
 def descriptors(pid):
-    """Open descriptors by their kind or path, with how many there are."""
+    """Returns the number of open descriptors of each kind or path."""
     found = collections.Counter()
     for place in pathlib.Path("/proc", str(pid), "fd").iterdir():
         try:
@@ -94,7 +95,7 @@ def descriptors(pid):
 
 
 def fields(place):
-    """The numbers of a file with lines `Name: number`."""
+    """Returns the numbers of a file with lines `Name: number`."""
     found = {}
     for line in place.read_text().splitlines():
         name, _, rest = line.partition(":")
@@ -105,13 +106,13 @@ def fields(place):
 
 
 def processes():
-    """Process IDs of this process namespace, without this program."""
+    """Returns the process IDs of this process namespace, without this program."""
     own = str(os.getpid())
     return [name for name in os.listdir("/proc") if name.isdigit() and name != own]
 
 
 def namespaces():
-    """Network namespaces that a process is in or that have a name."""
+    """Returns the network namespaces that contain a process or have a name."""
     found = set()
     for place in [*pathlib.Path("/proc").glob("[0-9]*/ns/net"), *pathlib.Path("/run/netns").glob("*")]:
         try:

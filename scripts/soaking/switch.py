@@ -9,7 +9,7 @@ from world import Failed
 
 HOSTS = {"left": "198.18.8.1", "right": "198.18.8.2"}
 TARGET = 9000
-# Rules at a time in the table that changes all the time.
+# Number of rules that one change adds to the table of changing rules.
 RULES = 400
 
 
@@ -38,7 +38,7 @@ class Switch:
         ])
         self.call("replace-flows", "br0", self.base)
         for address in range(100, 121):
-            # The translated addresses are those of `left`, too, so that it answers ARP for them.
+            # `left` also has the translated addresses, so that `left` answers ARP for them.
             world.ip("-n", "left", "address", "add", f"198.18.8.{address}/32", "dev", "eth0")
         for kind in (transfer.socket.SOCK_STREAM, transfer.socket.SOCK_DGRAM):
             transfer.serve("right", ("0.0.0.0", TARGET), kind)
@@ -64,14 +64,14 @@ class Switch:
         return self.world.command("switch", *words, "--rundir", self.rundir).stdout
 
     def transfer(self):
-        # `left` has many addresses, and a connection keeps its first address.
+        # Binds to one address, because `left` has many addresses.
         size, source = int(2 ** random.uniform(0, 19)), (HOSTS["left"], 0)
         address = HOSTS["right"], TARGET
         transfer.checked(self.account, "switch",
                          functools.partial(transfer.stream, address, size, 0, source))
 
     def datagrams(self):
-        """Flows of one datagram: each is a new entry of the connection table."""
+        """Sends flows of one datagram, each a new entry of the connection table."""
         def some():
             if not sum(transfer.datagrams((HOSTS["right"], TARGET), 1, 100) for _ in range(5)):
                 raise Failed("all of five datagrams were lost")
@@ -86,7 +86,8 @@ class Switch:
             return (f"table=2,priority={random.randrange(1, 1000)},{fields},nw_dst={address}/{mask},"
                     f"actions=dec_ttl,output:{port}")
         self.call("add-flows", "br0", self.write("rules", [rule() for _ in range(RULES)]))
-        # An equal rule in the path of the packets, so that its megaflows are made again.
+        # Replaces a rule in the path of the packets by an equal rule, so that the switch makes its
+        # megaflows again.
         self.call("add-flow", "br0", "table=1,priority=10,ct_state=+trk+est,actions=normal")
         if random.random() < 0.3:
             whole = self.base.read_text() + "".join(f"{rule()}\n" for _ in range(RULES))
@@ -96,7 +97,7 @@ class Switch:
         self.account.count("switch rules added", RULES)
 
     def ports(self):
-        """A port without an interface, and one whose interface disappears while it is in use."""
+        """Adds a port without an interface, and a port whose interface disappears during use."""
         self.call("port", "add", "br0", "brief", "dummy")
         self.call("port", "del", "br0", "brief")
         self.world.ip("-n", "switch", "link", "add", "gone", "type", "veth", "peer", "name", "peer")

@@ -16,7 +16,7 @@ LEVEL = 20_000
 
 
 def samples(hours, growth, correlation, noise=50, seed=1):
-    """A level with autocorrelated noise that grows by `growth` percent an hour."""
+    """Returns values with autocorrelated noise, whose level grows by `growth` percent an hour."""
     source, away, values = random.Random(seed), 0, []
     times = [EVERY * number for number in range(int(hours * 3600 / EVERY))]
     for time in times:
@@ -87,7 +87,7 @@ class Outcomes(unittest.TestCase):
         self.account = Account(io.StringIO())
 
     def reached(self, answer, kind="tunnel"):
-        """A transfer to a target that runs `answer` on its connection."""
+        """Makes a transfer to a target that runs `answer` on its connection."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
             def serve():
                 connection, _ = listener.accept()

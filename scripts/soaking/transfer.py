@@ -20,7 +20,7 @@ MOST = 128
 
 
 class Differs(Exception):
-    """Bytes that are not those that were sent."""
+    """The received bytes differ from the sent bytes."""
 
 
 def serve(namespace, address, kind=socket.SOCK_STREAM):
@@ -79,8 +79,8 @@ def answer_datagrams(place):
 
 
 def stream(address, size, seconds=0.0, source=None, is_late=lambda: False):
-    """Sends `size` random bytes over `seconds`, or at once if it is late, and checks all that comes
-    back."""
+    """Sends `size` random bytes over `seconds`, without pauses while the client is late, and checks all
+    returned bytes."""
     deadline = time.monotonic() + PATIENCE + seconds
     with socket.create_connection(address, PATIENCE, source) as connection:
         connection.setblocking(False)
@@ -107,7 +107,7 @@ def stream(address, size, seconds=0.0, source=None, is_late=lambda: False):
                     ended = True
                 events = selectors.EVENT_READ | (selectors.EVENT_WRITE if waiting else 0)
                 selector.modify(connection, events)
-                # An empty pause would spin, and a long one would miss the next bytes to send.
+                # An empty pause would spin, and a long pause would miss the time of the next bytes to send.
                 pause = 1 if sent == size else min(max(due - now, 0.001), 1)
                 if not any(mask & selectors.EVENT_READ for _, mask in selector.select(pause)):
                     continue
@@ -121,14 +121,14 @@ def stream(address, size, seconds=0.0, source=None, is_late=lambda: False):
                 if len(tail) > DIGEST:
                     raise Differs(f"more than the {size} bytes and their digest came back")
     if arrived < size or len(tail) < DIGEST:
-        # A target that is killed ends its streams early, but an end of file claims that all is said.
+        # A killed target ends its streams early, and then an end of file would claim that the stream is complete.
         raise Differs(f"end of file after {arrived + len(tail)} of {size + DIGEST} bytes")
     if received.digest() != hashed.digest() or tail != hashed.digest():
         raise Differs(f"{size} bytes came back changed")
 
 
 def datagrams(address, count, size):
-    """Sends datagrams one by one. Returns how many came back; a changed one is an error."""
+    """Sends datagrams one by one. Returns the number of datagrams that came back; a changed datagram is an error."""
     back = 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as place:
         place.connect(address)

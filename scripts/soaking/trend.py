@@ -18,7 +18,7 @@ HOUR = 3600
 
 @dataclass(frozen=True)
 class Trend:
-    """Slopes are in units an hour. `level` is the fitted value at the first sample."""
+    """A slope with its interval, in units an hour. `level` is the fitted value at the first sample."""
 
     slope: float
     low: float
@@ -31,7 +31,7 @@ class Trend:
 
 
 def trend(times, values, confidence=0.95):
-    """The trend of `values` at `times` in seconds. None if there are too few samples."""
+    """Returns the trend of `values` at `times` in seconds. None if there are too few samples."""
     count = min(MOST_BLOCKS, len(times) // 2)
     if count < FEWEST_BLOCKS:
         return None
@@ -59,7 +59,7 @@ def trend(times, values, confidence=0.95):
 
 
 def inflation(rest):
-    """The factor of the variance for residuals that follow one another in a correlated way."""
+    """Returns the factor by which the correlation of successive residuals raises the variance."""
     mean = statistics.fmean(rest)
     away = [value - mean for value in rest]
     power = sum(value * value for value in away)
@@ -73,8 +73,8 @@ def inflation(rest):
 
 
 def verdict(found, bound):
-    """`growth`, `no growth`, or `undecided` with the hours that would decide. `bound` is in percent
-    of the level an hour."""
+    """Returns `growth`, `no growth`, or `undecided` with the hours that would decide. `bound` is in
+    percent of the level an hour."""
     if found is None:
         return "undecided", None
     low, high = found.percent(found.low), found.percent(found.high)

@@ -21,7 +21,7 @@ TARGET = 9000
 
 
 class Pair:
-    """A server in the namespace `far` and a client in `near`."""
+    """A server in the namespace `far` and a client in the namespace `near`."""
 
     def __init__(self, world, name, port, listen, lives):
         self.world, self.name, self.port, self.listen = world, name, port, listen
@@ -73,7 +73,7 @@ class Pair:
         return json.loads(self.world.command(*words).stdout)[0]
 
     def change_key(self, role):
-        """The steps of the guide: both keys are accepted until no connection uses the old one."""
+        """Changes a key by the steps of the guide: both keys are accepted until no connection uses the old key."""
         other = {"server": "client", "client": "server"}[role]
         old, new = self.pins[role][0], self.keys(role, "--next")["pin"]
         self.pins[role] = [old, new]
@@ -134,7 +134,7 @@ class Tunnels:
         transfer.checked(self.account, kind, lambda: transfer.stream(address, size))
 
     def long(self):
-        """A transfer that is open during moves, reloads and key changes."""
+        """Makes a transfer that is open during moves, reloads and key changes."""
         seconds = random.uniform(5, 30)
         address = "127.0.0.1", self.steady.listen
         transfer.checked(self.account, "tunnel steady", lambda: transfer.stream(
@@ -145,7 +145,7 @@ class Tunnels:
         address = "127.0.0.1", pair.listen + 1
         size = random.randrange(1, 1000)
         def some():
-            # Datagrams may be lost, but a flow of ten that loses all has failed.
+            # Datagrams may be lost, but a flow has failed if all of its ten datagrams are lost.
             if not transfer.datagrams(address, 10, size):
                 raise Failed("all of ten datagrams were lost")
         transfer.checked(self.account, f"tunnel {pair.name}", some)

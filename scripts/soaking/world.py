@@ -34,7 +34,7 @@ class World:
         self.namespaces.append(name)
 
     def cable(self, one, other):
-        """A veth pair between two interfaces, each `namespace:interface`, both up."""
+        """Makes a veth pair between two interfaces, each `namespace:interface`, and sets both up."""
         (near, end), (far, peer) = one.split(":"), other.split(":")
         self.ip("-n", near, "link", "add", end, "type", "veth", "peer", "name", peer, "netns", far)
         for name, interface in [(near, end), (far, peer)]:
@@ -60,8 +60,7 @@ class World:
         return self.run(self.weir, *words, check=check)
 
     def service(self, name, namespace, *words, lives=True, statuses=(0,)):
-        """Starts a program that runs until the end. A program that does not live long has no
-        trend."""
+        """Starts a program that runs until the run's end. Only a program that lives long has a trend."""
         service = Service(self, name, namespace, [str(word) for word in words], lives, statuses)
         self.services.append(service)
         service.start()
@@ -97,7 +96,7 @@ class World:
         self.over.wait(seconds * self.pace.factor)
 
     def still(self):
-        """Whether the load is to end."""
+        """Returns whether the load has to end."""
         return not self.open.is_set() or self.over.is_set()
 
     def until(self, what, condition, patience=PATIENCE):
@@ -110,7 +109,7 @@ class World:
 
 
 class Failed(Exception):
-    """A command, a service or a transfer that did not do what it should."""
+    """A command, a service or a transfer has failed."""
 
 
 class Service:
@@ -143,7 +142,7 @@ class Service:
         self.process.wait()
 
     def end(self):
-        """Ends the program as a service manager does; it must end by itself, with one of its statuses."""
+        """Ends the program as a service manager does. The program must end by itself, with one of its statuses."""
         status = self.process.poll()
         if status is not None:
             self.world.account.fail(self.name, f"ended early with {status}: {self.last_words()}")
@@ -178,7 +177,7 @@ class Pace:
 
 
 def cpu_seconds():
-    """CPU time of all processes of this process namespace, and of those that have ended."""
+    """Returns the CPU time of all living and ended processes of this process namespace."""
     total = 0
     for place in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
