@@ -1,4 +1,4 @@
-"""A learning switch for os-ken: packets of unknown addresses come here, known ones get rules."""
+"""A learning switch for os-ken: gets packets with unknown addresses, and adds rules for known addresses."""
 import os
 import sys
 
@@ -8,7 +8,7 @@ if __name__ == "__main__":
     from os_ken import cfg
 
     listen = ["--ofp-listen-host", "127.0.0.1", "--ofp-tcp-listen-port", "6653"]
-    # Registers the options, and has to come before they are set.
+    # This import registers options, so it precedes the call that sets the options.
     from os_ken.base.app_manager import AppManager
 
     cfg.CONF(listen, project="os_ken")
