@@ -1,4 +1,4 @@
-//! Files with settings that no flag names: the user's first, then the machine's.
+//! Finds a file of settings that no flag names: first the user's file, then the machine's file.
 
 use std::env;
 use std::io::ErrorKind;

@@ -33,7 +33,7 @@ pub(crate) enum LogFormat {
 pub(crate) enum Logger {
     /// A command that a user runs: logs warnings, without the time.
     Command,
-    /// A tunnel process: also logs who connects, with the time.
+    /// A tunnel process: also logs connecting peers, and puts the time in front of each line.
     Daemon,
 }
 

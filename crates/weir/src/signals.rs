@@ -15,7 +15,8 @@ pub(crate) fn cancel_on_signals() -> anyhow::Result<Cancel> {
         if signal == SIGHUP && ignored & (1 << (signal - 1)) != 0 {
             continue;
         }
-        // Registered first, so that this handler sees the flag as it was before the signal.
+        // The handler that ends the process precedes the handler that sets the flag: at the first
+        // signal the flag is not set yet, and the process goes on.
         flag::register_conditional_shutdown(signal, 1, cancel.flag())
             .and_then(|_| flag::register(signal, cancel.flag()))
             .context("installing a signal handler")?;

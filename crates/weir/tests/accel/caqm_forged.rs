@@ -19,7 +19,7 @@ const ENABLE: [&str; 8] = [
     "far:eth0",
 ];
 
-/// Returns the ports of the transfer, the connection that requested most.
+/// Returns the ports of the transfer, the connection that requested the most bytes.
 fn ports(machine: &TestMachine) -> (u16, u16) {
     let status = machine.status();
     let flow = flow(&status, "10.0.0.1:");

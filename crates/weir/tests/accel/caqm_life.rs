@@ -205,7 +205,8 @@ fn an_impossible_request_is_refused_and_changes_nothing() {
     assert!(!available().contains("caqm"));
 }
 
-/// If rules of both algorithms match a connection, CAQM gets it if both ends agreed on CAQM.
+/// If rules of both algorithms match a connection, the connection uses CAQM if both ends agreed on
+/// CAQM.
 #[test]
 fn rules_for_tcpa_and_caqm_can_be_in_force_together() {
     let Some(machine) = TestMachine::new() else { return };

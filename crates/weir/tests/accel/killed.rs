@@ -22,7 +22,7 @@ fn wmem(machine: &TestMachine) -> String {
     machine.run("cat", &["/proc/sys/net/ipv4/tcp_wmem"]).stdout
 }
 
-/// Whether a new connection gets the algorithm.
+/// Whether a new connection gets tcpa.
 fn is_given(machine: &TestMachine) -> bool {
     let look = format!("exec 3<>/dev/tcp/127.0.0.1/{PORT} && ss -tniH sport = :{PORT}");
     let output = machine.run("bash", &["-c", &look]);

@@ -232,8 +232,8 @@ fn tunables_change_while_tcpa_is_enabled() {
     assert_eq!(machine.transfer(5411, &[]).0, "tcpa");
 }
 
-/// Sets every line of the report's list of tunables, as `sysctl` prints it. This network namespace
-/// lacks `wmem_max` and `mem`.
+/// Sets every tunable of the reference report's list, whose lines are like the lines of `sysctl`.
+/// This network namespace lacks `wmem_max` and `mem`.
 #[test]
 fn every_tunable_of_the_report_is_applied_mapped_or_refused_with_the_reason() {
     let Some(machine) = TestMachine::new() else { return };

@@ -212,7 +212,7 @@ fn twenty_kinds_of_drops_are_reported_with_reason_interface_and_connection() {
     let mac = shell(&near, "ip -br link show a | awk '{print $3}'", "");
     shell(&near, NEAR, &mac);
     shell(&far, FAR, &mac);
-    // If the machine stalls for the whole observation, packets of some kinds are not dropped in it.
+    // If the machine stalls for the whole observation, the kernel drops no packets of some kinds.
     let diagnosis = testing::undisturbed("drops of all kinds", |_| {
         let ended = doctor(&near, &far);
         assert!(ended.status.success(), "{ended:?}");

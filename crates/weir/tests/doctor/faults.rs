@@ -1,5 +1,5 @@
-//! Known faults in a namespace, and the verdicts about them. On a busy machine a cause about its
-//! CPU may come first, so the fault must be among the first two causes.
+//! Known faults in a namespace, and the verdicts about the faults. On a busy machine the CPU may be
+//! the first cause, so the fault must be among the first two causes.
 
 use crate::peer::{PORT, Pair};
 use crate::support::{Sandbox, is_installed};
@@ -44,9 +44,9 @@ fn a_shaper_of_this_machine_is_diagnosed_as_the_limit() {
     judged_flow(&sandbox, "shaper");
 }
 
-/// Two clients are in the accept queue, which has room for many more.
+/// Two clients wait in the accept queue, although the queue has room for many more clients.
 #[test]
-fn a_full_accept_queue_is_diagnosed() {
+fn clients_that_a_server_does_not_accept_are_diagnosed() {
     let Some(sandbox) = Sandbox::new() else { return };
     let (listener, _clients) = sandbox.inside(|| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -61,7 +61,7 @@ fn is_capacity(goal: &Value, off: f64) -> bool {
 #[test]
 fn the_capacity_of_a_link_is_found_within_one_percent() {
     let Some(sandbox) = Sandbox::quiet() else { return };
-    // 12,345 frames of 60 bytes a second.
+    // The link carries 12,345 frames of 60 bytes a second.
     let device = link(&sandbox, &["--rate", "5925600bit", "--queue", "droptail:30p"]);
     let words = ["--no-back-to-back", "--max-rate", "40k", "--report", "ndr.md"];
     if finds(&sandbox, &words, |goals| goals.iter().all(|goal| is_capacity(goal, 0.01))) {

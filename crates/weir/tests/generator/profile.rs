@@ -185,7 +185,7 @@ fn a_run_shuts_down_cleanly_when_cancelled_or_when_its_port_vanishes() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// The port asks for its gateway before the run, and the gateway asks for the port.
+/// Before the run the port asks for its gateway by ARP, and the gateway asks for the port.
 #[test]
 fn arp_before_the_run_is_counted() {
     let Some(sandbox) = Sandbox::new() else { return };

@@ -142,7 +142,7 @@ fn the_profiles_of_the_help_exist() {
     let json = sandbox.weir(&["gen", "--profiles", "--json"]).stdout;
     let names: Vec<String> = serde_json::from_str(&json).unwrap();
     assert_eq!(names, listed.lines().collect::<Vec<_>>());
-    // A file of that name takes precedence over the built-in profile.
+    // A file `imix.yaml` takes precedence over the built-in profile of this name.
     write_profile(&sandbox, "imix.yaml", "cap2/udp_64B.pcap", 7.0, 4);
     let output = sandbox.weir(&["gen", "-f", "imix.yaml", "--check"]);
     assert!(output.stdout.contains("7 pps"), "{output:?}");

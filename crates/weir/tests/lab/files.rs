@@ -36,7 +36,7 @@ server = "relay {server}:{port}"
 client = "relay"
 "#;
 
-/// The mistake, the text of the valid file to replace, and its replacement.
+/// Mistakes, each with the text of the valid file to replace, and the text's replacement.
 const NONSENSE: &[(&str, &str, &str)] = &[
     ("a key at the top", "hosts =", "hots ="),
     ("a strange key at the top", "[axes]", "zzzzzz = 1\n[axes]"),

@@ -30,7 +30,7 @@ struct Machine {
     sshd: Option<Child>,
     /// The user of the logins.
     user: &'static str,
-    /// A script in sshd's own mount namespace, before sshd starts.
+    /// A script that runs in sshd's own mount namespace before sshd starts.
     prepare: String,
     /// The folder for copies of weir, as the logins see it.
     cache: PathBuf,

@@ -34,7 +34,7 @@ fn is_without_bpf(cell: &Value) -> bool {
     is_without
 }
 
-/// Returns a cell that failed for another reason: on a stalled machine a turn may fail.
+/// Returns a cell that failed although the kernel has BPF: on a stalled machine a turn may fail.
 fn failed(results: &Value) -> Option<String> {
     let cells = cells(results);
     let failed = |cell: &&Value| cell["failed"].is_string() && !is_without_bpf(cell);

@@ -8,8 +8,8 @@ use testing::Attempt;
 #[test]
 fn lateness_beyond_the_bound_makes_a_cell_invalid_every_time() {
     let Some(sandbox) = Sandbox::new() else { return };
-    // Lateness beyond 5 % of a round trip of 1, 20 and 60 ms, and a stall of more than 1 % of the
-    // turn.
+    // The first three stalls make frames late by more than 5 % of a round trip of 1, 20 and 60 ms.
+    // The last stall lasts more than 1 % of the turn.
     for (number, (delay, stalls)) in [
         ("500us", "2ms every 20ms"),
         ("10ms", "3ms every 30ms"),

@@ -4,7 +4,7 @@
 use crate::support::{Sandbox, await_some};
 use std::io::Write;
 
-/// Eight turns of about a second.
+/// A lab of eight turns of about a second each.
 const LAB: &str = r#"
 name = "steps"
 hosts = ["left", "right"]

@@ -102,7 +102,8 @@ fn is_valid(results: &Value, system: &str) -> bool {
     cells.iter().any(|cell| cell["system"] == system && cell["valid"] == true)
 }
 
-/// Returns the rate that a system reported on a link of 20 Mbit/s, if it is not near that rate.
+/// Returns the rate that a system reported on a link of 20 Mbit/s, if the reported rate is not near
+/// 20 Mbit/s.
 fn wrong_of(results: &Value, system: &str) -> Option<String> {
     if system == "iperf3" && !is_installed("iperf3") {
         testing::skip_part(testing::Need::Program("iperf3"));

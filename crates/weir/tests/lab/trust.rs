@@ -221,7 +221,7 @@ fn a_symbolic_link_in_a_run_directory_is_not_followed() {
     let output = resume(&sandbox, &["--trust"]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(sandbox.read("outside"), "{\"not\": \"ours\"}\n");
-    // A new run in such a directory does not follow the link either.
+    // A new run in a directory with a symbolic link does not follow the link either.
     std::fs::create_dir(sandbox.path("new")).unwrap();
     symlink("../outside", sandbox.path("new/.run.toml.new")).unwrap();
     let output = sandbox.weir(&["sim", "run", "simulated.toml", "--out", "new"]);

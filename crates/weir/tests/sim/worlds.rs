@@ -153,7 +153,7 @@ fn every_topology_and_traffic_pattern_runs_from_its_file() {
     }
 }
 
-/// The mistake, the text of the valid file to replace, and its replacement.
+/// Mistakes, each with the text of the valid file to replace, and the text's replacement.
 const NONSENSE: &[(&str, &str, &str)] = &[
     ("a shape that is none", TOPOLOGY, "[topology]\nshape = \"dumbell\"\n[workload]"),
     ("a key of the topology", TOPOLOGY, "[topology]\nshap = \"incast\"\n[workload]"),

@@ -373,7 +373,8 @@ pub fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Returns the next pause between two looks. Many tests wait at once, and a look costs CPU time.
+/// Returns the next pause between two checks of a condition. Many tests wait at once, and a check
+/// costs CPU time.
 pub fn longer(pause: Duration) -> Duration {
     (pause + pause / 4).min(Duration::from_millis(25))
 }

@@ -453,7 +453,8 @@ fn silent_peers_lose_their_connections_to_other_peers() {
         let shown = switch.try_ofctl(&["show", "br0"]);
         shown.status.success().then_some(())
     });
-    // The switch closes the connection of a silent peer even if it has room for more.
+    // The switch closes the connection of a silent peer even if the switch has room for more
+    // connections.
     drop(silent);
     let mut silent = UnixStream::connect(&socket).unwrap();
     silent.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

@@ -356,7 +356,7 @@ fn mtu_requests_and_the_address_of_a_bridge_reach_the_kernel() {
     }
     let bytes: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
     assert!(a.transfers_to(&b, &bytes).unwrap() == bytes);
-    // A TAP device has a smaller maximum than the column.
+    // A TAP device has a smaller maximum MTU than the column `mtu_request`.
     database.set("set interface br0 mtu_request=65535");
     let error = database.set("get interface br0 error");
     assert!(error.contains("the kernel refuses an MTU of 65535"), "{error}");
@@ -410,7 +410,7 @@ fn ports_follow_the_database_and_their_columns_are_written_back() {
     assert_eq!(database.set("get interface p1 ofport error"), "7\n[]");
     assert_eq!(database.set("get interface p2 mac_in_use"), "\"02:00:00:00:00:0b\"");
     let packet = "in_port(7),eth(src=50:54:00:00:00:01,dst=50:54:00:00:00:02),eth_type(0x1234)";
-    // The bucket holds two packets, and is not filled while the clock is stopped.
+    // The policer's bucket holds two packets, and is not filled while the clock is stopped.
     database.appctl(&["time/stop"]);
     database.set("set interface p1 ingress_policing_rate=1 ingress_policing_burst=1");
     for _ in 0..3 {

@@ -109,7 +109,8 @@ fn an_expired_client_certificate_is_named_at_both_ends_and_another_client_goes_o
             serde_json::from_str::<serde_json::Value>(&sandbox.weir(&words).stdout).ok()?;
         (status[0]["counters"]["connections_failed"].as_u64()? >= 6).then_some(())
     });
-    // A line before the restart, a line after it, and further lines if other failures come between.
+    // The client logs a line before the server's restart, a line after the restart, and further
+    // lines if other failures come between.
     assert!(lines(&client) <= 4, "{:?}", client.output_so_far());
     assert_eq!(sandbox.inside(|| through(6000, b"still")).unwrap(), b"still");
 }
@@ -173,6 +174,5 @@ fn date(at: SystemTime) -> String {
 
 const EXPIRED: &str =
     "certificate expired: renew the certificate at its end (weir tunnel keys --renew)";
-/// Repeat if the machine stalled: a tunnel connects over TCP if UDP does not answer within a
-/// second.
+/// Time that a test waits after a certificate's expiry before the test checks the refusal.
 const MARGIN: Duration = Duration::from_secs(2);

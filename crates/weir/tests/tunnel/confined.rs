@@ -66,7 +66,7 @@ fn a_reload_that_needs_a_directory_unknown_at_the_start_asks_for_a_restart() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stdout.contains("elsewhere is in none of the directories"), "{output:?}");
     assert!(output.stdout.contains("restart weir tunnel"), "{output:?}");
-    // A reload may change a file within a directory of the start.
+    // A reload may change a file within a directory that the end opened at its start.
     sandbox
         .write("conf/server.toml", format!("[server]\nmemory = \"64MiB\"\n{}", ends.peer_table()));
     assert_eq!(reload().status.code(), Some(0));

@@ -6,7 +6,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-/// Keys of two ends in the sandbox's folder, and how to start them.
+/// The keys of two ends in the sandbox's folder. The methods start the ends.
 pub struct Ends<'a> {
     pub sandbox: &'a Sandbox,
     pub folder: String,

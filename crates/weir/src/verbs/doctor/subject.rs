@@ -42,9 +42,9 @@ impl Subject {
     }
 }
 
-/// The recording in the directory of a report.
+/// Name of the recording's file in the directory of a report.
 pub(super) const RECORDING: &str = "recording.json";
-/// The results of a test of `weir perf`, or of a lab.
+/// Name of the file with the results of `weir perf` or of a lab.
 const RESULTS: &str = "results.json";
 
 #[cfg(test)]

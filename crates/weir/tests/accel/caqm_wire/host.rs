@@ -10,7 +10,7 @@ pub const SYN: u8 = 0x02;
 pub const ACK: u8 = 0x10;
 pub const ECE: u8 = 0x40;
 pub const CWR: u8 = 0x80;
-/// `en`, `C` and `I` of the tag's 16 bits.
+/// The bits `en`, `C` and `I` among the 16 bits of a tag.
 const EN: u16 = 1 << 10;
 const C: u16 = 1 << 9;
 const I: u16 = 1 << 8;
@@ -48,7 +48,7 @@ pub fn answered(tag: u16) -> i64 {
     }
 }
 
-/// Returns the tag as a port leaves it when it refuses the request.
+/// Returns the tag of a request after a port has refused the request.
 pub fn refused(tag: u16) -> u16 {
     tag & !I | C
 }
@@ -114,7 +114,7 @@ impl Sender {
     }
 }
 
-/// One segment as it was on the wire.
+/// A TCP segment as received from the wire.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen {
     pub tag: Option<u16>,
@@ -152,7 +152,7 @@ impl Host {
         }
     }
 
-    /// Waits for the peer's next TCP segment, for at most this time.
+    /// Waits for the peer's next TCP segment, for at most `time`.
     pub fn segment_within(&mut self, time: Duration) -> Option<Seen> {
         let deadline = Instant::now() + time;
         loop {

@@ -170,7 +170,8 @@ fn weir_asks(bench: &mut Bench<'_>, program: &mut Program) {
     assert!(!model.start && model.cwnd < FIRST_WINDOW, "{model:?}");
 }
 
-/// Tests the answers of Weir while the second host sends: every answer must equal the model's.
+/// Tests the answers of Weir while the second host sends: every answer must equal the answer that
+/// the second host computes.
 fn weir_answers(bench: &mut Bench<'_>) {
     let (mut model, mut receiver) = (Sender::new(FIRST_WINDOW), Receiver::default());
     let mut told = 0;
@@ -372,7 +373,7 @@ fn the_third_syn_without_an_answer_carries_no_offer() {
     assert_eq!(bits, [1, 1, 0]);
 }
 
-/// Both ends are Weir's, and offer in both ways: the option decides.
+/// Both ends are Weir's, and offer CAQM by the option and by bits: the option decides.
 #[test]
 fn caqm_ends_that_offer_an_option_and_bits_agree_by_the_option() {
     let Some(machine) = TestMachine::new() else { return };

@@ -37,7 +37,7 @@ impl Segment {
         })
     }
 
-    /// Builds the acknowledgement that the other end sent before this data arrived.
+    /// Builds the acknowledgement that the other end sent before this segment arrived.
     pub fn answered(&self) -> Self {
         Self {
             from: self.to,

@@ -284,5 +284,5 @@ const KERNEL_SETTINGS: [(&str, &str); 3] = [
 /// Settings of a machine whose owner has raised the buffers for long paths.
 const TUNED_SETTINGS: [(&str, &str); 2] =
     [("tcp_wmem", "4096 65536 16777216"), ("tcp_rmem", "4096 131072 16777216")];
-/// The prefix of a test's control group; the process and a number follow.
+/// The prefix of the name of a test's control group; the process ID and a number follow.
 const MARK: &str = "weir-accel-test-";

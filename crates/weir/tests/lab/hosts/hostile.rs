@@ -5,7 +5,8 @@ use super::*;
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 
-/// An agent that speaks the protocol and lies. `MODE`, `WEIR` and `ROOM` are filled in.
+/// An agent that speaks the protocol and sends false facts. The test replaces `MODE`, `WEIR` and
+/// `ROOM`.
 const AGENT: &str = r#"#!/usr/bin/env python3
 import json, os, re, struct, subprocess, sys
 MODE, WEIR, ROOM = "@MODE@", "@WEIR@", "@ROOM@"

@@ -31,7 +31,8 @@ impl Hosts {
 fn a_lab_runs_over_a_login_that_prints() {
     let Some(mut hosts) = Hosts::new() else { return };
     hosts.give_shell(1, CHATTY);
-    // The check of the machine, the copy and the agent all have the login's text in front.
+    // The login prints its text before the output of the machine's check, of the copy and of the
+    // agent.
     fs::remove_dir_all(hosts.cache()).unwrap();
     hosts.sandbox.write("lab.toml", lab(QUICK, 1));
     let output = hosts.run(&["--out", "run"]);
@@ -94,7 +95,7 @@ fn a_port_that_another_program_uses_is_refused_only_if_the_server_needs_the_port
     assert!(output.stderr.contains(reason), "{output:?}");
     assert!(!hosts.sandbox.path("taken").exists());
 
-    // The port of a cell is known in its turn.
+    // The lab learns the port of a cell only in the cell's turn.
     let text = lab(&workload.replace("\"port 8000\"", "\"port {at}\""), 1);
     hosts.sandbox.write("lab.toml", text + "[axes]\nat = [\"8000\"]\n");
     let output = hosts.run(&["--out", "cell"]);
