@@ -1,7 +1,7 @@
 //! A bridge between two interfaces, for the tests of the workload `robustness`.
 //!
 //! `bridge INTERFACE INTERFACE` forwards all frames; `bridge with-a-bug INTERFACE INTERFACE` reads
-//! the time to live of IPv4 packets without looking whether the frame has a time to live.
+//! the time to live of IPv4 packets without a check that the frame is long enough.
 
 use port::{Frame, PacketPort, Port};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! A TCP relay, with the ways in which such a program can fail. The tests of `weir lab` put it
-//! between a workload and its server.
+//! A TCP relay that can fail in several ways. The tests of `weir lab` put the relay between a
+//! workload and its server.
 //!
 //! `relay LISTEN TARGET` forwards; `relay LISTEN hold` accepts and never sends anything; `relay
 //! LISTEN TARGET die-after BYTES` ends in mid-transfer.

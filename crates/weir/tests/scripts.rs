@@ -270,7 +270,7 @@ fn a_program_of_another_architecture_gets_no_packages() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("weir");
     let mut bytes = std::fs::read("/bin/sh").unwrap();
-    // e_machine of the ELF header (elf(5)): EM_S390.
+    // Writes EM_S390 to e_machine of the ELF header (elf(5)).
     bytes[18..20].copy_from_slice(&22_u16.to_ne_bytes());
     std::fs::write(&program, bytes).unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

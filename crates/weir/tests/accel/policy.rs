@@ -95,7 +95,7 @@ fn a_setting_that_cannot_be_restored_is_reported() {
     let wmem = sysctl(&machine, "net/ipv4/tcp_wmem");
     assert_eq!(machine.weir(&["accel", "enable", "tcpa", "--all"]).code, Some(0));
     let (status, raised) = (machine.status(), sysctl(&machine, "net/ipv4/tcp_wmem"));
-    // A frozen map: from here on nobody can change the rules in force.
+    // Freezes the map: from here on nobody can change the rules in force.
     machine.map("weir-accel/active").freeze().unwrap();
     let file = machine
         .write("policy.toml", "[[rule]]\nport = 5403\n[system]\nwmem = [4096, 16384, 9000000]\n");

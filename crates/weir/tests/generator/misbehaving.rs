@@ -78,7 +78,7 @@ fn frames_of_another_sender_do_not_count_as_frames_of_the_generator() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let device = start_switch(&sandbox, "in_port=1 actions=output:2\n", "");
     cable(&sandbox, "flood0", "dev2");
-    // Another sender's frames, as fast as one thread sends them.
+    // Another sender sends frames as fast as one thread can.
     write_profile(&sandbox, "flood.yaml", "cap2/udp_64B.pcap", 50_000.0, 1000);
     let add =
         sandbox.weir(&["switch", "port", "add", "br0", "dev2", "packet:dev2", "--rundir", "run"]);

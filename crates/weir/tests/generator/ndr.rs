@@ -148,7 +148,7 @@ fn random_loss_leaves_no_lossless_rate() {
 fn a_slow_generator_and_a_dead_device_end_the_search_with_the_reason() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let device = link(&sandbox, &["--rate", "5925600bit", "--queue", "droptail:30p"]);
-    // No machine sends at such a rate with one thread and packet sockets.
+    // No machine sends 500 million packets a second with one thread and packet sockets.
     let rates = ["--max-rate", "900mpps", "--min-rate", "500mpps"];
     let output = sandbox.weir(&[&QUICK[..], &rates].concat());
     assert_eq!(output.status.code(), Some(1), "{output:?}");

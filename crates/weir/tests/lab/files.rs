@@ -208,7 +208,7 @@ const NONSENSE: &[(&str, &str, &str)] = &[
     ("a key twice", "[axes]", "hosts = []\n[axes]"),
 ];
 
-/// A valid lab without an emulator, and the mistake in it.
+/// A valid lab without an emulator.
 const CABLES: &str = r#"name = "cables"
 hosts = ["client", "server"]
 [axes]

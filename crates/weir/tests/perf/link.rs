@@ -49,7 +49,8 @@ fn loss_in_the_reverse_direction_is_counted() {
     assert!(counted.link("dropped_loss") > 0);
 }
 
-/// CUBIC fills a queue of 26 ms on a path of 10 ms, so that a queue stands nearly all the time.
+/// CUBIC fills a queue of 26 ms on a path of 10 ms, so that packets wait in the queue nearly all
+/// the time.
 #[test]
 fn a_sender_that_fills_the_link_is_limited_by_a_full_link() {
     if !can_run() {

@@ -97,7 +97,7 @@ fn a_server_of_root_serves_all_kinds_of_tests_as_another_user() {
         assert_eq!((own.is_empty(), other.len()), (false, 1), "{threads:?}");
         for thread in own {
             assert!(thread.contains(&format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}")), "{thread}");
-            // CAP_NET_BIND_SERVICE, CAP_NET_ADMIN and CAP_IPC_LOCK.
+            // Each thread keeps CAP_NET_BIND_SERVICE, CAP_NET_ADMIN and CAP_IPC_LOCK.
             assert!(thread.contains("CapEff:\t0000000000005400"), "{thread}");
             assert!(thread.contains("CapBnd:\t0000000000005400"), "{thread}");
         }
@@ -178,7 +178,7 @@ fn a_client_beyond_the_limit_is_refused_at_once() {
         clients.push(client);
         assert!(clients.len() < 24, "more than there can be descriptors for");
     };
-    // SERVER_ERROR, "unable to initialise the test", EMFILE.
+    // The server sends SERVER_ERROR, the error "unable to initialise the test", and EMFILE.
     assert_eq!(output, [254, 0, 0, 0, 101, 0, 0, 0, 24]);
     let message = sandbox.weir(&["perf", "client", "127.0.0.1", "-n", "1M"]);
     assert!(message.stderr.contains("raise its `ulimit -n`"), "{message:?}");

@@ -304,7 +304,7 @@ fn each_executor_names_the_other_executor_for_missing_features() {
 #[test]
 fn an_interrupted_run_resumes_with_the_same_result() {
     let Some(sandbox) = Sandbox::new() else { return };
-    // So many repeats that the run can be interrupted midway.
+    // The run has so many repeats that the test can interrupt the run midway.
     sandbox.write("grid.toml", GRID.replace("repeats = 3", "repeats = 60"));
     let running = sandbox.start(&["sim", "run", "grid.toml", "--threads", "2", "--out", "cut"]);
     await_some("a few finished turns", || (sandbox.journal("cut").len() >= 5).then_some(()));

@@ -374,7 +374,7 @@ fn a_cell_whose_flows_cannot_finish_has_a_reason() {
 }
 
 /// The demand exceeds the link's capacity. Data still queued at the end of the measured time is no
-/// goodput, and a cell without any arrival in that time must say so.
+/// goodput, and a cell without any arrival in the measured time must state the reason.
 #[test]
 fn late_data_does_not_count_as_goodput_and_a_cell_without_arrivals_has_no_result() {
     let Some(sandbox) = Sandbox::new() else { return };

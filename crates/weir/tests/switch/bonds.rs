@@ -3,7 +3,8 @@
 use super::test_switch::{TestSwitch, sandbox};
 use crate::support::await_some;
 
-/// Two bridges of one switch, whose bonds two rings connect.
+/// Tests two bridges of one switch: two rings connect the bond of one bridge to the bond of the
+/// other bridge.
 #[test]
 fn two_bonds_negotiate_by_lacp_and_carry_packets_by_the_members_that_are_up() {
     let Some(sandbox) = sandbox() else { return };

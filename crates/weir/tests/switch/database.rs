@@ -278,7 +278,7 @@ fn await_words(switch: &Running, words: &str) {
     await_some(words, || switch.output_so_far().1.contains(words).then_some(()));
 }
 
-/// The commands of the flow-rules report, as its author typed them.
+/// Runs the commands of the flow-rules report as the report's author typed the commands.
 #[test]
 fn the_commands_of_the_report_create_its_topology() {
     let Some(database) = Database::new() else { return };
@@ -361,7 +361,7 @@ fn mtu_requests_and_the_address_of_a_bridge_reach_the_kernel() {
     let error = database.set("get interface br0 error");
     assert!(error.contains("the kernel refuses an MTU of 65535"), "{error}");
     assert_eq!(database.set("get interface br0 mtu"), "9000");
-    // Without a request, the MTU stays.
+    // Without `mtu_request` an interface keeps its MTU.
     for port in ["p1", "br0"] {
         database.set(&format!("clear interface {port} mtu_request"));
         assert_eq!(database.set(&format!("get interface {port} mtu error")), "9000\n[]");

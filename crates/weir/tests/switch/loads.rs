@@ -214,7 +214,7 @@ fn a_flood_from_one_port_leaves_connections_for_another_port() {
         text.lines().filter(|line| line.contains("src=16.13.")).count()
     };
     await_some("the other port's connections", || (of_victim() == 60).then_some(()));
-    // Both sources continue.
+    // Both sources continue to send.
     let before = counted(&switch, "p1", "tx pkts");
     await_some("more packets", || {
         (counted(&switch, "p1", "tx pkts") > before + 50_000).then_some(())

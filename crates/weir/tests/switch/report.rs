@@ -90,7 +90,7 @@ fn packets_match_the_rule_of_their_destination() {
 #[test]
 fn base_mac_and_nat_rules_translate_addresses() {
     let Some(switch) = start() else { return };
-    // The report's rules `base`.
+    // Adds the report's rules `base`.
     switch.ofctl(&[
         "add-flow",
         "br0-ovs",
@@ -100,7 +100,7 @@ fn base_mac_and_nat_rules_translate_addresses() {
     let table_1 = format!("table=1,ip,nw_src=48.128.0.10,nw_dst=48.0.0.0/8 actions={SETS}");
     switch.ofctl(&["add-flow", "br0-ovs", &table_1]);
     await_some("packets", || (switch.packets("br0-ovs", "table=1") > 1000).then_some(()));
-    // The report's rules `mac`.
+    // Replaces rules by the report's rules `mac`.
     switch.ofctl(&["del-flows", "br0-ovs", "table=1"]);
     for flow in 0..FLOWS {
         let rule =
@@ -111,7 +111,7 @@ fn base_mac_and_nat_rules_translate_addresses() {
         let text = switch.ofctl(&["dump-flows", "br0-ovs", "table=1"]);
         (!text.contains("n_packets=0")).then_some(())
     });
-    // The report's rules `nat`.
+    // Replaces all rules by the report's rules `nat`.
     switch.ofctl(&["del-flows", "br0-ovs"]);
     switch.appctl(&["dpctl/flush-conntrack"]);
     for flow in 0..FLOWS {

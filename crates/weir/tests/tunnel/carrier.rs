@@ -50,8 +50,8 @@ fn a_client_uses_tcp_while_udp_is_filtered_says_why_and_returns_to_udp() {
         await_some("the loss of all connections", || gone().then_some(()));
     };
     kill(&mut server);
-    // Repeat if the machine stalled: TCP carries a connection if UDP does not answer within a
-    // second.
+    // Repeats if the machine stalled: the client uses TCP if the server does not answer over UDP
+    // within a second.
     let _server = testing::undisturbed("return of a tunnel to UDP", |_| {
         let mut server = ends.server(&[&rule]);
         let shown = await_some("new connections", || {

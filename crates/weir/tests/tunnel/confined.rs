@@ -18,7 +18,7 @@ fn every_thread_of_both_ends_is_confined_and_names_are_still_looked_up() {
         for thread in threads {
             assert!(thread.contains("NoNewPrivs:\t1"), "{thread}");
             assert!(thread.contains("Seccomp:\t2"), "{thread}");
-            // CAP_NET_BIND_SERVICE and CAP_NET_ADMIN.
+            // Every thread but `lookup` keeps CAP_NET_BIND_SERVICE and CAP_NET_ADMIN.
             let is_lookup = thread.contains("Name:\tlookup");
             let kept = if is_lookup { 0 } else { 1 << 10 | 1 << 12 };
             for set in ["CapEff", "CapPrm", "CapInh", "CapAmb"] {

@@ -193,7 +193,7 @@ fn quotas_apply_to_their_identity_and_change_by_a_reload_during_open_tunnels() {
         (now > before).then_some(now - before)
     });
     assert!(carried < 1_000_000, "{carried}");
-    // The next reload removes the rate limit, also for the tunnel that waits for it.
+    // The next reload removes the rate limit, also for the tunnel that the limit holds back.
     sandbox.write("server.toml", file("quota = \"1GB/month\"", ""));
     reload();
     let mut got = vec![0; 1_000_000];

@@ -89,7 +89,7 @@ fn a_directory_made_first_by_another_user_is_not_trusted() {
 fn a_tunnel_process_of_another_user_is_neither_queried_nor_signalled() {
     let Some(sandbox) = Sandbox::new() else { return };
     let Some(user) = User::new(&sandbox) else { return };
-    // Start the end with a command of the other user, so that it is not a process of root.
+    // Start the end with a command of the other user, so that root does not own the end's process.
     let path = sandbox.path("theirs.sock");
     let directory = sandbox.path("own");
     std::fs::create_dir(&directory).unwrap();

@@ -26,7 +26,8 @@ fn exchange(streams: &mut [TcpStream], round: u8) {
     }
 }
 
-/// Sends a datagram through the client, and returns the port from which it reaches its target.
+/// Sends a datagram through the client, and returns the port from which the target receives the
+/// datagram.
 fn port_of_flow(asking: &UdpSocket, answering: &UdpSocket, round: u8) -> u16 {
     let unique = format!("{round} {}", asking.local_addr().unwrap());
     let mut got = [0; 100];
@@ -207,7 +208,7 @@ fn an_upgrade_names_the_server_that_the_new_process_replaces_among_several() {
         server
     });
 
-    // A new process that cannot choose changes nothing.
+    // A new process that cannot choose among several servers changes nothing.
     let is_no_server = std::process::id();
     let named = format!("--take-over-from={is_no_server}");
     for (choice, said) in [
@@ -303,5 +304,5 @@ fn an_upgrade_by_process_reports_the_error_of_the_status_socket_that_the_process
     assert!(!server.has_ended());
 }
 
-/// How long the test waits for a datagram before it sends the datagram again.
+/// Time for which the test waits for a datagram before it sends the datagram again.
 const AGAIN: Duration = Duration::from_millis(200);

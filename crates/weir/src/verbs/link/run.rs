@@ -46,7 +46,7 @@ pub(crate) struct Run {
     /// The command, which runs at 10.0.0.1
     #[arg(required = true, last = true, value_name = "COMMAND")]
     command: Vec<String>,
-    // Last, because its heading holds for all arguments after it.
+    // The last field, because clap puts all later arguments under the heading of `Both`.
     #[command(flatten)]
     both: Both,
 }

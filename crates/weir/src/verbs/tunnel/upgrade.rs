@@ -213,7 +213,7 @@ impl Former {
             .stdin(Stdio::null())
             .stdout(self.output("1"))
             .stderr(self.output("2"))
-            // A separate process group, so that Ctrl-C does not stop the end.
+            // Starts the end in a separate process group, so that Ctrl-C does not stop the end.
             .process_group(0);
         command.spawn().with_context(|| format!("starting {}", program.display()))
     }

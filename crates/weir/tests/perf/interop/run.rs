@@ -179,7 +179,8 @@ fn listening(server: &mut Running) -> Result<(), String> {
             let table = std::fs::read_to_string(format!("/proc/{}/net/{table}", server.pid()));
             table.is_ok_and(|table| {
                 let mut rows = table.lines().map(|row| row.split_whitespace());
-                // The local port in hexadecimal, and 0A for LISTEN (net/ipv4/tcp_ipv4.c).
+                // A listener's row has the port in hexadecimal, and 0A for LISTEN
+                // (net/ipv4/tcp_ipv4.c).
                 rows.any(|mut row| {
                     row.nth(1).is_some_and(|local| local.ends_with(":1451"))
                         && row.nth(1) == Some("0A")
