@@ -71,7 +71,7 @@ fn checkout(root: &Path) -> Option<String> {
 fn watch_commit(root: &Path) {
     for name in ["HEAD", "logs/HEAD"] {
         let path = git(root, &["rev-parse", "--git-path", name]).map(|path| root.join(path));
-        // Only existing files: for a missing file, cargo would run this script at each build.
+        // Watches only existing files: cargo runs this script at each build if a file is missing.
         if let Some(path) = path.filter(|path| path.exists()) {
             println!("cargo::rerun-if-changed={}", path.display());
         }

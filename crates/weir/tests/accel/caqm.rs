@@ -160,8 +160,8 @@ fn a_capture_shows_the_reserved_bits_of_both_ends_that_negotiate_by_bits() {
         ("SYN", "reserved bits 0001, no option: offers CAQM by bits"),
         ("SYN-ACK", "reserved bits 0010, no option: agrees to CAQM by bits"),
     ] {
-        // The control connection and the transfer each have such a segment. An end whose segment
-        // is not answered in time repeats the segment.
+        // The handshakes of the control connection and of the transfer have a segment of this
+        // kind each. An end repeats a segment that the other end answers late.
         let told = of(kind);
         assert!(told.len() >= 2 && told.iter().all(|told| *told == expected), "{told:?}");
     }

@@ -128,7 +128,8 @@ fn disable_without_an_installation_needs_no_mounts() {
 #[test]
 fn one_error_names_all_missing_mounts() {
     let Some(machine) = TestMachine::new() else { return };
-    // A mount below /sys shows that no other /sys hides the first process's mounts.
+    // The script mounts a file system below /sys, because `accel` takes a /sys without mounts for a
+    // /sys that hides the first process's mounts.
     let script = "for at in $(tac /proc/self/mountinfo | awk '/ - (bpf|cgroup2) / {print $5}'); do \
                   umount --lazy $at; done; mount -t tmpfs none /sys/fs/cgroup; \
                   exec \"$0\" accel enable tcpa --all";

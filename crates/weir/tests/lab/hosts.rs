@@ -101,7 +101,7 @@ impl Hosts {
         let mut all = Self { sandbox, hosts, congestion: congestion.unwrap() };
         all.write_client_configuration("host", "user");
         (0..names.len()).for_each(|number| all.start(number));
-        // Link to the program of weir: most tests need no copy of the program.
+        // Links to weir's program: most tests need no copy of the program.
         all.place(|weir, at| std::os::unix::fs::symlink(weir, at).unwrap());
         Some(all)
     }

@@ -50,7 +50,7 @@ impl CommandOutput {
 /// Whether a lab's run is valid. An invalid run must give its reasons, which the lab counted
 /// itself: the lateness of its link, or CPU time that other programs took.
 pub fn judge(results: &serde_json::Value) -> bool {
-    // On a single CPU the emulator has no CPU of its own, so the lateness shows an emulated link.
+    // A run on a single CPU names no `emulator_cpu`, but its cells have a lateness.
     let is_emulated = !results["environment"]["emulator_cpu"].is_null()
         || results["cells"].as_array().is_some_and(|cells| {
             cells.iter().any(|cell| !cell["metrics"]["lateness_us.p99"].is_null())

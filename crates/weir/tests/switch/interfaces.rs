@@ -216,7 +216,7 @@ fn a_port_has_the_speed_and_the_error_counters_of_its_interface() {
         "br0:p3=null,rate=40mbit",
     ];
     let switch = TestSwitch::start(sandbox, &words);
-    // veth reports 10 Gbit/s. A port without an interface has only its rate.
+    // A veth interface reports 10 Gbit/s. A port without an interface reports only its rate.
     for version in ["OpenFlow10", "OpenFlow13", "OpenFlow15"] {
         let text = switch.ofctl(&["-O", version, "show", "br0"]);
         let speeds: Vec<_> = text.lines().filter(|line| line.contains("speed:")).collect();

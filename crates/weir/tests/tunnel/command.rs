@@ -40,7 +40,8 @@ fn usage_errors_of_the_tunnel_are_refused_with_advice_and_nothing_starts() {
     assert!(sandbox.marked().is_empty());
 }
 
-/// Without this error, a user who may not enter /etc/weir would read that nothing is configured.
+/// A user who may not enter /etc/weir must read that the file is hidden, and not that nothing is
+/// configured.
 #[test]
 fn a_file_that_the_user_may_not_read_is_named() {
     if !is_installed("setpriv") {

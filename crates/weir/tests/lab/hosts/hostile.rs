@@ -1,5 +1,5 @@
-//! A hostile host, whose agent sends any answer. The lab escapes its texts and bounds their sizes,
-//! and writes no file outside the directory of the run.
+//! A hostile host, whose agent sends arbitrary answers. The lab escapes and bounds the texts of the
+//! agent, and writes no file outside the directory of the run.
 
 use super::*;
 use std::collections::BTreeSet;
