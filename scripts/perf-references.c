@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Seconds, as in `weir perf latency`. */
+/* Warm-up in seconds, as in `weir perf latency`. */
 #define WARM_UP 0.02
 
 struct ends {
@@ -83,7 +83,7 @@ static void write_all(int fd, const char *from, size_t size)
 	}
 }
 
-/* A TCP connection over the loopback: both ends. */
+/* Opens a TCP connection over the loopback, and stores its two ends. */
 static void connected(int ends[2])
 {
 	struct sockaddr_in address = { .sin_family = AF_INET };

@@ -1,4 +1,5 @@
-# Sourced by scripts/test: which tests run at the same time. Uses its function `part`, its `log`, `summary` and `beside`.
+# Sourced by scripts/test: which tests run at the same time. Uses the function `part` and the variables `log`, `summary` and
+# `beside` of scripts/test.
 
 # Crates whose tests use no devices, child processes and namespaces. These tests need one CPU and hardly depend on time.
 pure=(units stats results settings wire link cc quic report sim switch-flow switch-openflow switch-text switch-datapath switch-pipeline)
@@ -45,8 +46,8 @@ rest_of_command() {
   done
 }
 
-# Starts these tests beside others. With job control the tests have a process group of their own: scripts/test ends the group at
-# its exit. The list `beside` has a name at the index of each process.
+# Starts tests beside other tests. With job control the tests have a process group of their own, which scripts/test ends when
+# scripts/test itself ends. The list `beside` has a name at the index of each process.
 start_beside() { # name, command...
   local name=$1
   shift

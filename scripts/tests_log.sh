@@ -1,4 +1,4 @@
-# Sourced by scripts/test: reads the output of test programs, which its variable `log` names.
+# Sourced by scripts/test: reads the output of test programs from the file in the variable `log` of scripts/test.
 
 # Fails if each measurement of a kind was invalid: the tests of this kind have tested nothing.
 judged() {

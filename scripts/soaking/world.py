@@ -44,7 +44,7 @@ class World:
         return self.run("ip", *words)
 
     def run(self, *words, check=True):
-        """Runs a command to its end. A failure raises an error with the command's last words."""
+        """Runs a command to its end. A failure raises an error with the end of the command's output."""
         words = [str(word) for word in words]
         try:
             done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE,
