@@ -22,13 +22,13 @@ and decide nothing; if a bound names no others, it does not hold.";
 const CPU_LIMITED: &str =
     "* next to no CPU was idle, so the figure may be the machine's and not the path's\n";
 
-/// `METRIC[SYSTEM, AXIS=VALUE …] OP NUMBER`
+/// A bound on a metric, written as `METRIC[SYSTEM, AXIS=VALUE …] OP NUMBER`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bound {
     text: String,
     metric: String,
     system: Option<String>,
-    /// The bound applies to the ratio of `system` to this system.
+    /// The baseline, if the bound applies to the ratio of `system` to a baseline.
     over: Option<String>,
     axes: Vec<(String, String)>,
     operator: Operator,
@@ -44,7 +44,7 @@ enum Operator {
     Equal,
 }
 
-/// The result of checking a run.
+/// The result of a check of a run's figures against bounds.
 #[derive(Debug, Serialize)]
 pub struct Checked {
     /// Reasons why the run itself is invalid, unless invalid runs were allowed.
@@ -64,14 +64,14 @@ pub struct CheckedCell {
     pub cell: String,
     pub value: Option<f64>,
     pub holds: bool,
-    /// The reason why there is no value.
+    /// The reason why the cell has no value of the metric.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The machine could not run the cell, or could not run one of the two cells of the ratio. The
-    /// bound does not apply to the cell.
+    /// Whether the machine could not run the cell, or one of the two cells of the ratio. The bound
+    /// then does not apply.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub not_run: bool,
-    /// The CPU may limit the figure, or one of the two figures of the ratio.
+    /// Whether the CPU may limit the figure, or one of the two figures of the ratio.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cpu_limited: bool,
 }
@@ -89,7 +89,7 @@ impl Bound {
                 return Err(wrong(&format!("`{swapped}` is written `{right}`")));
             }
         }
-        // Longest first, so that `>=` is not read as `>` and `=`.
+        // Try the longest operators first, so that `>=` is not read as `>` and `=`.
         let (at, symbol, operator) = OPERATORS
             .iter()
             .find_map(|(symbol, operator)| Some((find_outside(text, symbol)?, *symbol, *operator)))
@@ -136,8 +136,8 @@ impl Bound {
         Ok(bound)
     }
 
-    /// Applies the bound to the cells of the run that it names. `None` if the run measured no such
-    /// cell.
+    /// Applies the bound to the cells that the bound names. `None` if the run measured none of
+    /// these cells.
     pub(crate) fn over(&self, results: &Results) -> Option<results::Bound> {
         let mut cells = self.cells(results);
         cells.retain(|cell| !cell.not_run);
@@ -210,7 +210,7 @@ impl Bound {
         }
     }
 
-    /// Rejects misspelt names: a bound on such a name would check nothing.
+    /// Rejects misspelt names: a bound on a misspelt name would check nothing.
     fn check_names(&self, results: &Results) -> Result<(), LabError> {
         let systems: Vec<&str> = results.cells.iter().map(|cell| cell.system.as_str()).collect();
         for system in self.system.iter().chain(&self.over) {
@@ -481,7 +481,7 @@ mod tests {
         assert!(both(&bounds).starts_with("FAIL  missed 1 of 2 bounds\n"), "{}", both(&bounds));
         let held = [bounds[0].clone(), bounds[0].clone()];
         assert!(both(&held).starts_with("ok    all 2 bounds hold\n"), "{}", both(&held));
-        // The CPU may limit either of the two figures.
+        // The mark `*` appears if the CPU limits either of the two figures of the ratio.
         for busy in [1, 2] {
             let mut results = results();
             results.cells[busy].cpu_limited = true;

@@ -27,11 +27,11 @@ pub struct Run {
     pub results: Results,
     /// Every repeat's figures. Empty if only `results.json` was named or kept.
     pub samples: Samples,
-    /// The text of the run's lab file, if it was kept.
+    /// The text of the run's lab file. `None` if the run's directory has no lab file.
     pub lab_file: Option<String>,
 }
 
-/// Every cell that all runs contain, metric by metric.
+/// The comparison of two groups of runs: every cell that all runs contain, metric by metric.
 #[derive(Debug, Serialize)]
 pub struct Compared {
     pub lab: String,
@@ -48,10 +48,10 @@ pub struct Row {
     pub system: String,
     pub axes: Axes,
     pub metric: String,
-    /// The geometric mean of the runs' medians.
+    /// The geometric mean of the medians of the runs before the change.
     pub before: f64,
     pub after: f64,
-    /// `after / before`.
+    /// The ratio `after / before`.
     pub ratio: f64,
     /// The 95 % confidence interval of the ratio. The interval includes the variance between runs,
     /// and the intervals of all rows are simultaneous. `None` if a side has a single run.
@@ -207,7 +207,7 @@ impl Compared {
         text
     }
 
-    /// Counts the rows of each verdict.
+    /// Returns a sentence with the number of rows of each verdict.
     fn answer(&self) -> String {
         let all = [
             (Verdict::Better, "better".to_owned()),
@@ -247,7 +247,7 @@ impl<'a> Medians<'a> {
         Some(Self { cell, metric, before: medians(before)?, after: medians(after)? })
     }
 
-    /// Compares both sides. `table` is the number of rows.
+    /// Compares the medians before and after the change. `table`: the number of rows of the table.
     fn judged(&self, threshold: Share, table: usize) -> Result<Row, stats::StatsError> {
         let direction = metrics::direction(self.metric).unwrap_or(Direction::HigherIsBetter);
         let judged = stats::compare_runs(&self.after, &self.before, direction, threshold, table)?;
@@ -283,7 +283,7 @@ pub(crate) fn cell_name(system: &str, axes: &Axes) -> String {
 }
 
 const WIDEST: f64 = 1_000.0;
-/// A failed cell's reason may contain a program's last output.
+/// Maximum length of a printed note: a failed cell's reason may contain a program's last output.
 pub(crate) const LONGEST_NOTE: usize = 1024;
 
 #[cfg(test)]
@@ -520,7 +520,7 @@ mod tests {
         assert!(text.contains("–over 1000  "), "{text}");
         let narrow = of([1.0, std::f64::consts::E]);
         let text = runs(&narrow, &narrow, &[], threshold()).unwrap().render();
-        // e^(4.3027 / sqrt(2)) = 20.95.
+        // The upper limit: e^(4.3027 / sqrt(2)) = 20.95.
         assert!(text.contains("–20.95"), "{text}");
     }
 

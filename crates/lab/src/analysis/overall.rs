@@ -62,12 +62,12 @@ fn means_of<'a>(cells: impl Iterator<Item = &'a Cell>, like: &[Overall]) -> Vec<
     }
     metrics
         .into_iter()
-        // Bytes on a fast path and on a slow path have no common mean, but queue delays have a
-        // common mean.
+        // Skip queue lengths in bytes: a mean over fast and slow paths is meaningful only for queue
+        // delays.
         .filter(|(metric, _)| !metric.starts_with("queue_kbyte"))
         .filter_map(|(metric, unit)| {
-            // Rows are places, columns are systems. Skips places where a system has no value,
-            // because they would favour another system.
+            // One row for each place and one column for each system. Skip places where a system has
+            // no value: these places would favour another system.
             let rows: Vec<Vec<f64>> = places
                 .values()
                 .filter_map(|place| systems.iter().map(|s| value(place.get(s)?, metric)).collect())
@@ -102,7 +102,7 @@ fn mean(metric: &str, unit: &str, kind: Mean, systems: &[&str], rows: &[Vec<f64>
     };
     let means: Vec<f64> = (0..systems.len()).map(mean).collect();
     let direction = metrics::direction(metric);
-    // If all means are equal, no system is ahead.
+    // If all systems have equal means, no system has the best mean.
     let differ = |best: &usize| means.iter().any(|mean| !is_near(*mean, means[*best]));
     let best = direction.and_then(|direction| best_of(&means, direction)).filter(differ);
     let ahead = direction.map(|direction| {

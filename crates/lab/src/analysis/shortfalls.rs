@@ -38,8 +38,8 @@ pub fn of_valid_cells(results: &Results) -> Vec<String> {
     reasons
 }
 
-/// Returns the sentence about figures that are outside their expected range, or too imprecise to
-/// tell.
+/// Returns the sentence about figures that are outside their expected range, or whose intervals are
+/// too wide to decide.
 fn outside(results: &Results) -> Option<String> {
     let is_outside =
         |cell: &&Cell| cell.metrics.get(WITHIN).is_some_and(|within| within.median < 1.0);

@@ -34,7 +34,7 @@ pub(super) fn spreads(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Vec<S
         .collect()
 }
 
-/// The value of each system at each place in each repeat.
+/// Each place with the values of each system and repeat.
 type Places = Vec<(Axes, IndexMap<(String, u32), f64>)>;
 
 /// Collects the places of each group of cells. A step that measured several places at once is a
@@ -65,11 +65,11 @@ fn groups(spec: &SpreadSpec, outcomes: &[Outcome]) -> Vec<(Axes, Places)> {
                 keep(outcome.axes.clone(), place, value);
             }
         } else if spec.over.is_empty() {
-            // A step of one place, or a step of several places that failed as a whole.
+            // A step without members measured one place, or failed as a whole.
         } else {
             let (place, group) =
                 outcome.axes.clone().into_iter().partition(|(axis, _)| is_over(axis));
-            // A failed repeat ranks worst.
+            // A failed repeat has no value, and ranks worst.
             let value = whole.metrics.get(metric).map(|value| value.value);
             let failed = matches!(outcome.verdict, Verdict::Failed(_)).then_some(worst);
             keep(group, place, value.or(failed));
@@ -120,8 +120,8 @@ fn spread(spec: &SpreadSpec, system: &str, group: &Axes, places: &Places) -> Opt
     })
 }
 
-/// Computes the median ratio over the repeats that all these systems have. If `baseline` names
-/// several systems, the best system of each repeat counts.
+/// Computes the median ratio over the repeats that `system` and all baselines have. If `baseline`
+/// names several systems, the best system of each repeat counts.
 fn ratio(
     values: &IndexMap<(String, u32), f64>,
     system: &str,
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(found(3.0, 12.0, true), Some(2.0));
     }
 
-    /// Builds three places where `tcpa` took these times and `bbr` took 2.
+    /// Builds three places with these times of `tcpa`, and with a time of 2 of `bbr`.
     fn beside_bbr(times: [f64; 3]) -> Places {
         let place = |(number, took): (usize, f64)| {
             let values = [(("tcpa".to_owned(), 0), took), (("bbr".to_owned(), 0), 2.0)];

@@ -98,7 +98,8 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results
 }
 
-/// Returns the notes of the measured systems. The states of `[state]` have notes elsewhere.
+/// Returns the notes of the measured systems. Leaves out the states of `[state]`, whose
+/// descriptions are in `states` of the results.
 fn settings_of_systems(lab: &LabFile, cells: &[Cell]) -> Vec<String> {
     let described = lab.systems().filter(|system| !system.is_state && !system.note.is_empty());
     let measured = described.filter(|system| cells.iter().any(|cell| cell.system == system.name()));
@@ -155,7 +156,8 @@ pub(crate) fn hash(outcomes: &[Outcome]) -> Option<String> {
     Some(format!("{hash:016x}"))
 }
 
-/// Returns the algorithm of each system's measured connections, as read back from them.
+/// Returns the algorithm of each system's measured connections, as the kernel reported the
+/// algorithm.
 pub(crate) fn algorithms(outcomes: &[Outcome]) -> IndexMap<String, String> {
     let mut read: IndexMap<String, Vec<&str>> = IndexMap::new();
     for outcome in outcomes {
@@ -170,7 +172,7 @@ pub(crate) fn algorithms(outcomes: &[Outcome]) -> IndexMap<String, String> {
     read.into_iter().map(|(system, found)| (system, found.join(", "))).collect()
 }
 
-/// Returns every figure of every step, and the curves.
+/// Returns the figures of every step, and the curves of the traced steps.
 pub(crate) fn samples(lab: &LabFile, outcomes: &[Outcome]) -> (Samples, Vec<Series>) {
     let mut samples = Samples::new(lab.name());
     let mut series = Vec::new();
@@ -227,7 +229,7 @@ fn is_of(cell: &PlannedCell, outcome: &Outcome) -> bool {
     outcome.system == cell.system && outcome.axes == cell.axes
 }
 
-/// Summarises the repeats of a cell. Returns the cell, and the reason if it is invalid.
+/// Summarises the repeats of a cell. Returns the cell, and the reason if the cell is invalid.
 /// `one_start`: the repeats are windows of one start.
 fn summarised(planned: &PlannedCell, steps: &[&Outcome], one_start: bool) -> (Cell, Option<Flaw>) {
     let mut cell = Cell::new(&planned.system, planned.axes.clone());
@@ -344,7 +346,7 @@ fn reasons<'a>(flaws: impl Iterator<Item = &'a Flaw>) -> Vec<Reason> {
     reasons
 }
 
-/// Returns the largest user of the CPU of the repeat in which that user's share is the median.
+/// Returns the largest user of the CPU in the repeat whose largest user has the median share.
 fn usual_limit(used: &[&Measurement]) -> Option<CpuLimit> {
     let mut limits: Vec<&CpuLimit> =
         used.iter().filter_map(|measured| measured.cpu_limit.as_ref()).collect();
@@ -511,10 +513,10 @@ fn method(lab: &LabFile, plan: &Plan) -> IndexMap<String, String> {
     method
 }
 
-/// Metric that describes the machine, not the system under test.
+/// The metric of the machine's idle time, which does not describe the system under test.
 const IDLE: &str = "idle_percent";
 const GOODPUT: &str = "goodput_mbit_s";
-/// The hash function FNV-1a, because FNV-1a gives the same value on every platform.
+/// Offset basis of the hash function FNV-1a, which gives the same value on every platform.
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
@@ -552,7 +554,7 @@ mod tests {
             let measured = Measurement { fingerprint, ..Measurement::default() };
             Outcome::measured("a", Axes::new(), 0, measured)
         };
-        // FNV-1a's published hash of "foobar".
+        // The published FNV-1a hash of "foobar".
         let both = [outcome(Some("foo")), outcome(Some("bar"))];
         assert_eq!(hash(&both).as_deref(), Some("85944171f73967e8"));
         assert_eq!(hash(&[outcome(None)]), None);

@@ -1,12 +1,12 @@
-//! Differences between runs in other facts than the figures. Such a difference may explain the
-//! figures better than the intended change does.
+//! Differences between runs besides their figures, such as another kernel or lab file. These
+//! differences may explain the figures better than the intended change does.
 
 use super::Run;
 use indexmap::IndexMap;
 use results::Form;
 use serde_json::Value;
 
-/// Returns one note for each difference.
+/// Returns one note for each difference between the runs.
 pub(super) fn differences(runs: &[&Run]) -> Vec<String> {
     let mut notes: Vec<String> = FACTS.iter().filter_map(|group| of_group(runs, group)).collect();
     notes.extend(TABLES.iter().flat_map(|(fact, name)| of_table(runs, fact, name)));
@@ -28,8 +28,8 @@ pub(super) fn differences(runs: &[&Run]) -> Vec<String> {
     notes
 }
 
-/// Returns a note about the first fact of a group that differs. All facts of a group describe the
-/// same thing, and the most readable fact comes first.
+/// Returns a note about the first fact of a group that differs between the runs. All facts of a
+/// group describe one property of the machine, the most readable fact first.
 fn of_group(runs: &[&Run], group: &[(&str, &str)]) -> Option<String> {
     let value = |run: &Run, fact: &str| {
         run.results.environment.get(fact).map_or_else(|| UNKNOWN.to_owned(), shown)
@@ -37,11 +37,12 @@ fn of_group(runs: &[&Run], group: &[(&str, &str)]) -> Option<String> {
     group.iter().find_map(|(fact, name)| of_values(runs, name, |run| value(run, fact)))
 }
 
-/// Returns one note for each entry of a table that differs: a program, a setting of the kernel.
+/// Returns one note for each entry that differs in a table of programs or of kernel settings.
 fn of_table(runs: &[&Run], fact: &str, name: &str) -> Vec<String> {
     let entries =
         |run: &&Run| run.results.environment.get(fact).and_then(Value::as_object).cloned();
-    // A run of an older Weir has no such table: the notes then name the whole fact.
+    // A run of an older Weir has a single value in place of the table: the note then compares the
+    // whole fact.
     let Some(tables) = runs.iter().map(entries).collect::<Option<Vec<_>>>() else {
         return of_group(runs, &[(fact, name)]).into_iter().collect();
     };
@@ -81,7 +82,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Names the first line that differs.
+/// Returns a note with the first line in which two runs' lab files differ.
 fn of_lab_files(runs: &[&Run]) -> Option<String> {
     let (first, others) = runs.split_first()?;
     let other = others.iter().find(|run| run.lab_file != first.lab_file)?;
@@ -106,7 +107,8 @@ fn of_lab_files(runs: &[&Run]) -> Option<String> {
     })
 }
 
-/// The facts of a run's environment that affect its figures, and their names.
+/// The facts of a run's environment that affect the run's figures, with the facts' names for
+/// people.
 const FACTS: [&[(&str, &str)]; 10] = [
     &[("weir", "the version of weir")],
     &[

@@ -98,7 +98,7 @@ fn with_first_system<'a>(lab: &'a LabFile, plan: &'a Plan, repeats: &Repeats<'a>
     pairs.filter_map(|pair| Row::of(pair, stats::default_threshold(), repeats)).collect()
 }
 
-/// A metric of two systems in one cell.
+/// A pair of systems to compare: one metric in one cell.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Pair<'a> {
     metric: &'a str,
@@ -112,9 +112,9 @@ struct Row<'a> {
     pair: Pair<'a>,
     of_table: stats::Row,
     threshold: Share,
-    /// Whether no pair was valid. The ratio is then shown without a verdict.
+    /// Whether no pair was valid. A ratio of invalid pairs is shown without a verdict.
     invalid: bool,
-    /// Whether the repeats are windows of one start of each system. Such a comparison has no
+    /// Whether the repeats are windows of one start of each system. A comparison of windows has no
     /// verdict, because another start may differ.
     windows: bool,
     primary: bool,
@@ -122,11 +122,13 @@ struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// Builds the row of a pair. `None` if there is nothing to compare.
+    /// Builds the row of a pair. `None` if the metric has no direction, or if no block has a figure
+    /// of either system.
     fn of(pair: Pair<'a>, threshold: Share, repeats: &Repeats<'a>) -> Option<Self> {
         let direction = metrics::direction(pair.metric)?;
         let (blocks, invalid) = repeats.pairs(&pair)?;
-        // If both systems failed in every block, nothing shows that they are equal: make no row.
+        // If both systems failed in every block, no figure shows that the systems are equal: make
+        // no row.
         if blocks.iter().flatten().all(|(a, b)| a.is_none() && b.is_none()) {
             return None;
         }
@@ -174,14 +176,15 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The repeats of a run by system, block and place.
+/// The repeats of a run, by system, block and place on the axes.
 #[derive(Debug)]
 struct Repeats<'a> {
     count: u32,
-    /// Index of each combination of axis values.
+    /// The index of each place: a combination of axis values.
     places: HashMap<String, usize>,
     by_place: HashMap<(&'a str, u32, usize), &'a Outcome>,
-    /// The systems with a measured repeat. `metrics`: each measured metric with its system.
+    /// The systems with a measured repeat. `metrics` has each metric that a system measured, with
+    /// the system.
     measured: HashSet<&'a str>,
     metrics: HashSet<(&'a str, &'a str)>,
 }
@@ -217,11 +220,11 @@ impl<'a> Repeats<'a> {
         self.names().position(|name| name == metric).unwrap_or(usize::MAX)
     }
 
-    /// Returns the values of both systems, block by block, and whether they are invalid. A repeat
-    /// that failed, or that has no figure of the metric, is `None`. A pair with an invalid repeat
-    /// is left out, because the machine made it invalid. If all pairs are invalid, returns the
-    /// invalid pairs. A pair is also left out if a repeat names the metric as missing, if neither
-    /// repeat has the metric, or if this machine cannot measure one of the systems.
+    /// Returns the values of both systems, block by block, and whether the values are invalid. A
+    /// repeat that failed, or that has no figure of the metric, is `None`. A pair with an invalid
+    /// repeat is left out, because the machine disturbed the repeat. If all pairs are invalid,
+    /// returns the invalid pairs. A pair is also left out if a repeat names the metric as missing,
+    /// if neither repeat has the metric, or if this machine cannot measure one of the systems.
     fn pairs(&self, pair: &Pair<'_>) -> Option<(Vec<Option<table::Pair>>, bool)> {
         // If a measured system has the metric in no repeat, the metric does not apply to the
         // system.
@@ -245,7 +248,7 @@ impl<'a> Repeats<'a> {
         }
     }
 
-    /// Returns the values of both systems in a block, and whether they are valid.
+    /// Returns the values of both systems in a block, and whether the values are valid.
     fn pair_of(&self, pair: &Pair<'_>, block: u32, place: usize) -> Option<(table::Pair, bool)> {
         let at = |system| self.at(system, block, place, pair.metric);
         let (a, b) = at(pair.a).zip(at(pair.b))?;
@@ -287,7 +290,7 @@ struct Repeat {
     value: Option<f64>,
     valid: bool,
     has_figures: bool,
-    /// The metric could not be measured, for a reason that the repeat names.
+    /// Whether the repeat lists the metric as missing, with a reason.
     is_missing: bool,
 }
 

@@ -10,7 +10,7 @@ use units::{Share, shown};
 pub(super) fn confusion(outcomes: &[Outcome]) -> Option<Confusion> {
     let told = |outcome: &&Outcome| verdict_of(outcome).is_some();
     let first = outcomes.iter().find(told)?;
-    // A drawn composition counts in the row of the case that it is an example of.
+    // A drawn composition counts in the row of the case from which the composition was drawn.
     let axis = match verdict_of(first).is_some_and(|(m, _)| m.labels.contains_key(CASE)) {
         true => CASE.to_owned(),
         false => first.axes.keys().next().cloned().unwrap_or_default(),
@@ -25,7 +25,7 @@ pub(super) fn confusion(outcomes: &[Outcome]) -> Option<Confusion> {
             .entry(name.clone())
             .or_insert_with(|| ConfusionRow { name, ..ConfusionRow::default() });
         let expected = measured.labels.get(EXPECTED).map_or("", String::as_str);
-        // The right verdict may depend on the sender.
+        // The right verdict may depend on the sender: list each right verdict once.
         if !row.expected.split(" or ").any(|known| known == expected) {
             let joint = if row.expected.is_empty() { "" } else { " or " };
             row.expected += &format!("{joint}{expected}");
@@ -158,7 +158,7 @@ fn value(measured: &Measurement, metric: &str) -> f64 {
 
 const FIRST: &str = "first_verdict_right";
 const BOTH: &str = "among_first_two";
-/// The label of the case that a composition is an example of.
+/// The label with the case from which a composition was drawn.
 const CASE: &str = "case";
 const EXPECTED: &str = "expected";
 

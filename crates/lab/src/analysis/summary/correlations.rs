@@ -7,9 +7,9 @@ use crate::model::plan::Plan;
 use indexmap::IndexMap;
 use results::{Correlation, metrics};
 
-/// Computes one entry for each metric with a direction, and one entry for its ratios. Empty in
-/// virtual time, where each repeat has a seed of its own, and for windows of one start, which have
-/// no interval.
+/// Computes the autocorrelation of each metric with a direction, and of the metric's ratios. Empty
+/// in virtual time, where each repeat has a seed of its own, and for windows of one start, which
+/// have no interval.
 pub(super) fn correlations(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Vec<Correlation> {
     let in_virtual_time =
         outcomes.iter().filter_map(figures).any(|measured| measured.fingerprint.is_some());

@@ -1,4 +1,5 @@
-//! `labs/before-after.toml` with two equal states, and with one slower row, over many seeded runs.
+//! Tests the comparisons of `labs/before-after.toml` over many seeded runs: with two equal states,
+//! and with one row that is slower after the change.
 
 use super::comparisons;
 use super::whole_run::figure;
@@ -11,12 +12,12 @@ use rand_pcg::Pcg64Mcg;
 use results::{Axes, Comparison, Form};
 use std::collections::HashMap;
 
-/// The simulated figures of a run. The machine's speed differs from block to block, every figure
+/// Simulates the figures of a run. The machine's speed differs from block to block, every figure
 /// has noise of its own, and some repeats are slow.
 struct Bench {
     random: Pcg64Mcg,
     speeds: HashMap<u32, f64>,
-    /// The row in which `after` is slower, and the share by which it is slower.
+    /// The row in which `after` is slower than `before`, and the share of the slowdown.
     slower: Option<(Axes, f64)>,
 }
 
@@ -142,7 +143,8 @@ fn slowdown(runs: u64, share: f64) {
     assert!(elsewhere as f64 <= 0.05 * runs as f64, "{elsewhere} of {runs}");
 }
 
-/// 13 netperf tests at two `ends`, pinned and not pinned; 5 of lmbench; 4 of nginx.
+/// Number of rows: 13 netperf tests at two `ends`, pinned and not pinned; 5 tests of lmbench; 4 of
+/// nginx.
 const ROWS: usize = 13 * 2 * 2 + 5 + 4;
 /// Standard deviations of the logarithms of the invented figures.
 const DRIFT: f64 = 0.05;

@@ -1,4 +1,4 @@
-//! The goal that a ratio of two systems is compared with.
+//! Compares the ratio of two systems with the goal of the lab.
 
 use super::figures;
 use crate::bench::LabFile;

@@ -1,4 +1,4 @@
-//! Goodput above the rate of the emulated link.
+//! Marks goodput above the rate of the emulated link.
 
 use super::GOODPUT;
 use crate::bench::LabFile;

@@ -1,4 +1,5 @@
-//! Splits a step that measured several places of an axis at once into one outcome per place.
+//! Splits the outcome of a step that measured several places of an axis at once into one outcome
+//! for each place.
 
 use crate::bench::LabFile;
 use crate::model::plan::PlannedCell;

@@ -1,4 +1,4 @@
-//! The two states of a `[state]` in the results: their descriptions, and the mean of all
+//! The states `before` and `after` in the results: their descriptions, and the mean of all
 //! comparisons.
 
 use super::{figures, ratio};
@@ -57,8 +57,8 @@ fn means(plan: &Plan, outcomes: &[Outcome], comparisons: &[Comparison]) -> Vec<f
     (0..plan.repeats).filter_map(of_block).collect()
 }
 
-/// Returns the answer of a table in a few words. A table is undecided if no row is worse and half
-/// of the rows or more are undecided.
+/// Returns the answer that the verdicts of a table's rows give, in a few words. A table is
+/// undecided if no row is worse and half of the rows or more are undecided.
 fn found(worse: usize, undecided: usize, all: usize) -> &'static str {
     match (worse, undecided) {
         (1.., _) => "The change costs something",

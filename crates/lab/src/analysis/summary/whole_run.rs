@@ -66,7 +66,7 @@ fn verdict(system: &str, axes: &Axes, block: u32) -> Verdict {
 fn a_lab_with_every_table_has_these_results() {
     let lab = LabFile::parse("whole.toml", LAB).unwrap();
     let mut results = invented(&lab, verdict);
-    // Leave the method out of the snapshot, because it quotes the version of Weir.
+    // Leave the method out of the snapshot, because the method quotes the version of Weir.
     results.method.clear();
     insta::assert_snapshot!(results.to_json().unwrap());
 }

@@ -1,4 +1,4 @@
-//! Comparisons and intervals by the code that a run uses, over many seeded runs.
+//! Tests comparisons and intervals over many seeded runs, by the code that summarises a run.
 
 use crate::analysis::summary::whole_run::{figure, invented};
 use crate::bench::LabFile;
@@ -117,7 +117,7 @@ fn intervals_contain_the_median_at_the_stated_rate() {
     contain_the_median(&[2, 5, 6, 9, 20], 100);
 }
 
-/// Each run has one cell of two systems.
+/// Each of the 2,000 runs has one cell of two systems.
 #[test]
 #[ignore = "takes minutes"]
 fn intervals_of_2000_runs_contain_the_median_at_the_stated_rate() {
@@ -201,7 +201,7 @@ fn a_cell_that_was_not_run_has_not_failed_and_is_not_compared() {
     let page = report::markdown::render(&run, "");
     assert!(!page.contains("∞") && !page.contains("| 0×"), "{page}");
     assert!(page.contains("## Not run") && !page.contains("## Failed"), "{page}");
-    // A cell of which some repeats broke has failed.
+    // A cell has failed if one repeat failed and the other repeats were not run.
     let mixed = results(&lab, |system, block| match (system, block) {
         ("bbr", 0) => Verdict::Failed("it broke".to_owned()),
         ("bbr", _) => Verdict::Failed("not run: needs 3 CPUs".to_owned()),
@@ -233,7 +233,7 @@ fn a_proportion_has_a_binomial_interval_and_its_count() {
         let metric = &run.cells[0].metrics["first_verdict_right"];
         let share = metric.share.unwrap();
         assert_eq!((share.count, share.total), (u64::from(count), u64::from(total)));
-        // The bounds are those of Clopper and Pearson's tables.
+        // The interval has the bounds of Clopper and Pearson's tables.
         assert!(
             (share.ci95[0] - low).abs() < 1e-3 && (share.ci95[1] - high).abs() < 1e-3,
             "{share:?}"
@@ -242,7 +242,7 @@ fn a_proportion_has_a_binomial_interval_and_its_count() {
         let text = report::terminal::render(&run, 160, false);
         assert!(text.contains(&format!("({count}/{total})")), "{text}");
     }
-    // A case that expects two verdicts may be half right.
+    // A case that expects two verdicts has the value 0.5 if one verdict is right.
     let lab = lab(1, 6, "");
     let halves = results(&lab, |_, _| figure("among_first_two", 0.5));
     assert_eq!(halves.cells[0].metrics["among_first_two"].share, None);
@@ -275,7 +275,7 @@ fn correlated_repeats_warn_in_results_terminal_and_report() {
     assert!(report::markdown::render(&quiet, "").contains("If the repeats are independent"));
 }
 
-/// Windows of one start, in results, terminal and report.
+/// Checks `results.json`, the terminal's text and the report.
 #[test]
 fn windows_of_one_start_have_a_range_and_no_verdict() {
     let lab = LabFile::parse("x.toml", WINDOWS).unwrap();
@@ -323,7 +323,7 @@ fn a_pair_without_the_metric_is_left_out() {
         measurement
     };
     let lab = lab(1, 8, "");
-    // A figure that is measured once, in the first repeat.
+    // `once`: results with a figure that only the first repeat has.
     let once = results(&lab, |system, block| match (system, block) {
         ("bbr", 0) => measured(20.0),
         (_, 0) => measured(10.0),
