@@ -1,8 +1,8 @@
 //! Compares the simulator's figures with the kernel's.
 //!
-//! The packet losses of each flow decide how flows share a link that they fill. Shifting one flow's
-//! start by a fraction of a round trip may double that flow's rate. So several worlds are
-//! simulated, and the median of each figure counts as the simulator's.
+//! The packet losses of each flow decide how flows share a full link. Shifting one flow's start by
+//! a fraction of a round trip may double that flow's rate. So several worlds are simulated, and the
+//! median of each figure counts as the simulator's.
 
 use crate::model::Measurement;
 
@@ -32,9 +32,10 @@ struct Rule {
     metric: &'static str,
     /// Name of the agreement metric. `None` if the figure is only shown.
     part: Option<&'static str>,
-    /// A difference up to this size counts as none, whatever percentage of the value it is.
+    /// Absolute tolerance in the metric's unit: figures that differ by at most `least` agree,
+    /// whatever the relative difference.
     least: f64,
-    /// Whether to record also the spread over the worlds.
+    /// Whether to record the spread over the worlds too.
     spread: bool,
 }
 
@@ -42,12 +43,13 @@ const RULES: [Rule; 6] = [
     Rule { metric: "share_of_ideal", part: Some("use"), least: 0.0, spread: false },
     Rule { metric: "fair_share", part: Some("fairness"), least: 0.0, spread: true },
     Rule { metric: "jain", part: Some("jain"), least: 0.0, spread: true },
-    // A small queue may differ by one packet, a large share of such a queue.
+    // The queues may differ by one packet, which is a large share of a small queue.
     Rule { metric: "queue_bdp.p95", part: Some("queue"), least: 0.05, spread: false },
     Rule { metric: "retransmit_percent", part: None, least: 0.0, spread: false },
     Rule { metric: "goodput_mbit_s", part: None, least: 0.0, spread: false },
 ];
-/// The goal for the simulator sets this tolerance.
+/// Relative tolerance, as a share of the simulated value. The goal for the simulator sets this
+/// share.
 const TOLERANCE: f64 = 0.15;
 
 #[cfg(test)]

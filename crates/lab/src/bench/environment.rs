@@ -105,5 +105,5 @@ fn settings_of_hosts(lab: &LabFile) -> Map<String, Value> {
 
 /// A fact that the report omits, because the fact identifies the machine and explains no figure.
 const UNTOLD: &str = "boot_id";
-/// The commands and files of external systems.
+/// The name of the fact with the commands and files of external systems.
 const SYSTEMS: &str = "systems";

@@ -16,7 +16,7 @@ pub fn versions(program: &[u8]) -> Option<Map<String, Value>> {
     let (modules, _) = text(rest)?;
     let mut found = Map::new();
     found.insert("go".to_owned(), String::from_utf8_lossy(go).into());
-    // The linker puts 16 bytes of its own before and after the list.
+    // Cut off the 16 bytes that the Go linker puts before and after the list of modules.
     let modules = modules.get(FRAME..modules.len().checked_sub(FRAME)?)?;
     let modules = String::from_utf8_lossy(modules);
     let mut libraries = Vec::new();
@@ -39,8 +39,8 @@ pub fn versions(program: &[u8]) -> Option<Map<String, Value>> {
     Some(found)
 }
 
-/// Reads a string whose length stands before it, in base 128 with the lowest digit first
-/// (encoding/binary, `Uvarint`). Returns the string and the rest.
+/// Reads a length in base 128 with the lowest digit first (encoding/binary, `Uvarint`), and then a
+/// string of this length. Returns the string and the bytes after the string.
 fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut length = 0_usize;
     for (place, byte) in bytes.iter().take(MOST_DIGITS).enumerate() {

@@ -1,4 +1,4 @@
-//! Measures the steps of one lab in either world.
+//! The interface of the benches, which measure the steps of one lab on machines or in virtual time.
 
 use crate::bench::LabFile;
 use crate::model::file::SystemSpec;
@@ -18,12 +18,12 @@ pub(crate) struct Job<'a> {
     pub step: &'a Step,
     pub cell: &'a PlannedCell,
     pub system: &'a SystemSpec,
-    /// For the programs' own temporary files.
+    /// Folder for the programs' temporary files.
     pub programs: &'a Path,
     pub cancel: &'a Cancel,
 }
 
-/// An executor that is ready for one lab.
+/// An executor that is prepared to measure the steps of one lab.
 pub(crate) trait Bench: Sync {
     /// Returns the number of steps that the bench measures at once.
     fn threads(&self) -> usize;
@@ -50,12 +50,12 @@ pub(crate) trait Bench: Sync {
     /// Returns the reason why a system cannot run here. `asked`: the user named the system.
     fn missing(&self, system: &SystemSpec, asked: bool) -> Option<String>;
 
-    /// Checks, before the first step, for problems that make every step of these systems fail.
+    /// Checks before the first step whether a problem would make every step of these systems fail.
     fn check(&self, _systems: &[SystemSpec]) -> Result<(), LabError> {
         Ok(())
     }
 
-    /// Estimates the time that these steps take.
+    /// Estimates the time that the steps `left` take.
     fn estimate(&self, plan: &Plan, left: &[&Step]) -> Duration;
 
     /// Ends everything that steps have kept for later steps.

@@ -28,15 +28,15 @@ impl LabFile {
         self.document.populate()
     }
 
-    /// Returns the programs, algorithms, CPUs and rights that this machine lacks, at the systems
-    /// or the `[state]` that need them, or at the workload. Also names the systems and turns that
-    /// are left out for lack of these.
+    /// Returns the programs, algorithms, CPUs and rights that this machine lacks, each reported at
+    /// the system, the `[state]` or the workload that needs the missing part. Also names the
+    /// systems and turns that a run leaves out because of a missing program or right.
     pub fn lacking(&self) -> Vec<FileError> {
         let is_root = rustix::process::geteuid().is_root();
         self.lacking_for(if is_root { Privilege::Root } else { Privilege::UserNamespace })
     }
 
-    /// Returns what [`Self::lacking`] returns for a user with these rights.
+    /// Returns the list of [`Self::lacking`] for a user with these rights.
     fn lacking_for(&self, privilege: Privilege) -> Vec<FileError> {
         let machine =
             Executor::Machine { privilege: Privilege::Root, weir: PathBuf::new(), profile: false };
@@ -79,7 +79,7 @@ impl LabFile {
         self.document.systems().filter(absent).map(|system| system.name()).collect()
     }
 
-    /// Returns the needs of cells that this machine does not meet, each once, with the number of
+    /// Returns the needs that this machine does not meet, each need once with the number of its
     /// cells.
     fn lacking_of_cells(&self) -> Vec<String> {
         let places = axes::all_places(self);
@@ -161,7 +161,7 @@ impl Deref for LabFile {
 pub(crate) mod tests {
     use super::*;
 
-    /// Returns the place of a cell of [`LAB`].
+    /// Returns the axis values of a cell of [`LAB`].
     pub(crate) fn axes() -> Axes {
         [("loss".to_owned(), "0%".to_owned())].into_iter().collect()
     }

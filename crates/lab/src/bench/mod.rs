@@ -2,7 +2,7 @@
 //! virtual time.
 //!
 //! An [`Executor`] prepares a [`Bench`] for a [`LabFile`], and the bench measures one [`Job`] after
-//! another. [`workload`] is the seam to the workloads.
+//! another. [`workload`] is the interface to the workloads.
 
 mod agreement;
 pub(crate) mod environment;
@@ -25,10 +25,10 @@ use machine::Machine;
 use simulator::Simulator;
 use std::path::PathBuf;
 
-/// The world that a lab runs in.
+/// The world in which a lab runs: this machine, real machines or the simulator.
 #[derive(Debug, Clone)]
 pub enum Executor {
-    /// Network namespaces and the machine's own clock, one step at a time.
+    /// Network namespaces of this machine, in real time, one step at a time.
     Machine {
         privilege: Privilege,
         /// Path of `weir` itself, which generates the traffic.
@@ -40,7 +40,7 @@ pub enum Executor {
     Hosts {
         /// Path of `weir` itself, which is copied to the machines.
         weir: PathBuf,
-        /// Ends the wait for a host that is being connected.
+        /// The cancellation that ends the wait for the connection to a host.
         cancel: Cancel,
     },
     /// The simulator, with `threads` steps in parallel.

@@ -36,7 +36,8 @@ pub(crate) fn started_by(lab: &LabFile) -> Map<String, Value> {
             let version = [name, "--version"].map(str::to_owned);
             (name.to_owned(), Some(version.into()))
         }));
-        // The lab asks these programs for no version, because some programs do not take --version.
+        // The lab does not ask the workload's programs for a version, because some programs do not
+        // take --version.
         names.extend(lab.kind().programs_of(lab, system).into_iter().map(|name| (name, None)));
         names.extend(behind(system));
     }
@@ -100,8 +101,8 @@ pub(crate) fn configurations(lab: &LabFile) -> Map<String, Value> {
     all
 }
 
-/// Returns the names of the programs that a run of these systems starts, as [`started_by`] has
-/// them.
+/// Returns the names of the programs that a run of these systems starts. These names are the keys
+/// of [`started_by`].
 pub(crate) fn names_of(lab: &LabFile, systems: &[SystemSpec]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for system in systems {
@@ -123,7 +124,8 @@ pub(crate) fn names_of(lab: &LabFile, systems: &[SystemSpec]) -> Vec<String> {
 }
 
 /// Returns the programs of a system's commands, each with the command that prints its version: the
-/// first words of the commands or, if a shell starts other programs, those that the system `needs`.
+/// first words of the commands or, if a shell starts other programs, the programs that the system
+/// `needs`.
 fn behind(system: &SystemSpec) -> Vec<(String, Option<Vec<String>>)> {
     let version = system.version.as_ref().map(|command| words(command.get_ref()));
     if !system.needs.is_empty() {
@@ -202,7 +204,7 @@ fn build_id(start: &[u8]) -> Option<String> {
 }
 
 const OWN: &str = "/proc/self/exe";
-/// Maximum number of lines of a version.
+/// Maximum number of lines of a program's version that are kept.
 const LINES: usize = 12;
 const LARGEST_PROGRAM: u64 = 256 << 20;
 const PIECE: usize = 256 << 10;

@@ -50,7 +50,7 @@ pub(crate) trait Workload: fmt::Debug + Sync {
         &[]
     }
 
-    /// Returns the keys of a system that only this and some other workloads read.
+    /// Returns the keys of `[[system]]` that this workload reads and other workloads refuse.
     fn system_keys(&self) -> &'static [SystemKey] {
         &[]
     }
@@ -66,7 +66,7 @@ pub(crate) trait Workload: fmt::Debug + Sync {
         None
     }
 
-    /// Whether the file must name hosts.
+    /// Whether a lab file of this workload must name hosts.
     fn has_hosts(&self) -> bool {
         true
     }
@@ -111,7 +111,7 @@ pub(crate) trait Workload: fmt::Debug + Sync {
         Ok(())
     }
 
-    /// Returns the preparation that the hosts of a cell need.
+    /// Returns the settings with which the hosts of a cell are created.
     fn host_setup(&self) -> HostSetup {
         HostSetup::default()
     }
@@ -144,7 +144,7 @@ pub(crate) trait Workload: fmt::Debug + Sync {
     }
 
     /// Estimates the time of a step on a machine. The omitted time is added, unless the steps of a
-    /// cell follow one another: then the omitted time is a part of this time.
+    /// cell follow one another: then this estimate includes the omitted time.
     fn machine_time(
         &self,
         _document: &Document,
@@ -183,7 +183,7 @@ pub(crate) trait Workload: fmt::Debug + Sync {
 /// The workload of one cell, with its settings parsed. The workload runs on a machine, in the
 /// simulator or in both; [`Workload`] has the reason if a machine or the simulator refuses it.
 pub(crate) trait CellWorkload {
-    /// Returns the links that the cell uses.
+    /// Returns the links that the cell uses, among the file's `links`.
     fn links(&self, links: Vec<LinkSettings>) -> Vec<LinkSettings> {
         links
     }
@@ -198,12 +198,13 @@ pub(crate) trait CellWorkload {
     }
 
     /// Returns the maximum time of a turn between real machines. An agent that receives no request
-    /// for this long takes its changes back.
+    /// for this long undoes its changes.
     fn longest_between(&self, turn: &Turn<'_>) -> Result<Duration, Failure> {
         Ok((turn.omit + turn.duration).as_duration() + AROUND_A_TURN)
     }
 
-    /// Measures between two real machines, if [`Self::between_machines`] is `Ok`.
+    /// Measures a turn between two real machines. Called only if [`Self::between_machines`] is
+    /// `Ok`.
     fn measure_between(&self, _turn: &Turn<'_>) -> Result<Measurement, Failure> {
         Err(Failure::Workload("this workload does not run between real machines".to_owned()))
     }
@@ -227,28 +228,28 @@ pub(crate) fn programs(lab: &LabFile, system: &SystemSpec) -> Vec<String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SystemKey {
     Warm,
-    /// `warmed_at` and `first_window`.
+    /// The keys `warmed_at` and `first_window`.
     Start,
     Traffic,
     Queue,
     Caqm,
-    /// `client` and `server`, which replace the workload's commands.
+    /// The keys `client` and `server`, which replace the workload's commands.
     Commands,
 }
 
-/// The hosts of a cell on a machine.
+/// The settings with which the hosts of a cell are created on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct HostSetup {
-    /// Create only the hosts that the cell's links reach. The file may name many clients, and a
-    /// cell may need few of them.
+    /// Whether to create only the hosts that the cell's links reach. The file may name many
+    /// clients, and a cell may need few of them.
     pub(crate) only_linked: bool,
-    /// Switch IPv6 off. Packets of IPv6 on a dozen new links before the emulator runs would count
-    /// as late.
+    /// Whether to switch IPv6 off: the IPv6 packets of a dozen new links would wait for the
+    /// emulator's start and count as late.
     pub(crate) without_ipv6: bool,
-    /// Leave packets on the CPU that receives them. Datagrams cost their receiver little, and at a
-    /// gigabit the workload's CPUs have no time to spare.
+    /// Whether to leave packets on the CPU that receives them. Datagrams cost their receiver
+    /// little, and at a gigabit the workload's CPUs have no time to spare.
     pub(crate) without_steering: bool,
-    /// The emulated link shares all CPUs with the workload, because the lab measures the whole
+    /// Whether the emulator shares all CPUs with the workload, because the lab measures the whole
     /// machine.
     pub(crate) shared_cpus: bool,
 }

@@ -11,11 +11,11 @@ use units::Span;
 pub(crate) const CONGESTION: &str = "net.ipv4.tcp_congestion_control";
 
 /// `tcpa` in the kernel for one step under a unique name. The algorithm does not disturb users of
-/// `weir accel` on this machine, and the path memory of their connections does not affect it. The
-/// kernel removes the algorithm when this process ends or dies.
+/// `weir accel` on this machine, and the path memory of these users' connections does not affect
+/// the algorithm. The kernel removes the algorithm when this process ends or dies.
 #[derive(Debug)]
 pub(crate) struct OurAlgorithm {
-    /// The system, with the algorithm's temporary name.
+    /// The system of the step, with the algorithm's temporary name.
     pub(crate) system: SystemSpec,
     _registration: Registration,
     _algorithm: Algorithm,

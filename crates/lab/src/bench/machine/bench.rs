@@ -1,4 +1,4 @@
-//! Steps on this machine: network namespaces and its own clock, one step at a time.
+//! Measures steps on this machine in network namespaces and in real time, one step at a time.
 
 use super::{
     CpuPlan, Kept, Loaded, MachineStep, Profiling, Roles, Watch, is_installed, missing_programs,
@@ -18,13 +18,13 @@ use std::path::Path;
 use std::time::Duration;
 use units::Span;
 
-/// This machine, prepared for one lab.
+/// The bench of this machine, prepared for one lab.
 pub(crate) struct Machine<'a> {
     lab: &'a LabFile,
     privilege: Privilege,
     weir: &'a Path,
     cpus: CpuPlan,
-    /// Simulates the same step for comparison with the measurement.
+    /// The simulator, which simulates each step for comparison with the measurement.
     simulator: Option<Simulator<'a>>,
     kept: Kept,
     loaded: Loaded,
@@ -83,11 +83,12 @@ impl Bench for Machine<'_> {
         }
         let mut missing = missing_programs(system);
         missing.extend(programs(self.lab, system).into_iter().filter(|name| !is_installed(name)));
-        // A lab that compares with iperf3 is useful even without iperf3.
+        // Leave the system out instead of an error: a lab that compares with iperf3 is useful even
+        // without iperf3.
         let peer = system.traffic().peer().filter(|peer| !is_installed(peer));
         missing.extend(peer.map(str::to_owned));
         let optional = system.optional || peer.is_some();
-        // Client and server may be the same program.
+        // Client and server may be the same program: name the program once.
         missing.dedup();
         if missing.is_empty() || !optional || asked {
             return None;
@@ -217,11 +218,11 @@ fn measured(step: &MachineStep<'_>) -> Result<Option<Verdict>, String> {
     let retries = match step.form {
         _ if step.lab.disturbance.is_some() => 0,
         Form::Full => RETRIES,
-        // A short form must end soon.
+        // A short form must end soon, so a step is measured again once at most.
         _ => 1,
     };
     let mut retried = Vec::new();
-    // Watching reads all processes, which takes as long as a tenth of a short turn.
+    // A reading of all processes takes as long as a tenth of a short turn.
     let is_watched = step.cpus.emulator.is_some() || judges_other_programs(step);
     let watch = || is_watched.then(|| Watch::read(&Roles::default()).ok()).flatten();
     for attempts in 0.. {
@@ -259,7 +260,7 @@ fn measured(step: &MachineStep<'_>) -> Result<Option<Verdict>, String> {
 /// A measurement of a step, judged by the clocks of the machine.
 enum Attempt {
     Stands(Verdict),
-    /// The reasons, and the verdict that counts if no attempt follows.
+    /// An invalid measurement: the reasons, and the verdict that counts if no attempt follows.
     Spoiled(Vec<Flaw>, Verdict),
 }
 
@@ -287,7 +288,7 @@ impl Attempt {
     }
 }
 
-/// Returns the verdict with the flaws of the attempts before it.
+/// Adds the flaws of earlier attempts to the verdict.
 fn with_flaws(verdict: Verdict, retried: Vec<Flaw>) -> Verdict {
     match verdict {
         Verdict::Measured(mut measurement) => {
@@ -302,7 +303,7 @@ fn with_flaws(verdict: Verdict, retried: Vec<Flaw>) -> Verdict {
     }
 }
 
-/// Returns the program beside the lab that left a step too little of the lab's CPUs.
+/// Returns the program beside the lab that left a step too little time on the lab's CPUs.
 fn starved_by(step: &MachineStep<'_>, before: &Watch, now: &Watch) -> Option<CpuLimit> {
     judges_other_programs(step).then(|| now.starved_by(before, step.cpus)).flatten()
 }

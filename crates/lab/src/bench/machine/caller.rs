@@ -11,7 +11,7 @@ pub(crate) struct Caller<'a> {
     pub(crate) target: SocketAddr,
     pub(crate) congestion: Option<&'a str>,
     pub(crate) cancel: &'a Cancel,
-    /// The timeout of a call.
+    /// The timeout of each call.
     pub(crate) patience: Duration,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Call {
 }
 
 impl<'a> Caller<'a> {
-    /// A caller with the usual timeout, whose connections use the host's default algorithm.
+    /// Builds a caller with the usual timeout, whose connections use the host's default algorithm.
     pub(crate) fn new(target: SocketAddr, cancel: &'a Cancel) -> Self {
         Self { target, congestion: None, cancel, patience: PATIENCE }
     }
@@ -87,8 +87,8 @@ impl<'a> Caller<'a> {
         Ok(first.unwrap_or_else(Instant::now))
     }
 
-    /// Repeats the call until a first message passes through the programs in between, which may
-    /// have to connect first.
+    /// Repeats the call until a first message passes the programs between client and server, which
+    /// may have to connect first.
     pub(crate) fn warm_up(&self, message: &[u8], room: &mut [u8]) -> Result<Call, Failure> {
         let begun = Instant::now();
         loop {
@@ -102,7 +102,7 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// The usual timeout of a call. Several losses in a row are no failure, although each doubles TCP's
-/// timeout.
+/// The usual timeout of a call. Several losses in a row are no failure, although each loss doubles
+/// TCP's timeout.
 const PATIENCE: Duration = Duration::from_secs(20);
 const AGAIN: Duration = Duration::from_millis(20);

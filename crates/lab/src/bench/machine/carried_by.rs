@@ -7,7 +7,7 @@ use serde::Deserialize;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The part of `weir tunnel status --json` that is read here.
+/// The algorithm in the output of `weir tunnel status --json`.
 #[derive(Debug, Deserialize)]
 struct End {
     congestion: String,

@@ -5,7 +5,7 @@ use crate::bench::hosts::{Change, LabHost, LocalHost};
 use crate::model::Failure;
 use crate::model::file::{WORDS_OF_COMMANDS, command_words};
 
-/// The hosts that a system has changed. Dropping this value takes the changes back.
+/// The hosts that a system has changed. Dropping this value undoes the changes.
 #[derive(Debug)]
 pub(super) struct Changed(Vec<LocalHost>);
 
@@ -17,7 +17,7 @@ impl Changed {
         }
         for name in &step.lab.hosts {
             let name = name.get_ref().as_str();
-            // A host that the cell does not use has no namespace.
+            // Skip a host that the cell does not use: the host has no namespace.
             let Ok(inside) = testbed.namespace(name) else { continue };
             let host = LocalHost::new(name, Some(inside), step.weir, step.programs)?;
             let (from, to) = (step.ends.from.as_str(), step.ends.to.as_str());

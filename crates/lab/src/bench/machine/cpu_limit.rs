@@ -1,18 +1,18 @@
-//! The largest user of CPUs that had no idle time left.
+//! Finds the largest user of CPUs that had no idle time left.
 
 use probe::cpu::CpuUse;
 use probe::process::ProcessesUse;
 use results::CpuLimit;
 use units::Span;
 
-/// The CPU time that was used on the workload's CPUs.
+/// The CPU time that each kind of user spent on the workload's CPUs.
 #[derive(Debug)]
 pub(super) struct Spent<'a> {
     pub(super) elapsed: Span,
     pub(super) cpus: &'a [usize],
     pub(super) cores: &'a CpuUse,
     pub(super) sides: &'a [(&'a str, &'a ProcessesUse)],
-    /// All processes of the machine, including the processes of the sides.
+    /// CPU time of all processes of the machine, including the client's and the server's processes.
     pub(super) everyone: &'a ProcessesUse,
     pub(super) emulator: Option<Emulating>,
 }
@@ -45,7 +45,8 @@ fn within(spent: &Spent<'_>, mut user: CpuLimit) -> CpuLimit {
     user
 }
 
-/// Returns the processes of both sides, each with the CPUs of the workload that it may run on.
+/// Returns the use by each process of the client's and the server's side, with the workload's CPUs
+/// that the process may run on.
 fn processes(spent: &Spent<'_>) -> Vec<CpuLimit> {
     let mut found = Vec::new();
     for (side, processes) in spent.sides {
@@ -60,7 +61,8 @@ fn processes(spent: &Spent<'_>) -> Vec<CpuLimit> {
     found
 }
 
-/// Returns the softirqs of each CPU. The kernel also counts the time of ksoftirqd as softirq.
+/// Returns the use by softirqs of each CPU. The kernel also counts the time of ksoftirqd as
+/// softirq.
 fn softirqs(spent: &Spent<'_>) -> Vec<CpuLimit> {
     let of_core = |cpu: &usize| {
         let core = spent.cores.cores.get(cpu)?;
@@ -70,8 +72,8 @@ fn softirqs(spent: &Spent<'_>) -> Vec<CpuLimit> {
     spent.cpus.iter().filter_map(of_core).collect()
 }
 
-/// Returns the processes outside both sides, by name, each with the workload's CPUs that it may run
-/// on.
+/// Returns the use by processes of neither side, by name, with the workload's CPUs that each
+/// process may run on.
 fn others(spent: &Spent<'_>) -> Vec<CpuLimit> {
     let mut found: Vec<CpuLimit> = Vec::new();
     for (pid, process) in &spent.everyone.each {
@@ -108,14 +110,15 @@ fn own(spent: &Spent<'_>) -> Vec<CpuLimit> {
     users.into()
 }
 
-/// Returns the use by tasks that ended before the last reading, such as short programs.
+/// Returns the CPU time that no other user has: tasks that ended before the last reading, such as
+/// short programs.
 fn rest(spent: &Spent<'_>) -> Option<CpuLimit> {
     let all = spent.cores.over(spent.cpus.iter().copied());
     let tasks = percent(all.user + all.nice + all.system, spent.elapsed);
     let sides: f64 =
         spent.sides.iter().map(|(_, each)| percent(each.sum().total(), spent.elapsed)).sum();
     let others: f64 = others(spent).iter().chain(&own(spent)).map(|other| other.percent).sum();
-    // Small rests are noise: the kernel counts ticks for CPUs and exact times for processes.
+    // A small rest is noise: the kernel counts ticks for CPUs and exact times for processes.
     let rest = tasks - sides - others;
     (rest > LEAST_REST_PERCENT).then(|| CpuLimit {
         by: "other programs".to_owned(),
@@ -124,8 +127,8 @@ fn rest(spent: &Spent<'_>) -> Option<CpuLimit> {
     })
 }
 
-/// Returns the CPUs of `cpus` that a process may run on. `None` if there is no such CPU, or if the
-/// process has ended.
+/// Returns the CPUs of `cpus` that a process may run on. `None` if the process may run on none of
+/// these CPUs, or has ended.
 fn allowed(pid: u32, cpus: &[usize]) -> Option<Vec<usize>> {
     let allowed = probe::cpu::affinity_of(pid).ok()?;
     let cpus: Vec<usize> = cpus.iter().copied().filter(|cpu| allowed.contains(cpu)).collect();
@@ -157,7 +160,7 @@ mod tests {
 
     fn side(name: &str, ms: u64) -> ProcessesUse {
         let cpu = CpuTime { precise: Some(Span::from_millis(ms)), ..CpuTime::default() };
-        // A pid that no process has.
+        // `i32::MAX` is the pid of no process.
         let each = [(i32::MAX as u32, ProcessUse { name: name.to_owned(), cpu })].into();
         ProcessesUse { elapsed: SECOND, each, ..ProcessesUse::default() }
     }
@@ -182,7 +185,7 @@ mod tests {
         assert_eq!(told(&cores(800, 150), 600, 200), "weir (client) used 60 % of CPU 1");
         assert_eq!(told(&cores(800, 150), 100, 700), "nginx (server) used 70 % of CPU 1");
         assert_eq!(told(&cores(400, 580), 200, 200), "softirqs used 58 % of CPU 1");
-        // nginx also ran on another CPU.
+        // nginx used more CPU time than CPU 1 was busy, because nginx also ran on another CPU.
         assert_eq!(told(&cores(900, 80), 100, 1600), "nginx (server) used 98 % of CPU 1");
         assert_eq!(told(&cores(900, 80), 100, 200), "other programs used 60 % of CPU 1");
     }

@@ -3,13 +3,13 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 /// A value that a workload keeps from one step to the next of the same cell, such as running
-/// programs and loaded tables. The workload decides whether the value still fits.
+/// programs and loaded tables. The workload decides whether the next step can use the value.
 #[derive(Default)]
 pub(crate) struct Kept(Mutex<Option<Box<dyn Any + Send>>>);
 
 impl Kept {
-    /// Takes out the value that an earlier step has kept, if it is a `T`. A value of another type
-    /// is dropped.
+    /// Takes out the value that an earlier step has kept, if the value is a `T`. A value of another
+    /// type is dropped.
     pub(crate) fn take<T: Any + Send>(&self) -> Option<T> {
         let kept = self.lock().take()?;
         kept.downcast().ok().map(|kept| *kept)
@@ -19,7 +19,7 @@ impl Kept {
         *self.lock() = Some(Box::new(value));
     }
 
-    /// Ends everything that is kept.
+    /// Drops the kept value, which ends the programs of the value.
     pub(crate) fn clear(&self) {
         let kept = self.lock().take();
         drop(kept);

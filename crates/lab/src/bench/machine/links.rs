@@ -17,7 +17,7 @@ use units::{Span, Time};
 pub(crate) struct Emulation {
     pub(crate) running: Span,
     pub(crate) worked: Span,
-    /// Quantiles of the frames' lateness.
+    /// Mean and quantiles of the frames' lateness.
     pub(crate) mean: Span,
     pub(crate) p50: Span,
     pub(crate) p99: Span,
@@ -25,14 +25,14 @@ pub(crate) struct Emulation {
     pub(crate) cables: Vec<Carried>,
 }
 
-/// The frames of one emulated link.
+/// Frame counts of one emulated link.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Carried {
     pub(crate) name: String,
-    /// The frames that arrived at the link, by direction.
+    /// Number of frames that arrived at the link, by direction.
     pub(crate) arrived: [u64; 2],
-    /// The frames that the emulator's ports lost.
+    /// Number of frames that the emulator's ports lost.
     pub(crate) lost: u64,
 }
 
@@ -174,7 +174,7 @@ pub(crate) fn cable<'a>(
     seen.cables.iter().find(|cable| names.contains(&cable.name))
 }
 
-/// Returns, over time, the queue in front of the link from one host to its neighbour.
+/// Returns the length of the queue in front of the link from one host to its neighbour, over time.
 pub(crate) fn queue<'a>(seen: &'a EmulatorStatistics, from: &str, to: &str) -> &'a [TracePoint] {
     let way = seen.cables.iter().find_map(|cable| match &cable.name {
         name if *name == format!("{from}-{to}") => Some(&cable.forward),

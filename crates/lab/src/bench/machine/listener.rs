@@ -16,12 +16,13 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Listener {
     listener: TcpListener,
-    /// The listener's address on the emulated path, without a program in between.
+    /// The listener's address for connections that pass no program between client and server.
     pub(crate) direct: SocketAddr,
     closed: AtomicBool,
 }
 
-/// Closes the listener when dropped, also after an error: threads wait for the close.
+/// Closes the listener when this value is dropped, also after an error, because threads wait for
+/// the close.
 #[derive(Debug)]
 pub(crate) struct Closing<'a>(&'a Listener);
 
@@ -90,7 +91,7 @@ impl Listener {
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
         self.0.closed.store(true, Ordering::Release);
-        // This wakes the threads that wait in accept(2).
+        // The shutdown wakes the threads that wait in accept(2).
         let _ = socket::shutdown(self.0.listener.as_raw_fd(), socket::Shutdown::Both);
     }
 }

@@ -24,7 +24,7 @@ struct InKernel<H> {
     _held: H,
 }
 
-/// The descriptors that keep an algorithm in the kernel.
+/// The descriptors that keep one algorithm in the kernel.
 enum Held {
     Tcpa { _registration: Registration, _algorithm: Box<Algorithm> },
     Caqm { _programs: Box<Unpinned> },

@@ -1,4 +1,5 @@
-//! External programs, started in both hosts. The workload's connection passes through them.
+//! External programs, started in both hosts. The workload's connection passes through these
+//! programs.
 
 use super::carried_by;
 use super::peers;
@@ -26,7 +27,7 @@ pub(crate) struct Pair {
     _files: Option<TempDir>,
 }
 
-/// Returns the programs of a system that are not installed here.
+/// Returns the programs of a system that are not installed on this machine.
 pub(crate) fn missing_programs(system: &SystemSpec) -> Vec<String> {
     let own = system.kind == SystemKind::External;
     [&system.server, &system.client]
@@ -152,9 +153,9 @@ impl Pair {
         Ok(())
     }
 
-    /// Returns the algorithm that carries the workload over the path: the tunnel's own or, where
-    /// the workload's connection crosses the path itself, `own`. `None` if the programs cannot
-    /// tell.
+    /// Returns the algorithm that carries the workload over the path: the tunnel's algorithm, or
+    /// `own` if the workload's connection itself crosses the path. `None` if the programs do not
+    /// report their algorithm.
     pub(crate) fn algorithm(&self, own: Option<String>) -> Option<String> {
         if self.connect.is_none() {
             return own;
@@ -216,10 +217,10 @@ pub(crate) fn await_listener(
     Err(Failure::Workload(format!("{name} did not listen on port {port} within {patience} s")))
 }
 
-/// The path of this program, wherever it is installed.
+/// The placeholder for the path of `weir` itself.
 const WEIR: &str = "{weir}";
 const READY_WITHIN: Duration = Duration::from_secs(10);
-/// A busy machine may take a second until the exit of a program is known.
+/// Maximum wait for the exit of a program: a busy machine may report the exit a second late.
 const CAUSE_WITHIN: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub(crate) fn search_path() -> OsString {
     std::env::join_paths(folders).unwrap_or(own)
 }
 
-/// Returns the folders after those of `PATH`.
+/// Returns the folders that a lab searches after the folders of `PATH`.
 fn further() -> impl Iterator<Item = PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let peers = folder_of(
@@ -29,7 +29,7 @@ fn further() -> impl Iterator<Item = PathBuf> {
     SYSTEM.map(PathBuf::from).into_iter().chain(peers)
 }
 
-/// Returns the folder of the peers, as `scripts/peers` has it.
+/// Returns the folder into which `scripts/peers` installs programs.
 fn folder_of(named: Option<&Path>, data: Option<&Path>, home: Option<&Path>) -> Option<PathBuf> {
     let own = || data.map(Path::to_owned).or_else(|| Some(home?.join(".local/share")));
     let folder = match named {

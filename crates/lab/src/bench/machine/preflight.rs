@@ -20,7 +20,8 @@ pub(crate) fn problem_of(system: &SystemSpec, own: &[String]) -> Option<String> 
         .or_else(|| missing_setting(system))
 }
 
-/// Returns the programs and rights that the states of a `[state]` need and that are missing here.
+/// Returns the programs and rights that the states of a `[state]` need and that this machine or
+/// user lacks.
 pub(crate) fn problems_of_states(lab: &LabFile, privilege: Privilege) -> Vec<String> {
     let Some(state) = &lab.state else { return Vec::new() };
     let mut problems = Vec::new();
@@ -114,7 +115,8 @@ fn unknown_algorithm(name: &str) -> Option<String> {
     let tcp = SockProtocol::Tcp;
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, tcp).ok()?;
     let refused = probe::tcp::set_congestion_control(&socket, name).err()?;
-    // Any other refusal is ignored: a host of a user namespace may allow more.
+    // Ignore a refusal for another reason than a missing algorithm: a host in a user namespace may
+    // allow the algorithm.
     if refused.source.as_ref().map(std::io::Error::kind) != Some(ErrorKind::NotFound) {
         return None;
     }

@@ -12,7 +12,7 @@ use stats::Direction;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// The profile of a run so far.
+/// The stacks that a run has sampled so far, by system.
 #[derive(Debug)]
 pub(crate) struct Profiling {
     names: KernelNames,
@@ -20,7 +20,7 @@ pub(crate) struct Profiling {
 }
 
 impl Profiling {
-    /// Fails if this machine or this user has no perf events.
+    /// Checks that this machine and this user have perf events, and starts an empty profile.
     pub(super) fn new() -> Result<Self, LabError> {
         let names = KernelNames::read().map_err(refused)?;
         drop(start(&names)?);
@@ -32,7 +32,7 @@ impl Profiling {
         Ok(Self { names, systems: Mutex::default() })
     }
 
-    /// Measures, with sampling of stacks if the block is sampled.
+    /// Calls `measure`, and samples stacks meanwhile if the block is sampled.
     pub(super) fn around(
         &self,
         system: &str,

@@ -38,7 +38,7 @@ impl Started {
         let (stdout, out) = create().map_err(wrong)?;
         let (stderr, err) = create().map_err(wrong)?;
         // A program that is killed before it unlinks a temporary file leaves the file behind. In
-        // the run's own folder such files are removed later.
+        // the run's own folder, the next run removes the file.
         let room = step.programs.display().to_string();
         let mut environment = vec![("TMPDIR".to_owned(), room)];
         let path = super::search_path().into_string();
@@ -95,7 +95,8 @@ impl Started {
             .find(|line| !line.is_empty())
             .unwrap_or_else(|| "it said nothing".to_owned());
         let advice = match status.success() {
-            // The program's descendants ended with it.
+            // Status 0 may mean that the program went into the background. The kernel then ended
+            // all its processes.
             true => " (it must stay in the foreground)",
             false => "",
         };

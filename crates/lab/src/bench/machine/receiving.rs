@@ -10,14 +10,15 @@ use probe::snmp::SnmpSnapshot;
 use probe::softirqs::SoftirqSnapshot;
 use probe::softnet::SoftnetSnapshot;
 
-/// The settings of the receiving host. `None` leaves a setting as it is.
+/// The settings of the receiving host. `None` leaves a setting unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Receiving {
-    /// Whether the workload's CPUs process the packets, or the CPU that delivers them.
+    /// Whether the workload's CPUs process the packets (RPS). Otherwise the CPU that delivers a
+    /// packet also processes the packet.
     pub(crate) rps: Option<bool>,
 }
 
-/// The counts at one moment.
+/// The kernel's packet and softirq counts at one moment.
 #[derive(Debug)]
 pub(crate) struct ReceiveCounts {
     cpu: CpuSnapshot,
@@ -25,7 +26,7 @@ pub(crate) struct ReceiveCounts {
     softnet: SoftnetSnapshot,
     ip: SnmpSnapshot,
     receiver: Counters,
-    /// The counts of each sending host.
+    /// The TCP counters of each sending host.
     senders: Vec<Counters>,
 }
 

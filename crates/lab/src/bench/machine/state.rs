@@ -16,7 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// A state that is in force.
+/// A state of `[state]` that is in force.
 #[derive(Debug)]
 pub(super) struct Applied {
     guard: Option<Guard>,
@@ -125,8 +125,8 @@ fn run_command(
         Ok::<_, Failure>(words(&filled))
     };
     let place = match side.is_in_host() {
-        // If `both` hosts have the state, the command runs in the first host. A file that needs two
-        // commands runs a shell.
+        // If `both` hosts have the state, the command runs in the first host. A lab file with
+        // several commands starts a shell.
         true => hosts.first().map(|host| testbed.namespace(host)).transpose()?,
         false => None,
     };
@@ -192,7 +192,7 @@ fn run_to_end(
 #[derive(Debug)]
 struct Guard {
     child: Child,
-    /// `None` once the guard was told to run the undo.
+    /// The guard's input. `None` once the guard was told to run the undo.
     input: Option<ChildStdin>,
     words: File,
     line: String,
@@ -252,7 +252,7 @@ impl Drop for Guard {
     }
 }
 
-/// Starts a program here or in a namespace.
+/// Starts a program in the namespace `place`, or in the namespace of this process.
 fn spawned(mut command: Command, place: Option<&Namespace>) -> io::Result<Child> {
     match place {
         None => command.spawn(),
@@ -293,7 +293,8 @@ fn last_line(words: &mut File) -> String {
     }
 }
 
-/// The guard's script. Waits for the end of its input, ignores signals, and then becomes the undo.
+/// The guard's script, which ignores signals, waits for the end of its input, and then becomes the
+/// undo command.
 const SCRIPT: &str =
     "trap '' INT TERM HUP QUIT; while read -r line; do :; done; exec </dev/null; exec \"$@\"";
 const DEFAULT_ALGORITHM: &str = "net.ipv4.tcp_congestion_control";
@@ -332,7 +333,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("undone");
         let guard = guard_that_writes(&file);
-        // Bits 1, 2 and 15 of proc_pid_status(5): HUP, INT and TERM.
+        // Bits 0, 1 and 14 of SigIgn in proc_pid_status(5): HUP, INT and TERM.
         let ignores_all = || {
             let status =
                 std::fs::read_to_string(format!("/proc/{}/status", guard.child.id())).unwrap();

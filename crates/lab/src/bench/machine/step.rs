@@ -43,14 +43,15 @@ impl MachineStep<'_> {
         let Some(ours) = OurAlgorithm::of(self.system)? else { return self.measure_here() };
         let step = MachineStep { system: &ours.system, ..*self };
         let mut result = step.measure_here()?;
-        // Report the lab's name for the algorithm. The read-back name was temporary.
+        // Report the algorithm's name in the lab file: the name that the kernel reported is
+        // temporary.
         let asked = self.system.congestion.as_ref().map(|name| name.get_ref().clone());
         result.congestion_control = result.congestion_control.and(asked);
         Ok(result)
     }
 
-    /// Returns the host that has the state of `[state]`: the server's host if the server alone has
-    /// the state, otherwise the client's.
+    /// Returns the host that has the state of `[state]`: the server's host if only the server has
+    /// the state, otherwise the client's host.
     pub(crate) fn changed_host(&self) -> Result<&str, Failure> {
         let wrong = |error: FileError| Failure::Workload(error.to_string());
         Ok(match self.lab.changed_end(self.axes).map_err(wrong)? {
@@ -96,7 +97,7 @@ impl MachineStep<'_> {
     }
 }
 
-/// Gives the link between the endpoints the system's own queue, and counts CAQM's tags on it.
+/// Gives the link between the endpoints the system's own queue, and counts CAQM's tags on the link.
 pub(crate) fn fit(
     lab: &LabFile,
     system: &SystemSpec,
@@ -123,7 +124,7 @@ pub(crate) struct Measured {
     pub(crate) queues: Queues,
 }
 
-/// Records the queues of the emulated links. Called once the emulator has ended.
+/// A function that records the queues of the emulated links, called once the emulator has ended.
 pub(crate) type Queues = Box<dyn FnOnce(&SeenLinks<'_>, &mut Measurement)>;
 
 /// The statistics of a step's emulated links.
@@ -140,7 +141,7 @@ impl SeenLinks<'_> {
         links::cable(self.statistics, from, to)
     }
 
-    /// Records the use of an incast's port and of the links in front of it.
+    /// Records the use of an incast's port and of the links in front of the port.
     pub(crate) fn account_port(
         &self,
         cable: &CableStatistics,

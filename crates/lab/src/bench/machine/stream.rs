@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use units::Span;
 
-/// A transfer from one host to the other.
+/// A transfer from the host `from` to the host `to`.
 #[derive(Debug)]
 pub(crate) struct Stream<'a> {
     pub(crate) from: &'a Namespace,
@@ -34,7 +34,8 @@ pub(crate) fn send_until(mut socket: &TcpStream, over: &AtomicBool) -> Result<()
 }
 
 impl Stream<'_> {
-    /// Measures the receiver's goodput in Mbit/s over `slice`, counted from its first byte.
+    /// Measures the receiver's goodput in Mbit/s over `slice`, counted from the first byte that the
+    /// receiver reads.
     pub(crate) fn goodput(&self, slice: Span, cancel: &Cancel) -> Result<f64, Failure> {
         let listener = self.to.run(|| Ok(TcpListener::bind(self.server)))?;
         let listener = listener.map_err(|e| Failure::io("listening", &e))?;
@@ -69,7 +70,7 @@ impl Stream<'_> {
             match socket.write(&block) {
                 Ok(_) => {}
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                // The receiver has enough data and has closed the connection.
+                // Ignore the error: the receiver has enough data and has closed the connection.
                 Err(e)
                     if matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) =>
                 {

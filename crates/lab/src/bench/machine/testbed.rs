@@ -32,20 +32,21 @@ pub(crate) struct CpuPlan {
 #[derive(Debug)]
 pub(crate) struct Testbed {
     hosts: IndexMap<String, Host>,
-    /// `None` if all links are plain cables.
+    /// The emulator of the links. `None` if all links are plain cables.
     emulator: Option<Emulator>,
-    /// The names of the emulator's links, in its order.
+    /// The names of the emulator's links, in the emulator's order.
     cables: Vec<String>,
     started: Time,
     lateness: LatenessBound,
     _thief: Option<Thief>,
-    /// Keeps the namespace with the inner ends of the emulated links.
+    /// The namespace with the inner ends of the emulated links, which exists as long as this value.
     _wires: Option<Namespace>,
 }
 
 #[derive(Debug)]
 struct Host {
-    /// The name of the lab file's host that this host is, or whose settings it shares.
+    /// The host's name in the lab file. A further sender of an incast has the name of the first
+    /// sender.
     role: String,
     namespace: Namespace,
     /// For each link, the neighbour's name and this host's own address on the link.
@@ -77,7 +78,8 @@ impl CpuPlan {
         Self { emulator, workload: cpus, from, to, real_time }
     }
 
-    /// Returns the scheduling of an emulator that carries packets of other machines only.
+    /// Returns the scheduling of an emulator on a machine between the hosts, which runs no
+    /// workload.
     pub(crate) fn scheduling_of_emulator() -> Scheduling {
         let cpus = host::online_cpus();
         let emulator = cpus.last().copied().filter(|_| cpus.len() > 1);
@@ -158,13 +160,13 @@ impl Testbed {
         Ok(Self { hosts, emulator, cables: names, started, lateness, _thief: thief, _wires: wires })
     }
 
-    /// Returns a handle of the host's namespace.
+    /// Returns a new handle of the namespace of `host`.
     pub(crate) fn namespace(&self, host: &str) -> Result<Namespace, HostError> {
         namespace(&self.hosts, host)
     }
 
-    /// Returns the interfaces of `host` that lead to its neighbours, or the loopback of `host` if
-    /// it has no neighbours.
+    /// Returns the interfaces of `host` that lead to its neighbours, or the loopback of a host
+    /// without neighbours.
     pub(crate) fn interfaces(&self, host: &str) -> Vec<String> {
         match self.hosts.get(host).map_or(0, |host| host.links.len()) {
             0 => vec!["lo".to_owned()],
@@ -210,7 +212,7 @@ impl Testbed {
     }
 
     /// Changes the settings of the emulated link in the direction from `host` to its neighbour.
-    /// Packets in the queue stay. `seed` is the step's.
+    /// Packets in the queue stay. `seed`: the step's seed.
     pub(crate) fn change(
         &self,
         host: &str,
@@ -242,7 +244,7 @@ impl Testbed {
         self.lateness
     }
 
-    /// Whether the emulator died.
+    /// Whether the emulator's thread died.
     pub(crate) fn is_broken(&self) -> bool {
         self.emulator.as_ref().is_some_and(|emulator| !emulator.is_running())
     }
@@ -320,7 +322,7 @@ fn lay(
     }))
 }
 
-/// Creates the further hosts of an incast beside the link's first host, each with a veth pair.
+/// Creates the further senders of an incast, each with a veth pair to the namespace of the wires.
 fn gather(
     wires: &Namespace,
     hosts: &mut IndexMap<String, Host>,
@@ -352,7 +354,7 @@ fn gather(
         silence_ipv6(&inside)?;
         let inner = format!("link{number}a{sender}");
         host::connect((&inside, FIRST_INTERFACE), (wires, &inner), mtu)?;
-        // The link's two hosts have the first two addresses.
+        // The two hosts of the link have the first two addresses of its network.
         let [own, _] = addresses(number, sender as usize + 1);
         host::add_address(&inside, FIRST_INTERFACE, own)?;
         let own_hardware = hardware(&inside, FIRST_INTERFACE)?;
@@ -385,7 +387,7 @@ fn next_interface(hosts: &IndexMap<String, Host>, name: &str) -> Result<String, 
 }
 
 /// Moves the hosts' receive processing to the workload's CPUs. If the kernel refuses, the
-/// emulator's CPU does that work, and the emulator's lateness shows it.
+/// emulator's CPU processes the packets, and the emulator may be late.
 fn spare_the_emulator(host: &Host, workload: &[usize]) {
     for number in 0..host.links.len() {
         let interface = format!("eth{number}");
@@ -409,7 +411,8 @@ fn silence_ipv6(namespace: &Namespace) -> Result<(), HostError> {
     })
 }
 
-/// Tells each host of a link the other's hardware address before the first packet.
+/// Enters each host's hardware address in the neighbour table of the host at the link's other end,
+/// so that the first packet needs no ARP.
 fn introduce(
     hosts: &IndexMap<String, Host>,
     ends: &[String; 2],
@@ -452,10 +455,10 @@ fn scheduling(cpus: &CpuPlan) -> Scheduling {
 
 /// The smallest MTU that IPv6 allows (RFC 8200 section 5).
 const IPV6_MTU: u32 = 1280;
-/// Maximum number of an incast's senders. Each host takes a namespace and a port, and an address of
-/// one network of 254.
+/// Maximum number of an incast's senders. Each sender takes a namespace, a port, and one of the 254
+/// addresses of a network.
 const MOST_SENDERS: u32 = 64;
-/// The interface of a host with a single link.
+/// The name of the interface of a host with a single link.
 const FIRST_INTERFACE: &str = "eth0";
 const IPV6_SWITCH: &str = "net.ipv6.conf.default.disable_ipv6";
 

@@ -44,7 +44,7 @@ fn steal(stolen: Stalls, cpu: usize, stop: &AtomicBool) {
         while begun.elapsed() < stolen.length.as_duration() {
             std::hint::spin_loop();
         }
-        // Sleep in short pieces, so that the thread soon notices that it must stop.
+        // Sleep in short pieces, so that the thread soon notices the request to stop.
         let asleep = Instant::now();
         while let Some(left) = pause.checked_sub(asleep.elapsed())
             && !stop.load(Ordering::Relaxed)

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// The keys of a step, which are removed with the step.
+/// The tunnel keys of a step. Dropping this value removes the keys.
 #[derive(Debug)]
 pub(crate) struct TunnelKeys {
     folder: TempDir,
@@ -42,7 +42,7 @@ impl TunnelKeys {
     }
 }
 
-/// Returns the path of this program.
+/// Returns the path of the running `weir` program.
 pub(crate) fn weir() -> Option<String> {
     std::env::current_exe().ok().map(|path| path.display().to_string())
 }

@@ -2,8 +2,8 @@
 //!
 //! Lateness lengthens the round trip, so its bounds are shares of the round trip. The mean matters
 //! to a flow that losses limit, because its rate falls as the round trip grows. `weir sim run
-//! lateness-bound` holds deliveries back for up to a known time, which makes frames late by half
-//! of it on average. Change of the median goodput at 200 Mbit/s:
+//! lateness-bound` holds deliveries back for up to a known time, which makes frames late by half of
+//! this time on average. Change of the median goodput at 200 Mbit/s:
 //!
 //! | mean lateness by round trip | CUBIC at 0.1 % loss | CUBIC at 1 % | BBR | tunnel |
 //! | --- | --- | --- | --- | --- |
@@ -17,15 +17,15 @@
 //! | 20 ms: 5 % | -14.9 % | -15.0 % | +2.1 % | -0.2 % |
 //!
 //! 1 ms: 20 runs of 4 s. 20 ms: 40 runs of 10 s, CUBIC 1,500 runs of 10 s with intervals of ±0.9 %.
-//! A mean of 0.5 %, over 1 ms of 1 %, keeps each change below 2 %. The bound at p99 keeps the
-//! bursts of late frames small beside the queue.
+//! A mean lateness of 0.5 % of the round trip, or of 1 % at 1 ms, keeps each change below 2 %. The
+//! bound at p99 keeps the bursts of late frames small beside the queue.
 
 use super::links::Emulation;
 use crate::model::Flaw;
 use results::{CpuLimit, Results};
 use units::{Span, shown};
 
-/// The bounds of one cell's emulated links.
+/// The bounds on the lateness of one cell's emulated links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct LatenessBound {
     /// The shortest round trip of the cell's links. Zero if the links have no delay.
@@ -56,7 +56,7 @@ impl LatenessBound {
         (self.round_trip > Span::ZERO).then(|| late.secs_f64() / self.round_trip.secs_f64() * 100.0)
     }
 
-    /// Returns the flaw of the emulation if its lateness exceeded the bounds.
+    /// Returns the flaw of a turn if the emulated links were later than the bounds allow.
     pub(crate) fn exceeded(&self, seen: &Emulation) -> Option<Flaw> {
         self.judge(seen.mean, seen.p99, seen.max, seen.running)
     }
@@ -161,13 +161,14 @@ pub(crate) fn starved(user: &CpuLimit) -> Flaw {
     Flaw { what: STARVED.to_owned(), detail: user.to_string() }
 }
 
-/// Returns the flaw of a turn whose transfer ended before the lab read it. The turn is measured
-/// again.
+/// Returns the flaw of a turn whose transfer ended before the lab read the transfer's sockets. The
+/// turn is measured again.
 pub(crate) fn unread(failure: &str) -> Flaw {
     Flaw { what: UNREAD.to_owned(), detail: failure.to_owned() }
 }
 
-/// Names the program beside the lab that used the emulator's CPU, in flaws that it may have caused.
+/// Names the program beside the lab that used the emulator's CPU, in flaws that the program may
+/// have caused.
 pub(crate) fn blame(flaws: &mut [Flaw], user: &CpuLimit) {
     let is_of_emulator =
         |flaw: &&mut Flaw| [LATE, STALLED].iter().any(|kind| flaw.what.starts_with(kind));
@@ -208,12 +209,12 @@ const LATEST_PERCENT: f64 = 5.0;
 const LATEST_FLOOR: Span = Span::from_micros(250);
 /// Maximum stall as a share of a turn: the flow loses the same share of its time.
 const LONGEST_STALL_PERCENT: f64 = 1.0;
-/// Chosen without a measurement. The axis `stolen` of the lab `lateness` measures the effect of
-/// stolen time.
+/// Maximum percentage of stolen time, chosen without a measurement. The axis `stolen` of the lab
+/// `lateness` measures the effect of stolen time.
 const MOST_STOLEN_PERCENT: f64 = 5.0;
-/// Chosen without a measurement: smaller shares are common beside a terminal, a log or a desktop.
-/// The lab's own programs wait for each other where they share a CPU, so that waiting alone is no
-/// flaw.
+/// Maximum share of the workload's CPUs that a program beside the lab may use, in percent, chosen
+/// without a measurement: smaller shares are common beside a terminal, a log or a desktop. The
+/// lab's own programs wait for each other where they share a CPU, so that waiting alone is no flaw.
 const MOST_SHARED_PERCENT: f64 = 20.0;
 const MOST_WAITED_PERCENT: f64 = 10.0;
 

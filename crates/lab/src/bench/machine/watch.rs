@@ -9,15 +9,16 @@ use results::CpuLimit;
 use std::sync::OnceLock;
 use units::{Span, Time};
 
-/// Assigns processes, and thereby their CPU time, to the two sides and the emulator.
+/// Assigns processes, and thereby their CPU time, to the client's side, the server's side and the
+/// emulator.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Roles {
-    /// Processes (with their descendants) of the system under test on the client's side. With the
-    /// kernel's TCP they are the workload's processes, because the kernel's TCP runs on
-    /// their time; otherwise the system's own programs.
+    /// The processes of the system under test on the client's side, with their descendants: the
+    /// system's own programs, or the workload's processes if the kernel's TCP runs in their CPU
+    /// time.
     pub client: Vec<u32>,
     pub server: Vec<u32>,
-    /// `None` if no emulator runs.
+    /// The id of the emulator's thread. `None` if no emulator runs.
     pub emulator_tid: Option<u32>,
 }
 
@@ -32,9 +33,10 @@ pub(crate) struct Watch {
     client_threads: Vec<Thread>,
     server_threads: Vec<Thread>,
     emulator: Option<Thread>,
-    /// All processes of the machine.
+    /// CPU time of all processes of the machine.
     everyone: Processes,
-    /// This process and all programs that it started, including ended programs.
+    /// CPU time of this process and of all programs that this process started, including ended
+    /// programs.
     own: Processes,
     /// The threads of the lab's programs.
     program_threads: Vec<Thread>,
@@ -99,7 +101,7 @@ impl Watch {
         let server = self.server.since(&earlier.server).sum().total();
         let softirqs = self.ksoftirqd.since(&earlier.ksoftirqd);
         let ksoftirqd = softirqs.sum().total();
-        // A lab that judges the link itself has no processes to account for.
+        // A lab that judges the emulated link has no programs with CPU time.
         let own = |processes: &Processes, used| (!processes.is_empty()).then_some(used);
         let client = own(&earlier.client, client);
         let server = own(&earlier.server, server);
@@ -237,7 +239,7 @@ impl Watch {
     }
 }
 
-/// The percentages of idle and stolen time of some CPUs.
+/// The percentages of idle time and of stolen time of some CPUs.
 struct Shares {
     idle: f64,
     steal: f64,
@@ -275,7 +277,7 @@ fn trees(roots: &[u32]) -> Result<Processes, ProbeError> {
                 None => all = Some(tree),
                 Some(all) => all.each.extend(tree.each),
             },
-            // The process has just ended, so its CPU time is missing in both snapshots.
+            // The process has just ended, so neither snapshot has the CPU time of the process.
             Err(ProbeError::Ended { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -297,13 +299,14 @@ fn waited_of(now: &Thread, before: &Thread, elapsed: Span) -> Option<f64> {
     let used = now.since(before)?;
     let part = |time: Span| (time.secs_f64() / elapsed.secs_f64() * 100.0).min(100.0);
     let ran = part(used.cpu.total());
-    // The kernel counts a wait only when it ends.
+    // The kernel counts a wait only when the wait ends.
     let waits = before.state == WAITS && now.state == WAITS && ran < HARDLY_RAN_PERCENT;
     let waited = if waits { 100.0 - ran } else { part(used.waited?) };
     (waited + ran > BUSY_PERCENT).then_some(waited)
 }
 
-/// Returns the effective number of threads: the number that would do the same work in equal shares.
+/// Returns the effective number of threads: the number of threads that would do the same work in
+/// equal shares.
 fn at_work(now: &[Thread], then: &[Thread]) -> Option<f64> {
     let used = now.iter().map(|thread| {
         let before = then.iter().find(|before| before.tid == thread.tid);
@@ -322,7 +325,7 @@ fn evenly(parts: impl Iterator<Item = f64>) -> Option<f64> {
 /// Minimum percentage of idle time. With less, the workload waits for its CPU, and the wait
 /// distorts its figures.
 const LEAST_IDLE_PERCENT: f64 = 5.0;
-/// A program that uses this percentage of one CPU can delay a turn until it fails.
+/// A program beside the lab that uses this percentage of one CPU can make a turn fail by the delay.
 const LARGE_PERCENT: f64 = 25.0;
 const WORTH_NAMING_PERCENT: f64 = 3.0;
 /// Minimum percentage of the time that a thread runs or waits to count as busy. A thread that
@@ -331,7 +334,8 @@ const BUSY_PERCENT: f64 = 80.0;
 const HARDLY_RAN_PERCENT: f64 = 5.0;
 /// The state of a thread that runs or is ready to run.
 const WAITS: char = 'R';
-/// A step that failed sooner failed at its start, and would fail on an idle machine too.
+/// Minimum duration of a step for which the lab looks for a program that starved the step. A step
+/// that fails sooner would fail on an idle machine too.
 const SHORTEST_LOOK: Span = Span::from_secs(1);
 
 #[cfg(test)]
@@ -357,8 +361,8 @@ mod tests {
         let begun = thread('S', 0, 0);
         assert_eq!(waited(&begun, &thread('R', 500, 400)), Some(40.0));
         assert_eq!(waited(&begun, &thread('S', 50, 150)), None);
-        // The kernel counts a wait only when it ends: the first thread still waits, the second
-        // thread's wait began before the interval.
+        // The kernel counts a wait only when the wait ends: the first thread still waits, the
+        // second thread's wait began before the interval.
         assert_eq!(waited(&thread('R', 0, 0), &thread('R', 0, 0)), Some(100.0));
         assert_eq!(waited(&thread('R', 0, 0), &thread('R', 600, 1_500)), Some(100.0));
     }

@@ -1,4 +1,4 @@
-//! Steps in virtual time: simulator worlds built from the same lab files.
+//! Measures steps in virtual time, in simulator worlds that are built from the same lab files.
 
 use super::carrier::Carrier;
 use super::shared::Shared;
@@ -17,15 +17,16 @@ use std::time::Duration;
 pub(crate) struct SimulatorStep<'a> {
     pub(crate) job: &'a Job<'a>,
     pub(crate) seed: u64,
-    /// Figures that several cells need.
+    /// Figures that several cells need and that the first of these cells computes.
     pub(crate) shared: &'a Shared,
 }
 
-/// The simulator, prepared for one lab.
+/// The bench of the simulator, prepared for one lab.
 pub(crate) struct Simulator<'a> {
     lab: &'a LabFile,
     threads: usize,
-    /// Goodput of competing flows that run only among flows of their own kind, by cell.
+    /// Goodput of competing flows in a world whose flows under test use the same algorithm, by
+    /// cell.
     shared: Shared,
 }
 

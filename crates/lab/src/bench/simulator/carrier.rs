@@ -21,7 +21,7 @@ pub(crate) struct Way {
 }
 
 impl Carrier {
-    /// Returns the carrier that the system names.
+    /// Returns the carrier of the system's flows.
     pub(crate) fn of(system: &SystemSpec) -> Result<Self, String> {
         let name = system.congestion.as_ref().map_or("", |name| name.get_ref().as_str());
         if system.kind == SystemKind::Tunnel {
