@@ -67,7 +67,7 @@ mod tests {
             let text = std::fs::read_to_string(&path).unwrap();
             let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
             assert!(TUNNEL_PEERS.contains(&text), "{name}: add it to TUNNEL_PEERS");
-            // scripts/peers reads the lines that begin with this text.
+            // scripts/peers reads the lines that begin with `# programs: `.
             assert!(text.contains("\n# programs: "), "{name}");
             assert!(text.contains("\n# build: ") || text.contains("\n# otherwise: "), "{name}");
             assert!(text.contains(&format!("\nname = \"{name}\"\n")), "{name}");

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Tells all waiting threads that the run is to end. All clones share one flag.
+/// A flag that tells all waiting threads that the run is to end. All clones share one flag.
 #[derive(Debug, Clone, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
@@ -16,7 +16,8 @@ impl Cancel {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Sleeps until `moment`. Returns an error soon after a cancellation, if that comes earlier.
+    /// Sleeps until `moment`. If the run is cancelled first, returns an error soon after the
+    /// cancellation.
     pub(crate) fn sleep_until(&self, moment: Instant) -> Result<(), Failure> {
         loop {
             let left = moment.saturating_duration_since(Instant::now());

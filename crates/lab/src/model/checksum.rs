@@ -1,4 +1,4 @@
-//! SHA-256 checksums as text.
+//! Computes SHA-256 checksums as text.
 
 use aws_lc_rs::digest::{SHA256, digest};
 

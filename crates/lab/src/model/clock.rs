@@ -57,7 +57,7 @@ pub(crate) fn summary(outcomes: &[Outcome]) -> Option<serde_json::Value> {
     (!each.is_empty()).then_some(serde_json::Value::Object(each))
 }
 
-/// Converts to milliseconds, rounded to the microsecond.
+/// Converts seconds to milliseconds, rounded to the microsecond.
 pub(crate) fn millis(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e3
 }

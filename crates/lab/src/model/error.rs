@@ -20,18 +20,18 @@ pub enum LabError {
         "none of the lab's systems can run here; install what is missing, or name others with --systems: {reasons}"
     )]
     NothingToRun { reasons: String },
-    /// A problem that was found before the first measurement.
+    /// The check before the first measurement found problems.
     #[error(
         "nothing was measured, because this machine lacks what the lab needs; install it, or leave systems out \
          with --systems\n{}", .problems.join("\n")
     )]
     CannotMeasure { problems: Vec<String> },
-    /// Not every host is fit for the lab. Nothing was measured.
+    /// Some hosts are unfit for the lab. Nothing was measured.
     #[error("nothing was measured, because not every host is fit for the lab\n{}", .problems.join("\n"))]
     HostsUnfit { problems: Vec<String> },
     #[error("weir was not removed from every host: mend the reason, and run the command again\n{}", .hosts.join("\n"))]
     NotRemoved {
-        /// A line for each host: the outcome, or the reason.
+        /// One line for each host: the result of its check.
         hosts: Vec<String>,
     },
     /// A host could not be reached, or its connection was lost for good.
@@ -101,7 +101,7 @@ impl LabError {
     }
 }
 
-/// A reason why one cell has no figures. `failed` of the cell is its text.
+/// A reason why one cell has no figures. The cell's field `failed` holds the reason's text.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error(transparent)]
@@ -114,8 +114,7 @@ pub enum Failure {
     Probe(#[from] ProbeError),
     #[error("{0}")]
     Workload(String),
-    /// The program exited normally before the lab had read the connection twice. The lab was late,
-    /// whatever the transfer's figure is.
+    /// The program exited normally before the lab had read the connection twice: the lab was late.
     #[error("{program} ended before the lab had read its connection twice: measure for longer")]
     ReadTooLate { program: String },
     /// The state of a step could not be removed.

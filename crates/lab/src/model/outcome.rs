@@ -50,7 +50,7 @@ impl Outcome {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Measurement {
     pub metrics: IndexMap<String, Value>,
-    /// The measured time of this step.
+    /// The period in which this step measured.
     #[serde(skip)]
     pub window: Option<Range<Time>>,
     /// Metrics that this step should have measured and did not measure.
@@ -58,8 +58,8 @@ pub struct Measurement {
     pub missing: Vec<Missing>,
     #[serde(default)]
     pub series: Vec<Series>,
-    /// The congestion control of the measured connections, as the kernel reported it while they
-    /// ran.
+    /// The congestion control of the measured connections, as the kernel reported the name during
+    /// the measurement.
     #[serde(default)]
     pub congestion_control: Option<String>,
     /// In virtual time: a hash of all events, equal whenever the same events happen.
@@ -68,13 +68,15 @@ pub struct Measurement {
     /// Reasons why the figures are invalid. Empty for valid figures.
     #[serde(default)]
     pub invalid: Vec<Flaw>,
-    /// The workload had no CPU to spare. The figures may show the machine rather than the system.
+    /// Whether the workload's CPUs had no idle time. The figures may then show the machine rather
+    /// than the system.
     #[serde(default)]
     pub cpu_limited: bool,
-    /// The largest user of the workload's CPUs, if they had no idle time left.
+    /// The largest user of the workload's CPUs, if these CPUs had no idle time left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_limit: Option<CpuLimit>,
-    /// The program beside the lab that used most of the workload's CPUs, if it used a large share.
+    /// The program beside the lab that used most of the workload's CPUs, if the program used a
+    /// large share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<CpuLimit>,
     #[serde(default)]
@@ -86,7 +88,7 @@ pub struct Measurement {
     /// Texts about the step that are not figures, such as a verdict.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub labels: IndexMap<String, String>,
-    /// The clocks of real hosts at the start and at the end of the step.
+    /// The clock of each real host at the start and at the end of the step.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub clocks: IndexMap<String, TurnClock>,
     /// The figures of each place where several places of an axis were measured at once.
@@ -94,10 +96,10 @@ pub struct Measurement {
     pub members: Vec<Member>,
 }
 
-/// A member of a step that measured several places at once.
+/// The figures of one place, in a step that measured several places at once.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Member {
-    /// The place's value on that axis.
+    /// The place's value on the axis along which the step measured.
     pub name: String,
     pub measurement: Measurement,
 }
@@ -107,7 +109,7 @@ pub struct Member {
 pub struct Flaw {
     /// The kind of flaw, always with the same text.
     pub what: String,
-    /// The extent of the flaw in this step.
+    /// The extent of the flaw in this step, as text.
     pub detail: String,
 }
 
@@ -148,7 +150,8 @@ impl Measurement {
         }
     }
 
-    /// Records `FAMILY.p50` and so on. Records nothing if there are no samples.
+    /// Records the quantiles `parts` of the samples, such as `FAMILY.p50`. Records nothing if there
+    /// are no samples.
     pub fn record_quantiles(&mut self, family: &str, samples: &[f64], parts: &[&str]) {
         for part in parts {
             let percent = match *part {

@@ -8,17 +8,17 @@ use stats::order;
 use std::collections::{BTreeSet, HashMap};
 use units::Span;
 
-/// A system under a combination of axis values.
+/// A cell: a system under a combination of axis values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedCell {
     pub system: String,
     pub axes: Axes,
 }
 
-/// A measurement of a cell.
+/// A step of a run: one measurement of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Index into [`Plan::cells`].
+    /// The index of the step's cell in [`Plan::cells`].
     pub cell: usize,
     /// The number of the repeat. Every block contains every cell once, in a random order. If the
     /// steps of a cell share programs or tables, the blocks of one cell precede the blocks of the
@@ -117,7 +117,7 @@ impl Plan {
     }
 }
 
-/// Plans blocks of all cells, each block in an order of its own.
+/// Plans blocks of all cells, each block in a random order of its own.
 fn blocks(cells: usize, repeats: u32, seed: u64) -> Vec<Step> {
     let blocks = order::blocks(cells, repeats as usize, seed).into_iter().zip(0..);
     let steps =
@@ -133,7 +133,7 @@ fn blocks(cells: usize, repeats: u32, seed: u64) -> Vec<Step> {
 fn abba(places: usize, repeats: u32, in_group: usize, seed: u64) -> Vec<Step> {
     let pairs = repeats.div_ceil(2);
     let orders = order::blocks(places, pairs as usize, seed);
-    // Groups of equal size, as far as possible.
+    // Divide the places into groups of nearly equal size.
     let groups = places.div_ceil(in_group).max(1);
     let in_group = places.div_ceil(groups).max(1);
     let mut first_states =
@@ -194,7 +194,8 @@ pub(crate) fn seed_of(lab: &Document, cell: &PlannedCell, block: u32) -> u64 {
     hash
 }
 
-/// Returns the file's description of a form. A file without a short form measures its full form.
+/// Returns the file's settings of a form. In a file without a short form, these are the settings of
+/// the full form.
 pub(crate) fn form_of(lab: &Document, form: Form) -> &FormSpec {
     let named = |name: &str| lab.form.iter().find(|(key, _)| key.get_ref() == name).map(|(_, f)| f);
     match named(form.word()).or_else(|| named("full")) {

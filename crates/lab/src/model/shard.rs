@@ -55,10 +55,11 @@ impl Plan {
         self.steps.retain(|_| own.next().unwrap_or(false));
     }
 
-    /// Assigns each step to one of `of` shards, and returns the shard numbers. All systems of a
-    /// place and block stay together, because comparisons are paired within a block. The blocks of
-    /// a place whose steps share a start stay together, and so do the two blocks of a mirror order.
-    /// A hash of the lab file, the seed and the name assigns each place and block.
+    /// Assigns each step to one of `of` shards, and returns the shard number of each step. All
+    /// systems of a place and block stay together, because comparisons are paired within a block.
+    /// The blocks of a place whose steps share a start stay together, and so do the two blocks of
+    /// an order ABBA or BAAB. A hash of the lab file, the seed and the name assigns each place and
+    /// block.
     pub(crate) fn shards(&self, lab: &Document, of: u32) -> Vec<u32> {
         let file = sha256(&*lab.text());
         let key = |cell: usize, block: u32| {

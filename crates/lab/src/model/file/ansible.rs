@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
 
-/// The hosts and groups of a file.
+/// The hosts and groups of an Ansible inventory.
 #[derive(Debug, Default)]
 pub(crate) struct Inventory {
     hosts: IndexMap<String, Variables>,
@@ -25,7 +25,7 @@ struct Group {
     variables: Variables,
 }
 
-/// How ssh reaches one host.
+/// The settings by which ssh reaches one host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reached {
     pub(crate) ssh: String,
@@ -95,12 +95,12 @@ impl Inventory {
         members.into_iter().map(|host| Ok((host.clone(), self.reached(&host)?))).collect()
     }
 
-    /// Returns all hosts of the group, and of the groups below it.
+    /// Returns all hosts of the group, and of the group's children.
     fn members(&self, group: &str) -> Vec<String> {
         let (mut found, mut seen): (Vec<String>, _) = (Vec::new(), BTreeSet::new());
         let mut open = vec![group.to_owned()];
         while let Some(name) = open.pop() {
-            // Groups may contain one another by mistake.
+            // Visit each group once, because groups may contain one another by mistake.
             if !seen.insert(name.clone()) {
                 continue;
             }
@@ -203,7 +203,7 @@ impl Inventory {
             if line.is_empty() || is_comment(line) {
                 continue;
             }
-            // The address of a host with a port begins as a section does.
+            // An IPv6 address with a port begins with `[`, as a section does.
             let first = line.split_whitespace().next().unwrap_or_default();
             let is_host = without_port(first).1.is_some();
             if let Some(section) = line.strip_prefix('[').filter(|_| !is_host) {
@@ -326,8 +326,8 @@ fn expanded(name: &str) -> Result<Vec<String>, String> {
     Ok(starts.into_iter().map(|start| start + rest).collect())
 }
 
-/// Returns the values of a range, at most one more than [`MOST_HOSTS`]. `None` if the range is not
-/// valid.
+/// Returns the values of a range such as `01:03`, at most one more than [`MOST_HOSTS`]. `None` if
+/// the range is not valid.
 fn values(range: &str) -> Option<Vec<String>> {
     let mut parts = range.split(':');
     let (first, last, step) = (parts.next()?, parts.next()?, parts.next().unwrap_or("1"));

@@ -107,7 +107,7 @@ impl Document {
         Some(answer.with(|_| figures.next().unwrap_or_default()))
     }
 
-    /// Marks the cells valid that the lab disturbs on purpose.
+    /// Marks cells as valid if the lab disturbs these cells on purpose.
     fn without_own_disturbance<'a>(&self, results: &'a Results) -> Cow<'a, Results> {
         let mut results = Cow::Borrowed(results);
         if self.disturbance.is_some() {
@@ -202,7 +202,7 @@ impl Document {
 
 #[cfg(test)]
 impl Document {
-    /// Returns the metrics of the answer's fields, without those of means over all cells.
+    /// Returns the metrics of the answer's fields, except fields that are means over all cells.
     pub(crate) fn metrics_of_answer(&self) -> Vec<String> {
         let Some(text) = &self.answer else { return Vec::new() };
         let answer = Answer::parse(text.get_ref()).unwrap();
@@ -321,7 +321,7 @@ at = {{ loss = "1%" }}
         assert_eq!(lab("{reno}").answer_of(&results), None, "no figure is left");
         let below = lab("A {cubic below 0.9 of reno|cubic} B {reno below 0.9 of cubic}");
         assert_eq!(below.answer_of(&results).unwrap(), "A 0 of 2 B (not measured)");
-        // The metric may not exist in virtual time.
+        // A run may lack the metric: virtual time has no CPU time.
         assert_eq!(lab("{cubic: cpu_percent.client}").answer_of(&results), None);
     }
 

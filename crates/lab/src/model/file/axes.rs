@@ -15,8 +15,8 @@ pub(crate) fn all_places(lab: &Document) -> Vec<Axes> {
     written_out(lab, lab.form.values().flat_map(|form| chosen(lab, form)).collect())
 }
 
-/// Returns, for each axis value that no place of `places` has, the first place with this value put
-/// in.
+/// Returns a place for each axis value that no place of `places` has: a copy of the first place
+/// with this axis value.
 pub(crate) fn of_other_values(lab: &Document, places: &[Axes]) -> Vec<Axes> {
     let Some(first) = places.first() else { return Vec::new() };
     let values = lab.axes.iter().flat_map(|(axis, values)| {
@@ -74,7 +74,7 @@ fn named<'a>(filter: &'a CellFilter, axis: &str) -> Option<&'a Vec<Spanned<Strin
     filter.get(axis)
 }
 
-/// Returns the chosen places by the indices of their values, in the order of the axes.
+/// Returns the places that a form chooses. A place has, for each axis, the index of a value.
 fn chosen(lab: &Document, form: &FormSpec) -> BTreeSet<Vec<usize>> {
     let all = lab.axes.values().map(|values| (0..values.get_ref().len()).collect());
     let places: BTreeSet<Vec<usize>> = match form.cells.as_slice() {
@@ -92,7 +92,7 @@ fn chosen(lab: &Document, form: &FormSpec) -> BTreeSet<Vec<usize>> {
     }
 }
 
-/// Returns, for each axis, the indices of the values that `filter` leaves.
+/// Returns, for each axis, the indices of the values that `filter` allows.
 fn choices(lab: &Document, filter: &CellFilter) -> Vec<Vec<usize>> {
     lab.axes
         .iter()

@@ -1,4 +1,4 @@
-//! Changes of a system to its hosts: a command, and the command that takes its effect back.
+//! Changes of a system to its hosts: a command, and the command that undoes the first command.
 
 use super::locate::FileError;
 use super::schema::{Document, SystemSpec};
@@ -10,7 +10,7 @@ use toml::Spanned;
 table! {
     #[derive(Debug, Clone)]
     pub struct ChangeSpec {
-        /// The host to change; every host if `on` is missing.
+        /// The host to change. Every host if the file omits `on`.
         pub on: Option<Spanned<String>>,
         pub apply: Spanned<String> as "do",
         pub undo: Spanned<String>,

@@ -12,7 +12,7 @@ use std::ops::Range;
 use toml::Spanned;
 use units::Span;
 
-/// Names that the command line of an external system may use.
+/// Placeholders that the command line of an external system may use.
 pub(crate) const COMMAND_WORDS: [&str; 8] =
     ["client", "server", "port", "weir", "keys", "files", "server-pin", "client-pin"];
 
@@ -94,7 +94,7 @@ impl Document {
             let linked = |end: &Spanned<String>| end.get_ref() == host.get_ref();
             let reached =
                 self.link.iter().any(|l| l.get_ref().between.get_ref().0.iter().any(linked));
-            // A workload over its loopback needs no link.
+            // A workload over a host's loopback needs no link.
             let alone =
                 table.place(VIA).is_some() && table.text(FROM) == Some(host.get_ref().as_str());
             if !reached && !alone {
@@ -176,7 +176,7 @@ impl Document {
         Ok(())
     }
 
-    /// Refuses files with too many cells to wait for.
+    /// Refuses a file with more than [`MOST_PLACES`] places, because the run would take too long.
     pub(crate) fn check_count(&self) -> Result<(), FileError> {
         if self.form.values().any(|form| form.cells.is_empty()) {
             let mut cells = 1_usize;
@@ -262,7 +262,8 @@ impl Document {
     ) -> Result<(), FileError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
         let name = congestion.get_ref();
-        // TCP_CA_NAME_MAX of include/net/tcp.h, including the terminating zero.
+        // Names have fewer than the 16 bytes of TCP_CA_NAME_MAX (include/net/tcp.h), which include
+        // the terminating zero.
         if !(1..16).contains(&name.len()) || !name.chars().all(plain) {
             let message = "an algorithm's name is from 1 to 15 letters, digits, `-` and `_`";
             return self.refuse(congestion.span(), message);
@@ -341,7 +342,8 @@ impl Document {
             let message = "`version` runs once and before any host exists: write it without `{…}`";
             return self.refuse(version.span(), message);
         }
-        // An axis may replace any part of the address. Such an address is checked in its cells.
+        // An axis may replace any part of the address: the check of each cell covers an address
+        // with an axis.
         if let Some(connect) = &system.connect
             && !self.axes.keys().any(|axis| connect.get_ref().contains(&format!("{{{axis}}}")))
         {
@@ -440,7 +442,7 @@ impl Document {
     }
 
     pub(super) fn known_value(&self, axis: &str, value: &Spanned<String>) -> Result<(), FileError> {
-        // An earlier check has reported an unknown axis.
+        // Skip an unknown axis, which an earlier check has reported.
         if !self.axes.contains_key(axis) {
             return Ok(());
         }
@@ -600,8 +602,8 @@ impl Document {
         of_links.into_iter().find(|(key, _)| VIRTUAL_KEYS.contains(&last(key).as_str()))
     }
 
-    /// Reports the mistake at this position. While all mistakes are collected, keeps the mistake
-    /// and returns `Ok`, so that the check goes on.
+    /// Returns the mistake at this position as an error. While all mistakes are collected, keeps
+    /// the mistake instead and returns `Ok`, so that the check goes on.
     pub(crate) fn refuse(
         &self,
         place: Range<usize>,
@@ -621,12 +623,12 @@ pub(crate) fn baselines(text: &str) -> impl Iterator<Item = &str> + Clone {
     text.split('|').map(str::trim)
 }
 
-/// Keys that the emulator does not support.
+/// Keys of a link that only virtual time supports.
 const VIRTUAL_KEYS: [&str; 3] = ["steps", "policer", "aggregate"];
 /// Maximum number of places. A larger number may be a mistake, because each place takes seconds for
 /// every system.
 const MOST_PLACES: usize = 10_000;
-/// iperf3 refuses longer times, and perf has the same limits (MAX_TIME and MAX_OMIT_TIME in
-/// iperf3's iperf.h).
+/// Maximum duration of a turn. iperf3 refuses longer times, and perf has the same limits (MAX_TIME
+/// and MAX_OMIT_TIME in iperf3's iperf.h).
 const LONGEST_TURN: Span = Span::from_secs(86_400);
 const LONGEST_OMISSION: Span = Span::from_secs(60);

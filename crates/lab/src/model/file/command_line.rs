@@ -20,7 +20,7 @@ pub(crate) fn command_words(
     words(&without_doubled(line)).into_iter().map(filled).collect()
 }
 
-/// Replaces doubled braces outside placeholders by their stand-ins.
+/// Replaces doubled braces outside placeholders by the stand-ins [`OPEN`] and [`CLOSE`].
 fn without_doubled(line: &str) -> String {
     let mut hidden = String::with_capacity(line.len());
     let mut rest = line;

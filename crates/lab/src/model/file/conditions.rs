@@ -5,7 +5,7 @@ use super::part::Part;
 use super::workload_table::bounded;
 use units::{Bytes, Rate, Span};
 
-/// Parses `none` or `50% at 10s, 100mbit at 20s`: the rate from each time on.
+/// Parses rate changes: `none`, or `50% at 10s, 100mbit at 20s`.
 pub(super) fn steps(text: &str) -> Result<Vec<(Span, Part)>, String> {
     if text == "none" {
         return Ok(Vec::new());
@@ -43,7 +43,7 @@ pub(super) struct PolicerText {
     pub(super) burst: Option<String>,
 }
 
-/// Parses `none` or `50%,burst=64KiB`.
+/// Parses a policer: `none`, or `50%,burst=64KiB`.
 pub(super) fn policer(text: &str) -> Result<Option<PolicerText>, String> {
     if text == "none" {
         return Ok(None);
@@ -70,7 +70,7 @@ pub(super) fn usual_burst(rate: Rate, round_trip: Span) -> Bytes {
     rate.bytes_in(round_trip).max(Bytes::new(10 * 1514))
 }
 
-/// Parses `none` or a time of at most one second.
+/// Parses the interval of batched deliveries: `none`, or a time of at most one second.
 pub(super) fn aggregate(text: &str) -> Result<Option<Span>, String> {
     if text == "none" {
         return Ok(None);

@@ -12,9 +12,10 @@ use units::Span;
 table! {
     #[derive(Debug, Clone, Default)]
     pub struct DisturbanceSpec {
-        /// The emulator sleeps on purpose: `2ms every 20ms`.
+        /// Length and interval of the emulator's deliberate sleeps: `2ms every 20ms`.
         pub stalls: Option<Spanned<String>>,
-        /// A real-time thread takes the workload's CPUs away, as a hypervisor does.
+        /// Length and interval at which real-time threads take the workload's CPUs away, as a
+        /// hypervisor does.
         pub stolen: Option<Spanned<String>>,
     }
 }
@@ -46,7 +47,7 @@ impl Document {
     }
 }
 
-/// Parses `none` or `2ms every 20ms`.
+/// Parses length and interval of a disturbance: `none`, or `2ms every 20ms`.
 fn stalls(text: &str) -> Result<Option<Stalls>, String> {
     if text == "none" {
         return Ok(None);

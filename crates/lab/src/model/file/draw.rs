@@ -9,8 +9,8 @@ use toml::Spanned;
 use units::Share;
 
 table! {
-    /// Each value of `axis` is one world: a number and the quantities that were drawn for the
-    /// world. `{NAME}` stands for the drawn quantity NAME in the cells of that world.
+    /// The table `[draw]`. Each value of `axis` is one world: a number and the quantities that were
+    /// drawn for the world. `{NAME}` stands for the drawn quantity NAME in the cells of that world.
     #[derive(Debug, Clone)]
     pub struct DrawSpec {
         pub axis: Spanned<String>,
@@ -23,8 +23,8 @@ table! {
 }
 
 table! {
-    /// A world gets at most one choice of each `group`. `share` is the share of worlds with the
-    /// choice.
+    /// A choice of quantities. A world gets at most one choice of each `group`. `share` is the
+    /// share of worlds with the choice.
     #[derive(Debug, Clone)]
     pub struct EitherSpec {
         pub group: Spanned<String>,
@@ -99,12 +99,12 @@ impl Document {
         self.worlds.get(axes.get(axis)?)?.get(name)
     }
 
-    /// Returns the names of drawn quantities.
+    /// Returns the names of the quantities that are drawn for every world.
     pub(crate) fn drawn_names(&self) -> impl Iterator<Item = &Spanned<String>> {
         self.draw.iter().flat_map(|spec| spec.get_ref().each.keys())
     }
 
-    /// Returns the texts from which quantities are drawn.
+    /// Returns the texts with ranges, from which quantities are drawn.
     pub(crate) fn drawn_texts(&self) -> impl Iterator<Item = &Spanned<String>> {
         self.draw.iter().flat_map(|spec| {
             let of_some = spec.get_ref().either.iter().flat_map(|either| either.set.values());

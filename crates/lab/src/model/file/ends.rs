@@ -1,4 +1,4 @@
-//! The hosts that a workload runs between, and the number of its streams.
+//! The hosts between which a workload runs, and the number of the workload's streams.
 
 use super::locate::FileError;
 use super::schema::{Document, LinkSpec};
@@ -10,9 +10,9 @@ use toml::Spanned;
 /// The keys that all workloads share, beside `kind`, `pin` and `omit`.
 pub(crate) const SHARED_KEYS: [Key; 4] = [FROM, TO, VIA, STREAMS];
 pub(crate) const FROM: Key = Key::text("from");
-/// The host at the other side of a link. `via` names the link instead.
+/// The key with the host at the other side of a link. `via` names the link instead.
 pub(crate) const TO: Key = Key::text("to");
-/// A link's name, or `loopback`.
+/// The key with the name of the link to the other host, or `loopback`.
 pub(crate) const VIA: Key = Key::text("via");
 pub(crate) const STREAMS: Key = Key::count("streams");
 
@@ -20,7 +20,7 @@ pub(crate) const STREAMS: Key = Key::count("streams");
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ends {
     pub from: String,
-    /// Equal to `from` if the workload uses the loopback.
+    /// The receiving host, which is `from` itself if the workload uses the loopback.
     pub to: String,
     pub streams: u32,
 }
@@ -94,7 +94,7 @@ impl Document {
     }
 
     /// Returns the axis whose value names the links that the workload uses, if there is such an
-    /// axis. A value may name several links; each of them is also a place on that axis.
+    /// axis. A value may name several links. Each of these links is also a place on the axis.
     pub(crate) fn axis_of_ways(&self) -> Option<&str> {
         let via = self.workload.get_ref().text(VIA)?;
         let axis = via.strip_prefix('{')?.strip_suffix('}')?;
@@ -121,11 +121,11 @@ impl Document {
         self.source.error(self.workload.span(), message)
     }
 
-    /// Returns `to` if a link connects it to `from`.
+    /// Returns `to` if a link connects `from` and `to`.
     fn neighbour(&self, from: &str, to: &str) -> Result<String, FileError> {
         let place: Range<usize> = self.place_of_workload(&[TO]);
         self.known_host(to, place.clone())?;
-        // An earlier check has reported a host that is unknown.
+        // Accept an unknown host, which an earlier check has reported.
         if !self.is_host(from) || !self.is_host(to) {
             return Ok(to.to_owned());
         }

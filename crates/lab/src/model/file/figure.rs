@@ -36,7 +36,7 @@ impl FigureSpec {
 }
 
 impl Document {
-    /// Checks the names of the file's own figures, and that each has a pointer or a pattern.
+    /// Checks the names of the file's own figures, and that each figure has a pointer or a pattern.
     pub(crate) fn check_figures(&self) -> Result<(), FileError> {
         for (name, figure) in &self.workload.get_ref().metrics {
             let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -102,7 +102,7 @@ fn number_in(pattern: &str, line: &str) -> Option<f64> {
         let rest = &rest[length_of(before, rest)?..];
         let length = number_at(rest);
         let number: f64 = rest[..length].parse().ok()?;
-        // A number that is cut out of a longer number does not count.
+        // A match that begins inside a longer number does not count.
         let is_cut = before.is_empty()
             && line[..start].ends_with(|c: char| c.is_alphanumeric() || ".-+".contains(c));
         length_of(after, &rest[length..]).filter(|_| !is_cut && number.is_finite())?;

@@ -20,7 +20,7 @@ table! {
         pub address: Option<Spanned<String>>,
     }
     beside {
-        /// The key that ssh uses (its option `-i`), as an inventory names it.
+        /// The key that ssh uses (its option `-i`), as an inventory names the key.
         pub(crate) key: Option<String>,
     }
 }
@@ -50,7 +50,7 @@ impl HostSpec {
 }
 
 /// Returns the URL for a destination such as `root@10.0.0.5:2222`. ssh reads a port only in a URL,
-/// and otherwise takes the whole text for a host name.
+/// and otherwise takes the whole text as a host name.
 pub(crate) fn with_port(destination: &str) -> Option<String> {
     let (host, port) = destination.rsplit_once(':')?;
     let name = host.rsplit('@').next().unwrap_or_default();

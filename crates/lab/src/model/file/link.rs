@@ -1,4 +1,4 @@
-//! A link of the file, with the values of one cell filled in.
+//! The links of a lab file, with the axis values of one cell filled in.
 
 use super::conditions;
 use super::locate::FileError;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use toml::Spanned;
 use units::{Bytes, Rate, Share, Span};
 
-/// A link as one cell needs it.
+/// The settings of a link in one cell.
 #[derive(Debug, Clone)]
 pub struct LinkSettings {
     pub ends: [String; 2],
@@ -54,7 +54,7 @@ impl Senders {
 pub enum Medium {
     /// A plain veth pair without an emulator.
     Cable,
-    /// The emulator.
+    /// A link of the emulator, with the settings of both directions.
     Emulated(Box<Directions>),
 }
 
@@ -68,7 +68,7 @@ pub struct Directions {
 #[derive(Debug, Clone)]
 pub struct DirectionSettings {
     pub config: LinkConfig,
-    /// Later rates, with times from the start of the measurement.
+    /// Changes of the rate: times from the start of the measurement, and the new rates.
     pub steps: Vec<(Span, Rate)>,
     pub policer: Option<Policer>,
     pub aggregate: Option<Span>,
@@ -80,7 +80,7 @@ impl Document {
         self.link.iter().map(|link| self.link_at(link.get_ref(), axes)).collect()
     }
 
-    /// Checks each link on its own.
+    /// Checks each link in the cell at `axes` independently of the other links.
     pub(crate) fn check_links_at(&self, axes: &Axes) -> Result<(), FileError> {
         let each = self.link.iter();
         each.map(|link| self.link_at(link.get_ref(), axes).map(drop))
@@ -158,7 +158,7 @@ impl LinkSettings {
         (one == a && other == b) || (one == b && other == a)
     }
 
-    /// Returns the same link, described from its end `a`.
+    /// Returns the link with `a` as its first end.
     pub(crate) fn seen_from(mut self, a: &str) -> Self {
         if self.ends[0] != a {
             self.ends.reverse();
@@ -230,7 +230,8 @@ impl Document {
     }
 }
 
-/// Returns an array of these fields, each with its name, which is its key in the file.
+/// Returns an array of these fields, each with its name. The name of a field is its key in the lab
+/// file.
 macro_rules! named {
     ($spec:ident: $($field:ident),+) => {
         [$((stringify!($field), &$spec.$field)),+]
@@ -368,7 +369,7 @@ impl Cell<'_> {
             }
             None => conditions::usual_burst(rate, round_trip),
         };
-        // A full frame would never pass with a smaller burst.
+        // A policer with a smaller burst would drop every full frame.
         if burst < Bytes::new(FULL_FRAME) {
             return Err(wrong(format!(
                 "a policer's burst is at least a frame: {FULL_FRAME} bytes"

@@ -17,7 +17,7 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// Returns the mistakes one by one.
+    /// Returns the single mistakes of the error.
     pub fn each(&self) -> &[Self] {
         match self {
             Self::Several(all) => all,
@@ -66,7 +66,7 @@ fn lines(all: &[FileError]) -> String {
 pub(crate) struct Source {
     file: Arc<str>,
     text: Arc<str>,
-    /// The mistakes so far, while all of them are being collected.
+    /// The mistakes found so far. `None` unless all mistakes are being collected.
     found: Option<Arc<Mutex<Found>>>,
 }
 
@@ -74,7 +74,8 @@ pub(crate) struct Source {
 struct Found {
     grammar: Mistakes,
     errors: Vec<FileError>,
-    /// The number of checks that failed, each after a mistake of its own or of the grammar.
+    /// The number of checks that failed, because of their own mistakes or of mistakes in the
+    /// grammar.
     count: usize,
 }
 
@@ -89,7 +90,7 @@ impl Found {
         // error.
         let is_consequence = !self.grammar.found().is_empty()
             && error.line().is_some_and(|line| self.grammar.is_doubtful(line));
-        // Several cells may have the same mistake.
+        // Keep the mistake once, although several cells may have the same mistake.
         if !is_consequence && !self.errors.iter().any(|known| known.is_same(&error)) {
             self.errors.push(error);
         }
@@ -152,7 +153,7 @@ impl Source {
         self.found().map_or(0, |found| found.count)
     }
 
-    /// Whether a mistake in the grammar cost a value.
+    /// Whether a value could not be read because of a mistake in the grammar.
     pub(crate) fn has_losses(&self) -> bool {
         self.found().is_some_and(|found| found.grammar.has_losses())
     }

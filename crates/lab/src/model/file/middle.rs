@@ -40,7 +40,7 @@ impl Document {
         self.middles().contains(&host)
     }
 
-    /// Returns the hosts, and then the machines that emulate links.
+    /// Returns the names of all real machines: the hosts, and then the machines that emulate links.
     pub(crate) fn machines(&self) -> Vec<&str> {
         let hosts = self.hosts.iter().map(|host| host.get_ref().as_str());
         hosts.chain(self.middles()).collect()

@@ -1,4 +1,4 @@
-//! A rate, or a share of the link's rate.
+//! Parses a rate, or a share of the link's rate.
 
 use std::str::FromStr;
 use units::{Rate, Share};

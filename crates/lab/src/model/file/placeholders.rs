@@ -49,7 +49,8 @@ impl Document {
         let drawn = self.drawn_names().map(|name| name.get_ref().as_str());
         let known: Vec<&str> = axes.keys().map(String::as_str).chain(drawn).collect();
         let plain = |name: &str| axes.get(name).or_else(|| self.drawn_at(axes, name)).cloned();
-        // A word's text may name axes but no other words. Otherwise the expansion might never end.
+        // A word's text may name axes but no other words. A word that names words could make the
+        // expansion endless.
         let meant = |name: &str| {
             let value = plain(name)?;
             let word = self.words.get(value.as_str()).map(Spanned::get_ref);
@@ -68,7 +69,7 @@ impl Document {
         }
     }
 
-    /// Returns the number of `written`, which must be from 1 to `most`.
+    /// Parses `written` as a number from 1 to `most`.
     pub(super) fn count_at(
         &self,
         axes: &Axes,

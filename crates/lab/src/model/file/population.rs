@@ -35,8 +35,8 @@ table! {
 leaves!(PopulationKind);
 
 impl Document {
-    /// Makes the populations' links and the worlds of the document's seed. These replace the links
-    /// and worlds of another seed.
+    /// Makes the populations' links and the worlds of the document's seed. The new links and worlds
+    /// replace the links and worlds of another seed.
     pub(crate) fn populate(&mut self) -> Result<(), FileError> {
         self.draw_worlds()?;
         let Generated { links, hosts, notes } = self.generated;
@@ -98,7 +98,8 @@ impl Document {
 }
 
 const MOST_PATHS: u32 = 64;
-/// Maximum length. A longer name of a host does not fit into the name of its namespace.
+/// Maximum length of a population's name. A longer name of a host does not fit into the name of the
+/// host's namespace.
 const LONGEST_NAME: usize = 12;
 
 #[cfg(test)]

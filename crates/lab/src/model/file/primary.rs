@@ -18,7 +18,7 @@ table! {
         pub system: Spanned<String>,
         pub baseline: Spanned<String>,
         /// The cell of the comparison. An axis without a value here has its usual value, or else
-        /// its first.
+        /// its first value.
         pub at: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
     }
 }
@@ -60,7 +60,7 @@ impl PrimarySpec {
 
 impl Document {
     /// Returns the primary comparisons of a form. A short form has at most one primary comparison,
-    /// because it measures few cells.
+    /// because the form measures few cells.
     pub(crate) fn primaries(&self, form: Form) -> impl Iterator<Item = &PrimarySpec> {
         let most = if form == Form::Full { MOST } else { 1 };
         self.primary.iter().map(Spanned::get_ref).take(most)

@@ -23,7 +23,7 @@ use units::{Share, Span};
 
 table! {
     /// A lab file as written: hosts, the links between them, the systems under test, the workload
-    /// and the conditions. [`LabFile`](crate::bench::LabFile) is the same after all checks.
+    /// and the conditions. [`LabFile`](crate::bench::LabFile) is the file after all checks.
     #[derive(Debug, Clone)]
     pub struct Document {
         pub name: Spanned<String>,
@@ -36,16 +36,17 @@ table! {
         pub host: IndexMap<Spanned<String>, Spanned<HostSpec>> = IndexMap::new(),
         /// The axes. Every combination of axis values is one cell for every system.
         pub axes: IndexMap<String, Spanned<Vec<Spanned<String>>>> = IndexMap::new(),
-        /// The text that replaces an axis value where the axis is filled in.
+        /// The texts that stand for axis values. A placeholder for an axis becomes the text of the
+        /// axis value.
         pub words: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
         /// Usual value of each axis. Cells whose choice does not name the axis have this value.
         pub usual: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
         pub link: Vec<Spanned<LinkSpec>> = vec![],
-        /// Links that a generator makes.
+        /// Populations of paths, from which a generator makes links.
         pub population: Vec<Spanned<PopulationSpec>> = vec![],
         /// An axis of worlds that the seed draws.
         pub draw: Option<Spanned<DrawSpec>>,
-        /// The network around the link.
+        /// The network around the lab's link, for flows.
         pub topology: Option<Spanned<TopologySpec>>,
         /// TCP settings of the hosts in virtual time.
         pub tcp: Option<Spanned<TcpSpec>>,
@@ -58,7 +59,7 @@ table! {
         /// Kernel settings of every host, read back after they are set.
         pub sysctl: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
         pub form: IndexMap<Spanned<String>, FormSpec> = IndexMap::new(),
-        /// A single `[compare]`, or several `[[compare]]`.
+        /// Comparisons between systems: a single `[compare]`, or several `[[compare]]`.
         pub compare: OneOrMore<CompareSpec> = OneOrMore(vec![]),
         /// Summaries of one ratio over many paths.
         pub spread: Vec<Spanned<SpreadSpec>> = vec![],
@@ -75,8 +76,8 @@ table! {
         pub seed: u64 = 0,
     }
     beside {
-        /// Whether the workload's steps of a cell follow one another. Set by the binding to the
-        /// workload.
+        /// Whether the workload's steps of a cell follow one another. The binding to the workload
+        /// sets this field.
         pub(crate) keeps_cells: bool,
         pub(crate) source: Source,
         pub(crate) generated: Generated,
@@ -86,17 +87,17 @@ table! {
 
 table! {
     /// A link between two hosts. A setting applies to both directions. `forward` (from the first to
-    /// the second host of `between`) and `backward` override it for one direction.
+    /// the second host of `between`) and `backward` override the setting for one direction.
     #[derive(Debug, Clone)]
     pub struct LinkSpec {
-        /// The name that the workload's `via` refers to.
+        /// The name of the link, to which the workload's `via` refers.
         pub name: Option<Spanned<String>>,
         pub between: Spanned<TwoHosts>,
         /// Whether the link is a plain cable without an emulator.
         pub direct: Option<Spanned<bool>>,
         /// The real machine between the ends that emulates the link.
         pub on: Option<Spanned<String>>,
-        /// The interfaces of that machine that lead to the first and to the second host of
+        /// The interfaces of the machine `on` that lead to the first and to the second host of
         /// `between`.
         pub interfaces: Vec<Spanned<String>> = vec![],
         pub mtu: Option<Spanned<u32>>,
@@ -112,10 +113,11 @@ table! {
         pub reorder: Option<Spanned<String>>,
         pub duplicate: Option<Spanned<String>>,
         pub corrupt: Option<Spanned<String>>,
-        /// May contain `1bdp` and `max(…)`: `droptail:max(1bdp,256KiB)`.
+        /// The queue's kind and size. The size may contain `1bdp` and `max(…)`:
+        /// `droptail:max(1bdp,256KiB)`.
         pub queue: Option<Spanned<String>>,
         pub overhead: Option<Spanned<String>>,
-        /// Later rates: `50% at 10s`.
+        /// Rates that the link changes to later: `50% at 10s`.
         pub steps: Option<Spanned<String>>,
         /// Rate and burst of a policer, which drops faster traffic: `50%,burst=64KiB`.
         pub policer: Option<Spanned<String>>,
@@ -171,11 +173,11 @@ pub enum Traffic {
     /// `weir perf`.
     #[default]
     Perf,
-    /// `weir perf --no-probes`.
+    /// The program `weir perf --no-probes`.
     PerfBare,
-    /// `weir perf` with writes of one block, as iperf3's are.
+    /// The program `weir perf` with writes of one block, like iperf3.
     PerfBlocks,
-    /// The stock iperf3, if it is installed.
+    /// The installed iperf3, usually the distribution's version.
     Iperf3,
     /// A newer iperf3 beside the stock iperf3, installed as `iperf3-latest`.
     Iperf3Latest,
@@ -206,7 +208,7 @@ pub enum NumberOrText {
 pub enum SystemKind {
     /// The kernel's TCP with the algorithm named by `congestion`.
     Tcp,
-    /// A pair of programs that carry the workload's connection.
+    /// Two external programs that carry the workload's connection between the hosts.
     External,
     /// In virtual time: a QUIC tunnel like `weir tunnel`'s that carries the workload's TCP.
     Tunnel,
@@ -228,18 +230,18 @@ table! {
         /// The congestion control: of the measured connection for `tcp`, of the workload's own
         /// connection for `external`, of the tunnel for `tunnel`.
         pub congestion: Option<Spanned<String>>,
-        /// Traffic generator. The default is `perf`.
+        /// The generator of the traffic. The default is `perf`.
         pub traffic: Option<Spanned<Traffic>>,
-        /// Command lines. `{client}` and `{server}` stand for the hosts' addresses, `{port}` for
-        /// the workload's port.
+        /// Command lines of the system's programs. `{client}` and `{server}` stand for the hosts'
+        /// addresses, `{port}` for the workload's port.
         pub server: Option<Spanned<String>>,
         pub client: Option<Spanned<String>>,
-        /// A command that prints the version of these programs. The command runs once, before the
-        /// first step.
+        /// A command that prints the version of the system's programs. The command runs once,
+        /// before the first step.
         pub version: Option<Spanned<String>>,
         /// Programs that the commands start, beside the first words of the commands.
         pub needs: Vec<String> = vec![],
-        /// How to install the programs, for the note about a system that is left out.
+        /// Advice on installing the programs, for the note about a system that is left out.
         pub install: String = String::new(),
         /// Files that the commands read, as file name to text. Placeholders are filled in as in
         /// commands. `{files}` is the folder of these files.
@@ -250,20 +252,21 @@ table! {
         /// Whether earlier connections use each path just before the measurement, so that the
         /// algorithm remembers the path.
         pub warm: Option<Spanned<bool>>,
-        /// A `warm` system used the path when its rate was this multiple of the measured rate:
-        /// `4x`.
+        /// The path's rate during the earlier use by a `warm` system, as a multiple of the measured
+        /// rate: `4x`.
         pub warmed_at: Option<Spanned<String>>,
         /// The sender's first window, in segments, instead of the kernel's ten.
         pub first_window: Option<Spanned<u32>>,
-        /// In virtual time: the system's own queue at the bottleneck, which replaces the link's.
+        /// In virtual time: the system's own queue at the bottleneck, which replaces the queue of
+        /// the link.
         pub queue: Option<Spanned<String>>,
         /// CAQM's settings of the hosts, for example `rtt_standard=200us,ends=both`.
         pub caqm: Option<Spanned<String>>,
         /// Kernel settings of every host while this system is measured, before the kernel settings
         /// of the file.
         pub sysctl: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
-        /// Commands that change the hosts before this system is measured, and commands that take
-        /// the changes back.
+        /// Commands that change the hosts before this system is measured, and commands that undo
+        /// the changes.
         pub changes: Vec<ChangeSpec> = vec![],
         /// Whether a run leaves the system out, and reports the omission, if the programs of the
         /// system are not installed.
@@ -271,7 +274,7 @@ table! {
         pub note: String = String::new(),
     }
     beside {
-        /// The system is a state of `[state]`, and its connections use the host's default
+        /// Whether the system is a state of `[state]`, whose connections use the host's default
         /// algorithm.
         pub(crate) is_state: bool,
     }
@@ -285,8 +288,7 @@ table! {
         pub repeats: Spanned<u32> = one(),
         pub duration: Spanned<Span>,
         pub omit: Option<Spanned<Span>>,
-        /// The form measures only cells that match a filter of this list, or every cell if the list
-        /// is empty.
+        /// Filters of the cells that the form measures. Every cell if the list is empty.
         pub cells: Vec<CellFilter> = vec![],
         /// The systems to measure. Every system if the list is empty.
         pub systems: Vec<Spanned<String>> = vec![],
@@ -304,20 +306,20 @@ table! {
         /// The systems to compare with the baseline. All other systems by default.
         pub systems: Vec<Spanned<String>> = vec![],
         pub metrics: Vec<Spanned<String>>,
-        /// The smallest difference that matters in practice.
+        /// The smallest difference that matters in practice, as a share of the baseline.
         pub threshold: Option<Spanned<Share>>,
         /// Metrics that state the ideal. The ratios are compared with the ideal's ratio to the
         /// baseline.
         pub ideal: Vec<Spanned<String>> = vec![],
-        /// The required share of the first ideal. A smaller ratio in the reference numbers is also
-        /// enough.
+        /// The required share of the first ideal. If the reference numbers have a smaller ratio,
+        /// the smaller ratio is enough.
         pub of_ideal: Option<Spanned<Share>>,
     }
 }
 
 table! {
-    /// The median, the worst decile and the worst of a ratio over all paths: over the places that a
-    /// cell measures at once, or over the cells that differ in `over`.
+    /// A ratio's median, worst decile and worst value over all paths: over the places that a cell
+    /// measures at once, or over the cells that differ in `over`.
     #[derive(Debug, Clone)]
     pub struct SpreadSpec {
         pub metric: Spanned<String>,
@@ -341,7 +343,7 @@ table! {
         pub over: Vec<Spanned<String>> = vec![],
         /// The metrics that a terminal shows next to the main metric.
         pub also: Vec<Spanned<String>> = vec![],
-        /// The columns of the report that the lab repeats, in its order.
+        /// The columns of the report that the lab repeats, in the order of that report.
         pub columns: Vec<Spanned<String>> = vec![],
         /// The family of metrics whose parts are drawn as stacked bars.
         pub parts: Option<Spanned<String>>,
@@ -358,7 +360,7 @@ table! {
     #[derive(Debug, Clone)]
     pub struct TraceSpec {
         pub at: CellFilter,
-        /// All systems if the list is empty.
+        /// The systems whose curves are kept. All systems if the list is empty.
         pub systems: Vec<Spanned<String>> = vec![],
     }
 }
@@ -370,7 +372,7 @@ table! {
         pub metrics: Vec<Spanned<String>>,
         pub x: Spanned<String>,
         pub y: Spanned<String>,
-        /// The map shows only cells that match this filter.
+        /// The filter of the cells that the map shows.
         pub at: CellFilter = CellFilter::new(),
     }
 }
@@ -380,8 +382,8 @@ table! {
     #[derive(Debug, Clone)]
     pub struct ReferenceSpec {
         pub system: String,
-        /// The systems of this lab that the results are shown with. By default the system of the
-        /// same name.
+        /// The systems of this lab beside which the report shows the reference results. By default
+        /// the system of the same name.
         pub systems: Vec<Spanned<String>> = vec![],
         pub axes: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
         pub metrics: IndexMap<Spanned<String>, f64>,
@@ -413,7 +415,7 @@ impl Document {
         };
         let lost = self.axes.iter().filter(|(_, values)| values.get_ref().iter().any(is_lost));
         let lost: Vec<&String> = lost.map(|(axis, _)| axis).collect();
-        // Each search reads the whole text.
+        // Each search reads the whole text, so many axes are searched as one.
         let is_any = lost.len() > MOST_SEARCHES || lost.iter().any(|axis| *axis == LOST);
         let mentions: Vec<String> = match is_any {
             true => vec!["{".to_owned()],
@@ -426,7 +428,8 @@ impl Document {
         }
     }
 
-    /// Adds the forms that a file leaves out, made from its full form, if they fit the workload.
+    /// Adds the forms that a file leaves out, made from the full form, if the forms fit the
+    /// workload.
     pub(crate) fn add_short_forms(&mut self, fits: impl Fn(&Self, &FormSpec) -> bool) {
         let full = self.form.iter().find(|(name, _)| name.get_ref() == "full");
         let Some((place, full)) = full.map(|(name, form)| (name.span(), form.clone())) else {
@@ -620,7 +623,7 @@ fn one() -> Spanned<u32> {
 }
 
 const LONGEST: u64 = 1 << 20;
-/// Maximum number of axes whose mentions are looked for one by one.
+/// Maximum number of axes for which the text is searched one by one.
 const MOST_SEARCHES: usize = 100;
 /// Number of worlds that a generated short form of a lab with `[draw]` measures.
 const SHORT_DRAWS: u32 = 24;

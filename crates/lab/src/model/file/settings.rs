@@ -49,7 +49,7 @@ impl Document {
         }
     }
 
-    /// Whether a kernel setting contains `text`.
+    /// Whether the value of a kernel setting contains `text`.
     pub(super) fn settings_mention(&self, text: &str) -> bool {
         let of_systems = self.systems().flat_map(|system| system.sysctl.values());
         self.sysctl.values().chain(of_systems).any(|value| value.get_ref().contains(text))

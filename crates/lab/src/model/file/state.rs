@@ -27,20 +27,20 @@ table! {
     /// A state. A state without keys leaves the machine unchanged.
     #[derive(Debug, Clone, Default)]
     pub struct SideSpec {
-        /// Kernel settings of the host.
+        /// Kernel settings of the host in this state.
         pub sysctl: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
         /// Features of the host's interfaces, with ethtool's names: `tso = "off"`.
         pub offload: IndexMap<Spanned<String>, Spanned<String>> = IndexMap::new(),
         /// Weir's algorithms to load into the kernel, where no connection uses them.
         pub load: Vec<Spanned<String>> = vec![],
-        /// The algorithm of the host's connections.
+        /// The congestion control of the host's connections.
         pub congestion: Option<Spanned<String>>,
-        /// A command that makes the state, and the command that removes it again.
+        /// A command that makes the state, and the command that removes the state again.
         pub command: Option<Spanned<String>>,
         pub undo: Option<Spanned<String>>,
-        /// Where `command` and `undo` run: `machine`, the default, or `host`.
+        /// The place where `command` and `undo` run: `machine`, the default, or `host`.
         pub run_in: Option<Spanned<String>>,
-        /// A text for the report.
+        /// A note about the state, for the report.
         pub note: String = String::new(),
     }
 }
@@ -53,7 +53,7 @@ pub(crate) enum ChangedEnd {
     Both,
 }
 
-/// The names of the two systems.
+/// The names of the two systems of a `[state]`.
 pub(crate) const BEFORE: &str = "before";
 pub(crate) const AFTER: &str = "after";
 
@@ -248,7 +248,7 @@ impl Document {
 
 /// Placeholders of a state's command, in addition to the axes.
 const STATE_WORDS: [&str; 3] = ["weir", "client", "server"];
-/// The algorithms that Weir loads.
+/// The algorithms that Weir can load into the kernel.
 const LOADED: [&str; 2] = ["tcpa", "caqm"];
 /// Maximum number of places between two changes of the state. Turns that lie further apart say less
 /// about the change.

@@ -9,10 +9,10 @@ use sim::CaqmHosts;
 use toml::Spanned;
 use units::{Bytes, Span};
 
-/// A system in one cell.
+/// The settings of a system in one cell.
 #[derive(Debug, Clone)]
 pub struct SystemSettings {
-    /// The queue in the data's direction, which replaces the link's.
+    /// The queue in the data's direction, which replaces the queue of the link.
     pub queue: Option<QueueConfig>,
     pub caqm: CaqmHosts,
 }
@@ -57,7 +57,8 @@ impl SystemSpec {
     }
 }
 
-/// Parses `ends=both,path=ask,rtt_standard=200us,…`, with the reference kernel's names.
+/// Parses CAQM's settings with the reference kernel's names:
+/// `ends=both,path=ask,rtt_standard=200us,…`.
 fn caqm(text: &str) -> Result<CaqmHosts, String> {
     let mut hosts = CaqmHosts::default();
     for part in text.split(',').map(str::trim) {
@@ -125,9 +126,9 @@ fn set(hosts: &mut CaqmHosts, key: &str, value: &str) -> Result<(), String> {
 }
 
 const ENDS: [&str; 4] = ["both", "client", "server", "none"];
-/// Parameters that are a number of bytes.
+/// Parameters of CAQM whose unit is bytes.
 const SIZES: [&str; 4] = ["beta", "mtu_unit", "data_hint_unit", "ack_hint_unit"];
-/// Settings beside the parameters of [`CaqmSettings`].
+/// Keys of CAQM that are no parameters of [`CaqmSettings`].
 const OF_HOSTS: [&str; 5] = ["loss", "cc_type", "tpid", "ends", "path"];
 
 #[cfg(test)]

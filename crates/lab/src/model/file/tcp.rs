@@ -14,29 +14,31 @@ table! {
     /// `[tcp]`. The defaults are those of Linux, with buffers that do not limit the flow.
     #[derive(Debug, Clone, Default)]
     pub struct TcpSpec {
-        /// In segments.
+        /// The initial window, in segments.
         pub initial_window: Option<Spanned<NumberOrText>>,
-        /// The longest wait for a second segment, or `none`.
+        /// The longest time for which the receiver delays an ACK to wait for a second segment, or
+        /// `none`.
         pub delayed_ack: Option<Spanned<String>>,
-        /// The receiver acknowledges together all segments that arrive within this time, or `none`.
+        /// The time within which the receiver acknowledges all arriving segments together, or
+        /// `none`.
         pub coalesce: Option<Spanned<String>>,
-        /// Maximum size of a paced burst, as the time in which the rate carries it.
+        /// Maximum size of a paced burst, as the time in which the pacing rate carries the burst.
         pub burst: Option<Spanned<String>>,
         /// Maximum size of a burst, whatever the rate.
         pub burst_max: Option<Spanned<String>>,
-        /// Segmentation offload: `on` or `off`.
+        /// Whether the hosts use segmentation offload: `on` or `off`.
         pub offload: Option<Spanned<String>>,
-        /// Whether algorithms without a pacing rate of their own are paced: `on` or `off`.
+        /// Whether the sender paces algorithms that set no pacing rate: `on` or `off`.
         pub pacing: Option<Spanned<String>>,
-        /// `auto`, or a size.
+        /// The receive window: `auto`, or a size.
         pub receive_window: Option<Spanned<String>>,
-        /// `none`, or a size.
+        /// The size of the send buffer, or `none`.
         pub send_buffer: Option<Spanned<String>>,
     }
 }
 
 impl TcpSpec {
-    /// Whether any setting contains `text`.
+    /// Whether any setting of `[tcp]` contains `text`.
     pub(super) fn mentions(&self, text: &str) -> bool {
         self.texts().any(|(_, setting)| setting.get_ref().contains(text))
             || self.initial_window.iter().any(|count| count.get_ref().contains(text))
@@ -60,7 +62,8 @@ impl TcpSpec {
 impl Document {
     /// Returns the TCP settings of the hosts on both sides of `link` in the cell at `axes`.
     pub fn tcp_at(&self, axes: &Axes, link: &LinkSettings) -> Result<TcpConfig, FileError> {
-        // 20 bytes each for IP and TCP, and 12 for timestamps (RFC 7323).
+        // The headers take 52 bytes: 20 bytes each for IP and TCP, and 12 for timestamps (RFC
+        // 7323).
         let mss = Bytes::new(u64::from(link.mtu.saturating_sub(52)));
         let mut tcp = TcpConfig { mss, ..TcpConfig::default() };
         let Some(spec) = &self.tcp else { return Ok(tcp) };
@@ -137,7 +140,7 @@ fn switch(text: &str) -> Result<bool, String> {
 const MOST_SEGMENTS: u32 = 10_000;
 /// Minimum size: one or two segments. With a smaller size the sender could send nothing.
 const LEAST_SIZE: Bytes = Bytes::kib(4);
-/// A delayed acknowledgement must come within this time (RFC 1122, 4.2.3.2).
+/// Maximum delay of an ACK (RFC 1122, 4.2.3.2).
 const LONGEST_DELAY: Span = Span::from_millis(500);
 const LONGEST_COALESCING: Span = Span::from_millis(100);
 const LONGEST_BURST: Span = Span::from_millis(100);

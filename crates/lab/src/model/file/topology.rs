@@ -9,23 +9,23 @@ use toml::Spanned;
 use units::{Rate, Span};
 
 table! {
-    /// `[topology]`. The lab's link is its bottleneck, or each of its bottlenecks.
+    /// The table `[topology]`. Each bottleneck of the topology has the settings of the lab's link.
     #[derive(Debug, Clone, Default)]
     pub struct TopologySpec {
         pub shape: Option<Spanned<String>>,
         /// Round-trip times, assigned to the flows round-robin: `20ms,200ms`, or multiples of the
-        /// link's: `1:10`.
+        /// link's round-trip time: `1:10`.
         pub rtts: Option<Spanned<String>>,
-        /// Number of bottlenecks in a row.
+        /// Number of bottlenecks in a row, in a parking lot.
         pub hops: Option<Spanned<NumberOrText>>,
-        /// Ports of each switch in the tree.
+        /// Number of ports of each switch in a fat tree.
         pub ports: Option<Spanned<NumberOrText>>,
-        /// Rate of the hosts' access links.
+        /// Rate of the access links of the hosts.
         pub access: Option<Spanned<String>>,
     }
 }
 
-/// The network of one cell.
+/// The settings of the network around the link, in one cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TopologySettings {
     pub shape: Shape,
@@ -45,7 +45,7 @@ pub enum Shape {
     /// A sender for each flow, and a single receiver. The link is the switch's port to the
     /// receiver.
     Incast,
-    /// Every link of the tree has the link's settings.
+    /// A fat tree, whose links all have the settings of the lab's link.
     FatTree { ports: u32 },
 }
 
@@ -58,8 +58,8 @@ pub enum Rtts {
 }
 
 impl Rtts {
-    /// Returns the flows' round-trip times on a link with the round-trip time `link`, which is the
-    /// shortest.
+    /// Returns the flows' round-trip times on a link with the round-trip time `link`. No flow has a
+    /// shorter round-trip time than the link.
     pub fn on(&self, link: Span) -> Vec<Span> {
         let times = match self {
             Self::Times(times) => times.clone(),
@@ -132,7 +132,7 @@ impl Document {
         Ok(TopologySettings { shape, rtts, access })
     }
 
-    /// Refuses keys of another shape, unless an axis chooses the shape.
+    /// Refuses keys that only another shape reads, unless an axis chooses the shape.
     fn check_shape_keys(&self, shape: Shape) -> Result<(), FileError> {
         let Some(spec) = self.topology.as_ref().map(Spanned::get_ref) else { return Ok(()) };
         if spec.shape.as_ref().is_some_and(|shape| shape.get_ref().contains('{')) {
@@ -157,7 +157,7 @@ impl Document {
     }
 }
 
-/// Parses `20ms,200ms` or `1:10`.
+/// Parses round-trip times: `20ms,200ms`, or the multiples `1:10`.
 fn rtts(text: &str) -> Result<Rtts, String> {
     if text.contains(':') {
         let factors: Result<Vec<f64>, _> =

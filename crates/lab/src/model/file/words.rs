@@ -1,4 +1,4 @@
-//! The words of a command line.
+//! Splits a command line into words, and finds words that only a shell understands.
 
 /// Splits a command line into words at blanks. Single and double quotes keep blanks in a word.
 pub(crate) fn words(line: &str) -> Vec<String> {

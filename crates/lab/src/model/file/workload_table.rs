@@ -18,11 +18,11 @@ use units::Span;
 pub struct WorkloadTable {
     pub kind: Spanned<String>,
     pub pin: Pinning,
-    /// Start-up time that is excluded from every figure.
+    /// Time at the start of a step that is excluded from every figure.
     pub omit: Option<Spanned<Span>>,
     /// Figures that the workload `command` reads from its client's output, by name.
     pub(crate) metrics: IndexMap<Spanned<String>, Spanned<FigureSpec>>,
-    /// All other keys, in the file's order. Only the workload of this kind interprets these keys.
+    /// All other keys, in the file's order. The workload that `kind` names interprets these keys.
     pub(crate) settings: IndexMap<String, Setting>,
 }
 
@@ -36,16 +36,17 @@ table! {
         /// (number)`.
         pub pattern: Option<Spanned<String>>,
         pub unit: String = String::new(),
-        /// Whether more or less is better; more unless the file says otherwise.
+        /// Whether a higher or a lower figure is better. By default a higher figure.
         pub better: Better = Better::default(),
-        /// The figure is a delay from the clock of one host to the clock of the other host.
+        /// The direction of a one-way delay, measured by the clocks of both hosts. `None` for any
+        /// other figure.
         pub one_way: Option<Spanned<OneWay>>,
     }
 }
 
 leaves!(Better, OneWay);
 
-/// The direction of a delay.
+/// The direction of a one-way delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OneWay {
@@ -144,7 +145,8 @@ impl WorkloadTable {
 }
 
 impl Document {
-    /// Returns the position of the first of these keys that the file has, or of the whole table.
+    /// Returns the position of the first of `keys` that the file has, or else the position of
+    /// `[workload]`.
     pub(crate) fn place_of_workload(&self, keys: &[Key]) -> Range<usize> {
         let table = self.workload.get_ref();
         let place = keys.iter().find_map(|key| table.place(*key));

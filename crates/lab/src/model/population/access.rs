@@ -13,7 +13,7 @@ use super::PathDraw;
 pub(super) fn paths(count: u32) -> Vec<PathDraw> {
     let all = TIERS.iter().map(|tier| {
         let Tier { rate_mbit, round_trip_ms, loss_percent, bdps } = *tier;
-        // Without a number, the queue holds 100 ms.
+        // A path without a number of bandwidth-delay products has a queue of 100 ms.
         let bdps = bdps.unwrap_or(100.0 / round_trip_ms);
         PathDraw::new(rate_mbit, round_trip_ms, loss_percent / 100.0, false, bdps)
     });
@@ -36,17 +36,17 @@ const MS_100: Option<f64> = None;
 
 /// Tiers of service. Slower tiers have the longer round trips of their technology.
 const TIERS: [Tier; 12] = [
-    // DSL
+    // Tiers of DSL.
     tier(3.0, 61.0, 1.0, ONE),
     tier(6.0, 47.0, 0.0, MS_100),
     tier(12.0, 34.0, 0.4, ONE),
     tier(24.0, 20.0, 0.0, MS_100),
-    // Cable
+    // Tiers of cable.
     tier(30.0, 22.0, 0.0, ONE),
     tier(60.0, 19.0, 0.4, MS_100),
     tier(75.0, 16.0, 0.0, ONE),
     tier(100.0, 13.0, 0.0, MS_100),
-    // Fibre
+    // Tiers of fibre.
     tier(30.0, 14.0, 0.0, ONE),
     tier(50.0, 12.0, 0.0, MS_100),
     tier(75.0, 10.0, 0.0, ONE),

@@ -13,24 +13,24 @@ use std::fmt::Write as _;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PopulationKind {
-    /// Drawn at random, anew with each seed.
+    /// Paths drawn at random, anew with each seed.
     Drawn,
-    /// Published figures of access networks, the same with each seed.
+    /// Paths by published figures of access networks, equal for all seeds.
     Access,
 }
 
 /// A bottleneck towards a client. The opposite direction loses nothing and has no rate limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PathDraw {
-    /// In tenths of a Mbit/s.
+    /// The rate, in tenths of a Mbit/s.
     rate: u32,
-    /// In milliseconds.
+    /// The round-trip time, in milliseconds.
     round_trip: u32,
     /// Mean loss, in thousandths of a per cent.
     loss: u32,
     /// Whether losses come in bursts of three on average.
     bursts: bool,
-    /// In packets of 1514 bytes.
+    /// The length of the queue, in packets of 1514 bytes.
     queue: u32,
 }
 
@@ -42,7 +42,7 @@ impl PopulationKind {
         }
     }
 
-    /// Whether another seed makes other paths.
+    /// Whether another seed gives other paths.
     pub(crate) fn is_random(self) -> bool {
         self == Self::Drawn
     }

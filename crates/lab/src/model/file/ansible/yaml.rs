@@ -37,7 +37,7 @@ impl Node {
     fn map(&self, what: &str) -> Result<&[(String, Self)], String> {
         match self {
             Self::Map(entries) => Ok(entries),
-            // The key has no value.
+            // A key without a value stands for an empty map.
             Self::Scalar(text) if text.is_empty() => Ok(&[]),
             Self::Scalar(_) | Self::List => Err(format!("{what} is a map of names")),
         }
@@ -74,7 +74,8 @@ fn add_group(all: &mut Inventory, name: &str, group: &Node) -> Result<(), String
     Ok(())
 }
 
-/// Returns the variables with a plain text as value. Only these can say how ssh reaches a host.
+/// Returns the variables with a plain text as value. Only plain texts can say how ssh reaches a
+/// host.
 fn variables(node: &Node, what: &str) -> Result<Variables, String> {
     let plain = |(name, value): &(String, Node)| match value {
         Node::Scalar(text) => Some((name.clone(), text.clone())),

@@ -17,9 +17,10 @@ pub(super) struct Figure {
     pub(super) metric: Option<String>,
     /// The cell of the first `[[primary]]` by default.
     pub(super) at: Option<Place>,
-    /// Values of another cell of the system. The figure is the share of that cell's median.
+    /// Axis values of another cell of the system. The figure is the share of the other cell's
+    /// median.
     against: Option<Place>,
-    /// The figure is the mean over all cells.
+    /// Whether the figure is the mean over all cells.
     pub(super) over_all_cells: bool,
 }
 
@@ -34,7 +35,7 @@ pub(super) enum Subject {
     Below { name: String, baselines: Vec<String>, bound: u32 },
     /// The system with the best figure, without the systems of the list.
     Best { without: Vec<String> },
-    /// The worst median of all cells.
+    /// The worst median of all cells and systems.
     Worst,
     /// The number of repeats in which a condition held.
     Count,
@@ -83,7 +84,7 @@ impl Figure {
         name.into_iter().chain(baselines.iter().map(String::as_str))
     }
 
-    /// Returns the systems that take no part.
+    /// Returns the systems that a `best` field leaves out.
     pub(super) fn left_out(&self) -> &[String] {
         match &self.subject {
             Subject::Best { without } => without,
@@ -146,7 +147,7 @@ impl Figure {
         written_for: &[Vec<Axes>],
     ) -> Option<String> {
         let metric = self.metric(lab)?;
-        // The simulator measures no CPU time, for example.
+        // The run may lack the metric: the simulator, for example, measures no CPU time.
         let is_measured = |cell: &Cell| cell.metrics.contains_key(metric);
         if !results.cells.iter().any(is_measured) {
             return None;
@@ -189,8 +190,8 @@ impl Figure {
         }
     }
 
-    /// Returns the place if a form of the answer has it. The sentence may name values that its
-    /// fields omit, so a cell of another form does not fit the sentence.
+    /// Returns the place if a form of the answer measures the place. The sentence may name values
+    /// that its fields omit, so a cell of another form does not fit the sentence.
     fn written_place<'a>(
         &self,
         lab: &Document,
@@ -256,7 +257,7 @@ impl Figure {
     /// Returns the number of words of the field's text in most runs.
     pub(super) fn words(&self) -> usize {
         match &self.subject {
-            // `2 of 40`, `tcpa (12.9 ms)`.
+            // Three words, as in `2 of 40` or `tcpa (12.9 ms)`.
             Subject::Below { .. } | Subject::Count | Subject::Best { .. } => 3,
             Subject::System { .. } | Subject::Worst => 1,
         }
@@ -301,7 +302,7 @@ impl Subject {
     }
 }
 
-/// A system's median in a cell.
+/// A system's median in a cell, or the word that takes the place of a missing median.
 enum Found {
     /// The median, and whether the cell is valid.
     Value(f64, bool),
@@ -309,7 +310,8 @@ enum Found {
 }
 
 impl Found {
-    /// `None` if the run measured the system in other cells only.
+    /// Finds the median of `system` at `axes`. `None` if the run measured the system in other cells
+    /// only.
     fn at(results: &Results, system: &str, axes: &Axes, metric: &str) -> Option<Self> {
         if !has(results, system) {
             return Some(Self::Word(NOT_MEASURED));
@@ -324,7 +326,7 @@ impl Found {
     }
 }
 
-/// Whether the text has no figure.
+/// Whether `text` is a word in place of a figure.
 pub(super) fn is_word(text: &str) -> bool {
     text.starts_with('(')
 }
@@ -457,5 +459,5 @@ fn shown(value: f64) -> String {
 
 const OVER_ALL_CELLS: &str = " over all cells";
 /// The word for a system that the run left out, because its program is not installed, or because
-/// `--systems` names others.
+/// `--systems` names other systems.
 const NOT_MEASURED: &str = "(not measured)";
