@@ -43,7 +43,7 @@ pub enum Contest {
         change: String,
         patience: Span,
     },
-    /// Two command lines for a shell; the time that each takes is measured.
+    /// Two command lines for a shell. The lab measures the time that each command takes.
     Durations {
         base: String,
         change: String,
@@ -52,7 +52,7 @@ pub enum Contest {
 }
 
 impl Contest {
-    /// Returns the names of the state without the change, and with the change.
+    /// Returns the name of the state without the change, and the name of the state with the change.
     pub fn names(&self) -> (&str, &str) {
         match self {
             Self::Systems(systems) => (&systems.base, &systems.change),
@@ -63,14 +63,14 @@ impl Contest {
     }
 }
 
-/// The decision, and every value behind it, in the order of measurement.
+/// The decision, and all measured values in the order of measurement.
 #[derive(Debug, Serialize)]
 pub struct Answer {
     pub base: String,
     pub change: String,
     pub decision: Decision,
-    /// The number of turns of each state that were measured again, because the lab had read them
-    /// too late.
+    /// The number of turns of each state that were measured again, because the lab had read the
+    /// transfers too late.
     pub repeated: Repeated,
     pub observations: Vec<Observation>,
 }
@@ -173,7 +173,7 @@ fn alternate(
     })
 }
 
-/// Runs a command line by the shell and returns the seconds that it takes.
+/// Runs a command line by the shell, and returns the seconds that the command takes.
 fn duration_of(line: &str, patience: Span, cancel: &Cancel) -> Result<f64, Failure> {
     let begun = Instant::now();
     let mut child = Command::new("sh")
@@ -184,7 +184,7 @@ fn duration_of(line: &str, patience: Span, cancel: &Cancel) -> Result<f64, Failu
         .process_group(0)
         .spawn()
         .map_err(|e| Failure::io("starting sh", &e))?;
-    // Pauses are short at first, so that they are a small part of the measured time.
+    // Pauses are short at first, so that the pauses are a small part of the measured time.
     let pause = || begun.elapsed().div_f64(400.0).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
     let status = await_end(&mut child, line, patience, cancel, pause, || true)?;
     let took = begun.elapsed();

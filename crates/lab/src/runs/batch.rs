@@ -16,7 +16,7 @@ pub struct Batch {
     form: Form,
     seed: Option<u64>,
     shards: u32,
-    /// The absolute path of a file that is not built in.
+    /// The absolute path of the lab file. `None` for a built-in lab.
     file: Option<PathBuf>,
     /// The estimated time of the whole lab on one CPU.
     estimate: Duration,
@@ -204,8 +204,8 @@ spec:
         )
     }
 
-    /// Returns the directory of the parts. A job with another file, form, seed or number of parts
-    /// has another directory, and continues no parts of this job.
+    /// Returns the directory of the shards' runs. A job with another file, form, seed or number of
+    /// shards has another directory, and so continues no run of this job.
     fn parts(&self) -> String {
         let mut name = self.name();
         match self.form {
@@ -245,14 +245,15 @@ fn text_of_yaml(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Slurm's MaxArraySize is 1001 unless the administrator raises the limit.
+/// Maximum number of tasks of an array: Slurm's MaxArraySize is 1001 unless the administrator
+/// raises the limit.
 const USUAL_MOST: u32 = 1000;
 const MOST: u32 = 10_000;
 /// Minimum time of a shard. A scheduler spends more on a shorter task than the task computes.
 const SHORTEST: Duration = Duration::from_secs(30);
 const LONGEST_NAME: usize = 50;
 
-/// The volume claim for the results, unless the user names another.
+/// The volume claim for the results, unless the user names another claim.
 pub const NAME_OF_CLAIM: &str = "weir-results";
 
 #[cfg(test)]

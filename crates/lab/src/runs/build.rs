@@ -1,7 +1,7 @@
 use indexmap::IndexMap;
 use serde_json::Value;
 
-/// The source and the compilers of this program, as far as its build recorded them.
+/// The source and the compilers of this program, as far as the build recorded them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Build {
     pub commit: Option<String>,

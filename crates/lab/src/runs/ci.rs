@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use units::{foreign, visible};
 
-/// Judged cases, and their summary for people.
+/// The report for a CI system: judged cases, and their summary for people.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CiReport {
     suite: String,
@@ -39,7 +39,7 @@ enum CaseOutcome {
     Broken(String),
 }
 
-/// The answer that the user expects, and whether the measurement gave it.
+/// The answer that the user expects, and whether the measurement gave this answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected<'a> {
     pub name: &'a str,
@@ -225,7 +225,7 @@ impl Case {
             CaseOutcome::Skipped(message) => ("skipped", Some(message)),
             CaseOutcome::Broken(message) => ("error", Some(message)),
         };
-        // GitLab shows the text of the element, and not its message.
+        // GitLab shows the element's text and not the element's message.
         let parts = [message.map_or("", String::as_str), self.text.as_str()];
         let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         let text = in_xml(&parts.join("\n\n"));

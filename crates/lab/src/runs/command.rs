@@ -1,5 +1,5 @@
 //! The command that repeats a run which `--resume` has continued. The command line of the last part
-//! does not suffice: it names only the directory, not the lab and the options of the first part.
+//! names only the directory: the lab and the options are in the command line of the first part.
 
 use crate::bench::LabFile;
 use crate::model::plan::{self, Plan};

@@ -18,12 +18,12 @@ pub(crate) struct RunDirectory {
     path: PathBuf,
     journal: File,
     /// Folder for temporary files of the run's programs. A killed program may leave files in the
-    /// folder, which are removed when the run continues.
+    /// folder. The continued run removes these files.
     programs: PathBuf,
-    /// The mark in each line of the journal.
+    /// The origin of the turns that follow, written into each line of the journal.
     mark: Mark,
-    /// Locked while the run is active: a second run in this directory would mix its turns with
-    /// ours.
+    /// The run's lock, held while the run is active: a second run in this directory would mix its
+    /// turns with the turns of this run.
     _lock: File,
 }
 
@@ -66,7 +66,7 @@ impl RunDirectory {
             return Err(wrong(advice.to_owned()));
         }
         // Without a journal these files belong to a run that was killed before its first step. A
-        // lab.toml alone is the user's own.
+        // single lab.toml is a file of the user.
         let begun = [LAB, RUN, NEW_LAB, NEW_RUN, PROGRAMS];
         let ours = names.iter().all(|name| begun.iter().any(|known| name == known))
             && (names.iter().any(|name| name == RUN) || !names.iter().any(|name| name == LAB));
@@ -86,10 +86,10 @@ impl RunDirectory {
         })
     }
 
-    /// Opens the run at `path` to continue it, and reads its finished turns. Drops a line that a
-    /// crash cut short, so that the step of this line runs again. Leaves finished lines unchanged.
-    /// Continues another user's run only with `trust`, and even then follows no symbolic link in
-    /// it.
+    /// Opens the directory at `path` to continue its run, and reads the finished turns. Drops a
+    /// line that a crash cut short, so that the step of this line runs again. Leaves finished lines
+    /// unchanged. Continues another user's run only with `trust`, and even then follows no symbolic
+    /// link in the run's directory.
     pub(crate) fn resume(
         path: &Path,
         lab: &str,
@@ -165,13 +165,13 @@ impl RunDirectory {
             let Marked { system, axes, block, inputs, weir } = turn;
             Some((name_of(&system, &axes, block), Mark { inputs, weir }))
         });
-        // The newest turn of a step counts.
+        // If a step has several turns, the newest turn counts.
         let newest: HashMap<String, Mark> = turns.collect();
         Ok(newest.into_values().collect())
     }
 
-    /// Reads the lab file of the run at `path`, and its finished turns. Changes nothing in that
-    /// directory.
+    /// Reads the lab file of the run at `path`, and its finished turns. Changes nothing in the
+    /// run's directory.
     pub(crate) fn turns(path: &Path, trust: bool) -> Result<(String, Vec<Outcome>), LabError> {
         let wrong = |reason: String| LabError::RunDirectory { path: path.to_owned(), reason };
         let owner = if trust { Owner::Anybody } else { Owner::Myself };
@@ -202,7 +202,7 @@ impl RunDirectory {
         self.keep_all(std::slice::from_ref(outcome))
     }
 
-    /// Writes steps that another run has measured.
+    /// Writes outcomes that another run has measured.
     pub(crate) fn keep_all(&mut self, outcomes: &[Outcome]) -> Result<(), LabError> {
         let text = |outcome| line(&Turn { outcome, mark: self.mark.clone() });
         let text = outcomes.iter().map(text).collect::<Result<String, _>>()?;
@@ -283,15 +283,15 @@ fn newest(outcomes: Vec<Outcome>) -> Vec<Outcome> {
 /// The origin of a turn.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Mark {
-    /// The checksum over all inputs.
+    /// The checksum over all inputs of the turn's run.
     #[serde(default)]
     pub(crate) inputs: String,
-    /// The checksum of weir's program.
+    /// The checksum of the `weir` program that measured the turn.
     #[serde(default)]
     pub(crate) weir: String,
 }
 
-/// A line of the journal.
+/// A line of the journal: a turn and its mark.
 #[derive(Debug, Serialize)]
 struct Turn<T> {
     #[serde(flatten)]

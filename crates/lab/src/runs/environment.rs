@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use probe::cpu::CpuSnapshot;
 use serde_json::{Map, Value};
 
-/// Adds the identity of the program and of the lab file in front of the machine's facts.
+/// Returns the facts that identify the program and the lab file, and then the facts of `machine`.
 pub(crate) fn with_identity(
     lab: &LabFile,
     build: &Build,
@@ -54,10 +54,11 @@ pub(crate) fn fewer_at_first(began: &toml::Table, repeats: u32) -> Option<i64> {
     first.filter(|first| *first < i64::from(repeats))
 }
 
-/// The seconds that all parts of a run took, in `run.toml`.
+/// The key of `run.toml` with the seconds that all parts of a run took.
 pub(crate) const MEASURED: &str = "measured_s";
 
-/// The number of repeats with which a run began that was continued with more repeats.
+/// The key of `run.toml` with the number of repeats at the start of a run that was continued with
+/// more repeats.
 pub(crate) const AT_FIRST: &str = "repeats_at_first";
 
 /// Writes the facts of a run as TOML, for `run.toml`.
@@ -76,7 +77,7 @@ pub(crate) fn as_run_toml(
     run.insert("repeats".to_owned(), i64::from(plan.repeats).into());
     run.insert("command".to_owned(), command.into());
     run.insert("started".to_owned(), started.into());
-    // The time of all parts of a run, if a part was interrupted.
+    // `measured_s`: the seconds of all parts of a run, if a part was interrupted.
     if let Some(seconds) = measured_s {
         run.insert(MEASURED.to_owned(), seconds.into());
     }

@@ -1,5 +1,5 @@
 //! Everything that decides the figures of a run and may change between two parts of the run: the
-//! program, the files, and texts that the program makes for the cells. Each has a checksum.
+//! program, the files, and texts that the program makes for the cells. Each input has a checksum.
 
 use super::Build;
 use super::directory::Mark;
@@ -42,7 +42,7 @@ impl Inputs {
         {
             add("kernel", kernel);
         }
-        // Between real machines the hosts' kernels carry the traffic, not the controller's.
+        // Between real machines only the kernels of the hosts affect the figures.
         let hosts = facts.get("hosts").and_then(Value::as_object);
         for (name, host) in hosts.into_iter().flatten() {
             if let Some(kernel) = text(host.get("kernel_release")) {
@@ -70,7 +70,7 @@ impl Inputs {
             add(&format!("trace {path}"), sha256(&text));
         }
         if !lab.population.is_empty() {
-            // The paths that the populations' seed has drawn.
+            // The paths of the populations, which the seed has drawn.
             add("drawn paths", sha256(format!("{:?}", lab.link)));
         }
         Self(inputs)

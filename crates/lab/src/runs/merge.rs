@@ -71,10 +71,11 @@ pub fn merge(
     let inputs = Inputs::of_run(&first.began).unwrap_or_default();
     plan.put_in_order(&mut outcomes);
     runner::add_readings(&outcomes, &mut facts);
-    // Each cell has its own value. The fact is only the value of one shard's machine.
+    // `steal_percent` of the facts describes only the machine of one shard. Each cell has a
+    // percentage of its own.
     facts.shift_remove("steal_percent");
 
-    // The notes of all shards, each once.
+    // Collect the notes of all shards, each text once.
     let texts = |key: &str| -> Vec<String> {
         let of = |part: &Part| part.began.get(key).and_then(toml::Value::as_array).cloned();
         let listed = parts.iter().filter_map(of).flatten();
@@ -149,7 +150,7 @@ impl Part {
         Ok(Self { path: path.to_owned(), shard, began, text, outcomes })
     }
 
-    /// Refuses a shard of another run.
+    /// Fails if this shard and `first` are parts of different runs.
     fn belongs_to(&self, first: &Self) -> Result<(), LabError> {
         let wrong = |difference: &str| {
             let (path, first) = (self.path.display(), first.path.display());
@@ -214,7 +215,7 @@ fn all_are_there(parts: &[Part]) -> Result<(), LabError> {
     }
 }
 
-/// Plans the whole run.
+/// Plans the run of which the shards are parts.
 fn planned(lab: &LabFile, form: Form, first: &Part) -> Plan {
     let systems = first.began.get("systems").and_then(toml::Value::as_array);
     let systems = systems.into_iter().flatten().filter_map(toml::Value::as_str);
@@ -276,7 +277,7 @@ fn machines(parts: &[Part]) -> Option<String> {
     })
 }
 
-/// Keys of a shard's `run.toml`.
+/// Keys of a shard's `run.toml`: the shard, and the notes and warnings of its run.
 pub(super) const SHARD: &str = "shard";
 pub(super) const NOTES: &str = "notes";
 pub(super) const WARNINGS: &str = "warnings";

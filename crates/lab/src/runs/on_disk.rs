@@ -44,7 +44,7 @@ pub fn latest_unfinished(folder: &Path, lab: &str, form: Form) -> Result<PathBuf
         .into_iter()
         .flatten()
         .flatten()
-        // A symbolic link could lead out of the folder.
+        // Skip symbolic links, which could lead out of the folder.
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .filter(|entry| {
             let name = entry.file_name();
@@ -54,7 +54,7 @@ pub fn latest_unfinished(folder: &Path, lab: &str, form: Form) -> Result<PathBuf
         .map(|entry| entry.path())
         .filter(|path| path.join("run.toml").exists() && !path.join(RESULTS).exists())
         .collect();
-    // The names end with the time.
+    // The directories' names end with the time of the run, so the last name is the latest run.
     found.sort();
     found.pop().ok_or_else(|| {
         LabError::Usage(format!(
@@ -64,7 +64,7 @@ pub fn latest_unfinished(folder: &Path, lab: &str, form: Form) -> Result<PathBuf
     })
 }
 
-/// Reads the lab and the form of a run that was begun, for a user who names its directory alone.
+/// Reads the lab and the form of a run that was begun, for a user who names only the directory.
 /// With `trust`, the directory may belong to another user.
 pub fn begun(path: &Path, trust: bool) -> Result<(LabFile, Form), LabError> {
     let began = RunDirectory::description(path, trust)?;
@@ -102,7 +102,7 @@ pub fn read(path: &Path) -> Result<Run, LabError> {
     Ok(Run { path: path.to_owned(), results, samples, lab_file })
 }
 
-/// Reads the results of a run without changing their texts, for a caller that escapes them.
+/// Reads the results of a run without changing their texts, for a caller that escapes the texts.
 pub(super) fn read_as_written(path: &Path) -> Result<Results, LabError> {
     let results = report::read_results_as_written(&results_file(path));
     results.map_err(|error| LabError::Usage(error.to_string()))

@@ -8,16 +8,16 @@ use results::{Form, Results};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A lab's needs and times.
+/// A lab's needs, and the estimated times of its forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overview {
-    /// The lab runs in namespaces of this machine, which needs root or a user namespace.
+    /// Whether the lab runs in namespaces of this machine, which needs root or a user namespace.
     pub on_machine: bool,
-    /// The lab runs in virtual time, which needs no privilege.
+    /// Whether the lab runs in virtual time, which needs no privilege.
     pub in_simulator: bool,
-    /// Estimates for each form: for the machine if the lab can run on it, otherwise for the
-    /// simulator. Systems whose programs this machine lacks are left out. Estimates for a built-in
-    /// lab are scaled by the duration of its recorded run in docs/results.
+    /// Estimates for each form: for this machine if the lab can run on this machine, otherwise for
+    /// the simulator. Systems whose programs this machine lacks are left out. Estimates for a
+    /// built-in lab are scaled by the duration of its recorded run in docs/results.
     pub quick: Duration,
     pub full: Duration,
 }
@@ -28,8 +28,9 @@ impl Overview {
     pub fn of(lab: &LabFile, threads: usize) -> Self {
         let machine = machine();
         let left_out = if machine.bench(lab).is_ok() { lab.left_out() } else { Vec::new() };
-        // A run of docs/results shows by how much turns exceed their planned time. The planned time
-        // is that of the recorded turns: the forms of the lab may have changed since.
+        // The recorded run shows by how much turns exceed their planned time. The planned time is
+        // the time of the recorded form, because the lab's forms may have changed since the
+        // recording.
         let recorded = RECORDED.iter().find(|one| lab.is_builtin() && one.lab == lab.name());
         let slower =
             recorded.and_then(|one| Some(one.took.as_secs_f64() / one.planned(lab)?.as_secs_f64()));
@@ -54,8 +55,8 @@ impl Overview {
     }
 }
 
-/// Returns the planned time of a run's turns, as an estimate of the lab has it before the recorded
-/// run scales it.
+/// Returns the planned time of a run's turns. [`RECORDED`] keeps this time to scale the lab's later
+/// estimates.
 pub(super) fn planned_of_run(lab: &LabFile, results: &Results) -> Option<Duration> {
     let was_measured = |name: &str| results.cells.iter().any(|cell| cell.system == name);
     let systems = lab.systems().map(|system| system.name()).filter(|name| was_measured(name));
@@ -65,8 +66,8 @@ pub(super) fn planned_of_run(lab: &LabFile, results: &Results) -> Option<Duratio
     planned(lab, results.form, &systems, Some(repeats), CPUS_OF_RECORDS)
 }
 
-/// Estimates the time of a form's turns: on the machine if the lab can run on it, otherwise in the
-/// simulator.
+/// Estimates the time of a form's turns: on this machine if the lab can run on this machine,
+/// otherwise in the simulator.
 fn planned(
     lab: &LabFile,
     form: Form,
@@ -85,21 +86,21 @@ fn machine() -> Executor {
     Executor::Machine { privilege: Privilege::Root, weir: PathBuf::new(), profile: false }
 }
 
-/// A run of docs/results.
+/// A run whose page is in docs/results.
 struct Recorded {
     lab: &'static str,
     form: Form,
     repeats: u32,
-    /// Systems that the machine lacked.
+    /// Systems that the run left out because the machine lacked their programs.
     left_out: &'static [&'static str],
     took: Duration,
-    /// The planned time of its turns ([`planned_of_run`]); zero for a page of an older weir.
+    /// The planned time of the run's turns ([`planned_of_run`]); zero for a page of an older weir.
     planned: Duration,
 }
 
 impl Recorded {
-    /// Returns the planned time. The turns of a page without a planned time count as those of the
-    /// present form.
+    /// Returns the planned time. For a page without a planned time, returns the planned time of the
+    /// lab's present form.
     fn planned(&self, lab: &LabFile) -> Option<Duration> {
         if !self.planned.is_zero() {
             return Some(self.planned);
@@ -113,7 +114,7 @@ impl Recorded {
     }
 }
 
-/// Times in milliseconds.
+/// Builds a row of [`RECORDED`]. `took` and `planned` are in milliseconds.
 const fn recorded(
     lab: &'static str,
     form: Form,
@@ -126,7 +127,7 @@ const fn recorded(
     Recorded { lab, form, repeats, left_out, took, planned }
 }
 
-/// Number of CPUs of the machine of every page.
+/// Number of CPUs of the machine on which every page of docs/results was measured.
 const CPUS_OF_RECORDS: usize = 2;
 /// The durations of runs, as the pages of docs/results state them; `scripts/recorded-runs` writes
 /// the rows. `conntrack` is missing, because its machine could not run a third of the cells.
@@ -226,7 +227,8 @@ mod tests {
         let mine = Overview::of(&LabFile::parse("mine.toml", &text).unwrap(), 2);
         let known = Overview::of(&builtin::open("slow-nic").unwrap(), 2);
         assert_eq!(known.full.as_secs(), 564);
-        // The lab's setup tunes the board before each turn, and the plan does not know that time.
+        // The lab's setup tunes the board before each turn, and the plan does not include the time
+        // of the setup.
         assert!(known.quick > mine.quick * 2, "{known:?} {mine:?}");
     }
 

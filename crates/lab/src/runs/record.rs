@@ -28,7 +28,7 @@ files. A run during which other programs used much CPU is refused: end these pro
 lab again. Cells that the lab makes late on purpose ([disturbance]) need not be valid, and are
 marked.";
 
-/// The files of a published run.
+/// The files that the record of a run consists of.
 #[derive(Debug)]
 pub struct Recorded {
     pub page: PathBuf,
@@ -116,7 +116,7 @@ pub fn record(run: &Path, folder: &Path, archive: Option<&Path>) -> Result<Recor
     if let Some(file) = &copied {
         record::write(file, lab_file.as_bytes())?;
     }
-    // Write the page last, so that the files it names exist.
+    // Write the page last, so that the files that the page names exist.
     let file = beside("md");
     record::write(&file, page.as_bytes())?;
     Ok(Recorded { page: file, chart: drawing.map(|(file, _)| file), lab_file: copied, archive })

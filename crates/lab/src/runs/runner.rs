@@ -1,4 +1,4 @@
-//! Runs a lab: every step of the plan. Each step is written to disk before the next begins.
+//! Runs a lab: every step of the plan. Each outcome is written to disk before the next step begins.
 
 use super::directory::RunDirectory;
 use super::environment::StealWatch;
@@ -18,7 +18,7 @@ use results::{Form, Results};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The lab to run, and the options of the run.
+/// A request for a run: the lab, and the options of the run.
 #[derive(Debug)]
 pub struct Request {
     pub lab: LabFile,
@@ -29,7 +29,7 @@ pub struct Request {
     pub repeats: Option<u32>,
     /// Replaces the file's seed. A run that is resumed keeps its own seed.
     pub seed: Option<u64>,
-    /// The source of this program.
+    /// The source and the compilers of this program.
     pub build: Build,
     /// The command line that repeats this run.
     pub command: String,
@@ -41,28 +41,27 @@ pub struct Request {
 /// The directory that a run is written to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
-    /// A new directory inside this directory, named by lab, form and time.
+    /// A new directory inside the given directory, named by lab, form and time.
     Inside(PathBuf),
-    /// This directory, which must be new or empty.
+    /// The given directory, which must be new or empty.
     At(PathBuf),
     /// The directory of an earlier run. Measures the turns without a result and, with `again`,
     /// turns that failed or were invalid. Another user's run needs `trust`.
     Resume { run: PathBuf, trust: bool, again: bool },
 }
 
-/// A run that has ended.
+/// The result of a run that has ended.
 #[derive(Debug)]
 pub struct Finished {
     pub results: Results,
     pub directory: PathBuf,
-    /// Number of turns that failed or were invalid, and that may be better if they are measured
-    /// again.
+    /// Number of turns that failed or were invalid: a second measurement may succeed.
     pub unfit: usize,
     /// The stacks of the CPUs, if the user asked for a profile.
     pub profile: Option<Profile>,
 }
 
-/// A shard that has ended. The figures of the shard are part of a merged run.
+/// The result of a shard that has ended. The figures of the shard are part of a merged run.
 #[derive(Debug)]
 pub struct FinishedShard {
     pub shard: Shard,
@@ -78,7 +77,7 @@ pub enum Ended {
     Shard(FinishedShard),
 }
 
-/// Receives progress reports for the user.
+/// An interface to the user, which receives reports of a run's progress.
 pub trait Progress {
     fn plan(&mut self, plan: &Plan, finished: usize, estimate: Duration);
     fn step(&mut self, number: usize, cell: &PlannedCell, estimate: Duration);
@@ -162,7 +161,7 @@ impl Chosen {
     }
 }
 
-/// A run between its plan and its report.
+/// A run that is planned and not yet reported.
 struct Running<'a> {
     request: &'a Request,
     bench: &'a dyn Bench,
@@ -171,12 +170,12 @@ struct Running<'a> {
     command: String,
     facts: IndexMap<String, serde_json::Value>,
     inputs: Inputs,
-    /// The number of repeats with which the run began, if it was smaller.
+    /// The number of repeats with which the run began, if the run began with fewer repeats.
     fewer: Option<i64>,
     parts: Parts,
-    /// A note about the turns that are measured again.
+    /// A note about the turns that `--again` measures again.
     again: Option<String>,
-    /// The seconds that all parts took, once they are known.
+    /// The seconds that all parts of the run took. `None` until the last part has ended.
     measured_s: Option<f64>,
 }
 
@@ -252,7 +251,7 @@ impl<'a> Running<'a> {
         Ok((directory, outcomes))
     }
 
-    /// Takes out the turns that are measured again, and tells the user about them.
+    /// Takes out the turns that are to be measured again, and tells the user about these turns.
     fn set_aside(&mut self, outcomes: &mut Vec<Outcome>, progress: &mut dyn Progress) {
         self.again = set_aside(&self.request.location, outcomes);
         match (&self.again, &self.request.location) {
@@ -291,7 +290,8 @@ impl<'a> Running<'a> {
         steps::measure(self.bench, &jobs, progress, &mut keep)
     }
 
-    /// Ends a run that failed or was interrupted, and writes the time it took into the directory.
+    /// Ends a run that failed or was interrupted, and writes the time that the run took into the
+    /// directory.
     fn end_unless_whole(
         &self,
         measured: Result<bool, LabError>,
@@ -412,10 +412,11 @@ pub(super) fn more_repeats(first: i64, now: u32) -> String {
     )
 }
 
-/// The start of a run, and the time of its earlier parts if it was interrupted.
+/// The start of a run, and the time of earlier parts if the run was interrupted.
 struct Parts {
     started: String,
-    /// `None` if a part was killed before it could write its time.
+    /// Seconds of the earlier parts. `None` if a part was killed before the part's time was
+    /// written.
     earlier_s: Option<f64>,
 }
 
@@ -462,7 +463,7 @@ impl Request {
     }
 }
 
-/// Takes out the turns that are measured again, and returns a note about them.
+/// Takes out the turns that are to be measured again, and returns a note about these turns.
 fn set_aside(location: &Location, outcomes: &mut Vec<Outcome>) -> Option<String> {
     if !matches!(location, Location::Resume { again: true, .. }) {
         return None;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-/// Measures every job and passes its outcome to `keep` as soon as it exists. Returns `false` after
-/// an interruption: the current steps are then lost, the kept outcomes are not.
+/// Measures every job, and passes each outcome to `keep` at once. Returns `false` after an
+/// interruption, which loses only the outcomes of the current steps.
 pub(crate) fn measure(
     bench: &dyn Bench,
     jobs: &[Job<'_>],
@@ -32,7 +32,7 @@ pub(crate) fn measure(
         while !stop.load(Ordering::Relaxed) {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = jobs.get(number) else { return };
-            // The receiver is gone only if the run has already failed.
+            // Ignore the error: the receiver is gone only if the run has already failed.
             let _ = sender.send(News::Begun(number));
             let _ = sender.send(News::Ended(number, Box::new(bench.measure(job))));
         }

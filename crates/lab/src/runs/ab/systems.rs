@@ -22,7 +22,7 @@ pub struct Systems {
     pub at: Axes,
     /// Duration of each transfer's measurement.
     pub slice: Span,
-    /// The compared metric.
+    /// Name of the compared metric.
     pub metric: String,
     /// Path of `weir` itself, which generates the traffic.
     pub weir: PathBuf,
@@ -41,7 +41,7 @@ pub fn direction_of(metric: &str) -> Result<Direction, LabError> {
     })
 }
 
-/// The network on which the steps run.
+/// The network on which the turns of both systems run.
 #[derive(Debug)]
 pub(super) struct Prepared<'a> {
     contest: &'a Systems,
@@ -93,7 +93,7 @@ impl<'a> Prepared<'a> {
         let system = if state == State::Base { self.base } else { self.change };
         let alike = self.base.traffic() == self.change.traffic();
         match &system.congestion {
-            // Starting a program would take longer than such a transfer.
+            // This process sends by itself: the start of a program may take longer than a transfer.
             Some(congestion) if alike && self.contest.metric == GOODPUT => {
                 self.stream(congestion.get_ref(), cancel)
             }
@@ -102,8 +102,8 @@ impl<'a> Prepared<'a> {
     }
 
     /// Measures a turn. If the lab read the transfer too late, measures the turn again and counts
-    /// the repetition. A busy machine delays a few of hundreds of such readings. No figure and no
-    /// other failure causes a repetition.
+    /// the repetition. On a busy machine a few of hundreds of turns are read too late. No figure
+    /// and no other failure causes a repetition.
     fn by_programs_with_patience(
         &self,
         system: &SystemSpec,
@@ -244,10 +244,10 @@ fn place(lab: &LabFile, wanted: &Axes) -> Result<Axes, LabError> {
         .ok_or_else(|| LabError::Usage("the lab has no cell".to_owned()))
 }
 
-/// The metric that is compared by default.
+/// Name of the metric that is compared by default.
 pub const GOODPUT: &str = "goodput_mbit_s";
 const RETRIES: usize = 2;
-/// Minimum duration. A shorter transfer shows only the opening of a connection.
+/// Minimum of `slice`. A shorter transfer shows only the opening of a connection.
 const SHORTEST_SLICE: Span = Span::from_millis(10);
 const LONGEST_SLICE: Span = Span::from_secs(3600);
 

@@ -21,7 +21,7 @@ pub(super) fn mistakes(manifest: &str) -> Vec<String> {
     found
 }
 
-/// A value of a document.
+/// A value of a YAML document.
 #[derive(Debug)]
 enum Node {
     /// The text of a scalar, and whether the scalar is quoted or a block.
@@ -35,11 +35,11 @@ type Field = (&'static str, Kind, bool);
 
 #[derive(Clone, Copy)]
 enum Kind {
-    /// The value is a text of this list.
+    /// A text of this list.
     Word(&'static [&'static str]),
     Text,
     Count,
-    /// A number of CPUs or bytes.
+    /// A quantity of Kubernetes: a number of CPUs or bytes.
     Quantity,
     /// A name of RFC 1123: a label, or labels with dots between them.
     Label,

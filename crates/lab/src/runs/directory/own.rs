@@ -1,4 +1,4 @@
-//! Access to the files of a run directory without following symbolic links in it.
+//! Opens and writes the files of a run directory without following symbolic links in the directory.
 
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
@@ -7,14 +7,14 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The user whose files are accepted.
+/// The user whose files a reader accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     Myself,
     Anybody,
 }
 
-/// Checks that the run belongs to the user. A missing folder is reported when it is read.
+/// Checks that the run belongs to the user. The later reading reports a missing folder.
 pub(super) fn check_folder(path: &Path, owner: Owner) -> Result<(), String> {
     fs::metadata(path).map_or(Ok(()), |folder| owner.check(&folder))
 }
@@ -25,7 +25,7 @@ pub(super) fn read(path: &Path, owner: Owner) -> io::Result<String> {
     Ok(text)
 }
 
-/// Opens a regular file.
+/// Opens a regular file of an accepted user.
 pub(super) fn open(options: &mut OpenOptions, path: &Path, owner: Owner) -> io::Result<File> {
     // Opening a pipe would block until its other end is opened.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -38,13 +38,13 @@ pub(super) fn open(options: &mut OpenOptions, path: &Path, owner: Owner) -> io::
     Ok(file)
 }
 
-/// Writes a new file in place of any file of that name.
+/// Writes a new file in place of an existing file of the same name.
 pub(super) fn write_new(path: &Path, text: &str) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    // O_EXCL follows no link (open(2)).
+    // `create_new` opens with O_EXCL, which follows no symbolic link (open(2)).
     File::create_new(path)?.write_all(text.as_bytes())
 }
 

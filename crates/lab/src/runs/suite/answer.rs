@@ -8,7 +8,7 @@ use serde::Serialize;
 /// The result of `weir lab suite`.
 #[derive(Debug, Serialize)]
 pub struct Answer {
-    /// The answer in a sentence.
+    /// The answer to the comparison, in a sentence.
     pub answer: String,
     /// Whether a case that passes before the change fails, is skipped or is missing after the
     /// change.
@@ -36,25 +36,25 @@ pub struct Counts {
     pub after: Side,
 }
 
-/// The counts of one run.
+/// The counts of cases and of checks in one run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Side {
     pub cases: Checks,
-    /// The single checks within the cases.
+    /// The counts of single checks within the cases.
     pub checks: Checks,
 }
 
-/// A run of the suite.
+/// A finished run of the suite, as `suite.json` stores the run.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunRecord {
     pub state: &'static str,
     pub number: u32,
-    /// Whether only the doubtful cases ran.
+    /// Whether the run repeated only the doubtful cases.
     pub again: bool,
     pub seconds: f64,
-    /// How the suite ended.
+    /// The way in which the suite ended: by itself, or at a limit.
     pub ended: String,
-    /// Reasons why cases may be absent.
+    /// Reasons why the run may lack cases.
     pub flaws: Vec<String>,
     /// The file with the output, in the run's directory.
     pub output: String,

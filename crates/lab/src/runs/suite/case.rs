@@ -5,11 +5,12 @@ use serde::{Deserialize, Serialize};
 pub struct Case {
     pub name: String,
     pub outcome: Outcome,
-    /// The first line of the reason, if the suite gives one.
+    /// The first line of the reason, if the suite gives a reason.
     pub reason: Option<String>,
-    /// The case is a part of another case, as a subtest is.
+    /// Whether the case is a part of another case, such as a subtest.
     pub is_part: bool,
-    /// The single checks within the case. The whole case also counts the checks of its parts.
+    /// The counts of single checks within the case. The whole case also counts the checks of its
+    /// parts.
     pub checks: Checks,
 }
 
@@ -23,7 +24,7 @@ pub enum Outcome {
     Skipped,
 }
 
-/// Numbers of single checks.
+/// Numbers of cases or of single checks, by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checks {
     pub passed: u64,
@@ -33,7 +34,7 @@ pub struct Checks {
     pub warnings: u64,
 }
 
-/// The output of a suite, parsed.
+/// The cases that a parser found in a suite's output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parsed {
     pub cases: Vec<Case>,

@@ -3,7 +3,7 @@
 use super::case::Outcome;
 use serde::{Serialize, Serializer};
 
-/// The result of a case in one run. Excludes runs that ended before they reached the case.
+/// The result of a case in one run. Runs that ended before the case have no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
     As(Outcome),
@@ -11,25 +11,25 @@ pub enum Seen {
     Missing,
 }
 
-/// The verdict about a case.
+/// The verdict about a case, from its results before and after the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Judged {
-    /// Passed in each run before, failed in each run after.
+    /// Passed in each run before the change, failed in each run after the change.
     Broken,
-    /// Passed in each run before, skipped or missing in each run after.
+    /// Passed in each run before the change, skipped or missing in each run after the change.
     Lost,
-    /// Different results in runs of one state.
+    /// Different results in several runs of the same state.
     Flaky,
-    /// Failed in each run of both states.
+    /// The case failed in each run of both states.
     FailsInBoth,
-    /// Skipped or missing in each run before, failed in each run after.
+    /// Skipped or missing in each run before the change, failed in each run after the change.
     FailsNow,
-    /// Failed in each run before, passed in each run after.
+    /// Failed in each run before the change, passed in each run after the change.
     Mended,
-    /// Skipped or missing in each run before, passed in each run after.
+    /// Skipped or missing in each run before the change, passed in each run after the change.
     Gained,
-    /// Failed in each run before, skipped or missing in each run after.
+    /// Failed in each run before the change, skipped or missing in each run after the change.
     NoLongerRun,
     /// No run of one state reached the case.
     NotReached,
@@ -64,7 +64,7 @@ pub(super) fn judge(before: &[Seen], after: &[Seen]) -> Judged {
     }
 }
 
-/// Whether a case needs further runs: it failed somewhere, or its results differ.
+/// Whether a case needs further runs, because the case failed in a run or its results differ.
 pub(super) fn is_doubtful(before: &[Seen], after: &[Seen]) -> bool {
     !matches!(judge(before, after), Judged::Passes | Judged::Skipped)
 }
@@ -80,7 +80,7 @@ pub(super) fn comes_and_goes(seen: &[Seen]) -> bool {
 enum Steady {
     Good,
     Bad,
-    /// The case was skipped or missing.
+    /// The case was skipped or missing in the run.
     Gone,
 }
 

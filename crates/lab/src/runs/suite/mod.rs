@@ -1,9 +1,9 @@
 //! `weir lab suite`: runs a conformance suite before and after a change, and compares case by case.
 //!
 //! The suite runs in both states of the machine, in the order ABBA if the whole suite is repeated.
-//! Cases that failed or changed run again in both states. A case is broken by the change only if
-//! each run before passed and each run after failed. A case whose result differs within one state
-//! is flaky.
+//! Cases that failed or changed run again in both states. The change broke a case only if the case
+//! passed in each run before the change and failed in each run after the change. A case whose
+//! result differs within one state is flaky.
 
 mod answer;
 mod case;
@@ -35,13 +35,13 @@ pub struct Suite {
     /// Lines for the shell that bring the machine into the two states.
     pub before: Option<String>,
     pub after: String,
-    /// The line that takes `after` back.
+    /// The line for the shell that undoes `after`.
     pub undo: Option<String>,
     /// The line that runs only some cases again. Without this line the whole suite runs again.
     pub again: Option<String>,
-    /// Runs of the whole suite in each state.
+    /// Number of runs of the whole suite in each state.
     pub repeats: u32,
-    /// Further runs in each state of cases that failed or changed.
+    /// Number of further runs, in each state, of the cases that failed or changed.
     pub retries: u32,
     /// Time limit for one run of the suite.
     pub limit: Span,
@@ -50,6 +50,6 @@ pub struct Suite {
     pub most_output: Bytes,
     /// The directory of the run, new or empty. `None`: a new directory below `runs`.
     pub out: Option<PathBuf>,
-    /// The command line, for the record.
+    /// The command line of the comparison, which the run directory records.
     pub line: String,
 }

@@ -23,7 +23,7 @@ pub enum Parser {
 impl Parser {
     pub const ALL: [Self; 5] = [Self::Packetdrill, Self::Ltp, Self::Kirk, Self::Tap, Self::Junit];
 
-    /// Returns the name for a flag.
+    /// Returns the format's name, as the flag `--parser` takes the name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Packetdrill => "packetdrill",
@@ -53,7 +53,7 @@ impl Parser {
 
     /// Finds another format whose parser finds cases in `text`.
     pub fn guess(self, text: &str) -> Option<Self> {
-        // packetdrill's parser also reads TAP, so it comes last.
+        // packetdrill's parser also reads TAP, so packetdrill's parser is tried last.
         Self::ALL
             .into_iter()
             .rev()

@@ -1,5 +1,5 @@
-//! Runs a command of the user. The command's time and output are bounded, and all its processes end
-//! with it.
+//! Runs a command of the user. The command's time and output are bounded, and all processes of the
+//! command end with the command.
 
 use crate::model::{Cancel, Failure};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -11,16 +11,16 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// The bounds of a command.
+/// The limits on a command's time and output.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds<'a> {
     pub(super) limit: Span,
     pub(super) most_output: Bytes,
-    /// `None` for a command that must run to its end.
+    /// The cancellation that ends the command. `None` for a command that must run to its end.
     pub(super) cancel: Option<&'a Cancel>,
 }
 
-/// How a command ended.
+/// The way in which a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
     Alone(ExitStatus),
@@ -59,13 +59,14 @@ pub(super) fn run(
     let program = command.get_program().display().to_string();
     let mut child = command
         .env(MARK, mark)
-        // Without this variable a Python script buffers its output, and the lines of the two
-        // streams arrive out of order.
+        // Without PYTHONUNBUFFERED a Python script buffers its output, and lines of standard output
+        // and standard error arrive out of order.
         .env("PYTHONUNBUFFERED", "1")
         .stdin(Stdio::null())
         .stdout(file.try_clone().map_err(wrong)?)
         .stderr(file.try_clone().map_err(wrong)?)
-        // Ctrl-C signals the foreground group; Weir decides how the suite ends.
+        // A process group of its own protects the suite from Ctrl-C: Weir decides how the suite
+        // ends.
         .process_group(0)
         .spawn()
         .map_err(|error| match error.kind() {
@@ -213,11 +214,11 @@ pub(super) fn told(status: ExitStatus) -> String {
     }
 }
 
-/// The variable that holds the mark. The guard looks for the same variable.
+/// The environment variable that marks a suite's processes. The guard looks for the same variable.
 pub(super) const MARK: &str = "WEIR_SUITE_MARK";
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-/// A suite that is asked to end may have settings to restore.
+/// Time between the request to end and the kill: a suite may have settings to restore.
 const GRACE: Duration = Duration::from_secs(5);
 const ROUNDS: usize = 50;
 const MOST_WORDS: Bytes = Bytes::new(16 << 20);

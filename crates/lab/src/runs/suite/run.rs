@@ -19,7 +19,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// The run that is about to begin.
+/// The run of the suite that is about to begin, for messages to the user.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
     pub state: &'static str,
@@ -57,7 +57,8 @@ pub fn run(
         LabError::Interrupted { .. } => LabError::Interrupted { directory: None },
         other => other,
     };
-    // If the restore of the machine failed, report that first, and the run's error after it.
+    // If the restore of the machine failed, report the failed restore first, and then the run's
+    // error.
     restored.map_err(|failure| {
         let cause = measured.as_ref().err().map(|error| format!("; before, {error}"));
         let cause = cause.unwrap_or_default();
@@ -132,7 +133,7 @@ struct Runs<'a> {
     here: PathBuf,
     records: Vec<RunRecord>,
     cases: IndexMap<String, Observed>,
-    /// The number of runs in each state so far.
+    /// The number of finished runs in each state.
     numbers: [u32; 2],
 }
 
@@ -159,7 +160,7 @@ impl Runs<'_> {
         if doubtful.is_empty() {
             return Ok(());
         }
-        // The kernel refuses a longer command line; the whole suite runs again then.
+        // The kernel refuses a word of [`LONGEST_LINE`] bytes: the whole suite then runs again.
         let place = self.folder.join("results");
         let is_short = self
             .words(Some(doubtful.as_slice()), &place)
@@ -470,7 +471,7 @@ impl Observed {
 }
 
 /// Builds the answer in a sentence. `restless`: the number of cases that are missing in some runs,
-/// if there are many of them.
+/// if there are many of these cases.
 fn sentence(cases: &[CaseVerdict], restless: Option<usize>, ended: bool) -> String {
     let count = |verdict: Judged| cases.iter().filter(|case| case.verdict == verdict).count();
     let (broken, lost, flaky) = (count(Judged::Broken), count(Judged::Lost), count(Judged::Flaky));
@@ -501,7 +502,8 @@ fn sentence(cases: &[CaseVerdict], restless: Option<usize>, ended: bool) -> Stri
     parts.join(" ")
 }
 
-/// Returns the order of the states in a round. Two rounds make ABBA.
+/// Returns the order of the two states in the round `round`. Two successive rounds have the order
+/// ABBA.
 fn order(round: u32) -> [State; 2] {
     match round % 2 {
         0 => [State::Before, State::After],

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// A state of the machine.
+/// A state of the machine, before or after the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Before,
@@ -54,7 +54,7 @@ impl<'a> States<'a> {
         Ok(())
     }
 
-    /// Takes the second state back, even in a cancelled run.
+    /// Undoes the second state, even in a cancelled run.
     fn go_back(&mut self) -> Result<(), Failure> {
         self.now = Some(State::Before);
         let undone = self.run_guarded(self.suite.undo.as_deref(), "--undo", None);
@@ -63,7 +63,7 @@ impl<'a> States<'a> {
         undone.and(before)
     }
 
-    /// Runs a line. If this process dies, the guard ends the line.
+    /// Runs a line for the shell. If this process dies, the guard kills the line's processes.
     fn run_guarded(
         &mut self,
         line: Option<&str>,
@@ -95,8 +95,7 @@ impl Drop for States<'_> {
     }
 }
 
-/// A process that takes the change back if this process dies, because the guard's standard input
-/// ends then.
+/// A process that undoes the change if this process dies: the guard's standard input then ends.
 #[derive(Debug)]
 struct Guard {
     child: Child,
@@ -196,7 +195,7 @@ mod tests {
             started.exists()
         });
         assert!(began, "the line did not begin");
-        // This closes the guard's input, as the kernel does if this process dies.
+        // The drop closes the guard's input, as the kernel does if this process dies.
         drop(guard.orders.take());
         assert!(!changing.wait().unwrap().success());
         guard.child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! JUnit XML, as pytest, gtest, ctest, go-junit-report and others write it.
+//! Parses JUnit XML of pytest, gtest, ctest, go-junit-report and other programs.
 
 use super::super::case::{Case, Outcome, Parsed};
 use quick_xml::Reader;
@@ -27,7 +27,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     }
 }
 
-/// The part of a report that has been read.
+/// The parser's state after the elements read so far.
 #[derive(Debug, Default)]
 struct Report {
     parsed: Parsed,
@@ -108,7 +108,7 @@ fn wrong(error: &dyn Display) -> String {
     format!("this is no JUnit XML: {error}")
 }
 
-/// Applies a further result to the case. A failure stays if a skip follows.
+/// Applies a further result to the case. A failed case stays failed after a skip.
 fn judged(case: Case, outcome: Outcome, message: &str) -> Case {
     if case.outcome.is_bad() && outcome == Outcome::Skipped {
         return case;
@@ -126,7 +126,7 @@ fn name(element: &BytesStart<'_>) -> Result<String, String> {
     })
 }
 
-/// Reads the result from an attribute, as ctest and gtest also write it.
+/// Reads the result from the attribute `status`, which ctest and gtest write.
 fn status(element: &BytesStart<'_>) -> Result<Outcome, String> {
     Ok(match attribute(element, b"status")?.as_str() {
         "notrun" | "disabled" | "skipped" => Outcome::Skipped,
@@ -145,7 +145,7 @@ fn attribute(element: &BytesStart<'_>, name: &[u8]) -> Result<String, String> {
     }
 }
 
-/// Only the first line of a text is the reason.
+/// Maximum length of a text in bytes, with some excess: only its first line is the reason.
 const LONGEST_TEXT: usize = 4096;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The JSON report of kirk (`kirk --json-report FILE`), LTP's present runner.
+//! Parses the JSON report of kirk (`kirk --json-report FILE`), LTP's present runner.
 
 use super::super::case::{Case, Checks, Outcome, Parsed};
 use super::plain;
@@ -44,7 +44,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     Ok(parsed)
 }
 
-/// Finds the first line that reports a failure, or else a skip or a warning.
+/// Finds the first line of a test's log that reports a failure, or else a skip or a warning.
 fn reason(log: &str) -> Option<String> {
     let find = |kinds: &[&str]| {
         log.lines().map(plain).find_map(|line| {
@@ -69,7 +69,7 @@ struct Stats {
 #[derive(Debug, Deserialize)]
 struct TestResult {
     test_fqn: String,
-    /// Missing in reports whose tests have a result of their own.
+    /// The test's status. `None` in reports that have the result in `test`.
     status: Option<String>,
     #[serde(default)]
     test: Test,

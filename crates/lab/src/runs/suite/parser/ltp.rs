@@ -1,4 +1,4 @@
-//! LTP's runltp: the output of ltp-pan, or its log (`runltp -l FILE`).
+//! Parses results of LTP's runltp: the output of ltp-pan, or ltp-pan's log (`runltp -l FILE`).
 
 use super::super::case::{Case, Checks, Outcome, Parsed};
 use super::plain;
@@ -44,7 +44,7 @@ struct Test {
     summed: Checks,
     has_summary: bool,
     reason: Option<String>,
-    /// The `initiation_status`; `None` for `ok`.
+    /// The `initiation_status` of a test. `None` if the status is `ok`.
     refused: Option<String>,
     how: String,
     id: Option<i32>,
@@ -122,7 +122,7 @@ impl Test {
     }
 }
 
-/// Parses the log of ltp-pan, for people or for programs.
+/// Parses the log of ltp-pan, in the format for people or in the format for programs.
 fn log(text: &str) -> Parsed {
     let mut parsed = Parsed::default();
     let mut total = None;

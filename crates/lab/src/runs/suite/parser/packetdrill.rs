@@ -1,5 +1,5 @@
-//! `run_all.py -v` of packetdrill, and the kernel's own runner (`ksft_runner.sh`), which prints
-//! TAP.
+//! Parses the output of packetdrill's `run_all.py -v` and of the kernel's runner `ksft_runner.sh`,
+//! which prints TAP.
 
 use super::super::case::{Case, Outcome, Parsed};
 use super::{plain, tap};
@@ -8,7 +8,7 @@ pub(super) fn parse(text: &str) -> Parsed {
     let mut parsed = Parsed::default();
     let mut ran = 0_u64;
     let mut has_totals = false;
-    // The case that the next lines of log belong to.
+    // Index of the case to which the next lines of the log belong.
     let mut logged: Option<usize> = None;
     for line in text.lines() {
         let line = plain(line);
@@ -46,7 +46,7 @@ pub(super) fn parse(text: &str) -> Parsed {
     parsed
 }
 
-/// Parses a line `OK   [PATH (VARIANT)]`, or one with FAIL or KILL in place of OK.
+/// Parses a line `OK   [PATH (VARIANT)]`, or a line with FAIL or KILL in place of OK.
 fn case(line: &str) -> Option<(Outcome, &str)> {
     let (word, rest) = line.split_once(' ')?;
     let outcome = match word {

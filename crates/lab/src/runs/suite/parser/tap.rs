@@ -23,7 +23,7 @@ struct Reader {
     braced: Vec<(usize, String)>,
     /// Indentation of the diagnostic block in YAML that the reader is in, from `---` to `...`.
     yaml: Option<usize>,
-    /// Whether the next line of the block is the first line of the message.
+    /// Whether the next line of the YAML block is the first line of the message.
     awaits_message: bool,
     plan: Option<u64>,
     seen: u64,
@@ -48,7 +48,8 @@ impl Reader {
     fn line(&mut self, line: &str) {
         let (depth, rest) = depth(line);
         if let Some(indent) = self.yaml {
-            // A block without an end would hide all cases that follow.
+            // A less indented line ends a YAML block without an end, because the block would hide
+            // all cases that follow.
             let is_over = depth < indent && !rest.is_empty();
             if !is_over {
                 self.yaml = Some(indent).filter(|_| rest != "...");
@@ -57,7 +58,7 @@ impl Reader {
             }
             self.yaml = None;
         }
-        // A block is indented. Other lines of dashes are output of the suite.
+        // A YAML block is indented. Lines of dashes without indentation are output of the suite.
         if rest == "---" && depth > 0 {
             (self.yaml, self.awaits_message) = (Some(depth), false);
         } else if let Some(point) = point(rest) {
@@ -115,7 +116,8 @@ impl Reader {
             ("", None) => format!("test {}", self.seen + 1),
             (description, _) => description.to_owned(),
         };
-        // Each part repeats the name, so a long name with many parts would fill the memory.
+        // The name of each subtest repeats the parent's name, so a long name with many subtests
+        // would fill the memory.
         if name.len() > LONGEST_NAME {
             name = name.chars().take(LONGEST_NAME / 4).collect();
         }
@@ -146,18 +148,19 @@ impl Reader {
         }
         let is_deepest = self.open.len() >= DEEPEST;
         match self.open.last_mut() {
-            // Levels beyond [`DEEPEST`] are joined with the deepest level.
+            // Join subtests that are nested more than [`DEEPEST`] levels deep with the deepest
+            // level.
             Some(level) if level.depth == depth || is_deepest => level.cases.append(&mut cases),
             _ => self.open.push(Level { depth, cases }),
         }
     }
 
-    /// Gives the message of a YAML block to the case before it.
+    /// Gives the message of a YAML block to the case before the block.
     fn reason(&mut self, line: &str) {
         let line = line.trim();
         let named = ["message:", "error:"].into_iter().find_map(|name| line.strip_prefix(name));
         let message = match named.map(str::trim) {
-            // The text begins in the next line.
+            // The text of the message begins in the next line.
             Some("|" | "|-" | ">" | ">-") => {
                 self.awaits_message = true;
                 return;
