@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 use units::Span;
 
-/// The programs of one turn.
+/// The client and the server of one turn, with the hosts on which they run.
 pub(super) struct Exchange<'a> {
     turn: &'a Turn<'a>,
     server: Option<(&'a dyn LabHost, Box<dyn Task>)>,

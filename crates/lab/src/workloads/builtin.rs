@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(without, all);
     }
 
-    /// Labs of `weir doctor` have verdicts in that table.
+    /// Labs of `weir doctor` are exempt, because their first table has verdicts.
     #[test]
     fn the_first_table_of_every_built_in_lab_has_the_metrics_of_its_answer() {
         for builtin in BUILTIN {
@@ -70,7 +70,7 @@ mod tests {
         }
     }
 
-    /// With fewer repeats a figure has no interval, or a primary comparison stays undecided. Labs
+    /// With too few repeats a figure has no interval, or a primary comparison stays undecided. Labs
     /// of drawn faults are exempt: each fault is a case of its own, and the intervals are over the
     /// faults.
     #[test]

@@ -8,7 +8,7 @@ use results::Axes;
 use toml::Spanned;
 
 /// Finds the workload of the file, and checks the names and types of its keys. If the workload has
-/// an axis of its own and the file does not set it, the axis gets all its values.
+/// an axis of its own and the file does not set this axis, the axis gets all its values.
 pub(crate) fn bind(document: &mut Document) -> Result<&'static dyn Workload, FileError> {
     let table = document.workload.get_ref();
     let kinds: Vec<&str> = WORKLOADS.iter().map(|workload| workload.kind()).collect();
@@ -60,7 +60,7 @@ pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), 
         let Some(values) = document.axes.get(*axis) else { return Ok(()) };
         values.get_ref().iter().try_for_each(|value| document.known(axis, value, known))
     };
-    // With a misspelt key, these checks would report the right key as missing.
+    // If a key is misspelt, the following checks would report the right key as missing.
     let keys_are_known = !document.source.has_mistakes();
     document.go_on(document.check_names())?;
     document.go_on(hosts())?;
@@ -83,8 +83,8 @@ pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), 
     document.go_on(document.check_mentions())?;
     document.go_on(check_bounds(document))?;
     document.go_on(document.check_settings())?;
-    // The checks below write out the combinations of all forms. `check_forms` refuses all forms but
-    // three.
+    // The checks below write out the axis values of all forms. `check_forms` refuses forms with
+    // unknown names.
     let before = document.source.count();
     document.check_count()?;
     if document.source.count() > before || document.form.len() > MOST_FORMS {
@@ -97,11 +97,12 @@ pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), 
         if ends_are_sound && let Some(axes) = axes::all_places(document).first() {
             document.go_on(workload.ends(document, axes).map(drop))?;
         }
-        // A link's setting may name a word that an earlier check refused.
+        // If an earlier check refused `[words]`, skip the links, because a link's setting may name
+        // a refused word.
         return if words_are_known { check_links(document) } else { Ok(()) };
     }
-    // The answer, its comparisons and the use of axes depend on many keys, and some keys may be
-    // lost.
+    // The answer, the comparisons and the use of axes depend on many keys, some of which may be
+    // unreadable.
     let is_whole = !document.source.has_losses();
     if is_whole {
         document.go_on(document.check_primary())?;
@@ -123,7 +124,7 @@ pub(crate) fn add_short_forms(document: &mut Document, workload: &dyn Workload) 
     });
 }
 
-/// Checks the settings of links alone, which depend on nothing but the axes.
+/// Checks only the settings of links, which depend only on the axes.
 fn check_links(document: &Document) -> Result<(), FileError> {
     let places = axes::all_places(document);
     let others = axes::of_other_values(document, &places);
@@ -137,7 +138,7 @@ fn check_links(document: &Document) -> Result<(), FileError> {
 /// minutes.
 fn check_cells(document: &Document, workload: &dyn Workload) -> Result<(), FileError> {
     let places = axes::all_places(document);
-    // A later run may choose a value that no form chooses, so check such values too.
+    // A later run may choose a value that no form chooses, so check all values of the axes.
     for axes in axes::of_other_values(document, &places) {
         document.go_on(document.links_at(&axes).map(drop))?;
         document.go_on(document.disturbance_at(&axes).map(drop))?;
@@ -275,7 +276,7 @@ fn check_system(
     document.check_kind(system, reads(SystemKey::Commands))
 }
 
-/// Checks how a system's connections begin.
+/// Checks a system's `warmed_at` and `first_window`.
 fn check_start(
     document: &Document,
     workload: &dyn Workload,
@@ -309,7 +310,7 @@ fn check_start(
     }
 }
 
-/// Checks a tunnel in virtual time.
+/// Checks the keys of a system of the kind `tunnel`, which runs in virtual time.
 fn check_tunnel(
     document: &Document,
     workload: &dyn Workload,

@@ -13,7 +13,7 @@ use std::fmt;
 /// A command that a run starts, or a text that such a command reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandLine {
-    /// The system, or `workload`.
+    /// The name of the system that needs the command, or `workload`.
     pub system: String,
     /// The command's purpose: `server`, `client`, `version`, the key of the workload, a file or a
     /// variable.
@@ -88,8 +88,8 @@ impl LabFile {
 }
 
 impl Document {
-    /// Lists the machines to which a lab logs in, and the settings that it changes on them for all
-    /// systems.
+    /// Lists the machines to which a lab logs in, and the settings that the lab changes on these
+    /// machines for all systems.
     fn hosts_and_settings(&self) -> Vec<CommandLine> {
         let places = self.places_of_hosts();
         let line = |system: &str, end: &str, line: String| CommandLine {
@@ -175,11 +175,11 @@ impl Document {
     }
 }
 
-/// Returns the text as the cells at `places` have it, each version once.
+/// Fills in the text for the cells at `places`, and returns each different result once.
 fn in_cells(text: &str, places: &[Axes]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for axes in places {
-        // A word that names no axis does not change.
+        // A placeholder that names no axis does not change.
         let value =
             |name: &str| Some(axes.get(name).cloned().unwrap_or_else(|| format!("{{{name}}}")));
         let line = fill(text, &[], value).unwrap_or_else(|_| text.to_owned());

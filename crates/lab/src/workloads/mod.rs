@@ -1,7 +1,7 @@
 //! The workloads, and the reading of lab files, whose keys depend on their workload.
 //!
 //! Each workload is a folder here: its keys in a lab file, their parsing and checks, and how it
-//! runs on a machine and in the simulator. [`WORKLOADS`] has one line for each.
+//! runs on a machine and in the simulator. [`WORKLOADS`] has one line for each workload.
 
 mod benchmark;
 mod between;

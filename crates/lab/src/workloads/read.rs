@@ -1,4 +1,5 @@
-//! Reads a lab file: binds a document to its workload, and checks both together.
+//! Reads a lab file: binds a document to its workload, and checks the document against the
+//! workload.
 
 use super::check::{add_short_forms, bind, check};
 use crate::bench::LabFile;
@@ -33,7 +34,7 @@ impl LabFile {
     }
 }
 
-/// Finds the document's workload, and checks both together.
+/// Finds the document's workload, and checks the document against the workload.
 fn checked(document: &mut Document) -> Result<&'static dyn Workload, FileError> {
     let kind = bind(document)?;
     check(document, kind)?;

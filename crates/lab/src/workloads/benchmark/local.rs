@@ -1,4 +1,4 @@
-//! lmbench's tests by `weir perf latency` and `weir perf bandwidth`.
+//! Runs the tests of lmbench with `weir perf latency` and `weir perf bandwidth`.
 
 use super::program::{Measuring, number};
 use crate::bench::hosts::Turn;
@@ -9,10 +9,12 @@ use perf::local::Over;
 use serde_json::Value;
 use units::{Bytes, Span};
 
-/// A test's name, its carrier and the size of its messages.
+/// A test between two processes: its name, its carrier (such as a pipe or TCP) and the size of its
+/// messages.
 pub(super) type Local = (&'static str, Over, Bytes);
 
-/// Measures between two processes of one host: the host that has the change, or else `from`.
+/// Measures between two processes of one host: the host whose state changes, or else the host
+/// `from`.
 pub(super) fn measure(
     step: &MachineStep<'_>,
     testbed: &Testbed,

@@ -181,7 +181,7 @@ fn over(document: &Document, axes: &Axes) -> Result<Over, FileError> {
 }
 
 fn size(text: &str) -> Result<Bytes, String> {
-    // netperf's sizes have no unit.
+    // A size without a unit is in bytes, as in netperf.
     let read = text.parse::<u64>().map(Bytes::new).or_else(|_| text.parse::<Bytes>());
     let size = read.map_err(|error| format!("{error}"))?;
     match size == Bytes::ZERO || size > Over::LARGEST {
@@ -202,11 +202,11 @@ pub(super) fn pinned(document: &Document, axes: &Axes) -> Result<bool, FileError
 const TEST: Key = Key::text("test");
 const SIZE: Key = Key::text("size");
 const OVER: Key = Key::text("over");
-/// Whether the client and the server have a CPU of their own each.
+/// The key with `yes` if the client and the server have a CPU each.
 pub(super) const PINNED: Key = Key::text("pinned");
 pub(super) const NOT_PINNED: &str =
     "`pinned` chooses CPUs of this machine only: leave out `pinned`";
-/// The time in which servers start and connections open.
+/// Estimated time in which servers start and connections open.
 const AROUND: Span = Span::from_millis(150);
 
 const METHOD: &[(&str, &str)] = &[

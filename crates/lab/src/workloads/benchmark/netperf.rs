@@ -1,4 +1,4 @@
-//! netperf's tests by `weir perf`.
+//! Runs the tests of netperf with `weir perf`.
 
 use super::program::{Measuring, cpus_of, number};
 use super::test::Test;
@@ -30,7 +30,7 @@ pub(super) fn measure(
     })
 }
 
-/// Measures between two real machines.
+/// Runs a netperf test between two real machines.
 pub(super) fn between(turn: &Turn<'_>, test: Test) -> Result<Measurement, Failure> {
     let address = turn.addresses[1];
     let mut exchange = Exchange::new(turn);

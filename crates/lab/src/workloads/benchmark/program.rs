@@ -1,4 +1,4 @@
-//! Programs that measure and print one JSON document.
+//! Runs programs that measure and print one JSON document.
 
 use crate::bench::machine::{MachineStep, Measured, Roles, Started, Testbed, Watch};
 use crate::model::{Failure, Measurement};
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(in crate::workloads) struct Measuring<'a> {
     pub(in crate::workloads) step: &'a MachineStep<'a>,
-    /// The server. A server that has ended explains the failure of the client.
+    /// The client's server. If the server has ended, its failure explains the failure of the
+    /// client.
     pub(in crate::workloads) server: Option<&'a mut Started>,
 }
 
@@ -50,7 +51,7 @@ impl Measuring<'_> {
         let mut result = Measurement::default();
         read(&document, &mut result)?;
         after.account(&before, step.cpus, None, &mut result);
-        // A benchmark uses all the CPU that it gets. The measurement stays valid.
+        // A benchmark fills its CPUs by design, so full CPUs give the figures no mark.
         (result.cpu_limited, result.cpu_limit) = (false, None);
         result.congestion_control =
             step.system.congestion.as_ref().map(|name| name.get_ref().clone());

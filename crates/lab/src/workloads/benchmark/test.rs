@@ -1,7 +1,7 @@
 use perf::local::Over;
 use units::Bytes;
 
-/// A benchmark.
+/// A benchmark that a lab file can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Test {
     Stream { is_udp: bool, size: Bytes },

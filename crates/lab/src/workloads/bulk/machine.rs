@@ -10,7 +10,7 @@ use crate::model::file::SystemKind;
 use std::net::SocketAddr;
 use units::Rate;
 
-/// The server's address and the pace of a transfer.
+/// The server's address and the rate limit of a transfer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Route {
     pub(crate) to: SocketAddr,

@@ -65,7 +65,7 @@ impl Workload for Bulk {
     }
 }
 
-/// In virtual time the transfers are flows without end.
+/// The transfers of a cell, which are flows without end in virtual time.
 #[derive(Debug)]
 struct Transfers(FlowsCell);
 

@@ -6,15 +6,15 @@ use std::net::SocketAddr;
 use std::path::Path;
 use units::{Rate, Span};
 
-/// The programs of one step.
+/// The programs that generate the traffic of one step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Programs<'a> {
     pub(super) traffic: Traffic,
-    /// Path of `weir` itself.
+    /// Path of the `weir` program.
     pub(super) weir: &'a Path,
 }
 
-/// The options of a client run.
+/// The options of the client's command line.
 #[derive(Debug)]
 pub(super) struct Order<'a> {
     pub(super) to: SocketAddr,
@@ -26,7 +26,7 @@ pub(super) struct Order<'a> {
 }
 
 impl Programs<'_> {
-    /// Returns the client's name in messages.
+    /// Returns the name of the client's program for messages.
     pub(super) fn name(&self) -> &'static str {
         match self.traffic {
             Traffic::Perf | Traffic::PerfBare | Traffic::PerfBlocks => "weir perf",
@@ -36,7 +36,7 @@ impl Programs<'_> {
         }
     }
 
-    /// Returns the actual duration of a phase that is planned as `span`.
+    /// Returns the duration that the program gives a phase of `span`: iperf3 counts whole seconds.
     pub(super) fn lasting(&self, span: Span) -> Span {
         match self.traffic {
             Traffic::Iperf3 | Traffic::Iperf3Latest => Span::from_secs(whole_seconds(span)),
@@ -44,7 +44,7 @@ impl Programs<'_> {
         }
     }
 
-    /// Whether the server ends with its client.
+    /// Whether the server program ends after its first client.
     pub(super) fn serves_once(&self) -> bool {
         self.traffic != Traffic::Sockets
     }
@@ -133,7 +133,7 @@ fn seconds(span: Span) -> String {
     format!("{}s", span.secs_f64())
 }
 
-/// The client's output: only the fields that are used here. Any of these fields may be missing.
+/// The fields of the client's JSON output that the lab reads. Any of these fields may be missing.
 #[derive(Debug, Deserialize)]
 pub(super) struct Output {
     error: Option<String>,
@@ -161,7 +161,7 @@ pub(super) struct Sum {
     pub(super) seconds: f64,
 }
 
-/// iperf3 writes one block of this size in each call.
+/// Size of the block that iperf3 writes in each call.
 const IPERF3_BLOCK: &str = "128KiB";
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub(super) fn measure(turn: &Turn<'_>) -> Result<Measurement, Failure> {
             format!("{} did not end in time: {}", at_near.name(), last_words(client.as_mut()));
         return Err(Failure::Workload(text));
     };
-    // Most servers end with their client. The server's whole CPU time was then used for the
+    // The server usually ends with its client: the whole CPU time of an ended server belongs to the
     // transfer.
     let server_cpu = match server.wait(SERVER_WITHIN, turn.cancel)? {
         Some(end) => Some(Duration::from_nanos(end.cpu_ns)),

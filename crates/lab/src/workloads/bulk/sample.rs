@@ -5,7 +5,7 @@ use results::{Axes, Line, Series, Shape};
 use std::ops::Range;
 use units::{Bytes, Span, Time};
 
-/// The measured connections at one moment.
+/// A sample of the measured connections' kernel counters.
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) at: Time,
@@ -81,7 +81,7 @@ pub(super) fn series(seen: &[Sample], begun: Time, step: &MachineStep<'_>) -> Ve
 /// Returns the limits on the senders, in percent of the time since the previous sample. The kernel
 /// counts the time with data to send, and within it the time limited by the peer's window and by
 /// the send buffer (net/ipv4/tcp_output.c, `tcp_chrono_start`). Congestion control limited the rest
-/// of that time. In the remaining time there was nothing to send.
+/// of the time with data to send. In the remaining time there was nothing to send.
 fn limited_by(seen: &[Sample]) -> Vec<Line> {
     let total = |sample: &Sample| {
         let all = sample.sockets.iter().map(|socket| {
@@ -114,9 +114,10 @@ fn limited_by(seen: &[Sample]) -> Vec<Line> {
     lines.into()
 }
 
-/// Returns the percentages in the order of [`LIMITS`].
+/// Returns the percentages of the time for each limit of [`LIMITS`].
 fn shares([busy, receiver, buffer]: [f64; 3], elapsed: f64) -> Option<[f64; 4]> {
-    // The kernel's clock and ours are read at different moments.
+    // The kernel's clock and the lab's clock are read at different moments, so `busy` may exceed
+    // `elapsed`.
     let all = elapsed.max(busy);
     let percent = |time: f64| (time / all * 100.0).clamp(0.0, 100.0);
     let parts = [busy - receiver - buffer, receiver, buffer, all - busy].map(percent);

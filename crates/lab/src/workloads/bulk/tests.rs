@@ -1,4 +1,4 @@
-//! Transfers in virtual time.
+//! Tests transfers in virtual time.
 
 use crate::bench::LabFile;
 use crate::model::{Cancel, Outcome, Plan, PlannedCell};

@@ -11,7 +11,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 use units::{Bytes, Span, Time};
 
-/// A running transfer, with the programs whose exit ends it.
+/// A running transfer, with the programs whose exit ends the transfer.
 pub(super) struct Transfer<'a> {
     pub(super) step: &'a MachineStep<'a>,
     pub(super) programs: Programs<'a>,
@@ -45,7 +45,8 @@ impl Transfer<'_> {
         let mut result = Measurement::default();
         let goodput = at_end.rate_since(&arrived);
         if goodput.is_none() {
-            // The client exited successfully, so the server had its sockets open until then.
+            // The client exited successfully, so the server had its sockets open until the client's
+            // exit.
             return Err(self.read_too_late());
         }
         self.read_result(goodput, &mut result)?;
@@ -55,7 +56,7 @@ impl Transfer<'_> {
             sample::account(&self.seen, &window, &mut result);
         }
         result.series = sample::series(&self.seen, begun, step);
-        // The last sample may come after the client has exited and its sockets are gone.
+        // The last sample may have no sockets, because the client has exited.
         let sockets = self.seen.iter().rev().find_map(|sample| sample.sockets.first());
         result.congestion_control = sockets.and_then(|socket| socket.congestion_control.clone());
         Ok(Measured::between_ends(step, window, result))
@@ -120,8 +121,8 @@ impl Transfer<'_> {
 
     /// Reads the machine's clocks at the last moment before `until` at which the client was alive,
     /// because the client's sockets and processes are gone afterwards. The client may end up to a
-    /// retransmission timeout before `until`: the client's clock starts by this time before the lab
-    /// sees the first data.
+    /// retransmission timeout before `until`, because the client's clock may start that long before
+    /// the lab sees the first data.
     fn watch_until(
         &mut self,
         until: Time,
@@ -136,7 +137,8 @@ impl Transfer<'_> {
             let ended = self.sample_until(stop, inside, testbed)?;
             let watch = (Watch::read(&self.roles)?, Arrived::read(far)?);
             let ended = ended.or(self.program.wait(Duration::ZERO)?);
-            // The server closes its sockets as soon as its own time is over.
+            // A decrease of the received bytes means that the server has closed its sockets,
+            // because its own time is over.
             if let Some(before_it) = latest.take_if(|(_, arrived)| watch.1.bytes < arrived.bytes) {
                 return Ok(before_it);
             }
@@ -299,8 +301,8 @@ impl Transfer<'_> {
 }
 
 /// Whether a connection of the client carries the measured data. The client's control connection
-/// leads to the same port. The control connection carries more than a few hundred bytes only at the
-/// end, for the results, and only from the server.
+/// leads to the same port as the data connections. The control connection carries more than a few
+/// hundred bytes only at the end, for the results, and only from the server.
 fn carries_data(socket: &TcpInfo) -> bool {
     let has_answered = socket.bytes_received.is_some_and(|received| received > Bytes::ZERO);
     socket.bytes_acked.is_some_and(|sent| sent > CONTROL_AT_MOST) && !has_answered
@@ -317,7 +319,7 @@ fn jain(rates: &[f64]) -> Option<f64> {
 const WATCH_EVERY: Span = Span::from_millis(250);
 const LOOK_EVERY: Span = Span::from_millis(100);
 const LAST_LOOK: Span = Span::from_millis(60);
-/// Time for the results, which also cross the lossy path. Each loss on the path costs a timeout.
+/// Maximum time for the exchange of results over the lossy path. Each loss costs a timeout.
 const AFTERMATH: Span = Span::from_secs(30);
 const CAUSE_WITHIN: Duration = Duration::from_millis(200);
 const BEGUN_WITHIN: Span = Span::from_secs(20);

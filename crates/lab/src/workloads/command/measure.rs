@@ -11,7 +11,7 @@ use crate::model::{Failure, Measurement, Value};
 use host::Sysctl;
 use std::time::{Duration, Instant};
 
-/// Measures between two namespaces of this machine.
+/// Runs the command between two namespaces of this machine.
 pub(super) fn in_testbed(step: &MachineStep<'_>, testbed: &Testbed) -> Result<Measured, Failure> {
     let (from, to) = (step.ends.from.as_str(), step.ends.to.as_str());
     let host = |name: &str| -> Result<LocalHost, Failure> {
@@ -55,7 +55,7 @@ pub(super) fn in_testbed(step: &MachineStep<'_>, testbed: &Testbed) -> Result<Me
     Ok(Measured::between_ends(step, before.taken()..after.taken(), result))
 }
 
-/// Measures between any two hosts.
+/// Runs the command between any two hosts.
 pub(crate) fn between(turn: &Turn<'_>) -> Result<Measurement, Failure> {
     Running::start(turn)?.finish()
 }
@@ -74,7 +74,7 @@ impl<'a> Running<'a> {
         let mut running = Self { turn, settings, server: None };
         if let Some((line, ready)) = running.settings.server.clone() {
             let (far, cpus) = (turn.far, turn.far_cpus);
-            // The client would measure the other program.
+            // If another program listens at the port, the client would measure the other program.
             if let Ready::Port(port) = ready
                 && far.listens(port)?
             {
@@ -137,7 +137,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Runs the client, and reads its figures.
+    /// Runs the client, and reads the figures from its output.
     fn finish(&mut self) -> Result<Measurement, Failure> {
         let (turn, timeout) = (self.turn, self.settings.timeout);
         let line = self.settings.client.clone();
@@ -202,7 +202,8 @@ impl<'a> Running<'a> {
                 Ok(value) => {
                     result.metrics.insert(metric, Value { value, unit: figure.unit.clone() });
                     if figure.one_way.is_some() {
-                        // Client and server run on this machine and share its clock.
+                        // Client and server run on this machine, so a one-way delay has no error of
+                        // clocks.
                         let error = Value { value: 0.0, unit: figure.unit.clone() };
                         result.metrics.insert(figure.error_metric(name.get_ref()), error);
                     }

@@ -91,7 +91,7 @@ impl CellWorkload for OneCommand {
     fn longest_between(&self, turn: &Turn<'_>) -> Result<Duration, Failure> {
         let settings = CommandSettings::of(turn.lab, turn.system, turn.axes);
         let settings = settings.map_err(|error| Failure::Workload(error.to_string()))?;
-        // The timeout applies once to the server's start and once to the client.
+        // The timeout counts twice: for the server's start and for the client.
         Ok(settings.timeout * 2 + AROUND_A_TURN)
     }
 

@@ -12,7 +12,7 @@ pub(super) const SERVER: Key = Key::text("server");
 const READY: Key = Key::text("ready");
 const TIMEOUT: Key = Key::text("timeout");
 pub(super) const KEYS: [Key; 4] = [CLIENT, SERVER, READY, TIMEOUT];
-/// The keys that are command lines.
+/// The keys whose values are command lines.
 pub(crate) const LINES: [Key; 2] = [CLIENT, SERVER];
 /// The key `ready`, whose value may contain a command.
 pub(crate) const READY_KEY: [Key; 1] = [READY];
@@ -25,7 +25,7 @@ pub(crate) struct CommandSettings {
     pub(crate) timeout: Duration,
 }
 
-/// The sign that the server is ready.
+/// The sign by which the lab knows that the server is ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ready {
     /// The server is ready when it listens at this TCP port.
@@ -72,7 +72,7 @@ impl CommandSettings {
             }
             Ok(ready)
         });
-        // The placeholders of a command are filled in later.
+        // Leave the placeholders of a command: the turn fills them in.
         let ready = match document.workload.get_ref().text(READY).map(Ready::parse) {
             Some(Ok(Ready::Command(line))) => {
                 let place = document.place_of_workload(&[READY]);
@@ -138,8 +138,9 @@ pub(super) fn programs(document: &Document, system: &SystemSpec) -> Vec<String> 
     lines.into_iter().flatten().filter_map(first).collect()
 }
 
-/// Returns the port at which the server on `host` listens. `None` if the file names another sign of
-/// the server, or if an axis or `via` names the host: each turn checks the port again.
+/// Returns the port at which the server on `host` listens. `None` if the file names another sign
+/// that the server is ready, or if an axis or `via` names the host. Each turn checks the port
+/// again.
 pub(super) fn port_on(document: &Document, host: &str) -> Option<u16> {
     let table = document.workload.get_ref();
     let is_server = table.text(TO) == Some(host);

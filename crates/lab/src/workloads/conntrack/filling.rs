@@ -1,4 +1,4 @@
-//! The slope of a tracker's count while it fills.
+//! The slope of a tracker's count while the tracker fills.
 
 use crate::model::Failure;
 use std::time::{Duration, Instant};
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 /// The time that a number of new connections took to appear in the tracker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Filling {
-    /// New connections within `seconds`.
+    /// Number of new connections within `seconds`.
     pub(super) new: f64,
     pub(super) seconds: f64,
 }
 
-/// Reads the count until it has grown by `wanted` or grows no longer, and returns the middle part
-/// of its growth. A few packets may be lost before they reach the tracker. `Err` holds the highest
-/// number of new connections of any reading.
+/// Reads the count until the count has grown by `wanted` or grows no longer, and returns the middle
+/// part of the growth. A few packets may be lost before they reach the tracker. `Err` holds the
+/// highest number of new connections of any reading.
 pub(super) fn watch(
     before: u64,
     wanted: u64,
@@ -26,14 +26,14 @@ pub(super) fn watch(
     loop {
         let asked = begun.elapsed();
         let grown = count()?.saturating_sub(before);
-        // The tracker counted at some time between the request and the reply.
+        // Take the middle between request and reply as the time of the count.
         let at = (asked + begun.elapsed()).as_secs_f64() / 2.0;
         seen.push((at, grown as f64));
         if grown > most {
             (most, grew) = (grown, begun.elapsed());
         }
-        // Compare the time of the request, so that a stall of the machine before the reply ends
-        // nothing.
+        // Compare the time of the request, so that a stall of the machine before the reply does not
+        // end the wait.
         let is_over = asked > patience.whole || asked.saturating_sub(grew) > patience.still;
         if grown >= wanted || is_over {
             let is_enough = most as f64 >= ENOUGH * wanted as f64;
@@ -53,7 +53,7 @@ pub(super) struct Patience {
 
 pub(super) const PATIENCE: Patience =
     Patience { whole: Duration::from_secs(60), still: Duration::from_secs(10) };
-/// Minimum share of the wanted connections.
+/// Minimum share of the wanted connections that must appear in the tracker.
 const ENOUGH: f64 = 0.99;
 
 /// Returns the part of the growth between 10 % and 90 %. With too few readings: the part between
@@ -98,7 +98,7 @@ mod tests {
         let short = Duration::from_millis(5);
         let patience = Patience { whole: Duration::from_secs(60), still: short };
         assert_eq!(watch(5, 10, patience, || Ok(9)).unwrap(), Err(4));
-        // The highest reading counts, although connections expire after it.
+        // The highest reading counts, although connections expire afterwards.
         let patience = Patience { whole: short, still: Duration::from_secs(60) };
         let mut counts = [12].into_iter();
         assert_eq!(watch(5, 10, patience, || Ok(counts.next().unwrap_or(5))).unwrap(), Err(7));

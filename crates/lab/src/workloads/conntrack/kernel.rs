@@ -58,8 +58,8 @@ pub(super) fn measure(
         })?;
     let ended = generator.wait(PATIENCE.whole)?;
     let filling = filling.map_err(|most| match ended {
-        // The generator misses this rate in every run, and reports the miss as a failure. So a
-        // failure of the generator counts only if no connection appeared.
+        // The generator misses the rate [`OFFERED`] in every run, and reports the miss as a
+        // failure. So a failure of the generator counts only if no connection appeared.
         Some(status) if most == 0 && !status.success() => generator.early_end(status),
         _ => {
             Failure::Workload(format!("the kernel stopped at {most} connections of {connections}"))

@@ -1,4 +1,4 @@
-//! Fills one tracker once.
+//! Fills the connection tracker of one switch or of the kernel once.
 
 use super::filling::{Filling, PATIENCE, watch};
 use super::{KERNEL, kernel};
@@ -21,7 +21,7 @@ pub(super) fn measure(connections: u32, step: &MachineStep<'_>) -> Result<Measur
         None => return Err(Failure::Workload(format!("no tracker `{name}`"))),
     }
     let after = Watch::read(&roles)?;
-    // A packet thread fills its CPU by design.
+    // A packet thread uses its whole CPU by design.
     after.account_polling(&before, step.cpus, None, &mut result);
     Ok(Measured::between_ends(step, before.taken()..after.taken(), result))
 }

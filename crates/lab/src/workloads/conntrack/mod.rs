@@ -1,5 +1,5 @@
 //! Connection tracking: the rate of new connections, the number of tracked connections, and the
-//! memory of each.
+//! memory of each connection.
 
 mod filling;
 mod kernel;
@@ -16,7 +16,7 @@ use units::Span;
 #[derive(Debug)]
 pub(crate) struct Tracking;
 
-/// The number of connections in one cell.
+/// The number of connections with which one cell fills the tracker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Connections(u32);
 
@@ -96,7 +96,7 @@ impl CellWorkload for Connections {
 const CONNECTIONS: Key = Key::count("connections");
 /// Maximum number of connections: the switches refuse more than three million.
 const MOST: u32 = 2_000_000;
-/// The system that tests the kernel's own tracker.
+/// The name of the system that tests the kernel's own tracker.
 const KERNEL: &str = "nf-conntrack";
 
 const METHOD: &[(&str, &str)] = &[

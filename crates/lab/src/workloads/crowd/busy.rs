@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use units::Time;
 
-/// The bytes received over each busy connection.
+/// Counters of the bytes received over each busy connection.
 #[derive(Debug, Default)]
 pub(in crate::workloads) struct Arrivals {
     each: Mutex<Vec<Arc<AtomicU64>>>,
 }
 
-/// Connections that are ready to send.
+/// The busy connections, open and ready to send.
 #[derive(Debug)]
 pub(in crate::workloads) struct Busy<'a> {
     sockets: Vec<TcpStream>,
@@ -73,7 +73,7 @@ impl<'a> Busy<'a> {
             let measured = self.watch(step, roles, result);
             over.store(true, Ordering::Release);
             for socket in &self.sockets {
-                // This wakes a sender that waits for buffer space.
+                // The shutdown wakes a sender that waits for buffer space.
                 let _ = socket.shutdown(Shutdown::Both);
             }
             for thread in sending {
@@ -103,7 +103,7 @@ impl<'a> Busy<'a> {
             .map(|(number, bytes)| bytes - first.1.get(number).copied().unwrap_or(0))
             .map(|bytes| bytes as f64 * 8e-6 / elapsed)
             .collect();
-        // A connection whose thread has not started yet has received nothing.
+        // Add the rate 0 for each connection whose thread has not started yet.
         rates.resize(self.sockets.len(), 0.0);
         let goodput = rates.iter().sum();
         result.record("goodput_mbit_s", Some(goodput));

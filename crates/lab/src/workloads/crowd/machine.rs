@@ -33,8 +33,8 @@ pub(super) fn measure(
         for _ in 0..LANES {
             scope.spawn(|| serve(&listener, &arrivals, step, scope, &apart));
         }
-        // From here on, descriptors are only in this thread's table, and closing them here closes
-        // them for good.
+        // From here on, new descriptors are only in this thread's table, so a descriptor that this
+        // thread closes is closed for good.
         apart.wait();
         Pair::measure(step, testbed, &listener, |_, caller, roles| {
             crowd(step, &near, &caller, settings, roles, &arrivals)
@@ -74,7 +74,7 @@ fn crowd(
     Ok(Measured::between_ends(step, window, result))
 }
 
-/// Opens `count` connections and exchanges one byte over each.
+/// Opens `count` connections and exchanges one byte over each connection.
 pub(in crate::workloads) fn stand(
     step: &MachineStep<'_>,
     near: &Namespace,
@@ -193,11 +193,11 @@ pub(in crate::workloads) fn allow_files(connections: u32) -> Result<(), Failure>
     })
 }
 
-/// The kind of a connection, sent as its first byte.
+/// First bytes of a connection, which tell the server the connection's kind.
 pub(in crate::workloads) const PASSING: u8 = b'p';
 const RESTING: u8 = b'r';
 pub(super) const BUSY: u8 = b'b';
-/// The far end answers each message over such a connection with the message.
+/// The first byte of a connection over which the server returns each message to the client.
 pub(in crate::workloads) const TALKING: u8 = b't';
 /// Number of threads that open connections at the same time.
 pub(in crate::workloads) const LANES: u32 = 32;

@@ -77,7 +77,7 @@ impl CellWorkload for CrowdSettings {
     }
 }
 
-/// Number of idle connections.
+/// The key with the number of idle connections.
 const IDLE: Key = Key::count("idle");
 
 const METHOD: &[(&str, &str)] = &[

@@ -1,4 +1,4 @@
-//! The connections of one cell.
+//! Parses the numbers of connections in one cell.
 
 use super::IDLE;
 use crate::model::file::{Document, FileError};
@@ -18,5 +18,6 @@ impl CrowdSettings {
     }
 }
 
-/// Maximum number of idle connections. Each takes a port and, on each side, a file descriptor.
+/// Maximum number of idle connections. Each connection takes a port and, on each side, a file
+/// descriptor.
 const MOST_IDLE: u32 = 20_000;

@@ -1,4 +1,4 @@
-//! The keys of one case in `[workload]`, or the name of a built-in fault that has them.
+//! Parses one case: from the keys of `[workload]`, or from a built-in fault that has these keys.
 
 use super::composition::{Composition, Drawn};
 use super::expected::Expected;
@@ -7,7 +7,7 @@ use crate::model::file::{Document, FileError, Key, LinkSettings};
 use results::Axes;
 use units::Share;
 
-/// A load, a fault, and the verdicts that are right.
+/// A case: a load, a fault, and the right verdicts.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     pub(super) expected: Expected,
@@ -50,19 +50,19 @@ pub(crate) enum Side {
     Receiver,
 }
 
-/// The subject of the question to `weir doctor`.
+/// The subject that `weir doctor` diagnoses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Asked {
     Machine,
-    /// Connections, in the syntax of `--flow`.
+    /// The connections that the doctor's option `--flow` selects by this text.
     Flow(String),
-    /// A test with the other host.
+    /// A test with the other host: `weir doctor HOST`.
     Test,
     /// The packets at the host's interface, captured from before the load starts.
     Capture,
 }
 
-/// A value for each host.
+/// A value for the sending host and a value for the receiving host.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sides<T> {
     pub(super) sender: T,
@@ -139,7 +139,7 @@ impl Case {
             return Err(document.source.error(place, message));
         };
         let needs = document.workload_key(axes, NEEDS, |text| {
-            // `VALUE=PROGRAM` is for one value of an axis.
+            // `VALUE=PROGRAM` is a need of the cells with this axis value.
             let own = text.split_whitespace().filter_map(|word| match word.split_once('=') {
                 Some((value, program)) => {
                     axes.values().any(|own| own == value).then(|| program.to_owned())
@@ -198,8 +198,8 @@ impl Case {
         case
     }
 
-    /// For a question about a capture, replaces the expected verdicts, because a capture shows less
-    /// than a machine.
+    /// Replaces the expected verdicts if the doctor diagnoses a capture, which shows less than a
+    /// machine.
     fn about_a_capture(mut self) -> Self {
         if self.question == Asked::Capture
             && let Some((expected, written)) = self.captured.take()
@@ -272,15 +272,15 @@ fn cpus(text: &str, axes: &Axes) -> Result<Option<String>, String> {
     Ok(own.or(usual))
 }
 
-/// A built-in fault: a file of labs/faults.
+/// The key with the name of a built-in fault: a file of labs/faults.
 const FAULT: Key = Key::text("fault");
-/// The number that draws the case.
+/// The key with the number from which a composition is drawn.
 const COMPOSITION: Key = Key::text("composition");
-/// The right verdicts.
+/// The key with the right verdicts of the case.
 const EXPECT: Key = Key::text("expect");
-/// The right verdicts about a sender of [`PACED`].
+/// The key with the right verdicts about a sender whose congestion control [`PACED`] lists.
 const EXPECT_PACED: Key = Key::text("expect-paced");
-/// The right verdicts about a capture.
+/// The key with the right verdicts about a capture.
 const EXPECT_CAPTURE: Key = Key::text("expect-capture");
 const SENDER: Key = Key::text("sender");
 const RECEIVER: Key = Key::text("receiver");
@@ -289,16 +289,16 @@ const SETUP_RECEIVER: Key = Key::text("setup-receiver");
 const QUOTA_SENDER: Key = Key::text("quota-sender");
 const QUOTA_RECEIVER: Key = Key::text("quota-receiver");
 const HOGS: Key = Key::count("hogs");
-/// The core whose CPU time is recorded.
+/// The key with the core whose CPU time is recorded.
 const CORE: Key = Key::count("core");
-/// The CPUs of the doctor's host.
+/// The key with the doctor's option `--cpus`.
 const CPUS: Key = Key::text("cpus");
-/// The host in which the doctor runs.
+/// The key with the host in which the doctor runs: the sender or the receiver.
 const SIDE: Key = Key::text("side");
-/// Programs, separated by spaces.
+/// The key with the programs of the load, separated by spaces.
 const NEEDS: Key = Key::text("needs");
 const READY_WITHIN: Key = Key::count("ready-within");
-/// The shortest observation, for a fault that shows late.
+/// The key with the minimum duration of the observation, for a fault that shows late.
 const WATCH_AT_LEAST: Key = Key::count("watch-at-least");
 /// `machine`, `test` (with the other host), `capture` (of packets), or a value of the doctor's
 /// option `--flow`.
@@ -333,7 +333,7 @@ pub(crate) const COMMANDS: [Key; 4] = [SETUP_SENDER, SETUP_RECEIVER, SENDER, REC
 const PACED: [&str; 3] = ["bbr", "tcpa", "weir_"];
 const USUAL_SENDER: &str = "$WEIR doctor-load send $RECEIVER:$PORT";
 const USUAL_RECEIVER: &str = "$WEIR doctor-load receive $RECEIVER:$PORT";
-/// The value of a host that has no part in the load.
+/// The value of `sender` or `receiver` for a host without load.
 const NO_LOAD: &str = "none";
 const MOST_HOGS: u32 = 16;
 const MOST_CORE: u32 = 4095;

@@ -11,11 +11,11 @@ use cases::{FAULTS, HEALTHY, Kind};
 use draft::{Dice, Draft};
 pub(super) use proof::Proof;
 
-/// A composition as a case of a lab file.
+/// A composition, with the lab file that describes the composition as a case.
 #[derive(Debug, Clone)]
 pub(super) struct Composition {
     pub(super) drawn: Drawn,
-    /// The lab file of the case.
+    /// The text of the lab file that describes the case.
     pub(super) text: String,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Composition {
 #[derive(Debug, Clone)]
 pub(super) struct Drawn {
     pub(super) case: &'static str,
-    /// `receiver, bulk beside requests, 42 Mbit/s, 31 ms: a buffer of 40 KiB`
+    /// The description: `receiver, bulk beside requests, 42 Mbit/s, 31 ms: a buffer of 40 KiB`.
     pub(super) words: String,
     pub(super) proof: Proof,
     /// The proof about a sender that does not slow down when packets are lost.
@@ -61,7 +61,7 @@ impl Composition {
     }
 }
 
-/// The share of healthy cases.
+/// The share of compositions that are healthy cases.
 const HEALTHY_SHARE: f64 = 0.25;
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use units::Bytes;
 
-/// The file has no name, so the kernel frees its space when this process ends.
+/// A file without a name, whose space the kernel frees when this process ends.
 #[derive(Debug)]
 pub(super) struct Disk {
     file: File,

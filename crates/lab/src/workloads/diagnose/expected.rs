@@ -8,7 +8,8 @@ pub(super) const NOTHING: &str = "nothing";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// Causes that must hold together, each with the names that are right for this cause.
+    /// Causes that the verdicts must all name, each cause with the names that are right for this
+    /// cause.
     Causes(Vec<Vec<String>>),
     /// Every verdict is right except the listed verdicts.
     Not(Vec<String>),
@@ -36,7 +37,7 @@ impl Expected {
         causes.iter().flatten()
     }
 
-    /// Whether the first verdict is right.
+    /// Whether the doctor's first verdict is right.
     pub(super) fn is_first_right(&self, told: &Told) -> bool {
         match self {
             Self::Causes(causes) => causes.iter().flatten().any(|name| *name == told.first),

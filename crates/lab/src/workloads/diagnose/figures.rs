@@ -10,7 +10,7 @@ use probe::interface::InterfaceSnapshot;
 use probe::snmp::SnmpSnapshot;
 use units::{Bytes, Time};
 
-/// The counters at one time.
+/// The counters of both hosts at one time.
 #[derive(Debug)]
 pub(super) struct Counters {
     cpu: CpuSnapshot,
@@ -21,7 +21,7 @@ pub(super) struct Counters {
 #[derive(Debug)]
 struct HostCounters {
     snmp: SnmpSnapshot,
-    /// Errors and drops of the host's interfaces.
+    /// Number of errors and drops at the host's interfaces.
     faulty: u64,
     /// Bytes that the host's interfaces to the other host received.
     received: Bytes,
@@ -37,7 +37,7 @@ impl Counters {
         Ok(Self { cpu: CpuSnapshot::read()?, sender: host(sender)?, receiver: host(receiver)? })
     }
 
-    /// Records the changes since `earlier`.
+    /// Records the changes of the counters since `earlier`.
     pub(super) fn account(
         &self,
         earlier: &Self,
@@ -107,5 +107,5 @@ impl HostCounters {
 }
 
 const LOOPBACK: &str = "lo";
-/// Minimum number of packets for which a share is recorded.
+/// Minimum number of packets of which a share is recorded.
 const FEW: f64 = 100.0;

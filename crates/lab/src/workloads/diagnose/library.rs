@@ -2,7 +2,7 @@
 
 use crate::bench::LabFile;
 
-/// Opens a fault by its name.
+/// Parses the lab file of the built-in fault `name`.
 pub(crate) fn open(name: &str) -> Result<LabFile, String> {
     let Some((name, text)) = FAULTS.iter().find(|(known, _)| *known == name) else {
         let names = FAULTS.iter().map(|(name, _)| *name);
@@ -13,12 +13,12 @@ pub(crate) fn open(name: &str) -> Result<LabFile, String> {
     LabFile::parse(&format!("labs/faults/{name}.toml"), text).map_err(|error| error.to_string())
 }
 
-/// Returns the text of a fault.
+/// Returns the text of the built-in fault `name`.
 pub(super) fn text(name: &str) -> Option<&'static str> {
     FAULTS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
-/// Whether the text is a built-in fault's.
+/// Whether the text is the text of a built-in fault.
 pub(crate) fn has(text: &str) -> bool {
     FAULTS.iter().any(|(_, known)| *known == text)
 }

@@ -13,16 +13,16 @@ use units::{Bytes, Rate, Span};
 #[derive(Debug, Clone)]
 pub struct Sender {
     pub to: SocketAddr,
-    /// Size of each write.
+    /// Size of each chunk, which the sender writes in `parts` parts.
     pub chunk: Bytes,
-    /// The time between two writes.
+    /// The time between two chunks.
     pub pause: Span,
     /// Maximum rate of the writes.
     pub rate: Option<Rate>,
     pub congestion: Option<String>,
     /// Size of the send buffer (SO_SNDBUF).
     pub buffer: Option<Bytes>,
-    /// The number of writes that each chunk is divided into.
+    /// Number of writes into which each chunk is divided.
     pub parts: u32,
     /// Whether to wait for one byte after each chunk.
     pub asks: bool,
@@ -115,7 +115,7 @@ impl Sender {
         let mut pace = Pace::new(self.chunk, self.pause, self.rate);
         while Instant::now() < end {
             pace.wait();
-            // The kernel refuses a datagram if no receiver listens.
+            // Ignore the error of a datagram that the kernel refuses because no receiver listens.
             let _ = socket.send(&block);
         }
         Ok(())
@@ -198,7 +198,7 @@ impl Receiver {
     }
 }
 
-/// Spreads chunks over the time.
+/// The pace of a sender, which sends a chunk every `each`.
 struct Pace {
     each: Duration,
     next: Instant,

@@ -145,7 +145,7 @@ fn seconds(case: &Case, step: &MachineStep<'_>) -> u64 {
     seconds.max(case.watch_at_least.into()) + early
 }
 
-/// Starts `weir doctor`.
+/// Starts `weir doctor` in the host that the case names.
 fn start(case: &Case, step: &MachineStep<'_>, scene: &Scene<'_>) -> Result<Started, Failure> {
     let seconds = seconds(case, step);
     let mut argv = vec![step.weir.display().to_string(), "doctor".to_owned(), "--json".to_owned()];
@@ -158,7 +158,8 @@ fn start(case: &Case, step: &MachineStep<'_>, scene: &Scene<'_>) -> Result<Start
         Asked::Capture => {
             argv.extend(time.into_iter().chain(["--capture", "eth0"].map(str::to_owned)));
         }
-        // A test has a duration of its own.
+        // A test (`weir doctor HOST`) has a duration of its own, in place of the seconds of
+        // observation.
         Asked::Test => {
             let host = scene.address(match case.side {
                 Side::Sender => Side::Receiver,
@@ -209,7 +210,7 @@ fn pause(step: &MachineStep<'_>, time: Duration) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The cause of `weir doctor` for the hypervisor.
+/// The name of the doctor's cause for CPU time that the hypervisor took.
 const STOLEN: &str = "stolen-cpu";
 const MOST_STOLEN_PERCENT: f64 = 2.0;
 /// Maximum time until a capture has opened its socket.

@@ -101,9 +101,9 @@ impl CellWorkload for Case {
     }
 }
 
-/// The axis of all built-in faults.
+/// The name of the axis whose values are all built-in faults.
 const FAULT_AXIS: &str = "fault";
-/// The time to start the load and to read the verdict.
+/// Estimated time to start the load and to read the verdict.
 const AROUND: Span = Span::from_millis(800);
 
 const METHOD: &[(&str, &str)] = &[

@@ -1,4 +1,5 @@
-//! Checks before a case runs whether the machine has the programs, CPUs and rights that it needs.
+//! Checks before a case runs whether the machine has the programs, CPUs and rights that the case
+//! needs.
 
 use super::case::{Case, Side};
 use crate::bench::machine::is_installed;
@@ -42,7 +43,7 @@ fn tools(script: &str) -> impl Iterator<Item = &str> {
         let begins = part.split_whitespace().take(MOST_BEFORE).any(|word| TOOLS.contains(&word));
         let mut words = part.split_whitespace().filter(|word| TOOLS.contains(word));
         let first = words.next().filter(|_| begins);
-        // Some tools start a second tool.
+        // Some tools, such as `taskset`, start a second tool.
         let second = first.filter(|tool| STARTERS.contains(tool)).and_then(|_| words.next());
         first.into_iter().chain(second)
     })

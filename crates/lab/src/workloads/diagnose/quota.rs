@@ -42,7 +42,7 @@ impl QuotaGroup {
         Ok(group)
     }
 
-    /// Returns the file of the group into which a process writes 0 to enter the group.
+    /// Returns the group's file into which a process writes 0 to enter the group.
     pub(super) fn door(&self) -> PathBuf {
         self.directory.join("cgroup.procs")
     }
@@ -50,8 +50,8 @@ impl QuotaGroup {
 
 impl Drop for QuotaGroup {
     fn drop(&mut self) {
-        // The processes were killed, but the kernel removes them from the group only some time
-        // later.
+        // The processes were killed, but the kernel removes the processes from the group only some
+        // time later.
         let deadline = Instant::now() + EMPTY_WITHIN;
         while std::fs::remove_dir(&self.directory).is_err() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
@@ -80,7 +80,8 @@ fn controller() -> Option<(PathBuf, Version)> {
     one.or_else(two).cloned()
 }
 
-/// Finds the mounts of version 1 with the controller `cpu`, and of version 2 (proc(5): mountinfo).
+/// Finds the cgroup mounts of version 1 with the controller `cpu`, and of version 2 (proc(5):
+/// mountinfo).
 fn mounts_in(text: &str) -> Vec<(PathBuf, Version)> {
     let of_line = |line: &str| {
         let (left, right) = line.split_once(" - ")?;

@@ -38,7 +38,7 @@ impl<'a> Scene<'a> {
             programs: Vec::new(),
             groups: Vec::new(),
         };
-        // An earlier turn may have left the file.
+        // Remove the file that an earlier turn may have left.
         let _ = std::fs::remove_file(step.programs.join(READY));
         for side in [Side::Receiver, Side::Sender] {
             if let Some(script) = case.setup.of(side) {

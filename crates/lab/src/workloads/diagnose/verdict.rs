@@ -4,12 +4,13 @@ use super::expected::NOTHING;
 use serde_json::Value;
 use units::Rate;
 
-/// A verdict, with the names that a lab file can expect.
+/// The doctor's verdict, with the names that a lab file can expect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Told {
-    /// The cause, `nothing` if nothing is wrong, or `unclear` if there is not enough evidence.
+    /// The first cause, `nothing` if nothing is wrong, or `unclear` if there is not enough
+    /// evidence.
     pub(super) first: String,
-    /// The other causes, the most important first.
+    /// All causes after the first cause, the most important first.
     pub(super) others: Vec<String>,
     pub(super) sentence: String,
     /// The share that each cause of the busiest flow and of the machine explains.

@@ -33,13 +33,13 @@ pub(super) fn account(
     summarise(result);
 }
 
-/// Records the means of the paths.
+/// Records the means of the figures over all paths.
 pub(super) fn summarise(result: &mut Measurement) {
     for (name, value) in means(&result.members) {
         result.metrics.insert(name, value);
     }
-    // Compute the share from the means, because the speeds themselves are compared. The mean of the
-    // paths' shares would differ.
+    // Divide the mean speed by the mean ideal speed, because the report compares speeds. The mean
+    // of the paths' shares would differ.
     let of = |metric: &str| result.metrics.get(metric).map(|value| value.value);
     let share = of("kbyte_s").zip(of("ideal_kbyte_s")).map(|(got, ideal)| got / ideal);
     result.record("share_of_ideal", share);

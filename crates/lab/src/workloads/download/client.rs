@@ -16,20 +16,21 @@ pub(super) struct Client<'a> {
     pub(super) server_host: &'a Namespace,
     pub(super) server: SocketAddr,
     pub(super) expected: Expected,
-    /// The algorithm that the server's connections must run.
+    /// The congestion control that the server's connections must run.
     pub(super) congestion: Option<&'a str>,
     pub(super) cpus: &'a [usize],
     pub(super) patience: Duration,
     pub(super) cancel: &'a Cancel,
 }
 
-/// An attempt to download the file.
+/// The result of one attempt to download the file.
 #[derive(Debug)]
 pub(super) enum Attempt {
     Came {
         window: Range<Time>,
         downloaded: Downloaded,
-        /// The server kernel's statistics of the connection after the last byte was acknowledged.
+        /// The statistics that the server's kernel has of the connection, after the last byte was
+        /// acknowledged.
         server: Option<Box<TcpSocket>>,
     },
     Failed {

@@ -38,7 +38,7 @@ impl Path {
         takes + Span::from_secs_f64(left / self.goodput())
     }
 
-    /// Returns the minimum time for a client whose window never limits.
+    /// Returns the minimum time for a client whose window never limits the server.
     pub(super) fn ideal_of_path(&self, file: Bytes) -> Span {
         self.round_trip * 2 + Span::from_secs_f64(file.count() as f64 / self.goodput())
     }
@@ -149,7 +149,8 @@ mod tests {
         assert_eq!(slow.doubling(small), (slow.ideal(small), 0));
     }
 
-    /// The table is computed and not measured. A failure prints the row that the page should have.
+    /// The page's table is computed and not measured. A failure prints the row that the page should
+    /// have.
     #[test]
     fn the_page_on_tcpa_has_what_an_ideal_sender_can_gain_on_each_path() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/internals/tcpa.md");

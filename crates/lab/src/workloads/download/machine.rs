@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::time::Duration;
 use units::{Span, Time};
 
-/// A client's link, and the times at which a download was under way on it.
+/// A client's link, and the times at which a download was under way on the link.
 #[derive(Debug)]
 pub(super) struct WayUsed {
     pub(super) from: String,

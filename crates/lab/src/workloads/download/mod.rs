@@ -135,7 +135,7 @@ fn scaled(rate: Rate, multiple: f64) -> Rate {
     Rate::from_bits_per_second((bits.round() as u64).max(1))
 }
 
-/// The size of the file.
+/// The key with the size of the file.
 const SIZE: Key = Key::text("size");
 
 const METHOD: &[(&str, &str)] = &[

@@ -24,7 +24,7 @@ pub(super) struct Nginx {
     _folder: TempDir,
 }
 
-/// The content that a client must receive.
+/// The size and the checksum of the content that a client must receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Expected {
     pub(super) size: Bytes,
@@ -60,8 +60,8 @@ impl Nginx {
         Ok(Self { program, expected, _folder: folder })
     }
 
-    /// Sets the algorithm of all new connections, which inherit it from the listening socket. The
-    /// default of a namespace does not suffice: a namespace may choose fewer algorithms
+    /// Sets the algorithm of the listening socket, which all new connections inherit. The default
+    /// of a namespace does not suffice: a namespace may choose fewer algorithms
     /// (net/ipv4/tcp_cong.c, `tcp_set_default_congestion_control`).
     pub(super) fn choose(&self, inside: &Namespace, congestion: &str) -> Result<(), Failure> {
         let filter = probe::tcp::Filter::listening().local_port(PORT);
@@ -95,7 +95,7 @@ impl Nginx {
         }
     }
 
-    /// Returns our own descriptor of the socket with this inode number.
+    /// Duplicates nginx's descriptor of the socket with this inode number into this process.
     fn descriptor(&self, inode: u32) -> io::Result<OwnedFd> {
         let pid = self.program.pid();
         let wanted = format!("socket:[{inode}]");
@@ -129,7 +129,7 @@ fn body(size: Bytes, seed: u64) -> Vec<u8> {
     body
 }
 
-/// Writes the configuration and the file.
+/// Writes the configuration of nginx, and the file for the clients.
 fn furnish(folder: &Path, size: Bytes, seed: u64) -> io::Result<Expected> {
     fs::write(folder.join(CONFIGURATION_FILE), CONFIGURATION)?;
     fs::create_dir(folder.join("www"))?;

@@ -89,7 +89,7 @@ fn account(size: Bytes, document: &Value, result: &mut Measurement) -> Result<()
     Ok(())
 }
 
-/// Maximum time of a download.
+/// Maximum time of a download between real machines.
 const PATIENCE: Span = Span::from_secs(120);
 const LARGEST: Bytes = Bytes::new(64 << 20);
 

@@ -1,4 +1,4 @@
-//! The download of one cell and the links that it uses.
+//! Parses the download of one cell and the links that the download uses.
 
 use super::{Download, SIZE};
 use crate::bench::workload::Workload;
@@ -6,7 +6,7 @@ use crate::model::file::{Document, FileError, LinkSettings, TO, VIA, bounded};
 use results::Axes;
 use units::Bytes;
 
-/// The web server, and the clients that fetch a file from it at the same time.
+/// The web server, and the clients that fetch a file from the server at the same time.
 #[derive(Debug, Clone)]
 pub(super) struct DownloadSettings {
     pub(super) server: String,
@@ -75,5 +75,5 @@ fn size(text: &str) -> Result<Bytes, String> {
     bounded(text, Bytes::new(1)..=LARGEST, || format!("a file has from 1 byte to {LARGEST}"))
 }
 
-/// Maximum size of the file.
+/// Maximum size of the file that clients download.
 const LARGEST: Bytes = Bytes::new(1 << 30);

@@ -78,7 +78,7 @@ struct Line {
     back: LinkConfig,
 }
 
-/// The result of a download.
+/// The result of one download in a simulated world.
 struct Fetched {
     /// The time of the download. `None` for a download that was not complete in time.
     took: Option<Span>,

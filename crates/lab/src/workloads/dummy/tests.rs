@@ -1,4 +1,4 @@
-//! A lab file with a new workload is parsed, planned and simulated.
+//! Tests that a lab file with a new workload is parsed, planned and simulated.
 
 use crate::bench::{Executor, LabFile};
 use crate::model::{Cancel, Outcome, Plan, PlannedCell};

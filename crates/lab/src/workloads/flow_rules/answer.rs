@@ -60,7 +60,7 @@ impl<'a> Seen<'a> {
 
     /// Compares the switches at one number of rules: `With 1 rule, millions of packets a second of
     /// weir-switch and of ovs-dpdk: nat 8.89 and 5.15 (1.73 times), …` With several peers the ratio
-    /// is that to the fastest.
+    /// is the ratio to the fastest peer.
     fn beside(&self, number: u32) -> Option<String> {
         let names = self.names()?;
         let of_set = |set: &&str| self.all_at(CAPACITY, set, number);
@@ -130,7 +130,7 @@ impl<'a> Seen<'a> {
     }
 
     /// Compares one rule set, `nat 8.90 and 5.26 (1.69 times)`, and returns the ratio to the
-    /// fastest peer. A peer without a figure is `-`; without any peer's figure there is no text.
+    /// fastest peer. A peer without a figure is `-`. `None` if no peer has a figure.
     fn figures_at(&self, metric: &str, set: &str, number: u32) -> Option<(String, f64)> {
         let systems = self.systems();
         let (own, peers) = systems.split_first()?;
@@ -160,7 +160,7 @@ impl<'a> Seen<'a> {
         Some(cell.metrics.get(metric)?.median).filter(|rate| *rate > 0.0)
     }
 
-    /// Returns the first system, and the system to compare it with.
+    /// Returns the first system, and the peer to compare with the first system.
     fn pair(&self) -> Option<(&'a str, &'a str)> {
         match self.systems().as_slice() {
             [own, other, ..] => Some((*own, *other)),
@@ -168,7 +168,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// Returns a caution: the repeats of a cell share one start of the switch.
+    /// Returns the caution that the repeats of a cell share one start of the switch.
     fn windows(&self) -> Option<String> {
         let windows = self.0.iter().filter_map(|(cell, _)| {
             cell.metrics.get(CAPACITY).filter(|metric| metric.one_start).map(|metric| metric.n)
@@ -188,7 +188,7 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// Returns the time for each packet, in nanoseconds.
+    /// Returns the mean time for each packet at the measured capacity, in nanoseconds.
     fn time(&self, system: &str, set: &str, number: u32) -> Option<f64> {
         let (_, rate) = self.cell(system, set, number)?;
         Some(1e9 / rate)
@@ -214,8 +214,8 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// States the time that more rules add to a packet, without the source's part, because the
-    /// source's frames do not fit the CPU's caches either.
+    /// States the time that more rules add to a packet. Subtracts the growth of the source's part:
+    /// with more rules the source's frames do not fit the CPU's caches either.
     fn growth(&self, system: &str, fewest: u32, most: u32) -> Option<String> {
         let of_set = |set: &&str| {
             let more = self.time(system, set, most)? - self.time(system, set, fewest)?;
@@ -236,7 +236,8 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// Answers: are NAT rules slow, or the five-tuples that come with them?
+    /// States how much of the growth of a packet's time comes from the NAT rules, and how much from
+    /// the five-tuples.
     fn flows_or_rules(&self, system: &str, fewest: u32, most: u32) -> Option<String> {
         let few = self.time(system, "nat", fewest)?;
         let (one_rule, all_rules) =
@@ -256,7 +257,8 @@ impl<'a> Seen<'a> {
         ))
     }
 
-    /// Answers: why are packet threads busy while the matches are offloaded?
+    /// States the time of tracking and NAT, which keeps packet threads busy even if matches are
+    /// offloaded.
     fn tracking(&self, system: &str, fewest: u32) -> Option<String> {
         let plain = self.time(system, "raw", fewest)?;
         let tracked = self.time(system, "base", fewest)?;
@@ -268,7 +270,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Joins words: `a, b and c`.
+/// Joins words to a list in a sentence: `a, b and c`.
 fn listed(words: &[String]) -> String {
     match words.split_last() {
         Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
@@ -286,10 +288,11 @@ fn rules(cell: &Cell) -> Option<u32> {
 
 const CAPACITY: &str = "capacity_pps";
 const NDR: &str = "ndr_pps";
-/// Open vSwitch's default (ovs-vswitchd.conf.db(5), `other_config:flow-limit`).
+/// Number of flows that Open vSwitch caches by default (ovs-vswitchd.conf.db(5),
+/// `other_config:flow-limit`).
 const FLOW_LIMIT: u32 = 200_000;
-/// Minimum growth in nanoseconds. A smaller growth rounds to 0, or is only the difference between
-/// two windows.
+/// Minimum growth in nanoseconds. A smaller growth rounds to 0, or comes from the scatter of the
+/// windows.
 const LEAST_GROWTH_NS: f64 = 0.5;
 const SETS: [&str; 4] = ["base", "mac", "nat", "raw"];
 /// The rule sets in the order of comparisons. NAT, which needs all parts of a switch, comes first.

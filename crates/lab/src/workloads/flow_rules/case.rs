@@ -1,4 +1,4 @@
-//! The keys of a cell.
+//! The settings of one cell, parsed from the keys of `[workload]`.
 
 use super::rule_set::{RULE_SETS, RuleSet};
 use crate::model::file::{Document, FileError, Key, bounded};
@@ -6,7 +6,7 @@ use generator::Addressing;
 use results::{Axes, NOT_RUN};
 use units::Span;
 
-/// The settings of a cell.
+/// The settings of a cell of `flow_rules`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Case {
     pub(super) set: RuleSet,
@@ -18,20 +18,21 @@ pub(crate) struct Case {
     pub(super) order: Addressing,
     /// The ports of the highest rate without loss and of the fixed load, in the full form.
     pub(super) ports: PushedPorts,
-    /// The time for which a search measures at one load, in the full form.
+    /// Sum of the durations of a search's trials at one load, in the full form.
     pub(super) search: Span,
     /// The planned time of a fixed load, in the full form.
     pub(super) load: Span,
 }
 
-/// Ports into which a generator sends.
+/// The kind of ports into which a generator sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum PushedPorts {
     #[default]
     VhostUser,
-    /// veth pairs and packet sockets.
+    /// The ports are veth pairs with packet sockets.
     Veth,
-    /// TAP devices of the switch, and packet sockets on the kernel's side of the devices.
+    /// The ports are TAP devices of the switch, with packet sockets on the kernel's side of the
+    /// devices.
     Tap,
 }
 

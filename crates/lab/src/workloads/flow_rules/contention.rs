@@ -1,5 +1,5 @@
 //! The CPU time that other programs took from a switch's packet threads. A packet thread never
-//! sleeps, so whenever it waits, another program uses its CPU.
+//! sleeps, so another program uses the CPU of a packet thread that waits.
 
 use crate::model::Flaw;
 use probe::process::Task;
@@ -7,7 +7,7 @@ use probe::tree::Tree;
 use std::time::Duration;
 use units::{Span, shown};
 
-/// The threads of a switch at one moment.
+/// The CPU times of a switch's threads at one moment.
 #[derive(Debug, Default)]
 pub(super) struct Threads(Vec<Task>);
 
@@ -17,7 +17,8 @@ impl Threads {
         Self(pid.and_then(read).unwrap_or_default())
     }
 
-    /// Returns the reason if a window that began with `self` is invalid.
+    /// Returns the flaw of a window from `self` to `later` if a busy packet thread waited too long
+    /// for its CPU.
     pub(super) fn contended(&self, later: &Self, window: Duration) -> Option<Flaw> {
         let window = window.as_secs_f64();
         let waited = later.0.iter().filter_map(|task| {
@@ -27,8 +28,8 @@ impl Threads {
                 Some(now?.secs_f64() - then?.secs_f64()).map(|seconds| seconds / window)
             };
             let waited = part(task.waited, before.waited)?;
-            // Only a busy packet thread counts. The switch's other threads, such as Open vSwitch's
-            // revalidators, may be busy all the time and share one CPU.
+            // Only the wait of a busy packet thread counts. The switch's other threads, such as
+            // Open vSwitch's revalidators, may be busy all the time and share one CPU.
             let is_packet_thread =
                 task.name.starts_with(PACKET_THREAD) && part(task.ran, before.ran)? + waited > BUSY;
             is_packet_thread.then_some(waited * 100.0)

@@ -38,7 +38,7 @@ fn ready(case: &Case, product: Option<Product>) -> Span {
     }
 }
 
-/// The lab sees a switch forward after half a second at the earliest.
+/// Minimum time of a warm-up: the lab sees a switch forward after half a second at the earliest.
 const SHORTEST_WARM_UP: Span = Span::from_millis(600);
 /// Time around the runs of three generators: their start, the connection of their ports and their
 /// end.

@@ -1,4 +1,4 @@
-//! Measures one window of one switch.
+//! Measures a switch for one window: the time between two readings of the switch's counters.
 
 use super::case::Case;
 use super::contention::Threads;
@@ -77,7 +77,8 @@ fn pulled(step: &MachineStep<'_>, loaded: &Loaded) -> Result<(Measurement, Range
     Ok((result, before.taken()..after.taken()))
 }
 
-/// Records the figures of a pulled source: the switch takes its frames as fast as it can.
+/// Records the figures of a window whose source has frames at any time: the switch takes frames as
+/// fast as the switch can.
 fn account(
     first: &Counts,
     last: &Counts,

@@ -1,4 +1,4 @@
-//! Rates of packet switches with the rules of the flow-rules report: how they change with the
+//! Rates of packet switches with the rules of the flow-rules report: how the rates change with the
 //! number of rules and of five-tuples.
 
 mod answer;

@@ -18,7 +18,7 @@ use units::Span;
 pub(super) struct Place {
     axes: Axes,
     system: String,
-    /// The switch, or the reason why there is none.
+    /// The switch, or the reason why the switch did not start.
     loaded: Option<Result<Loaded, String>>,
     pub(super) cpus: Vec<usize>,
     pub(super) rules: PathBuf,
@@ -26,8 +26,8 @@ pub(super) struct Place {
     inside: Namespace,
     flows: u32,
     pub(super) folder: TempDir,
-    /// The figures of the cell's pushed ports, from their measurement until a valid window has
-    /// them.
+    /// The figures of the cell's pushed ports, from their measurement until a valid window records
+    /// the figures.
     pub(super) pushed: Option<Measurement>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) switch: RunningSwitch,
-    /// Tracked connections after the warm-up.
+    /// Number of tracked connections after the warm-up.
     pub(super) connections: Option<u64>,
     /// Whether new flows still reached the slow path at the end of the warm-up.
     pub(super) is_restless: bool,
@@ -46,7 +46,7 @@ impl Place {
     pub(super) fn of(case: &Case, step: &MachineStep<'_>) -> Result<Self, Failure> {
         match step.kept.take::<Self>() {
             Some(place) if place.is_of(step) => Ok(place),
-            // The switch of another cell ends here, before a new switch begins.
+            // Drop the switch of another cell, which ends before a new switch begins.
             other => {
                 drop(other);
                 Self::new(case, step)
@@ -67,7 +67,7 @@ impl Place {
         };
         write().map_err(|error| Failure::io("writing the rules", &error))?;
         let online = host::online_cpus();
-        // Interrupts and other work prefer the first CPU.
+        // Packet threads get the last CPUs, because interrupts and other work prefer the first CPU.
         let cpus = online.iter().rev().take(case.pmds).copied().collect();
         Ok(Self {
             axes: step.axes.clone(),
@@ -88,7 +88,7 @@ impl Place {
     }
 
     /// Returns the switch. Starts the switch and warms it up, unless an earlier step has started
-    /// it.
+    /// the switch.
     pub(super) fn switch(&mut self, step: &MachineStep<'_>) -> Result<&mut Loaded, Failure> {
         if self.loaded.is_none() {
             self.loaded = Some(match self.load(step) {
@@ -174,5 +174,5 @@ pub(super) fn pause(step: &MachineStep<'_>, time: Duration) -> Result<(), Failur
 }
 
 const CHECK: Duration = Duration::from_millis(500);
-/// The warm-up ends when the upcalls a second fall below this number.
+/// Number of upcalls a second below which the warm-up ends.
 const FEW_UPCALLS: f64 = 50.0;

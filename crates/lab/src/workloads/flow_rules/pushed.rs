@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use units::{Share, Span};
 
-/// Measures the highest rate and the fixed load with a switch of their own, which ends afterwards.
+/// Measures the highest rate and the fixed load with a separate switch, which ends afterwards.
 pub(super) fn measure(
     case: &Case,
     step: &MachineStep<'_>,
@@ -115,7 +115,7 @@ impl Room {
     }
 }
 
-/// The generator's and the switch's side of both ports.
+/// The ports between generator and switch: both ends of the input and of the output.
 struct Cables {
     source: Source,
     ports: [String; 2],
@@ -294,7 +294,7 @@ fn seconds(span: Span) -> String {
     format!("{}ms", span.nanos() / 1_000_000)
 }
 
-/// The metrics of the pushed ports.
+/// The names of the metrics that the pushed ports give.
 pub(super) const METRICS: [&str; 5] =
     ["ndr_pps", "offered_pps", "planned_s", "actual_s", "drops.pushed"];
 const GATEWAY: &str = "02:ac:10:ff:01:01";

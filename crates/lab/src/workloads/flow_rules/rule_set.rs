@@ -1,4 +1,4 @@
-//! The rules of the flow-rules report, in the syntax of ovs-ofctl, with any number of them.
+//! The rules of the flow-rules report, in the syntax of ovs-ofctl, for any number of rules.
 
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
@@ -6,13 +6,13 @@ use std::net::Ipv4Addr;
 /// The rule sets, named as in the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RuleSet {
-    /// A single NAT rule; the number counts five-tuples.
+    /// A single NAT rule; the number of rules counts five-tuples.
     Base,
-    /// The NAT rule, and a rule for each destination behind it.
+    /// A single NAT rule, and in a later table one rule for each destination.
     Mac,
-    /// A NAT rule for each destination.
+    /// One NAT rule for each destination.
     Nat,
-    /// A single rule that forwards without tracking; the number counts five-tuples.
+    /// A single rule that forwards without tracking; the number of rules counts five-tuples.
     Raw,
 }
 
@@ -45,7 +45,8 @@ impl RuleSet {
                          actions=ct(commit,table=1,nat(src={source}))"
                     )
                 })?;
-                // The report's /16 covers 65,536 translated addresses.
+                // The report's prefix of 16 bits covers 65,536 translated addresses, too few for
+                // more rules.
                 let prefix = if number < 1 << 16 { 16 } else { 13 };
                 writeln!(
                     out,
@@ -71,7 +72,7 @@ fn translated(place: u32) -> Ipv4Addr {
 
 pub(super) const FIRST_SERVER: u32 = 0x3000_0001;
 const FIRST_TRANSLATED: u32 = 0x3080_0001;
-/// The address of all sources behind the one NAT rule.
+/// The address to which the single NAT rule translates all sources.
 const TRANSLATED: &str = "48.128.0.10";
 const TRANSLATE_ALL: &str = "table=0,ip,priority=10,in_port=1,nw_dst=48.0.0.0/8 \
      actions=ct(commit,table=1,nat(src=48.128.0.10))";

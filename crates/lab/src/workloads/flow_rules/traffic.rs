@@ -1,4 +1,5 @@
-//! The report's traffic: its profile with any limit, and the packets of that profile as captures.
+//! The report's traffic: its profile with any number of flows, and the packets of the profile as
+//! captures.
 
 use super::rule_set::FIRST_SERVER;
 use crate::model::Failure;
@@ -104,7 +105,7 @@ fn tuple(frame: &[u8]) -> Option<&[u8]> {
 /// Number of servers in the report's profile.
 const REPORTED_SERVERS: u32 = 65_535;
 const SOURCE: [u8; 6] = [0x02, 0xac, 0x10, 0xff, 0x00, 0x03];
-/// The gateway of the report.
+/// The hardware address of the gateway in the report's traffic.
 const GATEWAY: [u8; 6] = [0x02, 0xac, 0x10, 0xff, 0x01, 0x01];
 const SHORTEST: usize = 256;
 

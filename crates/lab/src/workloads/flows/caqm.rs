@@ -36,7 +36,7 @@ impl Spoken {
         let namespaces = namespaces.collect::<Result<Vec<_>, _>>()?;
         let settings = step.lab.system_at(step.axes, step.system, product);
         let hosts = settings.map_err(|error| Failure::Workload(error.to_string()))?.caqm;
-        // Each host of such a lab has one link. Leave out a host that does not use CAQM.
+        // Each host of a lab with CAQM has one link. Leave out a host that does not use CAQM.
         let of_senders = senders.iter().map(|_| hosts.sender);
         let speaks = of_senders.chain([hosts.receiver]);
         let speaking = namespaces.iter().zip(speaks).filter(|(_, it)| *it);
@@ -50,12 +50,13 @@ impl Spoken {
         Ok(Some(Self { beside, _namespaces: namespaces }))
     }
 
-    /// Returns the algorithm's name for sockets.
+    /// Returns the name under which sockets choose the algorithm.
     pub(super) fn name(&self) -> &str {
         self.beside.name()
     }
 
-    /// Records the tagged traffic: whether offloads carry the tags, and how many CPUs remove them.
+    /// Records the tagged traffic: whether offloads carry the tags, and how many CPUs remove the
+    /// tags.
     pub(super) fn account(&self, result: &mut Measurement) -> Result<(), Failure> {
         let totals = self.beside.totals();
         let totals = totals.map_err(|error| Failure::Workload(format!("{NAME}: {error}")))?;

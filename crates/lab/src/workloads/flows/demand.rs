@@ -9,8 +9,8 @@ use units::{Bytes, Rate, Share, Span};
 pub(super) enum Demand {
     /// The application always has more to send.
     Bulk,
-    /// The application writes at this rate while it is on. Without an off time the application is
-    /// always on.
+    /// The application writes at this rate during its on times. Without an off time the application
+    /// is always on.
     OnOff { rate: Part, on: Span, off: Span, random: bool },
     /// The application writes one piece at a time.
     Pieces { size: Bytes, every: Span },
@@ -49,7 +49,7 @@ impl Arrivals {
 }
 
 impl Demand {
-    /// Parses `bulk`, `50%`, `5mbit,on=200ms,off=1s,random` or `64KB every 100ms`.
+    /// Parses a demand: `bulk`, `50%`, `5mbit,on=200ms,off=1s,random` or `64KB every 100ms`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text == "bulk" {
             return Ok(Self::Bulk);
@@ -100,7 +100,7 @@ impl Demand {
 }
 
 impl Arrivals {
-    /// Parses `none`, `60%`, `20/s` or `every 50ms`.
+    /// Parses arrivals of flows: `none`, `60%`, `20/s` or `every 50ms`.
     pub(super) fn parse(text: &str) -> Result<Option<Self>, String> {
         let unclear = || {
             format!(
@@ -128,7 +128,7 @@ impl Arrivals {
 }
 
 impl Cross {
-    /// Parses `none`, `30%` or `5mbit,poisson`.
+    /// Parses cross traffic: `none`, `30%` or `5mbit,poisson`.
     pub(super) fn parse(text: &str) -> Result<Option<Self>, String> {
         if text == "none" {
             return Ok(None);
@@ -148,7 +148,7 @@ impl Cross {
     }
 }
 
-/// Parses `endless`, `640KB`, `web-search` or `10KB 50%, 100KB 90%, 1MB 100%`.
+/// Parses flow sizes: `endless`, `640KB`, `web-search` or `10KB 50%, 100KB 90%, 1MB 100%`.
 pub(super) fn sizes(text: &str) -> Result<Option<Sizes>, String> {
     match text {
         "endless" => return Ok(None),
@@ -188,7 +188,7 @@ pub(super) fn sizes(text: &str) -> Result<Option<Sizes>, String> {
 
 /// Returns the web search workload of Alizadeh et al., "Data Center TCP", SIGCOMM 2010, at the
 /// points that pFabric (SIGCOMM 2013) uses. The unit is a packet of 1460 bytes. Half of the flows
-/// are below 80 KB, and a tenth of them carries most of the bytes.
+/// are below 80 KB, and a tenth of the flows carries most of the bytes.
 fn web_search() -> Sizes {
     const PACKETS: [(u64, f64); 11] = [
         (6, 0.15),

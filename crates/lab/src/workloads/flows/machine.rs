@@ -29,8 +29,8 @@ struct Flow {
     sender: TcpStream,
     receiver: TcpStream,
     congestion: String,
-    /// Whether the connection may fall back to Reno, which it does if the hosts or ports do not
-    /// agree on CAQM.
+    /// Whether the connection may fall back to Reno. A connection falls back if the hosts or ports
+    /// do not agree on CAQM.
     may_fall_back: bool,
     own: bool,
     starts: Duration,
@@ -53,14 +53,15 @@ struct Received {
     bytes: Vec<u64>,
 }
 
-/// The samples at the start and the end of the measured time.
+/// The samples of flows and CPU time at the start and the end of the measured time.
 #[derive(Debug)]
 struct Seen {
     before: Watch,
     first: Sample,
     last: Sample,
     after: Watch,
-    /// The receiving host's counts at the start and the end, if the file asks for them.
+    /// The receiving host's packet counts at the start and the end, if the lab file asks for these
+    /// counts.
     counted: [Option<ReceiveCounts>; 2],
 }
 
@@ -167,7 +168,8 @@ fn account_queue(link: &LinkConfig, round_trip: Span, result: &mut Measurement) 
     }
 }
 
-/// Opens all connections before any of them sends, and sets and reads back their algorithms.
+/// Opens all connections before any connection sends, and sets and reads back the connections'
+/// algorithms.
 fn connected(
     step: &MachineStep<'_>,
     testbed: &Testbed,

@@ -1,4 +1,4 @@
-//! How flows are measured, for the report.
+//! Describes for the report how flows are measured.
 
 pub(super) const METHOD: &[(&str, &str)] = &[
     (

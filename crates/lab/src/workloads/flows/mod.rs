@@ -85,7 +85,8 @@ impl Workload for Flows {
         cell.flows.check_arrivals(document, form, rate)
     }
 
-    /// Returns a key that has no meaning for the kernel's flows, or is not implemented for them.
+    /// Returns a key that has no meaning for the kernel's flows, or is not implemented for the
+    /// kernel's flows.
     fn only_simulated(&self, document: &Document) -> Option<(&'static str, Range<usize>)> {
         let own = [FIRST, SIZE, ARRIVALS, DEMAND, CROSS, MEMORY];
         let own = own.map(|key| (key.name, document.workload.get_ref().place(key)));
@@ -131,23 +132,24 @@ impl CellWorkload for FlowsCell {
     }
 }
 
-/// Number of flows of the system under test.
+/// The key with the number of flows of the system under test.
 const FLOWS: Key = Key::count("flows");
-/// Competing flows: `none`, an algorithm, `own`, or several: `4xcubic`.
+/// The key with the competing flows: `none`, an algorithm, `own`, or several: `4xcubic`.
 const BESIDE: Key = Key::text("beside");
-/// The flows that start first: `beside` or `own`.
+/// The key with the flows that start first: `beside` or `own`.
 const FIRST: Key = Key::text("first");
-/// The time between two flow starts.
+/// The key with the time between two flow starts.
 const STAGGER: Key = Key::text("stagger");
-/// Size of each flow, without end by default.
+/// The key with the size of each flow. By default flows have no end.
 const SIZE: Key = Key::text("size");
-/// Arrivals of flows of the system under test: `60%`, `20/s`, `every 50ms`.
+/// The key with the arrivals of flows of the system under test: `60%`, `20/s`, `every 50ms`.
 const ARRIVALS: Key = Key::text("arrivals");
-/// Demand of the applications: `50%`, `5mbit,on=1s,off=1s`, `64KB every 100ms`.
+/// The key with the demand of the applications: `50%`, `5mbit,on=1s,off=1s`, `64KB every 100ms`.
 const DEMAND: Key = Key::text("demand");
-/// UDP on the same link: `30%`, `5mbit,poisson`.
+/// The key with UDP traffic on the same link: `30%`, `5mbit,poisson`.
 const CROSS: Key = Key::text("cross");
-/// Memory of the path in flows of the system under test: `none`, `warm`, `wrong`, `3x`.
+/// The key with the path memory of flows of the system under test: `none`, `warm`, `wrong`, `3x`.
 const MEMORY: Key = Key::text("memory");
-/// Whether the workload's CPUs process what the receiving host gets: `on`, `off`.
+/// The key with RPS: `on` if the workload's CPUs process the packets of the receiving host, or
+/// `off`.
 const RPS: Key = Key::text("rps");

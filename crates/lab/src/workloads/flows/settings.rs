@@ -1,4 +1,4 @@
-//! The flows of one cell and their demand.
+//! Parses the flows of one cell and their demand.
 
 use super::demand::{self, Arrivals, Cross, Demand};
 use super::{ARRIVALS, BESIDE, CROSS, DEMAND, FIRST, FLOWS, MEMORY, RPS, SIZE, STAGGER};
@@ -34,11 +34,11 @@ pub(super) struct FlowsSettings {
     pub(super) receiving: Receiving,
 }
 
-/// Competing flows.
+/// The competing flows of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Beside {
     pub(super) count: u32,
-    /// `None` stands for the algorithm of the system under test.
+    /// The competing flows' algorithm. `None` stands for the algorithm of the system under test.
     pub(super) algorithm: Option<Algorithm>,
 }
 
@@ -92,7 +92,7 @@ impl FlowsSettings {
         Ok(settings)
     }
 
-    /// Refuses combinations that make no sense, whichever axes set them.
+    /// Refuses combinations of settings that make no sense, whichever axes set them.
     fn check(&self, document: &Document) -> Result<(), FileError> {
         if self.arrivals.is_some() && self.size.is_none() {
             let message = "flows that arrive must also end: give them a `size`, as in `100KB` or \
@@ -134,7 +134,7 @@ impl FlowsSettings {
     }
 }
 
-/// Parses `none`, `cubic`, `own` or `4xcubic`.
+/// Parses competing flows: `none`, `cubic`, `own` or `4xcubic`.
 fn beside(text: &str) -> Result<Option<Beside>, String> {
     if text == "none" {
         return Ok(None);
@@ -158,7 +158,7 @@ fn beside(text: &str) -> Result<Option<Beside>, String> {
     Ok(Some(Beside { count, algorithm: Some(algorithm) }))
 }
 
-/// Parses `on` or `off`.
+/// Parses a switch: `on` or `off`.
 fn switch(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
@@ -167,7 +167,7 @@ fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Parses `beside` or `own`.
+/// Parses the flows that start first: `beside` or `own`. Returns `true` for `own`.
 fn own_first(text: &str) -> Result<bool, String> {
     match text {
         "own" => Ok(true),
@@ -179,7 +179,7 @@ fn own_first(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Parses `none`, `warm`, `wrong` or `3x` to a multiple of the rate found.
+/// Parses `none`, `warm`, `wrong` or `3x` to a multiple of the rate that an earlier flow found.
 fn memory(text: &str) -> Result<Option<f64>, String> {
     match text {
         "none" => return Ok(None),
@@ -201,7 +201,7 @@ fn memory(text: &str) -> Result<Option<f64>, String> {
 /// The factor by which the path has become slower since the earlier flow.
 const WRONG: f64 = 10.0;
 const MOST_FLOWS: u32 = 10_000;
-/// The limit on arriving flows in one cell.
+/// Maximum number of arriving flows in one cell.
 pub(super) const MOST_ARRIVALS: usize = 200_000;
 const LONGEST_STAGGER: Span = Span::from_secs(60);
 

@@ -18,7 +18,7 @@ use units::{Bytes, Rate, Span};
 /// Size of the headers before a datagram's payload on the link: Ethernet, IPv4, UDP.
 pub(super) const HEADERS: u64 = 14 + 20 + 8;
 
-/// A received datagram.
+/// The receipt of a datagram.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Receipt {
     pub(super) number: u64,
@@ -44,10 +44,11 @@ pub(super) fn receiver(at: SocketAddr) -> Result<UdpSocket, Failure> {
     Ok(socket)
 }
 
-/// Sends `count` datagrams of `payload` at `rate` on the link. The first `ahead` are sent at once,
-/// and keep the queue from running empty while the sender waits for its CPU. The other datagrams
-/// are sent a few per millisecond, which is even enough for a queue, and keeps no CPU busy. Returns
-/// the kernel's departure time of the first datagram, in nanoseconds of the real-time clock.
+/// Sends `count` datagrams of `payload` at `rate` on the link. The first `ahead` datagrams are sent
+/// at once, and keep the queue from running empty while the sender waits for its CPU. The other
+/// datagrams are sent a few per millisecond, which is even enough for a queue, and keeps no CPU
+/// busy. Returns the kernel's departure time of the first datagram, in nanoseconds of the real-time
+/// clock.
 pub(super) fn send_paced(
     socket: &UdpSocket,
     count: u64,
@@ -60,7 +61,8 @@ pub(super) fn send_paced(
     let each = rate.time_for(Bytes::new(payload as u64 + HEADERS));
     let begun = Instant::now();
     let mut sent = 0;
-    // Stamp only the first datagram: the stamps of all would fill the socket's memory.
+    // Stamp only the first datagram: the timestamps of all datagrams would fill the socket's
+    // memory.
     stamp_departures(socket, true)?;
     while sent < count && !stop.load(Ordering::Relaxed) {
         let due = begun.elapsed().as_nanos() as u64 / each.nanos().max(1) + ahead.max(1);
@@ -86,7 +88,7 @@ pub(super) fn send_stamped(
     let mut datagram = vec![0_u8; payload];
     datagram[..8].copy_from_slice(&number.to_be_bytes());
     send(socket, &datagram)?;
-    // veth stamps before the send returns. Give a driver that stamps later some time.
+    // veth stamps a datagram before the send returns. Wait for drivers that stamp a datagram later.
     let deadline = Instant::now() + Duration::from_millis(100);
     while Instant::now() < deadline {
         match departure(socket) {
@@ -186,7 +188,7 @@ pub(super) fn receive_all(
 
 fn send(socket: &UdpSocket, datagram: &[u8]) -> Result<(), Failure> {
     match socket.send(datagram) {
-        // This ICMP error belongs to an earlier datagram, sent before the receiver listened.
+        // ECONNREFUSED belongs to an earlier datagram, sent before the receiver listened.
         Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => Ok(()),
         Err(e) => Err(Failure::io("sending a datagram", &e)),
         Ok(_) => Ok(()),

@@ -4,9 +4,9 @@
 //! timestamps. First comes a stream slightly faster than the link. The stream is sized to fit the
 //! queue, so that the link is never idle and only the medium loses packets. The spacing of the
 //! arriving datagrams is the rate, the gaps in their numbers are the loss. On a link that is never
-//! idle the first departure, the rate and the delay say when each datagram has to arrive: the
-//! difference is the error of the delay under load. Then come single probes over the idle link. The
-//! time of a probe from departure to arrival is the delay.
+//! idle the first departure, the rate and the delay say when each datagram has to arrive. The
+//! actual arrival differs by the error of the delay under load. Then come single probes over the
+//! idle link. The time of a probe from departure to arrival is the delay.
 
 use super::datagrams::{self, HEADERS, Receipt};
 use crate::bench::machine::{MachineStep, Measured, Roles, Testbed, Watch};
@@ -149,7 +149,7 @@ fn judge_delay(
     Ok(())
 }
 
-/// Runs `send` in one host while the other host receives everything.
+/// Runs `send` in one host while the other host receives the datagrams.
 fn exchange(
     step: &MachineStep<'_>,
     testbed: &Testbed,
@@ -184,7 +184,7 @@ fn exchange(
     })
 }
 
-/// Fails if a socket buffer overflowed, because that would look like loss on the link.
+/// Fails if a socket buffer overflowed, because an overflow would look like loss on the link.
 fn lost_at_the_socket(host: &host::Namespace) -> Result<(), Failure> {
     let counters = host.run(|| Ok(probe::snmp::SnmpSnapshot::read()))??;
     match counters.value("UdpRcvbufErrors") {
@@ -228,7 +228,7 @@ mod tests {
         let (each, delay) = (20_000.0, Span::from_millis(1));
         let receipts = |late: i64| -> Vec<Receipt> {
             let due = |number: u64| 5_000_000 + (number + 1) * 20_000 + 1_000_000;
-            // The second datagram was lost after it had used its time on the link.
+            // The second datagram was lost after its transmission on the link.
             let at = |number| Receipt { number, at: due(number).saturating_add_signed(late) };
             [0, 2, 3].map(at).to_vec()
         };

@@ -54,7 +54,7 @@ impl Workload for LinkAccuracy {
     }
 }
 
-/// The link of one cell.
+/// The emulated link that one cell judges.
 #[derive(Debug)]
 struct JudgedLink {
     link: LinkConfig,

@@ -11,7 +11,7 @@ use crate::workloads::crowd::inside;
 use host::Namespace;
 use std::time::{Duration, Instant};
 
-/// Times in milliseconds.
+/// Response times, in milliseconds.
 #[derive(Debug, Default)]
 struct Samples {
     first_byte: Vec<f64>,
@@ -19,7 +19,7 @@ struct Samples {
     message: Vec<f64>,
 }
 
-/// State of a measurement after its setup.
+/// The state of a measurement whose server listens and whose programs run.
 struct Exchange<'a> {
     step: &'a MachineStep<'a>,
     near: Namespace,
@@ -86,7 +86,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Opens new connections, at least one.
+    /// Opens new connections one after the other until `until`, at least one connection.
     fn open(&self, until: Instant, samples: &mut Samples) -> Result<(), Failure> {
         let (message, mut room) = self.message();
         loop {
@@ -173,7 +173,7 @@ fn millis(time: Duration) -> f64 {
 /// Number of threads of the server. The last packet of a connection may be lost: some threads may
 /// wait for this packet while other threads accept.
 const SERVANTS: u32 = 32;
-/// The divisor of the time for new connections: one third.
+/// Divisor of a step's time that gives the time for new connections: one third.
 const NEW_SHARE: u64 = 3;
-/// The minimum number of messages before the measurement.
+/// Minimum number of messages that warm up a connection before the measurement.
 const WARMING: u32 = 10;

@@ -61,9 +61,9 @@ impl CellWorkload for MessageSettings {
     }
 }
 
-/// The size of each message.
+/// The key with the size of each message.
 const SIZE: Key = Key::text("size");
-/// Number of messages per connection.
+/// The key with the number of messages for each connection.
 const MESSAGES: Key = Key::count("messages");
 
 const METHOD: &[(&str, &str)] = &[

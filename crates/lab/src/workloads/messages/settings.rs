@@ -1,4 +1,4 @@
-//! The messages of one cell.
+//! Parses the sizes and numbers of the messages in one cell.
 
 use super::{MESSAGES, SIZE};
 use crate::model::file::{Document, FileError, bounded};
@@ -10,7 +10,7 @@ use units::Bytes;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MessageSettings {
     pub(crate) size: Bytes,
-    /// The limit on messages per connection.
+    /// Maximum number of messages for each connection.
     pub(crate) count: u32,
     /// The number of connections that exchange messages at the same time.
     pub(crate) streams: u32,

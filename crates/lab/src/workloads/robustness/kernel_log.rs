@@ -30,7 +30,8 @@ impl KernelLog {
                 Ok(count) => {
                     complaints.extend(complaint(&String::from_utf8_lossy(&buffer[..count])));
                 }
-                // EPIPE: the kernel overwrote records before they were read.
+                // EPIPE means that the kernel overwrote records before this process read the
+                // records.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => break,
@@ -40,16 +41,16 @@ impl KernelLog {
     }
 }
 
-/// Returns the message of a record, `LEVEL,SEQUENCE,TIME,FLAGS;MESSAGE`, if it is a warning or
-/// worse.
+/// Returns the message of a record, `LEVEL,SEQUENCE,TIME,FLAGS;MESSAGE`, if the record is a warning
+/// or worse.
 fn complaint(record: &str) -> Option<String> {
     let (head, message) = record.split_once(';')?;
     let level: u32 = head.split(',').next()?.parse().ok()?;
     // The lower three bits are the priority, the other bits the facility. User space also writes
-    // here.
+    // records.
     let (priority, facility) = (level & 7, level >> 3);
     let line = message.lines().next().unwrap_or_default();
-    // This line counts suppressed messages, of any level (lib/ratelimit.c).
+    // A line with this end counts suppressed messages of any level (lib/ratelimit.c).
     let is_count = line.ends_with("callbacks suppressed");
     (facility == 0 && priority <= WARNING && !is_count).then(|| units::foreign(line).to_string())
 }

@@ -53,7 +53,7 @@ pub(super) fn measure(
     }
     let elapsed = begun.elapsed().as_secs_f64();
     let after = format!("after {} frames of seed {}", counts.sent(), step.seed);
-    // Report the exit of a program first, because it causes all other failures.
+    // Report the exit of a program first, because the exit causes all other failures.
     if let Some(failure) = scene.harm() {
         return Err(Failure::Workload(format!("{failure} ({after})")));
     }

@@ -70,15 +70,16 @@ impl CellWorkload for Case {
     }
 }
 
-/// The part that receives the frames.
+/// The key with the target: the part that receives the frames.
 const TARGET: Key = Key::text("target");
-/// The host that sends the frames.
+/// The key with the host that sends the frames.
 const FROM_HOST: Key = Key::text("attacker");
-/// The rate of the traffic beside the frames.
+/// The key with the rate of the traffic beside the frames.
 const RATE: Key = Key::text("rate");
-/// The number of frames a second.
+/// The key with the number of frames a second.
 const FRAMES: Key = Key::count("frames_s");
-/// A command that forwards between two interfaces, whose names are its last arguments.
+/// The key with a command that forwards between two interfaces, whose names are the command's last
+/// arguments.
 pub(crate) const PROGRAM: Key = Key::text("program");
 
 const METHOD: &[(&str, &str)] = &[

@@ -16,9 +16,9 @@ use toml::Spanned;
 
 pub(super) struct Scene {
     pub(super) entries: Vec<Entry>,
-    /// The address of the traffic's server.
+    /// The address at which the traffic's server listens.
     pub(super) traffic_to: SocketAddr,
-    /// Replaces the file's system if the traffic passes a tunnel.
+    /// The system that replaces the file's system if the traffic passes a tunnel.
     pub(super) system: Option<SystemSpec>,
     program: Option<Started>,
     control: Option<Control>,
@@ -274,11 +274,11 @@ fn ipv6(number: u8) -> Ipv6Addr {
     Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, u16::from(number))
 }
 
-/// The interfaces in the middle, towards client, server and attacker.
+/// The interfaces of the namespace in the middle, towards client, server and attacker.
 const A: &str = "p1";
 const B: &str = "p2";
 const C: &str = "p3";
-/// Each host's interface to the middle.
+/// Each host's interface to the namespace in the middle.
 const LEG: &str = "mid0";
 const SERVER: u8 = 2;
 const NOBODY: u8 = 99;

@@ -5,7 +5,7 @@ use crate::model::file::{Document, FileError};
 use results::Axes;
 use units::Rate;
 
-/// The settings of a cell.
+/// The settings of a cell of `robustness`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Case {
     pub(super) target: Target,
@@ -15,18 +15,18 @@ pub(super) struct Case {
     pub(super) frames_s: u32,
 }
 
-/// The part that receives the frames.
+/// The target: the part that receives the frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     Host,
     Link,
     Switch,
     Tunnel,
-    /// A command of the user.
+    /// A program of the user, which this command line starts.
     Program(String),
 }
 
-/// The frames that a system of the lab sends beside the traffic.
+/// The kinds of frames that a system of the lab sends beside the traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Load {
     Quiet,

@@ -18,12 +18,12 @@ impl Control {
         Self { path: path.to_owned() }
     }
 
-    /// Whether the process already answers.
+    /// Whether the process answers at its control socket.
     pub(crate) fn answers(&self) -> bool {
         self.call("version", &[]).is_ok()
     }
 
-    /// Runs a command, and returns its output.
+    /// Sends a command to the process, and returns the command's output.
     pub(crate) fn call(&self, method: &str, arguments: &[&str]) -> Result<String, Failure> {
         let broken = |error: io::Error| Failure::io(&format!("calling {method}"), &error);
         let mut stream =

@@ -5,17 +5,17 @@
 pub(crate) struct Counts {
     pub(crate) received: u64,
     pub(crate) sent: u64,
-    /// Packets that no cache entry matched.
+    /// Number of packets that no cache entry matched.
     pub(crate) upcalls: u64,
-    /// Cycles for each packet: the mean of the threads, weighted by their packets. 0 without a
-    /// packet.
+    /// Cycles for each packet: the mean of the threads, weighted by their packets. 0 if the threads
+    /// got no packet.
     pub(crate) cycles: f64,
     /// Cycles for each packet by stage, if the switch counts stages.
     pub(crate) stages: Vec<(String, f64)>,
 }
 
 impl Counts {
-    /// Reads the text of the command. Ignores unknown lines.
+    /// Parses the output of `dpif-netdev/pmd-perf-show`. Ignores unknown lines.
     pub(super) fn read(text: &str) -> Self {
         let mut sum = Self::default();
         for thread in text.split("pmd thread numa_id").skip(1) {
@@ -38,7 +38,7 @@ impl Counts {
             match name.trim_end() {
                 "Rx packets" => {
                     thread.received = number as u64;
-                    // The value stands before its unit: `5000  (100 Kpps, 250 cycles/pkt)`.
+                    // The number is the word before its unit: `5000  (100 Kpps, 250 cycles/pkt)`.
                     let place = words.iter().position(|word| word.starts_with("cycles/pkt"));
                     let cycles = place.and_then(|place| words.get(place.checked_sub(1)?));
                     thread.cycles = cycles.and_then(|word| word.parse().ok()).unwrap_or(0.0);

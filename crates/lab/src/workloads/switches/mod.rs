@@ -16,7 +16,7 @@ use crate::model::file::{Document, FileError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A switch, known by the name of its system.
+/// A kind of switch, which the name of the system chooses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Product {
     WeirSwitch,
@@ -29,7 +29,7 @@ pub(super) enum Source {
     /// Captures that are played in a loop, one for each receive queue. `whole` has the frames of
     /// all captures.
     Captures { whole: PathBuf, parts: Vec<PathBuf>, frames: usize },
-    /// The switch's interfaces of two cables.
+    /// The switch's ends of two cables.
     Interfaces { input: String, output: String },
     /// TAP devices that the switch makes.
     Taps { input: String, output: String },
@@ -61,14 +61,14 @@ impl Product {
     pub(super) fn longest_warm_up(self, flows: u32) -> Duration {
         match self {
             Self::WeirSwitch | Self::OvsDpdk(Tuning::Stock) => LONGEST_WARM_UP,
-            // Open vSwitch raises the number of flows that it caches twice a second, by 1,000.
+            // Twice a second, Open vSwitch raises its limit on cached flows by 1,000.
             Self::OvsDpdk(Tuning::ManyFlows) => {
                 LONGEST_WARM_UP + Duration::from_millis(u64::from(flows) / 2)
             }
         }
     }
 
-    /// Returns the programs of the switch.
+    /// Returns the programs that the switch needs.
     pub(super) fn programs(self) -> &'static [&'static str] {
         match self {
             Self::WeirSwitch => &[],

@@ -41,7 +41,7 @@ pub(super) fn start(
     await_control(&Control::at(&folder.path().join("ovsdb.ctl")), &mut server, step)?;
     let memory = Memory::of_machine();
     starter.vsctl(&["--no-wait", "init"])?;
-    // OVS's own threads use a CPU without packet threads, if there is one.
+    // Open vSwitch's other threads use a CPU without packet threads, if the machine has a free CPU.
     let free = host::online_cpus().into_iter().find(|cpu| !setup.cpus.contains(cpu)).unwrap_or(0);
     let options = [
         "dpdk-init=true".to_owned(),
@@ -113,7 +113,7 @@ impl Tuning {
     }
 }
 
-/// Starts programs with Open vSwitch's folders.
+/// Starts Open vSwitch's programs, which keep their files in one folder of the step.
 struct Starter<'a> {
     folder: &'a Path,
     inside: &'a Namespace,
@@ -205,7 +205,7 @@ fn ports(source: &Source, threads: usize) -> (Vec<String>, Vec<String>) {
     }
 }
 
-/// The memory that DPDK uses.
+/// The kind of memory that DPDK uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Memory {
     Huge,
@@ -253,7 +253,7 @@ const FOLDERS: [&str; 5] =
     ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR", "RUNTIME_DIRECTORY"];
 /// Log only errors, to standard error: the last line explains an early exit.
 const LOG: &str = "-vconsole:err";
-/// Settings for many flows: room for two million of them, no exact-match cache (EMC), and the
+/// Settings for many flows: room for two million flows, no exact-match cache (EMC), and the
 /// signature-match cache (SMC), which indexes 65,536 flows.
 const MANY_FLOWS: &[&str] = &["flow-limit=2000000", "emc-insert-inv-prob=0", "smc-enable=true"];
 const FINISHED_WITHIN: Duration = Duration::from_secs(300);

@@ -1,4 +1,4 @@
-//! A running switch of either kind.
+//! A running packet switch, and its commands.
 
 use super::control::Control;
 use super::{Counts, Product, Setup, ovs_dpdk, weir_switch};
@@ -11,10 +11,10 @@ use tempfile::TempDir;
 /// A switch with its rules loaded. Dropping this value ends the switch.
 #[derive(Debug)]
 pub(crate) struct RunningSwitch {
-    /// The programs. The last program is the switch itself.
+    /// The programs of the switch. The last program is the switch itself.
     pub(super) programs: Vec<Started>,
     pub(super) control: Control,
-    /// The time that loading the rules took.
+    /// The time in which the switch loaded the rules.
     pub(super) loading: Duration,
     /// A remark for the report about how the switch was started.
     pub(super) remark: Option<String>,

@@ -1,4 +1,4 @@
-//! `weir switch run`.
+//! Starts `weir switch run`.
 
 use super::control::Control;
 use super::running::{RunningSwitch, await_control, finish};

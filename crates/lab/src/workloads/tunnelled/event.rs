@@ -24,8 +24,8 @@ pub(super) fn block_udp(step: &MachineStep<'_>, testbed: &Testbed) -> Result<(),
     Ok(())
 }
 
-/// Tries new connections until one is answered. Returns the time from `begun` to the answer, or
-/// `None` if the patience is over first.
+/// Tries new connections until a connection is answered. Returns the time from `begun` to the
+/// answer, or `None` if the patience ends first.
 pub(super) fn answered(
     settings: TunnelledSettings,
     step: &MachineStep<'_>,
@@ -75,7 +75,8 @@ pub(super) fn restart(
     Ok(result)
 }
 
-/// Returns the command that sets rules of nftables; an ordinary user's PATH omits its folder.
+/// Returns the command that sets rules of nftables; an ordinary user's PATH omits the folder of
+/// `nft`.
 pub(super) fn nft() -> Option<&'static str> {
     ["nft", "/usr/sbin/nft"].into_iter().find(|place| is_installed(place))
 }
@@ -83,6 +84,6 @@ pub(super) fn nft() -> Option<&'static str> {
 const RULES: &str = "add table inet lab; \
                      add chain inet lab in { type filter hook input priority 0; }; \
                      add rule inet lab in meta l4proto udp drop";
-/// How long an attempt may take, beyond the time until its connection is open.
+/// Maximum time of an attempt after its connection is open.
 const ATTEMPT: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_millis(20);

@@ -38,7 +38,7 @@ pub(super) fn measure(
     })
 }
 
-/// A service whose programs have been started.
+/// A service behind a pair of programs that run.
 struct Service<'a> {
     settings: TunnelledSettings,
     step: &'a MachineStep<'a>,
@@ -81,7 +81,7 @@ impl Service<'_> {
         Ok(Measured::between_ends(step, window, result))
     }
 
-    /// Opens new connections for a quarter of the time, at least one.
+    /// Opens new connections for a quarter of the time, at least one connection.
     fn first_bytes(&self, result: &mut Measurement) -> Result<(), Failure> {
         let until = Instant::now() + (self.step.duration / NEW_SHARE).as_duration();
         let mut taken = Vec::new();
@@ -117,7 +117,7 @@ impl Service<'_> {
     }
 
     /// Exchanges messages until the busy connections are over. Returns the response times of the
-    /// messages after the omitted time, at least one.
+    /// messages after the omitted time, at least one response time.
     fn talk(&self, over: &AtomicBool) -> Result<Vec<f64>, Failure> {
         let size = usize::try_from(self.settings.size.count()).unwrap_or(usize::MAX);
         let (message, mut room) = (vec![b'm'; size], vec![0; size]);
@@ -156,6 +156,6 @@ impl Service<'_> {
     }
 }
 
-/// The divisor of the time for new connections: a quarter.
+/// Divisor of a step's time that gives the time for new connections: one quarter.
 const NEW_SHARE: u64 = 4;
 const MEASURED: &[&str] = &["goodput_mbit_s", "first_byte_ms.p50", "message_ms.p99"];

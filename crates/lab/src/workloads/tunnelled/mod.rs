@@ -1,5 +1,5 @@
-//! A service behind a pair of programs: new connections, messages beside bulk, memory, a network
-//! that drops UDP, and a server that is killed.
+//! A service behind a pair of programs: new connections, messages beside bulk transfers, memory, a
+//! network that drops UDP, and a server that is killed.
 
 mod event;
 mod machine;
@@ -83,13 +83,13 @@ impl CellWorkload for TunnelledSettings {
     }
 }
 
-/// Number of idle connections.
+/// The key with the number of idle connections.
 const IDLE: Key = Key::count("idle");
-/// The size of each message.
+/// The key with the size of each message.
 const SIZE: Key = Key::text("size");
-/// The event of the cell.
+/// The key with the event that disturbs the programs.
 const EVENT: Key = Key::text("event");
-/// The longest wait for the first answer through the programs.
+/// The key with the longest wait for the first answer through the programs.
 const PATIENCE: Key = Key::text("patience");
 
 /// Estimated time until the programs of a pair are connected.

@@ -1,4 +1,4 @@
-//! The service of one cell.
+//! Parses the connections, messages and the event of one cell.
 
 use super::{EVENT, IDLE, PATIENCE, SIZE};
 use crate::model::file::{Document, FileError, bounded};
@@ -16,7 +16,7 @@ pub(crate) struct TunnelledSettings {
     pub(super) patience: Span,
 }
 
-/// A disturbance of the programs.
+/// An event that disturbs the pair of programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
     None,

@@ -64,7 +64,7 @@ impl Workload for Validate {
     }
 }
 
-/// The case that the cell's axis names.
+/// The case of the simulator's validation that the axis `case` names.
 #[derive(Debug)]
 struct Case;
 
@@ -80,5 +80,5 @@ const VERDICT: &str = "within is 1 if the median of the repeats differs from the
     every row is within";
 const OWN: &str = "where a case is a variant: the figure of the simulator's defaults and of cc-grid's own \
     algorithm in the same world. It is shown and not judged, because the expected number assumes the variant";
-/// The axis of the simulator's cases.
+/// The name of the axis whose values are the simulator's cases.
 const CASE: &str = "case";

@@ -15,8 +15,8 @@ pub(super) fn measure(step: &SimulatorStep<'_>) -> Result<Measurement, Failure> 
         return Err(Failure::Workload("the world of this case could not be measured".to_owned()));
     };
     let mut result = Measurement::default();
-    // Each case has a unit of its own, named in the report's method, because a column can have only
-    // one unit.
+    // The figures have no unit here, because a column has one unit and each case has its own. The
+    // report's method names the unit of each case.
     result.record("expected", Some(figures.expected));
     if let Some((low, high)) = figures.expected_ends {
         result.record("expected.low", Some(low));
@@ -28,8 +28,8 @@ pub(super) fn measure(step: &SimulatorStep<'_>) -> Result<Measurement, Failure> 
     Ok(result)
 }
 
-/// Adds the verdict on the repeats: `within` is 1, 0 if the figure is off, and one half if the
-/// interval is too wide to tell.
+/// Adds the verdict on the repeats: `within` is 1 if the figure agrees with the expected figure, 0
+/// if the figure deviates, and one half if the interval is too wide to tell.
 pub(super) fn judge_cell(cell: &mut Cell) {
     let middle = |name: &str| cell.metrics.get(name).map(|metric| metric.median);
     let ends = middle("expected.low").zip(middle("expected.high"));

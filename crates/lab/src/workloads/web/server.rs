@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tempfile::TempDir;
 
-/// The web server program.
+/// The program that serves as web server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Program {
     Nginx,
@@ -22,7 +22,7 @@ pub(super) enum Program {
     Any,
 }
 
-/// A running server.
+/// A running web server and its files.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) program: Started,

@@ -6,7 +6,7 @@ mod paths;
 
 use super::draft::{Dice, Draft};
 
-/// A fault or a healthy case.
+/// A kind of composition: a fault or a healthy case.
 pub(super) struct Kind {
     pub(super) name: &'static str,
     /// The place of the fault: `sender`, `path forward`, `path back`, `receiver`, `middle box`.

@@ -33,14 +33,14 @@ impl Dice {
     }
 }
 
-/// The path between both hosts.
+/// The path between the two hosts.
 #[derive(Debug, Clone)]
 pub(super) enum Path {
     Cable,
     Emulated {
-        /// In Mbit/s.
+        /// The rate, in Mbit/s.
         rate: f64,
-        /// In milliseconds.
+        /// The round-trip time, in milliseconds.
         rtt: f64,
         queue: String,
         /// Further settings of each direction, as a lab file has them.
@@ -110,7 +110,7 @@ pub(super) struct Draft {
     pub(super) truth: Truth,
     /// The truth about a sender that does not slow down when packets are lost.
     pub(super) paced: Option<Truth>,
-    /// Keys of `[workload]` and their texts.
+    /// Keys of `[workload]` and the texts of their values.
     pub(super) keys: Vec<(&'static str, String)>,
     pub(super) traffic: &'static str,
     pub(super) details: String,
@@ -168,8 +168,8 @@ impl Draft {
         self
     }
 
-    /// Adds background traffic to some of the cases that allow it, and returns its description. The
-    /// doctor is then asked only about the port of the case.
+    /// Adds background traffic to some of the cases that allow background traffic, and returns a
+    /// description. The doctor is then asked only about the port of the case.
     pub(super) fn add_background(&mut self, dice: &mut Dice) -> Option<&'static str> {
         let Path::Emulated { rate, .. } = self.path else { return None };
         if !self.takes_background || !dice.chance(WITH_BACKGROUND) {
@@ -202,8 +202,8 @@ impl Draft {
         Some(words)
     }
 
-    /// Starts `command` before the load of the side `key`. `usual`: the load of a draft without a
-    /// load.
+    /// Starts `command` before the load of the side `key`. `usual`: the load if the draft has no
+    /// load on this side.
     fn before(&mut self, key: &'static str, command: &str, usual: &str) {
         match self.keys.iter_mut().find(|(name, _)| *name == key) {
             Some((_, text)) if text == "none" => *text = format!("{command}wait"),
@@ -221,7 +221,7 @@ impl Draft {
             let _ = writeln!(text, "expect-paced = \"{}\"", paced.expect);
         }
         for (name, value) in &self.keys {
-            // For a load of one command, the scene itself adds `exec`.
+            // Add no `exec` to a load of one command, because the scene adds `exec`.
             let is_one = !value.contains('\n');
             let value = value.strip_prefix("exec ").filter(|_| is_one).unwrap_or(value);
             let is_count = value.bytes().all(|byte| byte.is_ascii_digit());

@@ -27,7 +27,7 @@ pub(super) fn to_fairness(scene: &Scene, ended: &Ended) -> Option<f64> {
     let curves = curves.filter(|curves| curves.len() > 1)?;
     let from = *ended.begun[ended.tested.clone()].iter().max()?;
     let until = first_step(scene).unwrap_or(scene.until());
-    // Points that are further apart than a round trip cannot resolve more.
+    // Curves whose points are further apart than a round trip cannot show shorter times.
     let step = scene.round_trip().max(ended.spacing);
     let window = step * ROUND_TRIPS_OF_FAIRNESS;
     let mut passed = vec![(0, 0); curves.len()];
@@ -49,8 +49,8 @@ pub(super) fn to_fairness(scene: &Scene, ended: &Ended) -> Option<f64> {
 }
 
 /// Returns the convergence time after a rate change in round trips. The convergence time runs until
-/// the goodput of all flows is within a tenth of what the new rate allows. With several changes,
-/// returns the longest time.
+/// the goodput of all flows is within a tenth of the goodput that the new rate allows. With several
+/// changes, returns the longest time.
 pub(super) fn after_steps(scene: &Scene, ended: &Ended) -> Option<f64> {
     let steps = &scene.there.steps;
     let curve = of_all(ended)?;
@@ -79,13 +79,14 @@ fn first(
     let window = round_trip * ROUND_TRIPS;
     let mut behind = 0;
     for (at, bytes) in curve.iter().take_while(|(at, _)| *at <= until) {
-        // Exclude the time before `from`.
+        // The window excludes the time before `from`.
         while curve[behind].0 + window < *at || curve[behind].0 < from && curve[behind].0 < *at {
             behind += 1;
         }
         let (since, before) = curve[behind];
         let lasted = at.since(since);
-        // Points are up to half a round trip apart.
+        // Accept a window shorter by a round trip, because points are up to half a round trip
+        // apart.
         if *at >= from && lasted + round_trip >= window {
             let mbit = (bytes - before) * 8.0 / lasted.secs_f64() / 1e6;
             if lasted > Span::ZERO && good(mbit) {

@@ -28,7 +28,7 @@ pub(super) fn of(job: &Job<'_>, ended: &Ended) -> Vec<Series> {
         let times = points.iter().map(|p| seconds(p.at)).collect();
         curves.push(series("queue", times, vec![line("waiting", "kB", values)]));
     }
-    // Put the flows under test first, because they matter most if there are many.
+    // Put the flows under test first, because a chart with many flows shows only the first flows.
     let flows = ended.tested.clone().chain(0..ended.tested.start);
     let traces: Vec<(String, Vec<FlowPoint>)> = flows
         .filter_map(|number| {

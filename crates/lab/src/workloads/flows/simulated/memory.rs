@@ -18,7 +18,7 @@ pub(super) fn of(
     job: &Job<'_>,
 ) -> Result<Option<Memory>, Failure> {
     let Some(factor) = scene.flows.memory else { return Ok(None) };
-    // A tunnel remembers nothing about its path.
+    // A tunnel keeps no path memory.
     let Carrier::Tcp(_) = carrier else { return Ok(None) };
     let flows = FlowsSettings {
         own: 1,
@@ -36,7 +36,8 @@ pub(super) fn of(
     }))
 }
 
-/// Records by how many round trips the queue of the opening became longer than without a memory.
+/// Records the queue that a wrong memory adds during the opening, in round trips: the difference to
+/// a world without memory.
 pub(super) fn record(
     scene: &Scene,
     ended: &Ended,

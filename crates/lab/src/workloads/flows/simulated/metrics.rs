@@ -1,4 +1,4 @@
-//! The figures of a world.
+//! Computes the figures of a simulated world.
 
 use super::scene::Scene;
 use super::world::{Ended, mean_goodput};
@@ -68,7 +68,7 @@ fn sharing(scene: &Scene, ended: &Ended, result: &mut Measurement) {
     let Some(ideal) = scene.ideal() else { return };
     let (own, beside) = (ended.own(), ended.beside());
     let total = |flows: &[FlowOutcome]| mean_goodput(flows) * flows.len() as f64;
-    // Over so short a time, the mean of a random demand is not known.
+    // The measured time is too short to know the mean of a random demand.
     if matches!(scene.flows.demand, Demand::OnOff { random: true, .. }) {
         return;
     }
@@ -78,7 +78,7 @@ fn sharing(scene: &Scene, ended: &Ended, result: &mut Measurement) {
             let asked = asked(scene).filter(|_| beside.is_empty());
             (total(own) + total(beside)) / asked.map_or(ideal, |asked| asked.min(ideal))
         }
-        // The flows under test cross every bottleneck.
+        // In a parking lot the flows under test cross every bottleneck.
         Shape::ParkingLot { hops } => {
             (total(own) * f64::from(hops) + total(beside)) / (ideal * f64::from(hops))
         }
@@ -96,7 +96,7 @@ fn sharing(scene: &Scene, ended: &Ended, result: &mut Measurement) {
         Shape::ParkingLot { hops } => {
             ideal / (own.len() as f64 + beside.len() as f64 / f64::from(hops))
         }
-        // The flows meet at random links.
+        // In a fat tree the flows meet at random links, so no ideal share exists.
         Shape::FatTree { .. } => return,
     };
     if !beside.is_empty() {
@@ -169,7 +169,7 @@ fn queue(scene: &Scene, ended: &Ended, result: &mut Measurement) {
     }
 }
 
-/// Records the switch port of an incast.
+/// Records the use and the drops of an incast's switch port.
 fn port(scene: &Scene, ended: &Ended, result: &mut Measurement) {
     let Some(link) = ended.outcome.link(ended.network.bottlenecks[0]) else { return };
     result.record("drops", Some(link.dropped_measured as f64));

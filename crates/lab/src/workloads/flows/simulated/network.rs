@@ -34,7 +34,7 @@ impl Network {
         network
     }
 
-    /// Returns the endpoints of the flow under test with this number.
+    /// Returns the endpoints of the flow under test `number`.
     pub(super) fn own(&self, number: usize) -> Way {
         self.own[number % self.own.len()]
     }
@@ -143,7 +143,7 @@ fn parking_lot(scene: &Scene, hops: usize) -> Network {
 fn incast(scene: &Scene) -> Network {
     let hosts = scene.own_hosts() + scene.beside_count();
     let (there, back) = (&scene.there.config, &scene.back.config);
-    // The sender of cross traffic has a host of its own.
+    // One more host sends the cross traffic.
     let shape = Incast::with_ways_back(hosts + 1, &scene.access(), there, back);
     let round_trip = scene.round_trip();
     let way = |from: &Node| Way { from: *from, to: shape.receiver, round_trip };
@@ -173,8 +173,8 @@ fn fat_tree(scene: &Scene, ports: usize) -> Network {
         round_trip,
     };
     let own: Vec<Way> = (0..hosts).map(way).collect();
-    // Assign competing flows from the end of the list, so that few of them share a host with flows
-    // under test.
+    // Assign competing flows from the end of the list, so that few competing flows share a host
+    // with flows under test.
     let beside = own.iter().rev().copied().collect();
     Network {
         cross: vec![(own[0].from, own[0].to)],

@@ -27,9 +27,10 @@ pub(super) struct Scene {
     pub(super) omit: Span,
     pub(super) duration: Span,
     pub(super) seed: u64,
-    /// The time of the first data of all flows that begin together, once it is known.
+    /// The time of the first data of all flows that begin together. `None` until a first simulation
+    /// has found the time.
     pub(super) first_data: Option<Time>,
-    /// Whether the report includes curves.
+    /// Whether the report includes the curves of this step.
     pub(super) traced: bool,
 }
 
@@ -107,7 +108,7 @@ impl Scene {
         LinkConfig { rate, ..LinkConfig::default() }
     }
 
-    /// Returns the share of a frame that reaches the application.
+    /// Returns the share of a frame's bytes that reaches the application.
     pub(super) fn payload_share(&self) -> f64 {
         let (mss, headers) = (self.hosts.mss, self.hosts.headers);
         let frame = Bytes::new(mss.count() + headers.count());
@@ -147,9 +148,9 @@ impl Scene {
 
     /// Returns the start times of the flows that are not random arrivals. The list has the
     /// competing flows before the flows under test, whichever start first. Each flow is delayed by
-    /// a random part of a round trip: flows that begin at exactly the same time synchronise as they
-    /// never do in practice. Flows that begin together open their connections at once, as a program
-    /// does.
+    /// a random part of a round trip: flows that begin at exactly the same time would synchronise,
+    /// unlike flows in practice. Flows that begin together open their connections at once, as a
+    /// program does.
     pub(super) fn starts(&self) -> Vec<Time> {
         if self.flows.together {
             return vec![Time::ZERO; self.flows.own as usize];

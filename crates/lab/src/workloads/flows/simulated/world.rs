@@ -24,7 +24,7 @@ use units::{Bytes, Share, Span, Time};
 pub(super) struct Ended {
     pub(super) outcome: Outcome,
     pub(super) network: Network,
-    /// The world's flows under test. The competing flows come before the flows under test.
+    /// The indices of the flows under test, which come after the competing flows.
     pub(super) tested: Range<usize>,
     /// Start time of each flow. `sizes`: the amount of data of each flow.
     pub(super) begun: Vec<Time>,
@@ -36,7 +36,7 @@ pub(super) struct Ended {
     own_ways: Vec<usize>,
     /// The time between two points of the curves.
     pub(super) spacing: Span,
-    /// `first_data` of the scene, once it is known.
+    /// The time of the first data of all flows. `None` unless the flows begin together.
     first_data: Option<Time>,
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn simulate(cell: &FlowsCell, step: &SimulatorStep<'_>) -> Result<Mea
 
 impl Scene {
     /// Returns the share of goodput that the competing flows lose to the flows under test, relative
-    /// to their goodput among flows of their own kind.
+    /// to the competing flows' goodput if the flows under test use the same algorithm.
     fn harm(
         &self,
         job: &Job<'_>,
@@ -160,7 +160,7 @@ impl Scene {
         Ok(among_its_own.map(|alone| 1.0 - mean_goodput(beside) / alone))
     }
 
-    /// Simulates the scene, with flows under test that remember `recalled` of the path.
+    /// Simulates the scene. The flows under test begin with the path memory `recalled`.
     pub(super) fn play(
         &self,
         carrier: Carrier,
@@ -192,7 +192,7 @@ impl Scene {
             measure_from: self.measured_from(),
             opening_until: (first + opening).min(self.until()),
             sample_every: spacing,
-            // Unfinished flows keep the world running, so it may record more samples.
+            // Unfinished flows keep the world running, so the world may record more samples.
             sample_limit: 3 * POINTS as usize,
             traced: if self.traced { network.bottlenecks.clone() } else { Vec::new() },
             tunnels,
@@ -268,7 +268,7 @@ impl Scene {
             })
             .collect();
         if let Some(arrivals) = self.arrivals() {
-            // Choose endpoint pairs at random, so that none is favoured.
+            // Choose endpoint pairs at random, so that no pair is favoured.
             let mut ways = link::Stream::new(self.seed, "ways");
             let coming = arrivals.flows_at_most(2 * MOST_ARRIVALS, |_| {
                 let way = (ways.unit() * network.ways() as f64) as usize;
@@ -343,8 +343,7 @@ fn size_of(flow: &FlowSpec) -> Option<Bytes> {
 const NOBODY_CAME: &str = "no flow arrived in the measured time: use more flows or a longer time";
 /// The simulated time between two checks for cancellation and completion.
 const LOOK_EVERY: Span = Span::from_millis(50);
-/// Number of points over a cell's time. This number of points shows how a flow's window converges
-/// to its share.
+/// Number of points of a curve, enough to show how a flow's window converges to its share.
 const POINTS: u64 = 6000;
 const MOST_FOLLOWED: usize = 64;
 /// Duration of an opening, with a margin: slow start reaches 16,000 segments after eleven round

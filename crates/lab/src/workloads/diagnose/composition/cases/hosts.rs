@@ -330,8 +330,8 @@ pub(super) fn full_link(dice: &mut Dice) -> Draft {
         .details(format!("a link of {rate} Mbit/s"))
 }
 
-/// Draws a path, and returns it with its rate and its bandwidth-delay product in bytes, at least 60
-/// kB.
+/// Draws a path. Returns the path, its rate in Mbit/s, and its bandwidth-delay product in bytes,
+/// which is at least 60 kB.
 fn long_path(dice: &mut Dice) -> (Path, f64, f64) {
     let rtt = dice.between(15.0, 80.0);
     let least = 60_000.0 / rtt / 125.0;
