@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use std::{env, fs};
 
 fn main() {
-    // Read the variables at run time: the checkout may have moved since the last build.
+    // Read the variables when the build script runs: the checkout may have moved since the script
+    // was compiled.
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     let folder = here.join("../../labs/faults");
     println!("cargo::rerun-if-changed={}", folder.display());
     let names = fs::read_dir(&folder).map(|entries| {
         let files = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        // An editor's lock file has a hidden name.
+        // Leave out hidden files, such as an editor's lock file.
         let visible = files.filter(|file| !file.starts_with('.'));
         let mut names: Vec<String> =
             visible.filter_map(|file| file.strip_suffix(".toml").map(str::to_owned)).collect();

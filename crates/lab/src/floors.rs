@@ -113,7 +113,8 @@ fn leaves(text: &str) -> Vec<String> {
 /// Returns the source with blank lines in place of its comments and its tests.
 fn code_of(text: &str) -> String {
     let mut code = String::new();
-    // `end`: the line that ends the item of a test.
+    // `is_test`: whether the line is part of an item for tests. `end`: the line that ends this
+    // item.
     let (mut is_test, mut end) = (false, None);
     for line in text.lines() {
         let indent = &line[..line.len() - line.trim_start().len()];

@@ -1,11 +1,11 @@
-//! Experiments: a lab file asks a question, and a run answers it.
+//! Experiments: a lab file describes an experiment, and a run measures the experiment.
 //!
 //! [`builtin::open`] or [`LabFile::read`] returns a checked [`LabFile`]. [`run`] builds the network
 //! of each cell, measures, and takes the network down again, turn by turn. The run leaves a
 //! directory that users can read, compare, check and repeat.
 //!
-//! The crate has floors. A floor imports only floors that stand before it in this list. The test
-//! in `floors.rs` refuses every other import:
+//! The crate has floors. A floor imports only earlier floors of this list. The test in `floors.rs`
+//! refuses every other import:
 //!
 //! - `model`: an experiment as data. The lab file as written, its axes, the plan of a run, the
 //!   outcome of a step, the failures. The model measures nothing.
