@@ -1,7 +1,8 @@
 //! TRex's options that `weir gen` has no name of its own for. Help does not list these options.
 //!
-//! An option is accepted without a message where `weir gen` always behaves as the option asks, accepted with a
-//! note where the option has no effect on the packets, and refused with a remedy elsewhere.
+//! An option is accepted without a message where `weir gen` always behaves as the option asks,
+//! accepted with a note where the option has no effect on the packets, and refused with a remedy
+//! elsewhere.
 
 use crate::output;
 use Effect::{Always, Ignored, Refused};
@@ -159,7 +160,8 @@ impl TrexOption {
 }
 
 impl TrexOptions {
-    /// Prints a note for each option without effect. Refuses the first option that `weir gen` cannot serve.
+    /// Prints a note for each option without effect. Refuses the first option that `weir gen`
+    /// cannot serve.
     pub(super) fn check(&self) -> Result<(), GenError> {
         for option in self.given.iter().map(|&index| &OPTIONS[index]) {
             match option.effect {
