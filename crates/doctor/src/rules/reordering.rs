@@ -25,7 +25,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     // A packet that is more than a round trip late arrives after its retransmission, and counts as
     // late.
     let again = sender.count(|tcp| tcp.retransmitted).unwrap_or(0);
-    let late = sender.count(|tcp| tcp.spurious).unwrap_or(0).min(again);
+    let late = sender.spurious().unwrap_or(0).min(again);
     let seen = seen.max(late);
     let share = seen as f64 / sent.max(1) as f64;
     if share < SHARE {
@@ -111,7 +111,7 @@ struct Vain {
 
 impl Vain {
     fn of(sender: &End<'_>, view: &View<'_>) -> Self {
-        let spurious = sender.count(|tcp| tcp.spurious).unwrap_or(0);
+        let spurious = sender.spurious().unwrap_or(0);
         let again = sender.count(|tcp| tcp.retransmitted).unwrap_or(0);
         // If the peer sends no duplicate SACK, timestamps show spurious retransmissions (RFC 3522),
         // but the kernel counts them for the whole machine.

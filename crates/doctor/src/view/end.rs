@@ -74,9 +74,26 @@ impl<'a> End<'a> {
     pub fn loss(&self) -> Option<f64> {
         let sent = self.count(|tcp| tcp.data_segments_out)?;
         let again = self.count(|tcp| tcp.retransmitted)?;
-        let spurious = self.count(|tcp| tcp.spurious).unwrap_or(0);
+        let spurious = self.spurious().unwrap_or(0);
         let lost = self.surely_lost(again, spurious);
         (sent > 0).then(|| (lost as f64 / sent as f64).min(1.0))
+    }
+
+    /// Returns the retransmissions of segments that had arrived, by the peer's duplicate SACKs.
+    /// `None` if the reports count duplicates that the path makes.
+    pub fn spurious(&self) -> Option<u64> {
+        if self.gets_duplicates() { None } else { self.count(|tcp| tcp.spurious) }
+    }
+
+    /// Whether the path duplicates packets: since the connection began the peer has reported more
+    /// duplicates than this end retransmitted (`tcp_dsack_seen`), and few segments overtook others.
+    /// A report then does not show that a retransmission was spurious.
+    pub fn gets_duplicates(&self) -> bool {
+        let tcp = self.tcp();
+        let overtakes = tcp.reordered.unwrap_or(0);
+        tcp.spurious
+            .zip(tcp.retransmitted)
+            .is_some_and(|(twice, again)| twice > again && overtakes <= twice / FEW_OVERTAKE)
     }
 
     /// Returns the retransmissions that were needed, of `again` retransmissions. The peer reports a
@@ -243,6 +260,8 @@ impl<'a> End<'a> {
 /// between two samples.
 const WAITS: f64 = 0.5;
 const MOSTLY: f64 = 0.8;
+/// Reordering is rare if there are at least this many reports of duplicates for each event.
+const FEW_OVERTAKE: u32 = 10;
 /// Minimum amount of data that arrived, in full segments.
 const PASSED: u64 = 20;
 /// Shortest wait that counts as long: most programs answer sooner.
