@@ -80,10 +80,11 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     if flow.receiver.is_some() && is_fixed(view) {
         finding = finding.advise(let_grow());
     }
-    finding = finding.advise(
+    let set = flow.receiver.as_ref().and_then(|receiver| set_by_program(receiver, view));
+    finding = finding.advise(set.unwrap_or_else(|| {
         larger("the receiver's", value, most, there)
-        .not("A program that sets SO_RCVBUF keeps its size (iperf3 -w is such a setting), whatever tcp_rmem is"),
-    );
+            .not("A program that sets SO_RCVBUF keeps its size (iperf3 -w is such a setting), whatever tcp_rmem is")
+    }));
     finding.holds()
 }
 
@@ -162,9 +163,30 @@ fn here(window: Bytes, rtt: Span, receiver: &End<'_>, view: &View<'_>) -> Findin
     .seen_if("receive buffer", receiver.last().receive_limit.map(bytes))
     .seen_if("tcp_rmem at most", most.map(bytes));
     let finding = if is_fixed(view) { finding.advise(let_grow()) } else { finding };
-    finding.advise(
+    finding.advise(set_by_program(receiver, view).unwrap_or_else(|| {
         larger("this machine's", 8 << 20, most, "")
-            .not("A program that sets SO_RCVBUF keeps its size, whatever tcp_rmem is"),
+            .not("A program that sets SO_RCVBUF keeps its size, whatever tcp_rmem is")
+    }))
+}
+
+/// Advises to remove SO_RCVBUF if the buffer keeps a size of at most half of what `tcp_rmem`
+/// allows. While the data of each round trip fills the window, the kernel enlarges the buffer,
+/// unless the program set the size of the buffer or of the window (tcp_rcv_space_adjust).
+fn set_by_program(receiver: &End<'_>, view: &View<'_>) -> Option<Advice> {
+    let sizes = receiver.values(|c| c.receive_limit);
+    let (least, size) = sizes.iter().min().zip(sizes.iter().max())?;
+    let is_kept = least == size && !is_fixed(view);
+    let most = most_of(view).filter(|most| is_kept && size.count() <= most.count() / 2)?;
+    let pid = receiver.pids().find(|pid| *pid != 0);
+    let pid = pid.map_or_else(|| "PID".to_owned(), |pid| pid.to_string());
+    Some(
+        Advice::new(format!(
+            "Remove SO_RCVBUF or TCP_WINDOW_CLAMP from the receiving program: its buffer stays at {}, and tcp_rmem allows {}",
+            bytes(*size),
+            bytes(most)
+        ))
+        .run(format!("strace -f -e trace=setsockopt -p {pid}   (at its next connection)"))
+        .not("A larger tcp_rmem changes nothing while the program sets the size"),
     )
 }
 
@@ -215,6 +237,7 @@ const SHORTEST: Span = Span::from_millis(2);
 mod tests {
     use super::super::sketch::Sketch;
     use super::*;
+    use crate::recording::Connection;
 
     fn limited(percent: u64, window: u64) -> Sketch {
         Sketch::new().tcp(move |at, tcp| {
@@ -338,15 +361,38 @@ mod tests {
             });
             sketch.judge(RULE).finding().unwrap().advice[0].commands.join("; ")
         };
-        let local = || limited(90, 32_768).with_receiver(|_, _| {});
-        for (sketch, small) in [(receiving(1_100_000), "6291456"), (local(), "6291456")] {
-            assert!(commands(sketch, small).contains("tcp_rmem='4096 131072 8388608'"));
+        let wide = |receiver: &mut Connection| receiver.receive_limit = Some(Bytes::new(20 << 20));
+        let local = || limited(90, 32_768).with_receiver(move |_, receiver| wide(receiver));
+        let alone = || receiving(1_100_000).sender(move |_, receiver| wide(receiver));
+        for sketch in [alone(), local()] {
+            assert!(commands(sketch, "6291456").contains("tcp_rmem='4096 131072 8388608'"));
         }
-        for sketch in [receiving(1_100_000), local()] {
+        for sketch in [alone(), local()] {
             assert_eq!(commands(sketch, "33554432"), "sysctl -w net.ipv4.tcp_moderate_rcvbuf=1");
         }
         // The far machine's setting is unknown.
         assert!(commands(limited(90, 32_768), "33554432").contains("131072 8388608'"));
+    }
+
+    #[test]
+    fn the_advice_blames_the_program_for_a_fixed_buffer_that_tcp_rmem_does_not_limit() {
+        let advised = |size: u64, moderates: &str| {
+            let sketch = receiving(1_100_000).sender(move |_, receiver| {
+                receiver.receive_limit = Some(Bytes::new(size));
+            });
+            let sketch = sketch.machine(|machine| {
+                let settings =
+                    [("tcp_rmem", "4096 131072 6291456"), ("tcp_moderate_rcvbuf", moderates)];
+                let named =
+                    |(name, value): (&str, &str)| (format!("net.ipv4.{name}"), value.to_owned());
+                machine.sysctls.extend(settings.map(named));
+            });
+            let advice = sketch.judge(RULE).finding().unwrap().advice.clone();
+            advice.iter().any(|one| one.action.starts_with("Remove SO_RCVBUF or TCP_WINDOW_CLAMP"))
+        };
+        assert!(advised(2_200_000, "1"));
+        // The setting itself limits the buffer, or the kernel enlarges no buffer.
+        assert!(!advised(6_291_456, "1") && !advised(2_200_000, "0"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::signs::send_buffer::{allowed, is_in_flight, is_the_buffer};
-use crate::view::{Flow, View};
+use crate::view::{End, Flow, View};
 use crate::words::{bytes, percent, rate, span};
 use units::{Bytes, Span};
 
@@ -77,11 +77,11 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     finding = finding
     .seen_if("half of the buffer / round trip", allows.map(rate))
     .seen_if("tcp_wmem at most", most.map(|most| bytes(Bytes::new(most))))
-    .advise(
+    .advise(set_by_program(sender, most).unwrap_or_else(|| {
         Advice::new("Let the kernel use larger send buffers, and remove SO_SNDBUF from the sending program")
             .run(format!("sysctl -w net.ipv4.tcp_wmem='4096 65536 {value}'"))
-            .not("A program that sets SO_SNDBUF keeps its size (iperf3 -w is such a setting), whatever tcp_wmem is"),
-    );
+            .not("A program that sets SO_SNDBUF keeps its size (iperf3 -w is such a setting), whatever tcp_wmem is")
+    }));
     if rtt < SHORT {
         finding = finding.against(format!(
             "the round trip is only {}: a slow reader looks like this too",
@@ -89,6 +89,24 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         ));
     }
     finding.holds()
+}
+
+/// Advises to remove SO_SNDBUF if the buffer keeps a size of at most half of `most`. While a buffer
+/// limits the sender, the kernel enlarges the buffer up to `most`, unless the program set the size
+/// (tcp_should_expand_sndbuf).
+fn set_by_program(sender: &End<'_>, most: Option<u64>) -> Option<Advice> {
+    let sizes = sender.values(|c| c.send_limit);
+    let (least, size) = sizes.iter().min().zip(sizes.iter().max())?;
+    let most = most.filter(|most| least == size && size.count() <= most / 2)?;
+    Some(
+        Advice::new(format!(
+            "Remove SO_SNDBUF from the sending program: its buffer stays at {}, and tcp_wmem allows {}",
+            bytes(*size),
+            bytes(Bytes::new(most))
+        ))
+        .run("strace -f -e trace=setsockopt -p PID   (at its next connection)")
+        .not("A larger tcp_wmem changes nothing while the program sets the size"),
+    )
 }
 
 /// The highest value that the advice gives for the setting.
@@ -116,6 +134,25 @@ mod tests {
     #[test]
     fn a_small_send_buffer_on_a_long_path_is_the_limit() {
         assert!(limited(90, 20_000).holds(RULE) > 0.8);
+    }
+
+    #[test]
+    fn the_advice_blames_the_program_for_a_fixed_buffer_that_tcp_wmem_does_not_limit() {
+        let advised = |most: u64, grows: u64| {
+            let sketch = limited(90, 20_000).sender(move |at, sender| {
+                sender.send_limit = Some(Bytes::new(32_768 + at * grows));
+            });
+            let sketch = sketch.machine(|machine| {
+                let setting = format!("4096 16384 {most}");
+                machine.sysctls.insert("net.ipv4.tcp_wmem".to_owned(), setting);
+            });
+            sketch.judge(RULE).finding().unwrap().advice[0].action.clone()
+        };
+        let fixed = advised(4_194_304, 0);
+        assert!(fixed.starts_with("Remove SO_SNDBUF from the sending program"), "{fixed}");
+        for (most, grows) in [(32_768, 0), (4_194_304, 64)] {
+            assert!(advised(most, grows).contains("larger send buffers"), "{most} {grows}");
+        }
     }
 
     #[test]
