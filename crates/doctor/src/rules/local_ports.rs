@@ -35,18 +35,33 @@ fn judge(view: &View<'_>) -> Outcome {
     let waits = (worst.time_wait - free_again) as f64 / ports.max(1) as f64;
     // The kernel searches an even number of ports (net/ipv4/inet_hashtables.c).
     let used_up = share >= USED_UP || ports >= size & !1;
-    let finding = Finding::new(format!(
+    let mut finding = Finding::new(format!(
         "local ports are used up: {ports} of {size} are in use for {}, so that new connections fail with \"cannot assign requested address\"",
         worst.remote
     ))
     .seen_from("ports in use for that destination, of the usual range", percent(share), percent(NEAR))
     .seen("ports in TIME_WAIT, of those in use", percent(waits))
     .seen(RANGE, format!("{least} {most}"))
-    .seen_if("ports of it that are reserved", (reserved > 0).then(|| reserved.to_string()))
-    .advise(
-        Advice::new("Keep connections open and use them again, or widen the range")
-            .run("sysctl -w net.ipv4.ip_local_port_range='1024 65535'")
-            .run(format!("sysctl {RESERVED}"))
+    .seen_if("ports of it that are reserved", (reserved > 0).then(|| reserved.to_string()));
+    // Ports in TIME_WAIT stay in use for 60 s (TCP_TIMEWAIT_LEN).
+    if waits >= HALF
+        && view.sysctl(REUSE).is_some_and(|value| value != "1")
+        && may_reuse(view, size)
+    {
+        finding = finding.advise(
+            Advice::new("Let new connections use ports in TIME_WAIT again")
+                .run(format!("sysctl -w {REUSE}=1"))
+                .not("It needs timestamps (net.ipv4.tcp_timestamps) at both ends"),
+        );
+    }
+    let is_widest = *least <= LEAST_PORT && *most >= MOST_PORT;
+    let keep = match is_widest {
+        true => Advice::new("Keep connections open and use them again"),
+        false => Advice::new("Keep connections open and use them again, or widen the range")
+            .run(format!("sysctl -w {RANGE}='{LEAST_PORT} {MOST_PORT}'")),
+    };
+    finding = finding.advise(
+        keep.run(format!("sysctl {RESERVED}"))
             .not("More memory or descriptors do not help; more addresses at either end do"),
     );
     if used_up || failed { finding.limits() } else { finding }.holds()
@@ -56,15 +71,21 @@ fn judge(view: &View<'_>) -> Outcome {
 /// out again after a second. A program that opens connections so fast that all ports are younger
 /// gets none.
 fn is_reused(view: &View<'_>, remote: IpAddr, size: u64) -> bool {
-    let has_stamps = view.sysctl("net.ipv4.tcp_timestamps").is_none_or(|value| value != "0");
-    let opened = view.counter("TcpActiveOpens").unwrap_or(0) as f64;
-    let per_second = opened / view.elapsed().secs_f64();
     let is_allowed = match view.sysctl(REUSE) {
         Some("1") => true,
         Some("2") => remote.to_canonical().is_loopback(),
         _ => false,
     };
-    is_allowed && has_stamps && per_second * 2.0 < size as f64
+    is_allowed && may_reuse(view, size)
+}
+
+/// Whether ports in TIME_WAIT would help new connections: connections have timestamps, and most of
+/// the `size` ports are older than a second.
+fn may_reuse(view: &View<'_>, size: u64) -> bool {
+    let has_stamps = view.sysctl("net.ipv4.tcp_timestamps").is_none_or(|value| value != "0");
+    let opened = view.counter("TcpActiveOpens").unwrap_or(0) as f64;
+    let per_second = opened / view.elapsed().secs_f64();
+    has_stamps && per_second * 2.0 < size as f64
 }
 
 /// Reports that the administrator reserves every port of the range for programs that choose their
@@ -78,7 +99,7 @@ fn none_is_left(least: u64, most: u64) -> Outcome {
     .advise(
         Advice::new("Reserve fewer ports, or widen the range")
             .run(format!("sysctl {RESERVED}"))
-            .run("sysctl -w net.ipv4.ip_local_port_range='1024 65535'"),
+            .run(format!("sysctl -w {RANGE}='{LEAST_PORT} {MOST_PORT}'")),
     )
     .holds()
 }
@@ -98,6 +119,11 @@ const REUSE: &str = "net.ipv4.tcp_tw_reuse";
 const RESERVED: &str = "net.ipv4.ip_local_reserved_ports";
 const RANGE: &str = "net.ipv4.ip_local_port_range";
 const NEAR: f64 = 0.9;
+/// Minimum share of ports in TIME_WAIT, of the ports in use, for advice about them.
+const HALF: f64 = 0.5;
+/// The widest range of local ports without the ports of system services.
+const LEAST_PORT: u64 = 1024;
+const MOST_PORT: u64 = 65_535;
 const USED_UP: f64 = 0.98;
 
 #[cfg(test)]
@@ -150,6 +176,27 @@ mod tests {
             machine.sysctls.insert("net.ipv4.tcp_timestamps".to_owned(), "0".to_owned());
         });
         assert!(without.holds_machine(RULE).is_some_and(|share| share > 0.7));
+    }
+
+    #[test]
+    fn the_advice_names_settings_that_would_free_ports() {
+        let advised = |range: &'static str, reuse: &'static str, time_wait: u64| {
+            let sketch = using(63_400).machine(|machine| {
+                machine.sysctls.insert(RANGE.to_owned(), range.to_owned());
+                machine.sysctls.insert(REUSE.to_owned(), reuse.to_owned());
+            });
+            let sketch = sketch.counter("TcpActiveOpens", 500).each(move |_, sample| {
+                sample.busiest_remote.as_mut().unwrap().time_wait = time_wait;
+            });
+            let outcome = sketch.on_machine(RULE);
+            let advice = &outcome.finding().unwrap().advice;
+            advice.iter().flat_map(|one| one.commands.clone()).collect::<Vec<_>>().join("; ")
+        };
+        let (reuse, range) = ("tcp_tw_reuse=1", "ip_local_port_range=");
+        let commands = advised("1024 65535", "2", 60_000);
+        assert!(commands.contains(reuse) && !commands.contains(range), "{commands}");
+        let commands = advised("2048 65535", "2", 100);
+        assert!(!commands.contains(reuse) && commands.contains(range), "{commands}");
     }
 
     #[test]
