@@ -258,6 +258,7 @@ const COUNTERS: &[&str] = &[
     "IcmpInDestUnreachs",
     "Icmp6InDestUnreachs",
     "IcmpInTimeExcds",
+    "Icmp6InTimeExcds",
     "TcpActiveOpens",
     "TcpAttemptFails",
     "TcpEstabResets",

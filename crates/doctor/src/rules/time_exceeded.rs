@@ -6,7 +6,8 @@ use crate::view::{Flow, View};
 pub(super) const RULE: Rule = Rule::new("time-exceeded", "packets that expire").machine(judge);
 
 fn judge(view: &View<'_>) -> Outcome {
-    let Some(expired) = view.counter("IcmpInTimeExcds") else {
+    let counts = MESSAGES.iter().filter_map(|name| view.counter(name));
+    let Some(expired) = counts.reduce(u64::saturating_add) else {
         return Outcome::not_seen("ICMP messages about expired packets");
     };
     // traceroute also causes such messages.
@@ -32,6 +33,10 @@ fn judge(view: &View<'_>) -> Outcome {
     .holds()
 }
 
+/// Counters of the messages over IPv4 and IPv6. In a loop the hop limit of IPv6 ends as the TTL
+/// does.
+const MESSAGES: [&str; 2] = ["IcmpInTimeExcds", "Icmp6InTimeExcds"];
+
 #[cfg(test)]
 mod tests {
     use super::super::sketch::Sketch;
@@ -40,10 +45,12 @@ mod tests {
 
     #[test]
     fn expired_packets_explain_a_handshake_without_an_answer() {
-        let opens = Sketch::new().counter("IcmpInTimeExcds", 1).sender(|_, sender| {
-            sender.state = ConnectionState::SynSent;
-        });
-        assert!(opens.holds_machine(RULE).unwrap() > 0.85);
+        for name in MESSAGES {
+            let opens = Sketch::new().counter(name, 1).sender(|_, sender| {
+                sender.state = ConnectionState::SynSent;
+            });
+            assert!(opens.holds_machine(RULE).unwrap() > 0.85, "{name}");
+        }
     }
 
     #[test]
