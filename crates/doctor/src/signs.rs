@@ -2,6 +2,7 @@
 //! sign describes an observation, and names no cause.
 
 pub(crate) mod accepting;
+pub(crate) mod emulated;
 pub(crate) mod far_window;
 pub(crate) mod full_path;
 pub(crate) mod input_queues;

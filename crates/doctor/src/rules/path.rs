@@ -2,6 +2,7 @@
 //! time, while the rate stays the same.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
+use crate::signs::emulated::{EMULATES, emulated_queue};
 use crate::signs::full_path::full_rate;
 use crate::signs::loss_model::paces_itself;
 use crate::signs::send_buffer::held;
@@ -36,14 +37,17 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let near = rates.iter().filter(|rate| NEAR_MEAN.contains(&(**rate as f64 / mean.max(1.0))));
     let steady = near.count() as f64 / rates.len().max(1) as f64;
     // A queue of this machine is another cause. `fq` holds each packet until its time to send: its
-    // queue shows the sender's pace, and no limit of this machine.
+    // queue shows the sender's pace, and no limit of this machine. `netem` holds each packet for
+    // the delay that it emulates, and may also emulate a rate.
+    let is_emulated = emulated_queue(flow, view).is_some();
+    let holds_all = |kind: &str| kind == PACES || kind == EMULATES && !is_emulated;
     let own = view
         .samples()
         .iter()
         .filter(|sample| {
             sample.qdiscs.iter().any(|q| {
                 Some(q.interface.as_str()) == flow.interface()
-                    && q.kind != PACES
+                    && !holds_all(q.kind.as_str())
                     && q.backlog.count() > 3_000
             })
         })
@@ -316,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_fq_paces_are_no_queue_of_this_machine() {
+    fn packets_that_fq_paces_or_netem_delays_are_no_queue_of_this_machine() {
         let queued = |kind: &'static str| {
             Sketch::new().tcp(|_, tcp| tcp.rtt = Some(Span::from_millis(35))).each(|_, sample| {
                 sample.qdiscs.push(crate::recording::Qdisc {
@@ -328,6 +332,7 @@ mod tests {
             })
         };
         assert!(queued("fq").holds(RULE) > 0.7);
+        assert!(queued("netem").holds(RULE) > 0.7);
         queued("pfifo").holds_not(RULE);
         let bbr = queued("fq").sender(|_, sender| {
             sender.congestion = Some("bbr".to_owned());

@@ -3,6 +3,7 @@
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::Qdisc;
+use crate::signs::emulated::EMULATES;
 use crate::view::{Flow, View, counted};
 use crate::words::{percent, rate};
 
@@ -99,7 +100,7 @@ impl<'a> Queue<'a> {
 
     /// Whether the queueing discipline emulates a path that loses packets (tc-netem(8)).
     fn is_emulated(&self) -> bool {
-        self.qdisc.kind == "netem"
+        self.qdisc.kind == EMULATES
     }
 
     fn finding(&self) -> Finding {

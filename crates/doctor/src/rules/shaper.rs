@@ -3,8 +3,9 @@
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::Qdisc;
+use crate::signs::emulated::{EmulatedQueue, emulated_queue};
 use crate::view::{Flow, View, counted};
-use crate::words::{bytes, percent, rate};
+use crate::words::{bytes, percent, rate, span};
 use units::Rate;
 
 pub(super) const RULE: Rule =
@@ -25,7 +26,13 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     // packets may be redirected to another interface (ifb). A limit of the other interface belongs
     // to the connection if it passes about as much data.
     let other = || limits.iter().find(|limit| limit.is_full() && limit.carries(flow));
-    match passing.max_by_key(|limit| limit.over).or_else(other) {
+    let full = passing.max_by_key(|limit| limit.over).or_else(other);
+    if full.is_none()
+        && let Some(queue) = emulated_queue(flow, view)
+    {
+        return of_emulated(&queue);
+    }
+    match full {
         Some(limit) => limit.finding().limits_for(limit.waits).holds(),
         None if flow.sender.is_none() => of_answers(flow, view, &limits, name),
         None => Outcome::ruled_out(match own().max_by_key(|limit| limit.over) {
@@ -64,6 +71,29 @@ fn of_each_flow(flow: &Flow<'_>, view: &View<'_>, name: &str) -> Option<Outcome>
         )
         .holds()
     })
+}
+
+/// Judges `netem`, which may emulate a rate and does not count overlimits.
+fn of_emulated(queue: &EmulatedQueue<'_>) -> Outcome {
+    let (kind, name, handle) = (&queue.qdisc.kind, &queue.qdisc.interface, &queue.qdisc.handle);
+    Finding::new(format!(
+        "a rate limit of this machine is the limit: {kind} on {name}, which emulates a path, passes {} and holds the rest back",
+        rate(queue.passes)
+    ))
+    .limits_for(queue.share)
+    .allows(Some(queue.passes))
+    .seen_from(
+        format!("time that packets wait in {kind}, against the shortest round trip"),
+        span(queue.wait),
+        span(queue.least),
+    )
+    .seen_from("samples in which packets wait so long", percent(queue.share), percent(WAITS))
+    .advise(
+        Advice::new(format!("Remove the rate of {kind} if it is not intended (handle {handle})"))
+            .run(format!("tc -s -d qdisc show dev {name}"))
+            .not("Buffers, congestion control and more CPU change nothing: the limit holds for all of them together"),
+    )
+    .holds()
 }
 
 /// Judges a rate limit on the interface that sends the acknowledgements, which holds back the
@@ -206,7 +236,7 @@ mod tests {
     use super::super::sketch::Sketch;
     use super::*;
     use crate::recording::Qdisc;
-    use units::Bytes;
+    use units::{Bytes, Span};
 
     fn shaped(overlimits: u64, backlog: u64) -> Sketch {
         Sketch::new().each(move |at, sample| {
@@ -288,6 +318,35 @@ mod tests {
         assert!(answers(60_000, 9_000).holds(RULE) > 0.9);
         answers(60_000, 0).holds_not(RULE);
         answers(20_000_000, 9_000).holds_not(RULE);
+    }
+
+    /// `netem` passes 418 Mbit/s, which are 1.05 MB in the shortest round trip of 20 ms.
+    #[test]
+    fn packets_that_wait_in_netem_beyond_the_round_trip_wait_for_a_rate() {
+        use super::super::path;
+        let emulated = |backlog: u64, varies: u64| {
+            let sketch = Sketch::new().tcp(move |_, tcp| {
+                (tcp.rtt, tcp.rttvar) =
+                    (Some(Span::from_millis(35)), Some(Span::from_millis(varies)));
+            });
+            sketch.each(move |at, sample| {
+                sample.qdiscs.push(Qdisc {
+                    interface: "eth0".to_owned(),
+                    kind: "netem".to_owned(),
+                    handle: "1:".to_owned(),
+                    sent: Bytes::new(at * 52_300_000),
+                    backlog: Bytes::new(backlog),
+                    ..Qdisc::default()
+                });
+            })
+        };
+        assert!(emulated(1_800_000, 1).holds(RULE) > 0.9);
+        emulated(1_800_000, 1).holds_not(path::RULE);
+        // The emulated delay alone: the queue stands elsewhere.
+        emulated(1_000_000, 1).holds_not(RULE);
+        assert!(emulated(1_000_000, 1).holds(path::RULE) > 0.7);
+        // Jitter.
+        emulated(1_800_000, 5).holds_not(RULE);
     }
 
     #[test]
