@@ -14,10 +14,10 @@ pub(super) const RULE: Rule =
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(name) = flow.interface() else { return Outcome::Irrelevant };
     match judge(view, |hook| hook.interface == name) {
-        Ok(finding) => {
+        Ok((finding, takes)) => {
             let finding = finding.seen("rate of this connection", rate(flow.rate()));
             let has_data = flow.sender.as_ref().is_none_or(|sender| sender.has_data());
-            match has_data && loses(flow) {
+            match has_data && loses(flow) && takes.may_concern(flow) {
                 true => finding.limits(),
                 false => finding,
             }
@@ -44,13 +44,31 @@ fn of_machine(view: &View<'_>) -> Outcome {
         return Outcome::Irrelevant;
     }
     match judge(view, |_| true) {
-        Ok(finding) => finding.limits().holds(),
+        Ok((finding, _)) => finding.limits().holds(),
         Err(outcome) => outcome,
     }
 }
 
+/// The packets that a hook drops.
+struct Takes {
+    /// The hook sees received packets alone.
+    is_ingress: bool,
+    /// Drops as a share of the interface's received packets.
+    of_received: f64,
+}
+
+impl Takes {
+    /// Whether the drops may be packets of the connection. The `ingress` hook of a sender sees
+    /// acknowledgements and no data. A later acknowledgement replaces a dropped one, so that a few
+    /// drops cause no retransmission.
+    fn may_concern(&self, flow: &Flow<'_>) -> bool {
+        let takes_answers = self.is_ingress && flow.sender.is_some() && flow.receiver.is_none();
+        !takes_answers || self.of_received >= ANSWERS || flow.is_opening() || flow.is_stalled()
+    }
+}
+
 /// Judges the hook that dropped most packets, among the hooks for which `is_asked` holds.
-fn judge(view: &View<'_>, is_asked: impl Fn(&Qdisc) -> bool) -> Result<Finding, Outcome> {
+fn judge(view: &View<'_>, is_asked: impl Fn(&Qdisc) -> bool) -> Result<(Finding, Takes), Outcome> {
     let hooks = view.last().qdiscs.iter().filter(|q| is_asked(q) && q.is_hook());
     let dropped = hooks.filter_map(|later| {
         let is_same = |q: &&Qdisc| q.interface == later.interface && q.kind == later.kind;
@@ -62,8 +80,9 @@ fn judge(view: &View<'_>, is_asked: impl Fn(&Qdisc) -> bool) -> Result<Finding, 
     };
     let name = &hook.interface;
     let per_second = drops as f64 / view.elapsed().secs_f64();
-    let packets =
-        view.interface(name).map(|one| one.received_packets.saturating_add(one.sent_packets));
+    let used = view.interface(name);
+    let received = used.as_ref().map_or(0, |one| one.received_packets);
+    let packets = used.map(|one| one.received_packets.saturating_add(one.sent_packets));
     let share = drops as f64 / packets.unwrap_or(0).saturating_add(drops).max(1) as f64;
     if per_second < DROPS || share < SHARE {
         return Err(Outcome::ruled_out(format!(
@@ -71,7 +90,11 @@ fn judge(view: &View<'_>, is_asked: impl Fn(&Qdisc) -> bool) -> Result<Finding, 
             hook.kind
         )));
     }
-    Ok(Finding::new(format!(
+    let takes = Takes {
+        is_ingress: hook.kind == "ingress",
+        of_received: drops as f64 / received.max(drops).max(1) as f64,
+    };
+    let finding = Finding::new(format!(
         "a policer of this machine is the limit: a filter at {} of {name} dropped {drops} packets",
         hook.kind
     ))
@@ -82,12 +105,15 @@ fn judge(view: &View<'_>, is_asked: impl Fn(&Qdisc) -> bool) -> Result<Finding, 
             .run(format!("tc -s filter show dev {name} ingress"))
             .run(format!("tc -s filter show dev {name} egress"))
             .not("Buffers, more CPU and the path beyond this machine have no part in these losses"),
-    ))
+    );
+    Ok((finding, takes))
 }
 
 const DROPS: f64 = 3.0;
 /// Minimum share of the samples in which the sender waits after a refused packet.
 const REFUSED: f64 = 0.1;
+/// Minimum share of the received packets, for drops of acknowledgements.
+const ANSWERS: f64 = 0.2;
 /// Minimum share of the interface's packets that the hook dropped.
 const SHARE: f64 = 1e-4;
 
@@ -122,6 +148,20 @@ mod tests {
         assert_eq!(losing(0).judge(RULE).finding().unwrap().explains, None);
         let idle = losing(40).tcp(|_, tcp| tcp.unsent = Some(Bytes::ZERO));
         assert_eq!(idle.judge(RULE).finding().unwrap().explains, None);
+    }
+
+    /// The connection gets 17,000 acknowledgements a second, and loses segments on the path.
+    #[test]
+    fn few_dropped_acknowledgements_limit_no_sender() {
+        let explains = |per_second: u64| {
+            let sketch = losing(40).each(move |at, sample| {
+                let hook = &mut sample.qdiscs[0];
+                (hook.kind, hook.drops) = ("ingress".to_owned(), at * per_second);
+            });
+            sketch.judge(RULE).finding().unwrap().explains
+        };
+        assert_eq!(explains(40), None);
+        assert!(explains(9_000).is_some_and(|share| share > 0.95));
     }
 
     /// The kernel does not count a packet that it could not send as sent.
