@@ -136,8 +136,9 @@ fn standing<'a>(view: &View<'a>) -> Option<(&'a Listener, u32)> {
 }
 
 const MOST: &str = "net.core.somaxconn";
-/// Fewer SYNs than this, or fewer handshakes at a time, do not show a full queue.
+/// Minimum number of dropped SYNs that shows a full queue of handshakes.
 const FEWEST_DROPPED: u64 = 5;
+/// Minimum number of handshakes that wait in each sample.
 const FEWEST_HANDSHAKES: u64 = 4;
 const LEAST_SAMPLES: usize = 4;
 const LEAST_TIME: Span = Span::from_secs(1);

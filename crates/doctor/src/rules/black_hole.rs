@@ -93,7 +93,7 @@ fn at_receiver(flow: &Flow<'_>) -> Outcome {
 }
 
 const REPEATS: u8 = 2;
-/// A single retransmission counts if no acknowledgement came for this time.
+/// Time without an acknowledgement after which a single retransmission counts.
 const SILENT: Span = Span::from_secs(3);
 /// Maximum number of bytes from a far end whose full segments vanish: less than a full segment.
 const FEW_BYTES: Bytes = Bytes::new(500);

@@ -73,7 +73,7 @@ fn sends_lone_segments(sender: &End<'_>) -> bool {
 }
 
 const HELD: f64 = 0.3;
-/// A longer queueing delay is a finding (measured).
+/// Minimum queueing delay that is a finding (measured).
 const LONG: Span = Span::from_millis(100);
 const TIMES: u64 = 5;
 /// The longest delay of an acknowledgement in the kernel (TCP_DELACK_MAX).

@@ -70,7 +70,8 @@ fn serves(core: usize, flow: &Flow<'_>, view: &View<'_>) -> bool {
 
 const BUSY: f64 = 0.8;
 const SLOW: f64 = 0.8;
-/// The same for a core with the governor `performance`: heat or a limit of power slows the core.
+/// Share of its maximum frequency below which a core with the governor `performance` is slow: heat
+/// or a limit of power slows the core.
 const THROTTLED: f64 = 0.5;
 /// Minimum share of interrupts in the time of a core that processes the flow's packets.
 const INTERRUPTS: f64 = 0.3;

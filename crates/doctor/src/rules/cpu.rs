@@ -378,17 +378,17 @@ fn four(shares: CoreUse) -> String {
 const FULL: f64 = 0.9;
 const ALL_FULL: f64 = 0.9;
 const MOST_OF_CORE: f64 = 0.6;
-/// The part of the thread's time in which it waits for other programs.
+/// Maximum share of the time in which a confined thread waits for other programs.
 const CONFINED_WAITS: f64 = 0.4;
 /// Minimum CPU time of a test that could use more, in cores.
 const NEEDS_CPU: f64 = 0.2;
-/// Minimum part of this time in the test's own threads: packets of other programs cause softirqs,
+/// Minimum CPU time of the test's own threads, in cores: packets of other programs cause softirqs,
 /// too.
 const NEEDS_THREADS: f64 = 0.1;
 const WAITS: f64 = 0.15;
-/// The share of interrupts and softirqs from which on the connection needs the core.
+/// Minimum share of interrupts and softirqs with which the connection needs the core.
 const NEEDED: f64 = 0.1;
-/// The share of the samples in which the queue of a reader that polls is empty.
+/// Minimum share of the samples in which the queue of a reader that polls is empty.
 const EMPTY: f64 = 0.95;
 /// A segment smaller than the largest segment divided by this number counts as small.
 const SMALL: u64 = 4;

@@ -25,10 +25,10 @@ pub struct Finding {
     /// The highest rate that the cause allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allows: Option<Rate>,
-    /// The resource is used as it should be: the cause is a limit and no fault.
+    /// Whether the resource is used as it should be: the cause is then a limit and no fault.
     pub healthy: bool,
     pub evidence: Vec<Evidence>,
-    /// The finding follows from the rate itself, as for a pace that the sender measured.
+    /// Whether the finding follows from the rate itself, as for a pace that the sender measured.
     #[serde(skip)]
     pub is_estimate: bool,
     /// The rule's claim that the cause limits something now.

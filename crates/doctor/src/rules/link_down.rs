@@ -11,7 +11,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
     let Some(name) = flow.interface() else { return Outcome::Irrelevant };
     let Some(facts) = view.machine().interfaces.get(name) else { return Outcome::Irrelevant };
-    // A flapping interface is not this cause.
+    // An interface that flaps has a cause of its own.
     let changes = view.interface(name).and_then(|one| one.carrier_changes).unwrap_or(0);
     let Some(state) = facts.down().filter(|_| changes < FLAPS) else {
         return Outcome::ruled_out(format!("{name} is up"));

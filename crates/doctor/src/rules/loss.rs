@@ -349,7 +349,7 @@ const LATE: [&str; 2] = ["TcpExtTCPDSACKOldSent", "TcpExtTCPDSACKOfoSent"];
 const TIMEOUTS_FROM: f64 = 1e-3;
 /// The share of lost segments that slows down every algorithm that reacts to losses.
 const HEAVY: f64 = 0.02;
-/// Half of the least time that a sender waits for its timer.
+/// Shortest pause that counts as a wait for the timer: half of the shortest timeout of the kernel.
 const PAUSE: Span = Span::from_millis(100);
 /// Segments count as reordered if one in this number of segments behind a gap arrived twice.
 const MANY: u64 = 50;

@@ -74,7 +74,7 @@ fn finding(some: f64, full: f64) -> Finding {
     )
 }
 
-/// Minimum shares of the time in which a task waits for memory.
+/// Minimum share of the time in which some task waits for memory.
 const WAITS: f64 = 0.1;
 const MUCH: f64 = 0.3;
 const BLOCKED: f64 = 0.2;

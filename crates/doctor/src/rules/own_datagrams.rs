@@ -77,7 +77,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// Ethernet, IPv4 and TCP add 6 % to full segments.
+/// Bytes on the link for each byte of data: Ethernet, IPv4 and TCP add 6 % to full segments.
 const WITH_HEADERS: f64 = 1.06;
 /// Minimum rate of the datagrams, as a multiple of the connection's rate.
 const TIMES: f64 = 2.0;

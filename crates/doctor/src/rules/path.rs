@@ -263,7 +263,7 @@ const PACED: std::ops::Range<f64> = 0.7..1.45;
 /// Shortest usable round trip at the receiver: the kernel's estimate has a resolution of a
 /// millisecond.
 const RESOLUTION: Span = Span::from_millis(4);
-/// A steady rate as a multiple of the mean.
+/// Delivery rates that count as steady, as multiples of the mean rate.
 const NEAR_MEAN: std::ops::Range<f64> = 0.7..1.4;
 const STEADY: f64 = 0.6;
 const MOSTLY_QUEUED: f64 = 0.75;

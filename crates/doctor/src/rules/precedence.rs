@@ -29,18 +29,20 @@ pub struct Row {
     silences_if: Option<(Condition, &'static [&'static str])>,
     /// Minimum share of the rate that this cause explains while it silences other causes.
     pub(super) silences_from: f64,
-    /// A connection that this cause limits still moves data.
+    /// Whether a connection that this cause limits still moves data.
     pub moves_data: bool,
-    /// A saved result of `weir perf` or of a lab has the signals of this cause.
+    /// Whether a saved result of `weir perf` or of a lab has the signals of this cause.
     pub is_saved: bool,
-    /// A capture has the signals of this cause.
+    /// Whether a capture has the signals of this cause.
     pub is_captured: bool,
-    /// The application is the limit: a verdict if the user asks about the connection.
+    /// Whether the cause is a limit by the application, which is a verdict only if the user asks
+    /// about the connection.
     pub is_application: bool,
     /// Whether the finding holds for the direction of a test that used up the resource, and not for
     /// the opposite direction.
     pub is_of_direction: bool,
-    /// The finding counts packets that other causes explain, and has a line of its own.
+    /// Whether the finding counts packets that other causes explain. Such a finding has a line of
+    /// its own in the output.
     pub counts_drops: bool,
     /// The end that decides if both ends of a connection were observed; `None`: the end that holds
     /// the cause for true.

@@ -109,8 +109,9 @@ fn hidden(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     })
 }
 
-/// Minimum share of the time in which a thread waits beside idle cores. Below: maximum stolen time.
+/// Minimum share of the time in which a thread waits beside idle cores.
 const HIDDEN_WAITS: f64 = 0.3;
+/// Maximum share of the time that the hypervisor steals, added over the cores.
 const LITTLE_STEAL: f64 = 0.05;
 
 #[cfg(test)]

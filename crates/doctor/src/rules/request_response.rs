@@ -97,10 +97,13 @@ const USED: f64 = 0.4;
 const ONE_AT_A_TIME: f64 = 1.3;
 /// Minimum number of exchanges: even a round trip around the world allows as many in three seconds.
 const FEWEST: u64 = 5;
-/// Minimum and maximum shares of the samples or of the time.
+/// Minimum share of the samples in which all data is sent.
 const MOSTLY_SENT: f64 = 0.5;
+/// Maximum share of the time in which a window or a buffer holds the sender.
 const HELD: f64 = 0.2;
+/// Minimum share of the time in which the sender has data in flight.
 const BUSY: f64 = 0.7;
+/// Minimum share of the samples in a pause between exchanges.
 const PAUSES: f64 = 0.1;
 /// Minimum share of lost segments that explains a pause.
 const LOSSES: f64 = 1e-3;

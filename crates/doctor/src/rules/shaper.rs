@@ -342,10 +342,10 @@ mod tests {
         };
         assert!(emulated(1_800_000, 1).holds(RULE) > 0.9);
         emulated(1_800_000, 1).holds_not(path::RULE);
-        // The emulated delay alone: the queue stands elsewhere.
+        // Packets wait for the emulated delay alone, and the queue stands on the path.
         emulated(1_000_000, 1).holds_not(RULE);
         assert!(emulated(1_000_000, 1).holds(path::RULE) > 0.7);
-        // Jitter.
+        // The round trips vary by a jitter of 5 ms.
         emulated(1_800_000, 5).holds_not(RULE);
     }
 

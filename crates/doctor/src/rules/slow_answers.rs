@@ -165,7 +165,7 @@ const WAITS: f64 = 0.3;
 const LEAST_SAMPLES: usize = 4;
 /// Minimum number of answers of a peer that answers.
 const FEWEST: u64 = 2;
-/// At least two ticks of a kernel with HZ=250.
+/// Round trip of several ticks of the kernel's clock: more than two ticks with HZ=250.
 const TICKS: Span = Span::from_millis(10);
 
 #[cfg(test)]

@@ -163,7 +163,7 @@ fn judge(view: &View<'_>) -> Outcome {
 
 const HELD: f64 = 0.2;
 const REFUSED_EACH_SECOND: f64 = 1.0;
-/// Fewer packets may be dropped while a buffer grows.
+/// Minimum number of dropped packets: the kernel may drop fewer while a buffer grows.
 const FEWEST_DROPPED: u64 = 3;
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ fn judge(view: &View<'_>) -> Outcome {
         )
         .holds();
     }
-    // The other end's kernel sends at most one such message a second to each address.
+    // The other end's kernel sends at most one ICMP message of this type a second to each address.
     let refused = unreachable(view);
     let sent = count(["UdpOutDatagrams", "Udp6OutDatagrams"]).unwrap_or(0);
     let of_tcp =

@@ -95,7 +95,7 @@ fn finding(flow: &Flow<'_>, queue: Span) -> Finding {
     )
 }
 
-/// The spacing of the acknowledgements that arrive.
+/// The numbers of acknowledgements that arrive.
 struct Spacing {
     /// Segments per acknowledgement, on average.
     each: f64,
@@ -115,13 +115,15 @@ impl Spacing {
     }
 }
 
-/// The number of segments of an acknowledgement from which on acknowledgements are dropped.
+/// The type of a sender. A queue on the return path that drops acknowledgements shows in another
+/// number of segments per acknowledgement for each type.
 enum Thinned {
-    /// The sender fills its window, whatever the round trip.
+    /// A sender that fills its window, whatever the round trip.
     Windowed,
-    /// The sender paces itself at the rate of the path: the queue in multiples of the longest queue
-    /// that the sender's own data makes. Such a sender slows down until few acknowledgements are
-    /// dropped. Many dropped acknowledgements do not slow the sender if the queue is short.
+    /// A sender that paces itself at the rate of the path, with the queue in multiples of the
+    /// longest queue that the sender's own data makes. Such a sender slows down until few
+    /// acknowledgements are dropped. Many dropped acknowledgements do not slow the sender if the
+    /// queue is short.
     Paced(f64),
 }
 
@@ -174,13 +176,14 @@ const MOST_OF_QUEUE: f64 = 0.6;
 /// Maximum number of segments per acknowledgement without a queue: a receiver acknowledges each
 /// second segment (RFC 5681).
 const SEGMENTS: f64 = 2.4;
-/// The same if the sender paces itself: its rate falls until few acknowledgements are dropped.
+/// Maximum number of segments per acknowledgement without a queue, for a sender that paces itself:
+/// its rate falls until few acknowledgements are dropped.
 const SEGMENTS_AT_LEAST: f64 = 2.1;
 /// Segments per acknowledgement if no segments arrive in bursts.
 const WITHOUT_BURSTS: f64 = 2.0;
-/// Segments of a slower flow arrive one by one, so that no receiver merges them.
+/// Rate below which segments arrive one by one, so that no receiver merges segments (GRO).
 const SLOW: Rate = Rate::from_mbit(20);
-/// Segments of a faster flow arrive so close to one another that receivers merge them (GRO).
+/// Rate above which segments arrive so close to one another that receivers merge segments (GRO).
 const FASTEST: Rate = Rate::from_mbit(50);
 const FEWEST: u64 = 20;
 /// The segments that BBR may have in flight beside two round trips of data.
@@ -188,7 +191,7 @@ const EXTRA: f64 = 6.0;
 const USUAL_SEGMENT: f64 = 1448.0;
 /// Minimum queue of a sender that paces itself, in multiples of the longest queue of its own data.
 const LONGER: f64 = 1.5;
-/// The same for a sender that gets an acknowledgement for [`MANY`] segments. Segments that arrive
+/// [`LONGER`] for a sender that gets an acknowledgement for [`MANY`] segments. Segments that arrive
 /// in bursts share acknowledgements, and let the sender have more data in flight
 /// (`bbr_ack_aggregation_cwnd`).
 const MUCH_LONGER: f64 = 2.0;

@@ -79,7 +79,7 @@ const ONE_AT_A_TIME: f64 = 1.3;
 const MOSTLY: f64 = 0.75;
 /// Minimum share of lost segments.
 const LOSSY: f64 = 3e-3;
-/// Minimum share of the time.
+/// Minimum share of the time in which messages wait for retransmissions.
 const WAITS: f64 = 0.2;
 /// Round trips until a probe repairs the loss of a message's last segment.
 const PROBED: u64 = 3;
