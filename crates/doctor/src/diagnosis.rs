@@ -79,7 +79,7 @@ pub struct PeriodReport {
     pub machine: Vec<Found>,
     pub ruled_out: Vec<RuledOut>,
     pub not_seen: Vec<RuledOut>,
-    /// The period has more flows, threads or control groups than are judged.
+    /// Whether the period has more flows, threads or control groups than are judged.
     #[serde(skip)]
     pub is_cut: bool,
 }
@@ -94,14 +94,14 @@ pub struct FlowReport {
     pub rtt: Option<Span>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion: Option<String>,
-    /// Only one end of the connection was observed.
+    /// Whether only one end of the connection was observed.
     pub one_sided: bool,
-    /// Only the receiver was observed: the sender is another machine.
+    /// Whether only the receiver was observed: the sender is another machine.
     pub receives_only: bool,
     /// Whether the flow belongs to a test, so that its sender had data all the time.
     #[serde(skip)]
     pub tested: bool,
-    /// The connection waits for its handshake.
+    /// Whether the connection waits for its handshake.
     #[serde(skip)]
     pub opening: bool,
     /// The first program at an end on this machine, and the control group of the program.

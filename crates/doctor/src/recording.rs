@@ -76,7 +76,7 @@ pub struct Period {
     pub label: String,
     /// At least two samples, in the order of time.
     pub samples: Vec<Sample>,
-    /// The machine served only the flows of this period.
+    /// Whether the machine served only the flows of this period.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub nothing_else_ran: bool,
     /// The process of the observation, which does not count as the machine's own work.

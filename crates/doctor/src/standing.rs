@@ -161,7 +161,7 @@ impl Standing {
 /// A verdict has ended when this many observations in a row do not show it. A verdict near the
 /// threshold of its rule comes and goes from one observation to the next.
 const MISSED: u32 = 3;
-/// The cause if nothing limits a connection or the machine.
+/// The label `cause` of the time in which nothing limits a connection or the machine.
 const NONE: &str = "none";
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub struct View<'a> {
     pub flows: Vec<Flow<'a>>,
     /// Connections outside the focus, to the hosts of the connections in focus.
     pub beside: Vec<Flow<'a>>,
-    /// The period has more flows, threads or control groups than are judged.
+    /// Whether the period has more flows, threads or control groups than are judged.
     pub is_cut: bool,
 }
 

@@ -64,7 +64,8 @@ pub(super) struct Half {
     last_progress: u64,
     pub(super) has_data: bool,
     pub(super) has_answers: bool,
-    /// The last packets with data: a capture of several interfaces has a packet several times.
+    /// The latest packets with data, to recognize copies: a capture of several interfaces has a
+    /// packet several times.
     seen: VecDeque<Packet>,
     /// The values at the last sample, for the rate of delivery since.
     mark: (u64, u64),

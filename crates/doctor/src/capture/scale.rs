@@ -31,9 +31,9 @@ pub(super) struct Scale {
 #[derive(Debug, Default)]
 struct Exact {
     count: u64,
-    /// Windows that are no usual size of a message.
+    /// The number of filled windows whose size is unusual for a message.
     odd: u64,
-    /// The first window fields that differ.
+    /// The first window fields of different values among the filled windows.
     fields: [Option<u64>; FIELDS],
 }
 

@@ -27,14 +27,14 @@ pub(super) struct Survey {
 pub(super) struct Seen {
     pub(super) bytes: u64,
     pub(super) first: u64,
-    /// The last packet with data, or with an acknowledgement of the other end.
+    /// The time of the last packet with data, or with an acknowledgement of the other end.
     pub(super) last: u64,
     syn: Option<u32>,
     is_answered: bool,
     is_over: bool,
     waits: bool,
     ways: [bool; 2],
-    /// The capture cut the options off a SYN.
+    /// Whether the capture cut the options off a SYN.
     lacks_options: bool,
 }
 

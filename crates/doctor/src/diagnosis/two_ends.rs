@@ -20,12 +20,12 @@ use units::{Bytes, Rate, Span, foreign};
 /// The recording of one end of a test.
 #[derive(Debug, Clone, Copy)]
 pub struct Observed<'a> {
-    /// The name of the end for people.
+    /// The name of the end in the output.
     pub name: &'a str,
     pub recording: &'a Recording,
 }
 
-/// A connection, by the signals of the machine at this end.
+/// The figures of one end of a connection, by the signals of the machine at that end.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EndReport {
     pub name: String,

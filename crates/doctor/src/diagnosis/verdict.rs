@@ -34,7 +34,7 @@ pub(super) fn of(recording: &Recording, periods: &[PeriodReport], question: Ques
         .collect();
     // A slow application or a full link is no fault unless the user asked about a connection.
     let is_fault = |found: &Found| question == Question::Flow || !found.finding.healthy;
-    // The slower direction of a test has the verdict.
+    // The verdict of a test is about its slower direction.
     let fastest = flows().filter(|flow| flow.tested).map(|flow| flow.rate).max();
     let fastest = fastest.unwrap_or_default();
     let is_slower = |flow: &FlowReport, times: u64| {

@@ -79,7 +79,8 @@ fn softnet(tree: &Tree) -> Result<BTreeMap<usize, Softnet>, ProbeError> {
 
 fn net_rx(tree: &Tree) -> Result<BTreeMap<usize, u64>, ProbeError> {
     let text = tree.text("/proc/softirqs")?;
-    // The other rows are long on a machine with hundreds of cores.
+    // The file has a row for each type of soft interrupt and a column for each core: only the
+    // heading and one row are parsed.
     let is_kept = |(at, line): &(usize, &str)| *at == 0 || line.trim_start().starts_with("NET_RX:");
     let kept: Vec<&str> = text.lines().enumerate().filter(is_kept).map(|(_, line)| line).collect();
     let snapshot = SoftirqSnapshot::parse(&kept.join("\n"))?;
@@ -95,11 +96,11 @@ fn counters(tree: &Tree) -> Result<BTreeMap<String, u64>, ProbeError> {
     if tree.has(&net(tree, "ip_vs")) {
         chosen.remove("IpInReceives");
     }
-    // Only the machine's own network namespace has these tables.
+    // Only the machine's own network namespace has the counters of the neighbour tables.
     let tables =
         ["arp_cache", "ndisc_cache"].map(|name| tree.text(&net(tree, &format!("stat/{name}"))));
     let full = tables.iter().flatten().filter_map(|text| {
-        // The table has the format of the connection-tracking table.
+        // The file has the format of `/proc/net/stat/nf_conntrack`.
         probe::conntrack::parse(text).get("table_fulls").copied()
     });
     if let Some(full) = full.reduce(u64::saturating_add) {

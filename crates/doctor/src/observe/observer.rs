@@ -284,12 +284,13 @@ fn own_pid(tree: &Tree) -> Option<u32> {
 
 const SEARCH_GAP: Span = Span::from_millis(450);
 const MOST_SEARCHES: usize = 8;
-/// After so many searches only new connections cause another search, and no longer connections that
-/// a process may have passed to another process.
+/// Number of searches after which only new connections cause another search, and no longer
+/// connections that a process may have passed to another process.
 const MOST_PASSED: usize = 4;
 /// The share of a core that searches after the first may take.
 const SEARCH_SHARE: f64 = 0.005;
-/// The share of a core below which such a passed connection may cause a search.
+/// The share of a core below which a connection that a process may have passed on may cause a
+/// search.
 const PASSED_SHARE: f64 = 0.002;
 /// Maximum number of sockets in one search for their processes.
 const MOST_SEARCHED: usize = 16_384;

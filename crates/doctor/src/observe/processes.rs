@@ -15,20 +15,23 @@ use units::Span;
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     pids: BTreeSet<u32>,
-    /// Inode numbers of the sockets that the selected process holds, of all sockets of the last
-    /// listing, the number of the process's descriptors at that listing, and the time of the last
-    /// reading of the descriptors with the CPU time that the reading took.
+    /// The inode numbers of the sockets that the process in focus holds.
     sockets: BTreeSet<u32>,
+    /// The inode numbers of all sockets of the last listing.
     listed: HashSet<u32>,
+    /// The number of descriptors of the process in focus at the last listing.
     descriptors: Option<u64>,
+    /// The time of the last reading of these descriptors.
     read_at: Option<Span>,
+    /// The CPU time of the last reading of these descriptors.
     reading: Span,
     places: Vec<Place>,
     mounts: Option<CgroupMounts>,
     /// The control groups that limit the socket memory of these processes.
     socket_limits: BTreeMap<cgroup::SocketLimit, BTreeSet<u32>>,
-    /// The sockets whose processes were searched for, and the sockets whose processes were found.
+    /// The sockets whose processes were searched for.
     searched: BTreeSet<u32>,
+    /// The processes that a search found, by socket.
     found: BTreeMap<u32, Vec<u32>>,
     /// The number of processes whose descriptors this user may not read, at the last search.
     refused: usize,
@@ -299,7 +302,7 @@ impl Watched {
             if !space.is_some_and(|space| read.insert(space)) {
                 continue;
             }
-            // The far ends that may be in this namespace.
+            // The far ends whose address the process's namespace has.
             let addresses = LocalAddresses::of(tree, process.pid);
             let is_local =
                 |ip: IpAddr| addresses.as_ref().is_none_or(|addresses| addresses.contains(ip));

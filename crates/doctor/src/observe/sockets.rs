@@ -45,12 +45,15 @@ struct Track {
     first: u64,
     last: u64,
     waits: bool,
-    /// The connection is open, and neither end of it waits for data or for an answer.
+    /// Whether the connection is open, and neither of its ends waits for data or for an answer.
     rests: bool,
-    /// The first and the last listing with the connection, and their times.
+    /// The number of the first listing with the connection.
     opened: u32,
+    /// The number of the last listing with the connection.
     listing: u32,
+    /// The time of the first listing with the connection.
     opened_at: Span,
+    /// The time of the last listing with the connection.
     seen_at: Span,
     /// The minimum round trip, only for a connection that opened during the observation.
     min_rtt: Span,

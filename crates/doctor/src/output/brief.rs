@@ -295,7 +295,8 @@ const PERIOD: u32 = 5;
 const AGAINST: u32 = 6;
 const OTHERS: u32 = 8;
 const LIMITS: u32 = 15;
-/// Added to the rank of each evidence, command or advice after the first of its kind.
+/// Number that is added to the rank of each evidence, command or advice after the first of its
+/// kind.
 const LATER: u32 = 5;
 
 #[cfg(test)]

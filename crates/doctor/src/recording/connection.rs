@@ -25,10 +25,10 @@ pub struct Connection {
     pub receive_limit: Option<Bytes>,
     #[serde(default)]
     pub send_limit: Option<Bytes>,
-    /// Retransmissions of the oldest segment, while its timer runs.
+    /// The number of times that the timer has sent the oldest segment again.
     #[serde(default)]
     pub retransmits: u32,
-    /// The peer's window is closed, and the kernel probes it.
+    /// Whether the timer of window probes runs. In a capture: whether the receive window is closed.
     #[serde(default)]
     pub probing: bool,
     /// Packets dropped at the socket.
@@ -36,7 +36,8 @@ pub struct Connection {
     pub drops: u32,
     #[serde(default)]
     pub congestion: Option<String>,
-    /// The connection is outside the focus, but ends at the same host as a connection in focus.
+    /// Whether the connection is outside the focus, but ends at the same host as a connection in
+    /// focus.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub beside: bool,
     #[serde(default)]
@@ -79,7 +80,7 @@ pub struct Tcp {
     pub mss: Option<Bytes>,
     pub advmss: Option<Bytes>,
     pub path_mtu: Option<Bytes>,
-    /// In segments.
+    /// The congestion window in segments.
     pub cwnd: Option<u32>,
     pub ssthresh: Option<u32>,
     pub unacked: Option<u32>,

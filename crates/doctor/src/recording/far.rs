@@ -10,13 +10,13 @@ pub struct Attempt {
     pub port: u16,
     /// The data connections, as this end has them.
     pub connections: Vec<(SocketAddr, SocketAddr)>,
-    /// This end sends.
+    /// Whether this machine sends, and the far end receives.
     pub sends: bool,
     pub bytes: Bytes,
     pub elapsed: Span,
     pub rate: Option<Rate>,
     pub refusal: Option<Refusal>,
-    /// The error message.
+    /// The message of the error that ended the test.
     pub message: Option<String>,
     pub idle_rtt: Option<Span>,
     pub loaded_rtt: Option<Span>,
@@ -51,7 +51,7 @@ pub enum Refusal {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FarEnd {
-    /// A Weir server, which reports more than a stock iperf3.
+    /// Whether the far end is a `weir perf server`, which reports more than a stock iperf3.
     pub weir: bool,
     pub user: Option<Share>,
     pub system: Option<Share>,

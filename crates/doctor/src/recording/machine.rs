@@ -45,10 +45,10 @@ pub struct Interface {
     pub state: String,
     pub mtu: Option<Bytes>,
     pub driver: Option<String>,
-    /// The interface belongs to a device of the machine or of its hypervisor.
+    /// Whether the interface belongs to a device of the machine or of its hypervisor.
     pub device: bool,
     pub speed: Option<Rate>,
-    /// `Some(false)` is half duplex.
+    /// Whether both ends may send at the same time; `Some(false)` is half duplex.
     pub full_duplex: Option<bool>,
     pub modes: Option<LinkModes>,
     pub bus: Option<Bus>,
@@ -107,7 +107,7 @@ pub struct Offloads {
     pub transmit_checksum: Option<bool>,
     pub receive_checksum: Option<bool>,
     pub scatter_gather: Option<bool>,
-    /// Features that the device or its driver keeps off: nobody can switch them on.
+    /// Features that the device or its driver keeps off, so that nobody can switch the features on.
     pub fixed: Vec<String>,
 }
 
@@ -120,13 +120,13 @@ pub struct Rings {
     pub transmit_most: u32,
 }
 
-/// The cores that a queue's packets are steered to. Empty: no steering.
+/// The steering of a queue's packets to cores. Empty: no steering.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Queue {
-    /// RPS of a receive queue, XPS of a transmit queue.
+    /// The cores of RPS for a receive queue, of XPS for a transmit queue.
     pub cores: Vec<usize>,
-    /// RFS: the number of flows.
+    /// The number of flows of a receive queue that RFS steers.
     pub flows: Option<u64>,
 }
 
@@ -145,7 +145,7 @@ pub struct InterruptPlace {
 pub struct Path {
     pub interface: Option<String>,
     pub gateway: Option<IpAddr>,
-    /// The address is this machine's own.
+    /// Whether the address belongs to this machine.
     pub local: bool,
     pub mtu: Option<u32>,
     /// The largest window that this machine offers to the address, in bytes.
@@ -163,6 +163,6 @@ pub struct Path {
 pub struct Neighbour {
     pub address: IpAddr,
     pub interface: String,
-    /// `failed` or `incomplete`.
+    /// The kernel's state of the neighbour entry: `failed` or `incomplete`.
     pub state: String,
 }

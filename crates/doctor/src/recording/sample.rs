@@ -149,7 +149,7 @@ pub struct SocketMemory {
 pub struct Task {
     pub pid: u32,
     pub tid: u32,
-    /// Ticks after boot.
+    /// The time at which the process began, in ticks of the clock since boot.
     pub started: u64,
     pub name: String,
     pub state: String,
@@ -159,7 +159,7 @@ pub struct Task {
     pub waited: Option<Span>,
     pub io_waited: Option<Span>,
     pub core: Option<usize>,
-    /// A thread of the kernel.
+    /// Whether the thread belongs to the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_kernel: Option<bool>,
     /// Whether a control group freezes the thread, in the last sample of a period.

@@ -14,9 +14,9 @@ pub(crate) struct EmulatedQueue<'a> {
     pub(crate) passes: Rate,
     /// The median time that packets wait in the queue.
     pub(crate) wait: Span,
-    /// The shortest such time that shows a queue.
+    /// The shortest waiting time that shows a queue: longer than the shortest round trip.
     pub(crate) least: Span,
-    /// The share of the samples in which packets waited for at least that time.
+    /// The share of the samples in which packets waited for at least `least`.
     pub(crate) share: f64,
 }
 

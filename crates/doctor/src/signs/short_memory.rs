@@ -67,14 +67,16 @@ fn is_of_short_memory(window: Bytes, segment: Bytes, scale: u8) -> bool {
 }
 
 const REASON: &str = "PROTO_MEM";
-/// The buffer is at least this many times as large as the window.
+/// Minimum size of the buffer, as a multiple of the window.
 const ROOM: u64 = 8;
-/// Minimum share of the samples with a window of this size. Between two shortages the window grows.
+/// Minimum share of the samples with a window of two or four segments. Between two shortages the
+/// window grows.
 const OFTEN: f64 = 0.25;
 /// Minimum share of the samples in which data waits for its reader. A reader that keeps up empties
 /// the queue now and then.
 const MOSTLY: f64 = 0.9;
-/// Four of the segments of a loopback interface are an ordinary window.
+/// Largest window that shows a shortage: four segments of a loopback interface are an ordinary
+/// window.
 const LARGEST: Bytes = Bytes::new(65_536);
 /// The largest scale of a window (RFC 7323 section 2.3).
 const MOST_SCALE: u8 = 14;

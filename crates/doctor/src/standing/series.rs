@@ -101,7 +101,7 @@ impl Series {
     }
 }
 
-/// Adds to the time of a key.
+/// Adds `time` to the time that `times` has for `key`.
 pub(super) fn add<K: Ord>(times: &mut BTreeMap<K, Span>, key: K, time: Span) {
     let sum = times.entry(key).or_default();
     *sum = *sum + time;

@@ -110,7 +110,7 @@ impl<'a> End<'a> {
         if needed <= unreported { 0 } else { needed }
     }
 
-    /// Returns the share as [`Self::loss`] does, since the connection began.
+    /// Returns the share of data segments that were retransmitted since the connection began.
     pub fn loss_so_far(&self) -> Option<f64> {
         let tcp = &self.last().tcp;
         let (sent, again) = (tcp.data_segments_out?, tcp.retransmitted?);
@@ -186,7 +186,7 @@ impl<'a> End<'a> {
         acked.count() >= mss.count().saturating_mul(PASSED) && acked.count() >= full / 2
     }
 
-    /// Returns the values of the samples.
+    /// Returns the value of `of` for each sample that has one.
     pub fn values<T>(&self, of: impl Fn(&'a Connection) -> Option<T>) -> Vec<T> {
         self.all.iter().filter_map(|(_, connection)| of(connection)).collect()
     }
@@ -260,7 +260,8 @@ impl<'a> End<'a> {
 /// between two samples.
 const WAITS: f64 = 0.5;
 const MOSTLY: f64 = 0.8;
-/// Reordering is rare if there are at least this many reports of duplicates for each event.
+/// Minimum number of reported duplicates for each reordering event if the path makes the
+/// duplicates.
 const FEW_OVERTAKE: u32 = 10;
 /// Minimum amount of data that arrived, in full segments.
 const PASSED: u64 = 20;

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 /// and other work.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Occupancy<'v, 'a> {
-    /// Threads of the connection's ends, including a far end on this machine.
+    /// The time of the threads of the connection's ends, including a far end on this machine.
     pub own: f64,
-    /// Interrupts and softirqs.
+    /// The time of interrupts and softirqs.
     pub network: f64,
     /// The part of `network` that runs in threads of the kernel, for which other threads wait.
     pub network_threads: f64,
-    /// The observation itself.
+    /// The time of the observation itself.
     pub observer: f64,
     /// The time of other programs.
     pub others: f64,

@@ -51,7 +51,7 @@ const NETWORK: [&str; 3] = ["ksoftirqd/", "napi/", "irq/"];
 /// Minimum share of the samples in which a task is on its usual core.
 const USUALLY: f64 = 0.66;
 
-/// Minimum share of disk waits: below it a program only reads its own files.
+/// Minimum share of disk waits: a program that reads its own files waits for less.
 const BLOCKED: f64 = 0.2;
 
 /// Minimum share of the periods in which the quota ran out (measured).
