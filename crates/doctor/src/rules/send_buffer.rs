@@ -55,7 +55,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         ));
     }
     let most = view.sysctl_number("net.ipv4.tcp_wmem", 2);
-    let value = most.unwrap_or(4 << 20).clamp(8 << 20, MOST_BUFFER).next_power_of_two();
+    let twice = most.unwrap_or(4 << 20).saturating_mul(2);
+    let value = twice.clamp(8 << 20, MOST_BUFFER).next_power_of_two();
     let mut finding = Finding::new(format!(
         "the send buffer is the limit: {} for a round trip of {}",
         limit.map_or_else(|| "too little".to_owned(), bytes),
@@ -153,6 +154,23 @@ mod tests {
         for (most, grows) in [(32_768, 0), (4_194_304, 64)] {
             assert!(advised(most, grows).contains("larger send buffers"), "{most} {grows}");
         }
+    }
+
+    #[test]
+    fn the_advised_send_buffer_exceeds_the_present_setting() {
+        let advised = |most: u64| {
+            let sketch = limited(90, 20_000).sender(move |at, sender| {
+                sender.send_limit = Some(Bytes::new(most));
+                sender.tcp.bytes_acked = Some(Bytes::new(at * most * 15));
+            });
+            let sketch = sketch.machine(|machine| {
+                let setting = format!("4096 16384 {most}");
+                machine.sysctls.insert("net.ipv4.tcp_wmem".to_owned(), setting);
+            });
+            sketch.judge(RULE).finding().unwrap().advice[0].commands[0].clone()
+        };
+        assert_eq!(advised(4_194_304), "sysctl -w net.ipv4.tcp_wmem='4096 65536 8388608'");
+        assert_eq!(advised(16_777_216), "sysctl -w net.ipv4.tcp_wmem='4096 65536 33554432'");
     }
 
     #[test]
