@@ -111,7 +111,7 @@ impl Scales {
     }
 }
 
-/// The chosen connections, and the samples of them so far.
+/// The chosen connections, with their samples so far.
 struct Tracks {
     tracks: HashMap<Ends, Track>,
     order: Vec<Ends>,

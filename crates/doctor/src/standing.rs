@@ -131,7 +131,7 @@ impl Standing {
         let machine = diagnosis.periods.iter().flat_map(|period| &period.machine);
         let mut seen = Vec::new();
         for found in machine.filter(|found| found.limits_enough()) {
-            // Several periods may show the same cause. The time counts once for each cause.
+            // The time counts once for each cause, even if several periods show the cause.
             if seen.contains(&found.cause) {
                 continue;
             }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// the BPF program is loaded once.
 #[derive(Debug)]
 pub struct DropWatch {
-    /// The counter, or the reason why this machine cannot count drops.
+    /// The counter of drops, or the reason why this machine cannot count drops.
     counter: Result<DropCounter, String>,
 }
 

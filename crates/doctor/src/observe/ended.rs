@@ -83,7 +83,7 @@ fn lasts_briefly(busy: Option<Span>, rtt: Option<Span>) -> bool {
     busy <= (rtt * ShortLived::ROUND_TRIPS).max(SOON)
 }
 
-/// Maximum number of notices: many more than a verdict needs.
+/// Maximum number of the kernel's notices about ended connections: many more than a verdict needs.
 const MOST_READ: usize = 1024;
 const MOST_HOSTS: usize = 16;
 /// The kernel counts the SYN of this end and the FINs of both ends as a byte each.

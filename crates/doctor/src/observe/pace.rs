@@ -10,7 +10,7 @@ pub(super) struct Pace {
     /// The longest time between two samples, so that each observation has some samples.
     longest: Span,
     samples: u32,
-    /// All CPU time of the observation so far.
+    /// CPU time of the observation so far, with the time before the first sample.
     counted: Span,
     /// The probable CPU time of the end of the observation. The end reads all processes again, like
     /// the first sample and unlike the second sample.

@@ -43,7 +43,7 @@ pub enum Refusal {
     Broken,
     /// Another program listens at the port.
     Foreign,
-    /// A failure of this machine.
+    /// This machine failed.
     Local,
 }
 

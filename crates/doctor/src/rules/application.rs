@@ -166,7 +166,7 @@ mod tests {
             tcp.buffer_limited = Some(Span::from_millis(800 * at));
         });
         small_buffer.holds_not(RULE);
-        // A process that waits for a core has no choice.
+        // A process that waits for a core does not pause by choice.
         let starved = sending(100).each(|at, sample| {
             sample.tasks[0].waited = Some(Span::from_millis(700 * at));
         });

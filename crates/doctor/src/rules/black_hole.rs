@@ -129,8 +129,8 @@ mod tests {
         assert!(silent(7).holds(RULE) > 0.9);
         let outcome = silent(7).judge(RULE);
         let evidence = &outcome.finding().unwrap().evidence;
-        // The evidence names no threshold of two retransmissions, because the segment was sent
-        // again only once.
+        // The segment was sent again once, so that the evidence names no threshold of two
+        // retransmissions.
         assert_eq!((evidence[0].value.as_str(), &evidence[0].threshold), ("1", &None));
         assert_eq!(evidence[1].threshold, Some(span(SILENT)));
         silent(1).holds_not(RULE);

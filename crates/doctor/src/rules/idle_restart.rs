@@ -67,9 +67,9 @@ struct Restart {
     after: u32,
 }
 
-/// Returns the falls of the window to a fraction after a sample without data to send. Between the
-/// two samples the sender retransmitted nothing and got no marks: losses and marks are other
-/// causes.
+/// Returns the falls of the congestion window to a fraction after a sample without data to send.
+/// The sender retransmitted nothing and got no marks between the two samples, because losses and
+/// marks also shrink the window.
 fn restarts(sender: &End<'_>) -> Vec<Restart> {
     let pairs = sender.all.windows(2).map(|pair| (&pair[0].1.tcp, &pair[1].1.tcp));
     pairs

@@ -87,7 +87,7 @@ impl Counts {
         let count = |name: &str| view.counter(name).unwrap_or(0);
         let received = view.counter("IpInReceives")?;
         let delivered = view.counter("IpInDelivers")?;
-        // Several fragments become one packet, which counts once as delivered.
+        // The kernel joins several fragments to a packet, and counts that packet once as delivered.
         let joined = count("IpReasmReqds").saturating_sub(count("IpReasmOKs"));
         let known = ELSEWHERE.iter().map(|name| count(name)).fold(delivered, u64::saturating_add);
         let known = known.saturating_add(joined).saturating_add(untracked(view));

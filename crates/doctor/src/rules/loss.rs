@@ -326,7 +326,7 @@ fn late(view: &View<'_>) -> u64 {
 }
 
 const LEAST: f64 = 1e-5;
-/// A flow above this multiple of the formula's rate does not slow down for losses.
+/// Multiple of the formula's rate above which a flow does not slow down for losses.
 const MUCH_FASTER: f64 = 4.0;
 const FULL_CPU: f64 = 0.8;
 /// Tolerance of the comparison with a formula, which is right within a factor of two (measured).
@@ -588,7 +588,8 @@ mod tests {
         polls.holds_not(super::super::cpu::RULE);
     }
 
-    /// On a short path the sender waits for timeouts most of the time, which Mathis leaves out.
+    /// On a short path the sender waits for timeouts most of the time. The formula of Mathis leaves
+    /// out timeouts.
     #[test]
     fn retransmission_timeouts_count_as_a_cost_of_losses() {
         let stops = |timeouts: u16| {

@@ -56,7 +56,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     if !takes_turns(flow, end, out.min(back), used, rtt) {
         return Outcome::ruled_out(format!("{back} data segments came back for {out} sent"));
     }
-    // The direction of the small messages sends one segment per exchange.
+    // Each exchange has one segment in the direction of the small messages.
     let each = Bytes::new(sent.max(received).count() / out.min(back).max(1));
     let least = end.tcp().min_rtt.map_or(rtt, |least| least.min(rtt));
     let allows = bound::window(each, least);

@@ -98,7 +98,7 @@ fn of_receiver(flow: &Flow<'_>, path: &Path, receiver: &End<'_>) -> Outcome {
 /// Minimum observed rate as a share of the rate that the window allows.
 const NEAR: f64 = 0.6;
 const MOST: f64 = 2.0;
-/// Minimum share of the time in which the far end had data to send.
+/// Minimum share of the far sender's busy time in which the window held that sender.
 const TOLD: f64 = 0.2;
 
 #[cfg(test)]

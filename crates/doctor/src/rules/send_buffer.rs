@@ -39,7 +39,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         ));
     }
     let rtt = sender.rtt().unwrap_or_default();
-    // Within a machine or a rack, a full queue at the reader also fills the send buffer.
+    // On a round trip within a machine or a rack, a reader that leaves its queue full also fills
+    // the send buffer.
     let waits =
         flow.receiver.as_ref().map(|r| r.median(|c| Some(c.receive_queue)).unwrap_or_default());
     if rtt < SHORT && waits.is_some_and(|waits| waits >= Bytes::new(1_000_000)) {

@@ -82,7 +82,7 @@ pub(crate) struct Source {
 pub(crate) fn joined(sides: [Side<'_, '_>; 2], answers: [Vec<Answer>; 2]) -> Vec<(Answer, Source)> {
     let sender = usize::from(sides[0].flow.sender.is_none());
     let [near, far] = answers;
-    // The answers of both ends have each cause with a rule for flows, in the order of the table.
+    // The answers of each end have every cause with a rule for flows, in the order of the table.
     let (mut all, sources): (Vec<Answer>, Vec<Source>) =
         near.into_iter().zip(far).map(|(near, far)| decided(near, far, sender)).unzip();
     let is_closed = all.iter().zip(&sources).any(|(answer, source)| {
@@ -117,7 +117,7 @@ fn decided(near: Answer, far: Answer, sender: usize) -> (Answer, Source) {
         let is_receiver = answer.row.judge == Some(Judge::Receiver);
         match answer.outcome {
             Outcome::NotSeen(_) => false,
-            // A receiver whose reader lacks time leaves the cause to the rule about the time.
+            // If the reader lacks CPU time, the rule about CPU time explains the closed window.
             Outcome::Irrelevant => is_receiver,
             _ => true,
         }
@@ -178,7 +178,8 @@ fn keep_bounds(answers: &mut [Answer], rate: Rate) {
     }
 }
 
-/// Drops a cause that lets data pass: it does not explain a connection without progress.
+/// Drops each cause that lets data pass from a connection without progress, which such a cause does
+/// not explain.
 fn needs_progress(answer: &mut Answer) {
     let Some(finding) = limit(&answer.outcome) else { return };
     let lets_pass = finding.allows.is_some_and(|allows| allows >= PROGRESS);

@@ -20,7 +20,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let limits = limits(view);
     let is_own = |limit: &&Limit<'_>| flow.sender.is_some() && limit.qdisc.interface == name;
     let own = || limits.iter().filter(is_own);
-    // An interface may have a limit for other traffic, in a band or a class.
+    // A band or a class of the interface may limit other traffic alone.
     let passing = own().filter(|limit| limit.is_full() && limit.may_pass(flow));
     // The packets of a tunnel, a VLAN or a bridge leave through another interface, and received
     // packets may be redirected to another interface (ifb). A limit of the other interface belongs

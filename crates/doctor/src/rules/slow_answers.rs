@@ -62,7 +62,8 @@ fn of_flow(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     advised(finding).holds()
 }
 
-/// Judges connections of one request together: each is too short to be judged alone.
+/// Judges all connections that open for one request together: each connection is too short to be
+/// judged alone.
 fn of_machine(view: &View<'_>) -> Outcome {
     let is_long = |flow: &Flow<'_>| flow.is_busy() && flow.end().elapsed() * 3 >= view.elapsed();
     if view.flows.iter().any(is_long) {

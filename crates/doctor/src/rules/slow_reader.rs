@@ -185,7 +185,7 @@ const BURST: f64 = 5.0;
 const BUSY: f64 = 0.8;
 const PAUSES_EXPLAIN: f64 = 0.8;
 const LIMITED: f64 = 0.2;
-/// The share of the samples in which data waits behind a proxy.
+/// Minimum share of the samples in which a proxy has unsent data.
 const WAITS: f64 = 0.5;
 const FULL_CORES: f64 = 0.9;
 

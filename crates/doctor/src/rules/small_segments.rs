@@ -127,7 +127,7 @@ mod tests {
             })
         };
         assert!(route(150).holds(RULE) > 0.95);
-        // A router may have reported this MTU.
+        // A router may have reported an MTU of 576 bytes.
         route(576).holds_not(RULE);
     }
 

@@ -55,7 +55,7 @@ fn again_and_again(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let (side, end, pid, share) = waits
         .flat_map(|(side, end)| end.pids().map(move |pid| (side, end, pid)))
         .map(|(side, end, pid)| (side, end, pid, stopped_share(view, pid)))
-        // The first check covers processes that are stopped all the time.
+        // Another check of this rule covers processes that are stopped all the time.
         .filter(|(.., share)| (SOMETIMES..1.0).contains(share))
         .max_by(|a, b| a.3.total_cmp(&b.3))?;
     let finding = Finding::new(format!(
@@ -112,7 +112,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
     }
 }
 
-/// A process that does not run.
+/// A process that a signal has stopped, or whose control group is frozen.
 #[derive(Clone, Copy)]
 struct Stopped<'a> {
     name: &'a str,

@@ -86,7 +86,8 @@ const USED: f64 = 0.87;
 /// Minimum difference in the data in flight, between the half of the samples with little and the
 /// half with much of it. A fixed window changes by 2 % (measured).
 const LEAST_GROWTH: f64 = 0.04;
-/// The part of this difference that the round trip follows. The estimate of the round trip is late.
+/// Minimum growth of the round trip, as a part of the growth of the data in flight. The estimate of
+/// the round trip lags behind the data in flight.
 const FOLLOWS: f64 = 0.6;
 /// Fewer intervals between two samples show no steady rate.
 const FEWEST_INTERVALS: usize = 6;

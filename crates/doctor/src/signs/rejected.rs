@@ -2,8 +2,8 @@
 
 use crate::view::View;
 
-/// Returns the ICMP messages, over IPv4 and IPv6, that packets of this machine do not reach their
-/// destination.
+/// Returns the number of ICMP messages, over IPv4 and IPv6, about packets of this machine that do
+/// not reach their destination.
 pub(crate) fn unreachable(view: &View<'_>) -> u64 {
     let counts = ["IcmpInDestUnreachs", "Icmp6InDestUnreachs"];
     counts.iter().filter_map(|name| view.counter(name)).fold(0, u64::saturating_add)

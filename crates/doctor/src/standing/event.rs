@@ -1,7 +1,7 @@
 use super::Subject;
 use serde::Serialize;
 
-/// A verdict that begins or ends, one JSON document a line.
+/// The begin or the end of a verdict. Each event is a JSON document on a line of its own.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Event {
     /// The version of this document.

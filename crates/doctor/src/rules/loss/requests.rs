@@ -25,7 +25,7 @@ impl Exchanges {
         let timeouts = sender.count(|tcp| tcp.timeouts.map(u32::from)).unwrap_or(0);
         let (rtt, rto) = (sender.rtt()?, sender.median(|c| c.tcp.rto)?);
         let elapsed = sender.elapsed().secs_f64().max(1e-9);
-        // The direction of the small messages sends one segment for each exchange.
+        // Each exchange has one segment in the direction of the small messages.
         let new = out.saturating_sub(again);
         let count = new.min(sender.count(|tcp| tcp.data_segments_in)?);
         let trips = count as f64 * rtt.secs_f64() / elapsed;
