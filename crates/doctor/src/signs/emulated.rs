@@ -49,7 +49,7 @@ pub(crate) fn emulated_queue<'a>(flow: &Flow<'_>, view: &View<'a>) -> Option<Emu
     let median = *waits.get(waits.len() / 2)?;
     let least = shortest.saturating_add((shortest / 4).max(SHORTEST_QUEUE));
     let long = waits.iter().filter(|wait| **wait >= least).count();
-    (median >= least).then(|| EmulatedQueue {
+    (median >= least).then_some(EmulatedQueue {
         qdisc,
         passes,
         wait: median,
