@@ -118,19 +118,27 @@ impl Document {
         BUILTIN.iter().any(|builtin| *self.text() == *builtin.text) || library::has(&self.text())
     }
 
-    /// Lists the commands that make and remove the states.
+    /// Lists the commands that make and remove the states, and the settings of states that change
+    /// real machines.
     fn commands_of_states(&self, places: &[Axes]) -> Vec<CommandLine> {
         let Some(state) = &self.state else { return Vec::new() };
+        let is_real = self.has_real_hosts();
         let of_side = state.get_ref().sides().into_iter().flat_map(|(name, side)| {
             let own = [("command", &side.command), ("undo", &side.undo)];
-            own.into_iter().flat_map(move |(end, line)| {
+            let commands = own.into_iter().flat_map(move |(end, line)| {
                 let lines = line.as_ref().map(|line| in_cells(line.get_ref(), places));
-                lines.unwrap_or_default().into_iter().map(move |line| CommandLine {
-                    system: name.to_owned(),
-                    end: end.to_owned(),
-                    line,
-                    files: Vec::new(),
-                })
+                lines.unwrap_or_default().into_iter().map(move |line| (end, line))
+            });
+            let settings = match is_real {
+                true => side.settings(),
+                false => Vec::new(),
+            };
+            let settings = settings.into_iter().map(|line| ("setting", line));
+            settings.chain(commands).map(move |(end, line)| CommandLine {
+                system: name.to_owned(),
+                end: end.to_owned(),
+                line,
+                files: Vec::new(),
             })
         });
         of_side.collect()

@@ -6,6 +6,7 @@ mod faults;
 mod hostile;
 mod logins;
 mod middle;
+mod states;
 
 use crate::support::{CommandOutput, Sandbox, await_some};
 use host::{Address, Namespace};

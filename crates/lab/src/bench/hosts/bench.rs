@@ -3,6 +3,7 @@
 use super::inventory::{Inventory, sets_algorithm};
 use super::middle::Middles;
 use super::seam::{Change, LabHost};
+use super::state;
 use super::turn::Turn;
 use crate::bench::machine::{CONGESTION, validity};
 use crate::bench::{Bench, Job, LabFile, environment};
@@ -113,7 +114,7 @@ impl<'a> RealHosts<'a> {
         }
     }
 
-    /// Applies the system's settings and changes on every host.
+    /// Applies the system's settings and changes on every host, and its state of `[state]`.
     fn prepare(
         &self,
         inventory: &Inventory,
@@ -139,7 +140,7 @@ impl<'a> RealHosts<'a> {
                 one.host.change(&Change { apply, undo })?;
             }
         }
-        Ok(())
+        state::apply(turn)
     }
 }
 
@@ -240,11 +241,7 @@ pub(crate) fn check_between_machines(lab: &LabFile) -> Result<(), FileError> {
                        machine";
         return refuse(disturbance.span(), message.to_owned());
     }
-    if let Some(state) = &lab.state {
-        let message =
-            "`[state]` changes this machine only: write two systems with `sysctl` or `changes`";
-        return refuse(state.span(), message.to_owned());
-    }
+    state::check(lab)?;
     if let Some(system) = lab.systems().find(|system| system.kind != SystemKind::Tcp) {
         let message = "between real machines a system is `kind = \"tcp\"`: run other programs by the workload `command`";
         return refuse(system.name.span(), message.to_owned());

@@ -7,10 +7,11 @@ use super::remote::RemoteHost;
 use super::seam::LabHost;
 use super::session::controller_of;
 use super::ssh::Ssh;
+use super::state;
 use crate::bench::LabFile;
 use crate::bench::programs;
 use crate::model::clock::millis;
-use crate::model::file::{HostSpec, SystemKind};
+use crate::model::file::{HostSpec, SystemKind, SystemSpec, words};
 use crate::model::{Cancel, ClockReading, Failure, LabError};
 use indexmap::IndexMap;
 use serde_json::{Value, json};
@@ -189,7 +190,7 @@ impl Inventory {
             if let Some(port) = lab.kind().port_on(lab, name).filter(|_| facts.port_taken) {
                 add(format!("another program listens on port {port} there: end that program"));
             }
-            if !facts.root && changes_settings(lab) {
+            if !facts.root && changes_settings(lab, name) {
                 add("only root changes kernel settings there: log in as root, or remove the settings".to_owned());
             }
         }
@@ -379,13 +380,32 @@ fn wanted(lab: &LabFile, host: &str) -> Wanted {
     for name in lab.sysctl.keys() {
         add(&mut wanted.settings, name.get_ref());
     }
+    let states = lab.state.iter().filter(|_| state::is_of(lab, host));
+    for (_, side) in states.flat_map(|state| state.get_ref().sides()) {
+        for name in side.sysctl.keys() {
+            add(&mut wanted.settings, name.get_ref());
+        }
+        if let Some(name) = &side.congestion {
+            add(&mut wanted.algorithms, name.get_ref());
+        }
+        for line in [&side.command, &side.undo].into_iter().flatten() {
+            // A placeholder may stand for the program.
+            let program = words(line.get_ref()).into_iter().next().unwrap_or_default();
+            if !program.starts_with('{') {
+                add(&mut wanted.programs, &program);
+            }
+        }
+    }
     wanted
 }
 
-/// Whether a turn changes kernel settings of a host.
-fn changes_settings(lab: &LabFile) -> bool {
+/// Whether a turn changes kernel settings of the host.
+fn changes_settings(lab: &LabFile, host: &str) -> bool {
     let sets_algorithm = sets_algorithm(lab);
-    lab.has_settings() || lab.systems().any(|system| sets_algorithm && system.congestion.is_some())
+    let is_set_by = |system: &SystemSpec| {
+        !system.sysctl.is_empty() || (sets_algorithm && system.congestion.is_some())
+    };
+    !lab.sysctl.is_empty() || lab.systems().any(is_set_by) || state::sets(lab, host)
 }
 
 /// Whether the algorithm of a system is set as the default of its hosts. The programs of `bulk`

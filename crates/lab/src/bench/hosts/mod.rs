@@ -17,6 +17,7 @@ mod remote;
 mod seam;
 mod session;
 mod ssh;
+mod state;
 mod sweep;
 mod turn;
 mod two_ends;

@@ -94,6 +94,17 @@ impl SideSpec {
         self.load.iter().chain(used).map(|name| name.get_ref().as_str()).collect()
     }
 
+    /// Returns a line for each kernel setting of the state: `net.ipv4.tcp_sack = 0`.
+    pub(crate) fn settings(&self) -> Vec<String> {
+        let line = |(name, value): (&Spanned<String>, &Spanned<String>)| {
+            format!("{} = {}", name.get_ref(), value.get_ref())
+        };
+        let algorithm = self.congestion.iter();
+        let algorithm =
+            algorithm.map(|name| format!("net.ipv4.tcp_congestion_control = {}", name.get_ref()));
+        self.sysctl.iter().map(line).chain(algorithm).collect()
+    }
+
     pub(crate) fn is_in_host(&self) -> bool {
         self.run_in.as_ref().is_some_and(|place| place.get_ref() == "host")
     }
