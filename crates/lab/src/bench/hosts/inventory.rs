@@ -191,7 +191,9 @@ impl Inventory {
                 add(format!("another program listens on port {port} there: end that program"));
             }
             if !facts.root && changes_settings(lab, name) {
-                add("only root changes kernel settings there: log in as root, or remove the settings".to_owned());
+                let text = "only root changes kernel settings there: log in as root, write `sudo = true` for the \
+                            host, or remove the settings";
+                add(text.to_owned());
             }
         }
         problems
@@ -218,7 +220,15 @@ impl Inventory {
         }
         row("kernel", &|one| format!("{} {}", one.facts.kernel, one.facts.architecture));
         row("cpus", &|one| one.facts.cpus.to_string());
-        row("user", &|one| if one.facts.root { "root" } else { "not root" }.to_owned());
+        let by_sudo = |one: &Connected| one.ssh.as_ref().is_some_and(Ssh::uses_sudo);
+        row("user", &|one| {
+            let user = match (one.facts.root, by_sudo(one)) {
+                (true, true) => "root by sudo",
+                (true, false) => "root",
+                (false, _) => "not root",
+            };
+            user.to_owned()
+        });
         row("algorithms", &|one| one.facts.algorithms.join(" "));
         row("clock", &|one| clock_text(one.clock));
         row("free", &|one| format!("{} MiB", one.facts.free_mib));

@@ -20,6 +20,10 @@ pub(super) struct Ssh {
     destination: String,
     config: Option<String>,
     key: Option<String>,
+    /// The jump host of an inventory.
+    jump: Option<String>,
+    /// Whether the agent becomes root by sudo.
+    sudo: bool,
     /// The socket of the connection that all sessions share.
     control: PathBuf,
     cancel: Cancel,
@@ -38,7 +42,8 @@ impl Ssh {
         let config = spec.config.as_ref().map(|config| config.get_ref().clone());
         let control = folder.join(number.to_string());
         let (name, key, cancel) = (name.to_owned(), spec.key.clone(), cancel.clone());
-        Some(Self { name, destination, config, key, control, cancel })
+        let (jump, sudo) = (spec.jump.clone(), spec.uses_sudo());
+        Some(Self { name, destination, config, key, jump, sudo, control, cancel })
     }
 
     /// Copies the agent's program to the host, unless the host has a copy.
@@ -77,12 +82,23 @@ impl Ssh {
 
     /// Builds the command that starts the agent and has the agent's standard streams.
     pub(super) fn agent(&self, sha256: &str) -> Command {
-        self.command(&script(sha256, &RUN.replace("CONTROLLER", &controller_of(&self.control))))
+        let run = RUN.replace("CONTROLLER", &controller_of(&self.control));
+        self.command(&script(sha256, &self.by_sudo(&run)))
     }
 
     /// Removes every agent's program from the host.
     pub(super) fn clean(&self) -> Result<String, Failure> {
-        self.run(&script("", CLEAN), None, PROBE_WITHIN)
+        self.run(&script("", &self.by_sudo(CLEAN)), None, PROBE_WITHIN)
+    }
+
+    /// Whether the agent becomes root by sudo.
+    pub(super) fn uses_sudo(&self) -> bool {
+        self.sudo
+    }
+
+    /// Replaces the word `SUDO` before the agent's program.
+    fn by_sudo(&self, script: &str) -> String {
+        script.replace("SUDO ", if self.sudo { "sudo -n " } else { "" })
     }
 
     /// Returns the address that the configuration of ssh names for this host.
@@ -118,7 +134,12 @@ impl Ssh {
             command.args(["-o", option]);
         }
         command.arg("-o").arg(format!("ControlPath={}", self.control.display()));
+        // BatchMode does not reach the ssh to a jump host, which would ask at the terminal.
+        command.env("SSH_ASKPASS", "/bin/false").env("SSH_ASKPASS_REQUIRE", "force");
         command.args(self.key.iter().flat_map(|key| ["-i", key.as_str()]));
+        if let Some(jump) = &self.jump {
+            command.arg("-o").arg(format!("ProxyJump={jump}"));
+        }
         command.args(self.config.iter().flat_map(|config| ["-F", config.as_str()]));
         command
     }
@@ -214,6 +235,11 @@ pub(super) fn advice(words: &str) -> Option<String> {
     } else if words.contains("kex_exchange_identification") {
         "its sshd closed the connection before the login: look into the log of sshd there, for example for MaxStartups or a \
          ban of this machine's address"
+    } else if words.contains("sudo") && SUDO_REFUSED.iter().any(|sign| words.contains(sign)) {
+        "sudo there lets the login become root only with a password or not at all, and Weir gives no password: add \
+         `LOGIN ALL=(root) NOPASSWD: ALL` to a file of /etc/sudoers.d there with visudo, log in as root, or remove `sudo`"
+    } else if words.contains("sudo: not found") || words.contains("sudo: command not found") {
+        "sudo is not installed there: install sudo, log in as root, or remove `sudo`"
     } else if words.contains("Permission denied (") {
         "ssh was refused, and nobody is asked for a password (BatchMode): give the host your key with ssh-copy-id, or \
          add the key to ssh-agent"
@@ -265,8 +291,8 @@ const PROBE: &str =
     "echo; uname -sm; if [ -x \"$d/weir\" ]; then echo present; else echo absent; fi";
 const COPY: &str = "mkdir -p \"$d\" && p=\"$d/part-$$\" && cat > \"$p\" && [ $(wc -c < \"$p\") -eq SIZE ] && \
                     chmod 700 \"$p\" && mv -f \"$p\" \"$d/weir\" && echo copied || { rm -f \"$p\"; exit 1; }";
-const RUN: &str = "exec \"$d/weir\" agent --stdio --folder \"$d\" --controller CONTROLLER";
-const CLEAN: &str = "for w in \"$all\"/*/weir; do [ -x \"$w\" ] && \"$w\" agent --tidy --folder \"${w%/weir}\"; done; \
+const RUN: &str = "exec SUDO \"$d/weir\" agent --stdio --folder \"$d\" --controller CONTROLLER";
+const CLEAN: &str = "for w in \"$all\"/*/weir; do [ -x \"$w\" ] && SUDO \"$w\" agent --tidy --folder \"${w%/weir}\"; done; \
                      if ls -d \"$all\"/*/session-* >/dev/null 2>&1; then echo busy; \
                      elif [ -d \"$all\" ]; then rm -rf \"$all\" || exit 1; rmdir \"${all%/agents}\" 2>/dev/null; echo removed; \
                      else echo nothing; fi";
@@ -277,6 +303,15 @@ const UNREACHABLE: [&str; 6] = [
     "No route to host",
     "Could not resolve",
     "Network is unreachable",
+];
+/// Parts of sudo's errors.
+const SUDO_REFUSED: [&str; 6] = [
+    "a password is required",
+    "a terminal is required",
+    "must have a tty",
+    "is not in the sudoers file",
+    "may not run sudo",
+    "is not allowed to execute",
 ];
 const PROBE_WITHIN: Duration = Duration::from_secs(30);
 const COPY_WITHIN: Duration = Duration::from_secs(900);
@@ -324,6 +359,13 @@ mod tests {
         );
         let long = "unix_listener: path \"/tmp/x\" too long for Unix domain socket";
         assert!(of(long).contains("TMPDIR"));
+        for refused in [
+            "sudo: a password is required",
+            "tester is not in the sudoers file.\nThis incident has been reported to the sudo administrator.",
+        ] {
+            assert!(of(refused).contains("NOPASSWD"), "{refused}");
+        }
+        assert!(of("sh: 1: exec: sudo: not found").contains("install sudo"));
         assert_eq!(advice("cat: (x): Permission denied"), None);
         assert_eq!(advice("something \x1b[2J else"), None);
         assert!(of("ssh: Could not resolve hostname \x1b[2J").contains(r"\x1b[2J"));
@@ -355,7 +397,7 @@ mod tests {
     fn ssh_scripts_avoid_characters_that_login_shells_change() {
         let copy = COPY.replace("SIZE", "1");
         for body in [PROBE, &copy, RUN, CLEAN] {
-            let script = script("abc", body);
+            let script = script("abc", &body.replace("SUDO ", "sudo -n "));
             assert!(!script.contains(['\'', '\n', '!']), "{script}");
             let check = Command::new("sh").args(["-n", "-c", &script]).status().unwrap();
             assert!(check.success(), "{script}");

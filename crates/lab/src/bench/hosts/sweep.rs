@@ -48,6 +48,9 @@ pub struct Machine {
     /// The destination of ssh, and the key if an inventory names a key.
     ssh: String,
     key: Option<String>,
+    /// The jump host, and root by sudo, if an inventory names them.
+    jump: Option<String>,
+    sudo: bool,
     /// The file that ssh reads instead of the user's configuration.
     config: Option<String>,
 }
@@ -61,6 +64,8 @@ impl Machine {
     pub(super) fn spec(&self) -> HostSpec {
         let mut spec = HostSpec::by_ssh(&self.ssh);
         spec.key.clone_from(&self.key);
+        spec.jump.clone_from(&self.jump);
+        spec.sudo = self.sudo.then(|| Spanned::new(0..0, true));
         spec.config = self.config.clone().map(|config| Spanned::new(0..0, config));
         spec
     }
@@ -84,13 +89,14 @@ pub fn machines(
     };
     for name in names {
         let found = match &inventory {
-            None => vec![(name.clone(), name.clone(), None)],
+            None => vec![(name.clone(), name.clone(), None, None, false)],
             Some((inventory, wrong)) => {
                 let found = inventory.find_all(name).map_err(wrong)?;
-                found.into_iter().map(|(name, at)| (name, at.ssh, at.key)).collect()
+                let each = found.into_iter();
+                each.map(|(name, at)| (name, at.ssh, at.key, at.jump, at.sudo)).collect()
             }
         };
-        for (name, ssh, key) in found {
+        for (name, ssh, key, jump, sudo) in found {
             if ssh.is_empty() || ssh.starts_with('-') || !ssh.chars().all(plain) {
                 return Err(LabError::Usage(format!(
                     "`{}` is no destination of ssh: root@10.0.0.5, or a name of ssh's configuration",
@@ -101,7 +107,7 @@ pub fn machines(
                 return Err(LabError::Usage(format!("ssh reads no port in `{ssh}`: write {url}")));
             }
             let config = config.map(|config| config.display().to_string());
-            let machine = Machine { name, ssh, key, config };
+            let machine = Machine { name, ssh, key, jump, sudo, config };
             // Two agents on one host would share its CPUs.
             if !all.contains(&machine) {
                 all.push(machine);

@@ -32,6 +32,10 @@ pub(crate) struct Reached {
     pub(crate) key: Option<String>,
     /// The variable `weir_address`: the address on the measured path.
     pub(crate) address: Option<String>,
+    /// The jump host in the variables for ssh's arguments.
+    pub(crate) jump: Option<String>,
+    /// Whether `ansible_become` asks for root by sudo.
+    pub(crate) sudo: bool,
 }
 
 impl Inventory {
@@ -140,11 +144,23 @@ impl Inventory {
         };
         let key = of(&["ansible_ssh_private_key_file", "ansible_private_key_file"]);
         let address = of(&["weir_address"]);
-        let texts = [Some(&ssh), key.as_ref(), address.as_ref()];
+        let mut jump = None;
+        for name in ["ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args"] {
+            let Some(arguments) = of(&[name]) else { continue };
+            let named = jump_of(&arguments).map_err(|reason| {
+                format!(
+                    "its host `{host}` has {name} with {reason}: Weir passes on only a jump host (`-J GATE` or `-o \
+                     ProxyJump=GATE`); write the rest into ssh's configuration, and remove the variable"
+                )
+            })?;
+            jump = jump.or(named);
+        }
+        let sudo = becomes_root(&of).map_err(|reason| format!("its host `{host}` has {reason}"))?;
+        let texts = [Some(&ssh), key.as_ref(), address.as_ref(), jump.as_ref()];
         if texts.into_iter().flatten().any(|text| text.contains("{{")) {
             return Err(format!("its host `{host}` has a template, which only Ansible fills in"));
         }
-        Ok(Reached { ssh, key, address })
+        Ok(Reached { ssh, key, address, jump, sudo })
     }
 
     /// Merges the variables of a host. The host's own variables take precedence over the variables
@@ -239,6 +255,55 @@ impl Inventory {
             }
         }
         Ok(all)
+    }
+}
+
+/// Returns the jump host in arguments of ssh. The error names the argument that Weir refuses.
+fn jump_of(arguments: &str) -> Result<Option<String>, String> {
+    let words = words(arguments)?;
+    let mut words = words.iter().map(String::as_str);
+    let mut jump = None;
+    while let Some(word) = words.next() {
+        let (option, value) = match word {
+            "-J" | "-o" => (word, words.next().unwrap_or_default()),
+            _ => word.split_at_checked(2).unwrap_or((word, "")),
+        };
+        let named = match option {
+            "-J" => Some(value),
+            "-o" => value
+                .split_once(['=', ' '])
+                .filter(|(name, _)| name.trim().eq_ignore_ascii_case("ProxyJump"))
+                .map(|(_, gate)| gate.trim()),
+            _ => None,
+        };
+        match named.filter(|gate| !gate.is_empty()) {
+            Some(gate) => jump = Some(gate.to_owned()),
+            None if value.is_empty() => return Err(format!("`{option}`")),
+            None => return Err(format!("`{option} {value}`")),
+        }
+    }
+    Ok(jump)
+}
+
+/// Whether the variables of a host ask for root by sudo. The error names the variable that Weir
+/// refuses.
+fn becomes_root(of: &dyn Fn(&[&str]) -> Option<String>) -> Result<bool, String> {
+    let wanted = of(&["ansible_become"]).unwrap_or_default().to_lowercase();
+    if !["true", "yes", "on", "1"].contains(&wanted.as_str()) {
+        return Ok(false);
+    }
+    for (name, usual) in [("ansible_become_method", "sudo"), ("ansible_become_user", "root")] {
+        if let Some(other) = of(&[name]).filter(|value| value != usual) {
+            return Err(format!("{name} {other}: Weir becomes root by sudo only"));
+        }
+    }
+    match of(&["ansible_become_password", "ansible_become_pass"]) {
+        Some(_) => {
+            Err("a password for sudo (ansible_become_password), which Weir gives to nobody: \
+                        let sudo ask for no password there (NOPASSWD), and remove the variable"
+                .to_owned())
+        }
+        None => Ok(true),
     }
 }
 
@@ -403,6 +468,30 @@ all:
           hosts:
             web[01:02].example:
 ";
+
+    #[test]
+    fn a_jump_host_and_sudo_are_read_and_other_arguments_are_refused_by_name() {
+        let find = |variables: &str| {
+            Inventory::parse(&format!("[servers]\nalpha {variables}\n")).unwrap().find("alpha")
+        };
+        for arguments in ["-J gate", "-Jgate", "-o ProxyJump=gate", "-oproxyjump=gate"] {
+            let reached = find(&format!("ansible_ssh_common_args='{arguments}'")).unwrap();
+            assert_eq!((reached.jump.as_deref(), reached.sudo), (Some("gate"), false));
+        }
+        for (value, sudo) in [("yes", true), ("True", true), ("false", false)] {
+            assert_eq!(find(&format!("ansible_become={value}")).unwrap().sudo, sudo, "{value}");
+        }
+        for (variables, reason) in [
+            ("ansible_ssh_extra_args='-J gate -C'", "ansible_ssh_extra_args with `-C`"),
+            ("ansible_ssh_common_args='-o ProxyCommand=x'", "`-o ProxyCommand=x`"),
+            ("ansible_become=yes ansible_become_method=su", "ansible_become_method su"),
+            ("ansible_become=yes ansible_become_user=deploy", "ansible_become_user deploy"),
+            ("ansible_become=yes ansible_become_password=x", "NOPASSWD"),
+        ] {
+            let error = find(variables).unwrap_err();
+            assert!(error.contains(reason), "{variables}: {error}");
+        }
+    }
 
     #[test]
     fn ini_and_yaml_inventories_name_the_same_hosts() {

@@ -16,12 +16,16 @@ table! {
         pub here: Option<Spanned<bool>>,
         /// The file that ssh reads instead of the user's configuration (its option `-F`).
         pub config: Option<Spanned<String>>,
+        /// Whether the agent becomes root by `sudo -n`, for a login without root.
+        pub sudo: Option<Spanned<bool>>,
         /// The host's address on the measured path. By default the address of the ssh connection.
         pub address: Option<Spanned<String>>,
     }
     beside {
         /// The key that ssh uses (its option `-i`), as an inventory names the key.
         pub(crate) key: Option<String>,
+        /// The jump host that an inventory names (ssh's `ProxyJump`).
+        pub(crate) jump: Option<String>,
     }
 }
 
@@ -34,6 +38,10 @@ impl HostSpec {
 
     pub(crate) fn is_here(&self) -> bool {
         self.here.as_ref().is_some_and(|here| *here.get_ref())
+    }
+
+    pub(crate) fn uses_sudo(&self) -> bool {
+        self.sudo.as_ref().is_some_and(|sudo| *sudo.get_ref())
     }
 
     pub(crate) fn is_real(&self) -> bool {
@@ -101,6 +109,12 @@ impl Document {
             if let Some(config) = host.config.as_ref().filter(|_| host.ssh.is_none()) {
                 refuse(config.span(), "`config` is for hosts with `ssh`")?;
             }
+            if let Some(sudo) = host.sudo.as_ref().filter(|_| host.ssh.is_none()) {
+                refuse(
+                    sudo.span(),
+                    "`sudo` is for hosts with `ssh`: start weir itself by sudo here",
+                )?;
+            }
             if let Some(address) = &host.address {
                 if self.is_middle(name.get_ref()) {
                     refuse(
@@ -156,6 +170,9 @@ impl Document {
             let mut own = own.unwrap_or_default();
             own.ssh = Some(Spanned::new(place.clone(), reached.ssh));
             own.key = reached.key;
+            own.jump = reached.jump;
+            let sudo = reached.sudo.then(|| Spanned::new(place.clone(), true));
+            own.sudo = own.sudo.or(sudo);
             let address = reached.address.map(|address| Spanned::new(place.clone(), address));
             own.address = own.address.or(address).filter(|_| !self.is_middle(name));
             found.push((host.clone(), Spanned::new(place, own)));

@@ -73,6 +73,76 @@ fn a_login_that_runs_no_agent_is_refused_with_its_text() {
 }
 
 #[test]
+fn an_agent_becomes_root_by_sudo_without_a_password_or_the_host_is_refused() {
+    let Some(mut hosts) = Hosts::new() else { return };
+    let text = lab(QUICK, 1).replace("ssh = \"server\"", "ssh = \"server\"\nsudo = true");
+    hosts.sandbox.write("lab.toml", text);
+    let folder = hosts.sandbox.path("programs");
+    fs::create_dir(&folder).unwrap();
+    let sudo = folder.join("sudo");
+    let shell =
+        format!("#!/bin/sh\nexport PATH=\"{}:$PATH\"\nexec /bin/sh \"$@\"\n", folder.display());
+    let set_sudo = |text: &str| {
+        fs::write(&sudo, text).unwrap();
+        fs::set_permissions(&sudo, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    set_sudo("#!/bin/sh\necho 'sudo: a password is required' >&2\nexit 1\n");
+    hosts.give_shell(1, &shell);
+    let output = hosts.run(&["--out", "refused"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let line = output.stderr.lines().find(|line| line.starts_with("server: "));
+    assert!(line.is_some_and(|line| line.contains("NOPASSWD: ALL")), "{output:?}");
+    assert!(!hosts.sandbox.path("refused").exists());
+    hosts.assert_nothing_is_left();
+
+    set_sudo("#!/bin/sh\n[ \"$1\" = -n ] || exit 9\nshift\nexec \"$@\"\n");
+    let output = hosts.run(&["--out", "run"]);
+    output.assert_measured(&hosts.sandbox.results("run"));
+    assert!(output.stderr.contains("root by sudo"), "{output:?}");
+    hosts.assert_nothing_is_left();
+}
+
+#[test]
+fn a_lab_runs_through_a_jump_host_that_ssh_or_an_inventory_names() {
+    let Some(hosts) = Hosts::with_middle() else { return };
+    // The middle reaches the server's sshd over the cable between them.
+    let middle = &hosts.hosts[2].inside;
+    add(middle, "right", [10, 9, 3, 9]);
+    let to = Address { ip: Ipv4Addr::new(10, 9, 2, 2).into(), prefix: 32 };
+    let gateway = Ipv4Addr::new(10, 9, 3, 2).into();
+    host::add_route(middle, host::Route { to, gateway }).unwrap();
+    let config = |jump: &str| {
+        format!(
+            "Host client\n HostName 10.9.1.2\nHost server\n HostName 10.9.2.2\n{jump}\
+             Host middle\n HostName 10.9.4.2\n\
+             Host *\n User root\n IdentityFile {}\n IdentitiesOnly yes\n UserKnownHostsFile {}\n \
+             StrictHostKeyChecking yes\n",
+            hosts.sandbox.path("user").display(),
+            hosts.sandbox.path("known").display(),
+        )
+    };
+    let logins_over_middle = || {
+        let log = fs::read_to_string(hosts.sandbox.path("log-server")).unwrap();
+        log.lines().filter(|line| line.contains(" from 10.9.3.9 port ")).count()
+    };
+    hosts.sandbox.write("config", config(" ProxyJump middle\n"));
+    hosts.sandbox.write("lab.toml", lab(QUICK, 1));
+    let output = hosts.run(&["--out", "configured"]);
+    output.assert_measured(&hosts.sandbox.results("configured"));
+    let configured = logins_over_middle();
+    assert!(configured > 0, "{output:?}");
+    hosts.assert_nothing_is_left();
+
+    hosts.sandbox.write("config", config(""));
+    hosts.sandbox.write("hosts.ini", "server ansible_ssh_common_args='-J middle'\n");
+    let clean = ["lab", "hosts", "clean", "--ssh-config", "config", "--inventory", "hosts.ini"];
+    let output = hosts.sandbox.weir(&[&clean[..], &["server"]].concat());
+    assert_eq!(output.stdout, "server: removed\n", "{output:?}");
+    assert!(logins_over_middle() > configured, "{output:?}");
+    hosts.assert_nothing_is_left();
+}
+
+#[test]
 fn a_port_that_another_program_uses_is_refused_only_if_the_server_needs_the_port() {
     let Some(hosts) = Hosts::new() else { return };
     let listen = |number: usize, port: u16| {
