@@ -332,8 +332,8 @@ fn a_lab_has_the_same_plan_between_machines_and_in_namespaces() {
 
 #[test]
 fn weir_is_copied_once_and_removed_by_clean() {
-    let Some(hosts) = Hosts::new() else { return };
-    fs::remove_dir_all(hosts.cache()).unwrap();
+    let Some(mut hosts) = Hosts::new() else { return };
+    hosts.take_copy_from_server();
     hosts.sandbox.write("lab.toml", lab(QUICK, 1));
     let check = || hosts.sandbox.weir(&["lab", "hosts", "check", "lab.toml"]);
     let output = check();
@@ -348,7 +348,7 @@ fn weir_is_copied_once_and_removed_by_clean() {
     hosts.assert_nothing_is_left();
     let output = hosts.sandbox.weir(&["lab", "hosts", "clean", "lab.toml"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(output.stdout.contains("client: removed"), "{output:?}");
+    assert_eq!(output.stdout, "client: removed\nserver: removed\n", "{output:?}");
     assert!(!hosts.agents().exists());
 }
 

@@ -72,12 +72,16 @@ impl Ssh {
         let wrong = |error: std::io::Error| Failure::io("reading this program itself", &error);
         let file = File::open(weir).map_err(wrong)?;
         let size = file.metadata().map_err(wrong)?.len();
-        let copy = script(sha256, &COPY.replace("SIZE", &size.to_string()));
-        let copied = self.run(&copy, Some(file), COPY_WITHIN)?;
-        match copied.trim_end().ends_with("copied") {
-            true => Ok(()),
-            false => Err(self.failure("weir could not be copied there: is its disk full?")),
+        let copied = self.run(&script(sha256, &copy(size)), Some(file), COPY_WITHIN)?;
+        let last = copied.trim_end().lines().last().unwrap_or_default();
+        if last.ends_with("copied") {
+            return Ok(());
         }
+        let full = last.strip_prefix("full ").and_then(|rest| rest.split_once(' '));
+        Err(self.failure(&match full {
+            Some((free, folder)) => no_room(size, free, folder),
+            None => "weir could not be copied there: is its disk full?".to_owned(),
+        }))
     }
 
     /// Builds the command that starts the agent and has the agent's standard streams.
@@ -250,6 +254,9 @@ pub(super) fn advice(words: &str) -> Option<String> {
     } else if words.contains("/weir: ") && words.contains("Permission denied") {
         "weir may not be executed there, perhaps because the file system of ~/.cache is mounted with noexec: set \
          XDG_CACHE_HOME for its logins to a folder of another file system"
+    } else if words.contains("No space left on device") || words.contains("Disk quota exceeded") {
+        "its disk, or the quota of the login, is full: make room there, remove copies of weir with weir lab hosts clean, or \
+         set XDG_CACHE_HOME for its logins to a folder of another file system"
     } else if words.contains("too long for Unix domain socket")
         || words.contains("ControlPath too long")
     {
@@ -266,6 +273,23 @@ pub(super) fn advice(words: &str) -> Option<String> {
 fn lacks_a_library(words: &str) -> bool {
     let absent = ["not found", "No such file or directory"];
     words.contains("/weir: ") && absent.iter().any(|sign| words.contains(sign))
+}
+
+/// Builds the body of the script that copies a program of `size` bytes.
+fn copy(size: u64) -> String {
+    COPY.replace("SIZE", &size.to_string()).replace("KIB", &(size / 1024 + 1).to_string())
+}
+
+/// Says how much room the copy of weir needs. `free`: the free KiB of the host's file system.
+fn no_room(size: u64, free: &str, folder: &str) -> String {
+    let free = free.parse::<u64>().unwrap_or_default().saturating_mul(1024);
+    format!(
+        "weir needs {} MB in {} there, and {} MB are free: make room there, remove copies of other builds with weir lab \
+         hosts clean, or set XDG_CACHE_HOME for its logins to a folder of another file system",
+        size.div_ceil(1_000_000),
+        units::foreign(folder),
+        free / 1_000_000
+    )
 }
 
 /// Builds a script for `sh -c` in single quotes, on one line: csh changes a text in any other
@@ -289,8 +313,15 @@ const OPTIONS: [&str; 6] = [
 ];
 const PROBE: &str =
     "echo; uname -sm; if [ -x \"$d/weir\" ]; then echo present; else echo absent; fi";
-const COPY: &str = "mkdir -p \"$d\" && p=\"$d/part-$$\" && cat > \"$p\" && [ $(wc -c < \"$p\") -eq SIZE ] && \
-                    chmod 700 \"$p\" && mv -f \"$p\" \"$d/weir\" && echo copied || { rm -f \"$p\"; exit 1; }";
+/// Copies the program. If the disk has too little room, first removes copies of other builds that no
+/// agent uses. The last line of the output is `copied`, or `full` with the free KiB and the folder.
+const COPY: &str = "free() { set -- $(df -Pk \"$d\" 2>/dev/null | tail -n 1); echo \"${4:-unknown}\"; }; \
+                    mkdir -p \"$d\" || exit 1; p=\"$d/part-$$\"; \
+                    if [ \"$(free)\" -lt KIB ] 2>/dev/null; then for o in \"$all\"/*/; do [ \"$o\" = \"$d/\" ] || \
+                    ls -d \"$o\"session-* >/dev/null 2>&1 || rm -rf \"$o\"; done; fi; \
+                    if cat > \"$p\" && [ $(wc -c < \"$p\") -eq SIZE ] && chmod 700 \"$p\" && mv -f \"$p\" \"$d/weir\"; \
+                    then echo copied; else rm -f \"$p\"; \
+                    if [ \"$(free)\" -lt KIB ] 2>/dev/null; then echo \"full $(free) $d\"; else exit 1; fi; fi";
 const RUN: &str = "exec SUDO \"$d/weir\" agent --stdio --folder \"$d\" --controller CONTROLLER";
 const CLEAN: &str = "for w in \"$all\"/*/weir; do [ -x \"$w\" ] && SUDO \"$w\" agent --tidy --folder \"${w%/weir}\"; done; \
                      if ls -d \"$all\"/*/session-* >/dev/null 2>&1; then echo busy; \
@@ -376,8 +407,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("program");
         std::fs::write(&program, "0123456789").unwrap();
-        let run = |size: &str, cache: &Path| {
-            let script = script("abc", &COPY.replace("SIZE", size));
+        let run = |size: u64, cache: &Path| {
+            let script = script("abc", &copy(size));
             let mut shell = Command::new("sh");
             shell.args(["-c", &script]).env("XDG_CACHE_HOME", cache);
             shell.stdin(File::open(&program).unwrap()).stderr(Stdio::null());
@@ -385,17 +416,49 @@ mod tests {
         };
         let full = folder.path().join("full");
         let at = full.join("weir/agents/abc");
-        assert!(!run("11", &full).status.success());
+        assert!(!run(11, &full).status.success());
         assert_eq!(std::fs::read_dir(&at).unwrap().count(), 0);
-        assert!(run("10", &full).status.success());
+        assert!(run(10, &full).status.success());
         assert_eq!(std::fs::read_to_string(at.join("weir")).unwrap(), "0123456789");
         // A file cannot contain a folder, so the copy must fail.
-        assert!(!run("10", &program).status.success());
+        assert!(!run(10, &program).status.success());
+    }
+
+    #[test]
+    fn a_copy_to_a_full_disk_removes_unused_builds_and_tells_the_free_space() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let programs = folder.path().join("programs");
+        std::fs::create_dir(&programs).unwrap();
+        let full = "#!/bin/sh\necho head\necho /dev/x 100 100 0 100% /\n";
+        for (name, text) in [("df", full), ("cat", "#!/bin/sh\nexit 1\n")] {
+            let at = programs.join(name);
+            std::fs::write(&at, text).unwrap();
+            std::fs::set_permissions(&at, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let all = folder.path().join("weir/agents");
+        for inner in ["old", "used/session-1"] {
+            std::fs::create_dir_all(all.join(inner)).unwrap();
+        }
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script("abc", &copy(10))]).env("XDG_CACHE_HOME", folder.path());
+        shell.env("PATH", format!("{}:{path}", programs.display())).stdin(Stdio::null());
+        let output = shell.output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(said, format!("full 0 {}\n", all.join("abc").display()));
+        assert!(!all.join("old").exists() && all.join("used/session-1").exists());
+        assert_eq!(std::fs::read_dir(all.join("abc")).unwrap().count(), 0);
+        let text = no_room(40_000_001, "2048", "/c/\x1b");
+        assert!(
+            text.starts_with(r"weir needs 41 MB in /c/\x1b there, and 2 MB are free"),
+            "{text}"
+        );
     }
 
     #[test]
     fn ssh_scripts_avoid_characters_that_login_shells_change() {
-        let copy = COPY.replace("SIZE", "1");
+        let copy = copy(1);
         for body in [PROBE, &copy, RUN, CLEAN] {
             let script = script("abc", &body.replace("SUDO ", "sudo -n "));
             assert!(!script.contains(['\'', '\n', '!']), "{script}");

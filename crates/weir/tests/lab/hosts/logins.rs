@@ -25,6 +25,20 @@ impl Hosts {
         self.hosts[number].prepare = prepare;
         self.start(number);
     }
+
+    /// Leaves a single host without a copy of weir, so that a small disk has room for the copy: the
+    /// client gets a folder of its own with a link to the program, and the server an empty folder.
+    pub(super) fn take_copy_from_server(&mut self) {
+        self.stop(0);
+        let weir = Path::new(env!("CARGO_BIN_EXE_weir"));
+        let cache = self.sandbox.path("cache-client");
+        let folder = cache.join("weir/agents").join(sha256(weir));
+        fs::create_dir_all(&folder).unwrap();
+        std::os::unix::fs::symlink(weir, folder.join("weir")).unwrap();
+        self.hosts[0].cache = cache;
+        self.start(0);
+        fs::remove_dir_all(self.cache()).unwrap();
+    }
 }
 
 #[test]
@@ -33,7 +47,7 @@ fn a_lab_runs_over_a_login_that_prints() {
     hosts.give_shell(1, CHATTY);
     // The login prints its text before the output of the machine's check, of the copy and of the
     // agent.
-    fs::remove_dir_all(hosts.cache()).unwrap();
+    hosts.take_copy_from_server();
     hosts.sandbox.write("lab.toml", lab(QUICK, 1));
     let output = hosts.run(&["--out", "run"]);
     output.assert_measured(&hosts.sandbox.results("run"));
