@@ -61,8 +61,9 @@ impl Batch {
     pub fn slurm_limit(&self) -> Option<String> {
         (self.shards > USUAL_MOST).then(|| {
             format!(
-                "Slurm accepts an array of {} tasks only if its MaxArraySize is above that number (1001 by default): \
-                 ask scontrol show config, or write at most {USUAL_MOST} parts with --shards",
+                "Slurm accepts an array of {} tasks only if its MaxArraySize is above that number (1001 by default), and \
+                 otherwise says `Invalid job array specification`: ask scontrol show config, or write at most \
+                 {USUAL_MOST} parts with --shards",
                 self.shards
             )
         })
@@ -308,12 +309,15 @@ mod tests {
     #[test]
     fn an_array_beyond_the_usual_limit_of_slurm_has_a_note() {
         let mut job = batch("cc-grid", None, Some(1));
+        let note_has = |line: &str, part: &str| line.starts_with("# Slurm") && line.contains(part);
         for (shards, is_beyond) in [(1000, false), (1001, true), (10_000, true)] {
             job.shards = shards;
             let text = job.slurm();
             assert_is_shell(&text);
             assert_eq!(job.slurm_limit().is_some(), is_beyond, "{shards}");
-            assert_eq!(text.contains("MaxArraySize"), is_beyond, "{text}");
+            for part in ["MaxArraySize", "Invalid job array specification", "--shards"] {
+                assert_eq!(text.lines().any(|line| note_has(line, part)), is_beyond, "{text}");
+            }
         }
     }
 
