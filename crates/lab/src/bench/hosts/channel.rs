@@ -150,7 +150,11 @@ impl Channel {
     }
 
     fn strange(&self, error: &io::Error) -> Failure {
-        self.lost(&format!("it sent no valid answer: {error}"))
+        // A login that prints texts of its own may also have an agent that did not start.
+        self.errors.await_end(LAST_LOOKS);
+        let said = self.errors.so_far().last_lines(1);
+        let said = if said.is_empty() { said } else { format!("; its last error is `{said}`") };
+        self.lost(&format!("it sent no valid answer: {error}{said}"))
     }
 
     fn lost(&self, reason: &str) -> Failure {
@@ -250,6 +254,8 @@ mod tests {
         let _ = channel.child.kill();
         let said = asked("echo broken >&2; exit 7");
         assert!(said.contains("the connection ended: broken"), "{said}");
+        let said = asked("echo hello; echo 'sudo: a password is required' >&2");
+        assert!(said.contains("no agent, but `hello`; its last error is `sudo: a"), "{said}");
         let said = asked("cat /dev/zero");
         assert!(said.contains("no agent"), "{said}");
     }

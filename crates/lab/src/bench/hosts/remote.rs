@@ -146,7 +146,7 @@ impl RemoteHost {
     }
 
     fn strange(&self) -> Failure {
-        self.lost("it sent the answer to another question")
+        self.lost("it sent the reply to another request")
     }
 }
 
@@ -208,7 +208,7 @@ struct RemoteTask {
 
 impl RemoteTask {
     fn strange(&self) -> Failure {
-        let reason = "it sent the answer to another question".to_owned();
+        let reason = "it sent the reply to another request".to_owned();
         Failure::HostLost { host: self.name.clone(), reason }
     }
 }

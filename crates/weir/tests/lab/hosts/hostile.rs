@@ -131,7 +131,7 @@ fn false_facts_from_a_host_are_escaped_and_bounded_in_a_lab() {
         ("facts", 2, "programs cannot be confined there"),
         ("words", 1, "exit status 3"),
         ("refusal", 1, "alert(1)"),
-        ("endless-output", 1, "it sent the answer to another question"),
+        ("endless-output", 1, "it sent the reply to another request"),
     ] {
         place(&hosts, mode);
         let _ = fs::remove_dir_all(hosts.sandbox.path("run"));
