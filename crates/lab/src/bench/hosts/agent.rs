@@ -80,7 +80,8 @@ pub fn serve(
 }
 
 struct Agent {
-    /// Dropped first: programs end before changes are taken back.
+    /// The running programs. Rust drops this field first, so programs end before the host takes its
+    /// changes back.
     tasks: HashMap<u32, LocalTask>,
     host: LocalHost,
     /// The links that this host emulates.
@@ -90,11 +91,11 @@ struct Agent {
     controller: String,
     unconfined: Option<String>,
     next: u32,
-    /// The controller's stream has ended.
+    /// Whether the controller's stream has ended.
     gone: Arc<AtomicBool>,
     /// The agent ends if the controller asks nothing for this long, even on an open connection.
     lease: Duration,
-    /// Output that the controller is reading, piece by piece.
+    /// The output that the controller reads piece by piece, with its program and stream.
     outputs: Option<(u32, Stream, Captured)>,
 }
 
@@ -302,7 +303,7 @@ fn reader(
     Ok(receiver)
 }
 
-/// Long, because other hosts may still receive their copy of weir before the first request.
+/// The lease before the first request, which comes only when all hosts have a copy of weir.
 const FIRST_LEASE: Duration = Duration::from_secs(1200);
 const LONGEST_LEASE: Duration = Duration::from_secs(2 * 3600);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);

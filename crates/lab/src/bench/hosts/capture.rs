@@ -1,4 +1,4 @@
-//! The output of a program, through pipes: the last part is kept, the rest is counted.
+//! Keeps the last part of a program's output, which comes through pipes, and counts all its bytes.
 
 use super::seam::Captured;
 use std::collections::VecDeque;

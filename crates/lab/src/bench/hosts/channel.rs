@@ -207,7 +207,8 @@ const END_WITHIN: Duration = Duration::from_secs(2);
 const LAST_LOOKS: u32 = 500;
 /// The undo of each change may take an agent half a minute.
 const LAST_WORK: Duration = Duration::from_secs(60);
-/// The agent may be gone, or may not hear that it should end.
+/// Timeout for the end of an agent after a failed request: the connection may not tell the agent
+/// that its input has ended.
 const LAST_WORK_IF_BROKEN: Duration = Duration::from_secs(10);
 const LONGEST_GREETING: usize = 64 << 10;
 const LONGEST_REASON: usize = 2_000;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct LocalHost {
     name: String,
-    /// `None`: the namespace of this process.
+    /// The network namespace of the host. `None`: the namespace of this process.
     namespace: Option<Namespace>,
     weir: String,
     session: Mutex<Session>,
@@ -66,7 +66,8 @@ impl LocalHost {
         self.session().room()
     }
 
-    /// Returns the path of a file in the session's room.
+    /// Returns the path of a file in the session's folder for files of programs. Refuses a name
+    /// that leads out of the folder.
     pub(super) fn room_file(&self, name: &str) -> Result<PathBuf, Failure> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
         let is_inside = !name.starts_with('/') && !name.contains("..") && name.chars().all(plain);
@@ -79,7 +80,7 @@ impl LocalHost {
         }
     }
 
-    /// Writes a file of the session's room, or appends to the file.
+    /// Writes a file, or appends to the file, and makes its folder first.
     pub(super) fn write(&self, path: &Path, text: &str, append: bool) -> Result<(), Failure> {
         let write = || {
             path.parent().map_or(Ok(()), fs::create_dir_all)?;

@@ -55,13 +55,13 @@ pub(crate) enum Ask {
         cables: Vec<CableOrder>,
     },
     EndEmulation,
-    /// Appends to a file in the agent's room, or starts the file anew.
+    /// Appends to a file in the folder of the agent's session, or replaces the file.
     Put {
         name: String,
         text: String,
         append: bool,
     },
-    /// Reads a file in the agent's room from byte `from` on.
+    /// Reads a file in the folder of the agent's session from byte `from` on.
     Read {
         name: String,
         from: u64,
@@ -128,7 +128,7 @@ pub(crate) struct Hello {
     pub(crate) weir: String,
 }
 
-/// Parts of a host that a lab needs.
+/// The programs, algorithms, settings, port and interfaces that a lab needs on a host.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wanted {
@@ -146,7 +146,8 @@ pub(crate) struct Wanted {
 pub(crate) struct Facts {
     pub(crate) kernel: String,
     pub(crate) architecture: String,
-    /// The start of the machine and its network namespace. Two hosts may be one machine.
+    /// The boot ID of the machine and its network namespace, by which the controller sees that two
+    /// hosts are one machine.
     #[serde(default)]
     pub(crate) machine: String,
     pub(crate) cpus: u32,

@@ -1,4 +1,4 @@
-//! A host at the other end of a channel.
+//! A host whose agent is at the other end of a channel.
 
 use super::channel::Channel;
 use super::message::{self, Answer, Ask, CableOrder, Facts, Hello, PROTOCOL, Wanted};
@@ -100,7 +100,7 @@ impl RemoteHost {
         self.done(&Ask::Lease { seconds: time.as_secs() }, PATIENCE)
     }
 
-    /// Writes a file into the agent's room, and returns its path there.
+    /// Writes a file into the folder of the agent's session, and returns the path on the host.
     pub(super) fn put(&self, name: &str, text: &str) -> Result<String, Failure> {
         let mut rest = text;
         let mut append = false;
@@ -121,8 +121,8 @@ impl RemoteHost {
         }
     }
 
-    /// Reads a piece of a file in the agent's room. Empty at the end of the file, or if there is no
-    /// file.
+    /// Reads a piece of a file in the folder of the agent's session. Returns an empty text at the
+    /// end of the file, or if the file does not exist.
     pub(super) fn read(&self, name: &str, from: u64) -> Result<String, Failure> {
         match self.ask(&Ask::Read { name: name.to_owned(), from }, PATIENCE)? {
             Answer::Read { text } => Ok(text),

@@ -1,11 +1,11 @@
 //! The changes that a lab makes to a host, and how each change is taken back however the lab ends.
 //!
-//! A session has a folder with a lock, a list of changes, and room for the temporary files of
-//! programs. The list is written before each change. A second process, the guardian, waits for the
-//! lock: when the first process ends without an orderly end, the guardian takes the changes back
-//! and removes the folder. If both processes are killed, the next session on this host takes the
-//! changes back. An agent has a guardian from its start, a lab in namespaces since its first
-//! change.
+//! A session has a folder with a lock, a list of changes, and a folder (`room`) for the temporary
+//! files of programs. The session writes each change to the list before it makes the change. A
+//! second process, the guardian, waits for the lock: when the first process ends without an orderly
+//! end, the guardian takes the changes back and removes the folder. If both processes are killed,
+//! the next session on this host takes the changes back. An agent starts its guardian at once, and
+//! a lab in namespaces starts its guardian before its first change.
 //!
 //! A controller that lost its connection connects again. Its former agent may still run, with the
 //! changes of a turn in force, so the new session ends the former agent first.
@@ -29,7 +29,7 @@ pub(super) struct Session {
     weir: PathBuf,
     changes: Vec<Entry>,
     guardian: Option<Child>,
-    /// Held until this process ends.
+    /// The lock of the folder. The kernel releases the lock when this process ends.
     _lock: File,
 }
 
@@ -37,10 +37,8 @@ pub(super) struct Session {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Entry {
     /// A kernel setting and its former value.
-    Sysctl {
-        name: String,
-        value: String,
-    },
+    Sysctl { name: String, value: String },
+    /// The words of a command that takes a change back.
     Command(Vec<String>),
 }
 
@@ -146,7 +144,7 @@ impl Session {
             fs::rename(&next, self.folder.join(LIST))
         };
         if let Err(error) = write() {
-            // The change is not made.
+            // The caller makes no change that the list lacks.
             self.changes.pop();
             return Err(Failure::io("writing down a change before it is made", &error));
         }
@@ -176,8 +174,8 @@ impl Drop for Session {
             tracing::warn!("{failure}");
         }
         let _ = fs::remove_dir_all(&self.folder);
-        // No change is left, so the guardian has nothing to do. The guardian is ended here, because
-        // later no process waits for its end.
+        // No change is left for the guardian. This process ends the guardian, and reaps it as its
+        // parent.
         if let Some(mut guardian) = self.guardian.take() {
             let _ = guardian.kill();
             let _ = guardian.wait();
@@ -262,7 +260,7 @@ fn end_abandoned(parent: &Path, controller: Option<&str>) {
         let holder = Holder::of(&entry.path());
         let is_former =
             |holder: &&Holder| controller.is_some() && holder.controller.as_deref() == controller;
-        // A killed process runs on for a moment.
+        // The kernel needs a moment to end a killed process.
         let is_killed = holder.as_ref().filter(is_former).is_some_and(Holder::kill);
         let deadline = Instant::now() + GUARDIAN_WITHIN;
         loop {
@@ -320,7 +318,8 @@ fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// Names the start of this machine and its network namespace. Hosts with one name are one machine.
+/// Returns the boot ID of this machine and its network namespace. Two hosts with the same text are
+/// one machine.
 pub(super) fn machine() -> String {
     format!("{} {}", boot(), fs::read_link(NETWORK).unwrap_or_default().display())
 }

@@ -313,8 +313,9 @@ const OPTIONS: [&str; 6] = [
 ];
 const PROBE: &str =
     "echo; uname -sm; if [ -x \"$d/weir\" ]; then echo present; else echo absent; fi";
-/// Copies the program. If the disk has too little room, first removes copies of other builds that no
-/// agent uses. The last line of the output is `copied`, or `full` with the free KiB and the folder.
+/// Copies the program. If the disk has too little room, first removes copies of other builds that
+/// no agent uses. The last line of the output is `copied`, or `full` with the free KiB and the
+/// folder.
 const COPY: &str = "free() { set -- $(df -Pk \"$d\" 2>/dev/null | tail -n 1); echo \"${4:-unknown}\"; }; \
                     mkdir -p \"$d\" || exit 1; p=\"$d/part-$$\"; \
                     if [ \"$(free)\" -lt KIB ] 2>/dev/null; then for o in \"$all\"/*/; do [ \"$o\" = \"$d/\" ] || \

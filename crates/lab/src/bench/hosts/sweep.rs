@@ -140,7 +140,7 @@ struct Queue {
 }
 
 enum Event {
-    /// A host works on a shard, and has finished this number of its turns.
+    /// `host` has finished this number of turns of `shard`.
     Turns {
         host: usize,
         shard: Shard,
@@ -150,7 +150,7 @@ enum Event {
         host: usize,
         shard: Shard,
     },
-    /// A host can do no more work.
+    /// `failure` ended the work of `host`: no shard goes to this host any more.
     Lost {
         host: usize,
         failure: Failure,
