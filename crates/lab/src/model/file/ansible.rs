@@ -297,14 +297,12 @@ fn becomes_root(of: &dyn Fn(&[&str]) -> Option<String>) -> Result<bool, String> 
             return Err(format!("{name} {other}: Weir becomes root by sudo only"));
         }
     }
-    match of(&["ansible_become_password", "ansible_become_pass"]) {
-        Some(_) => {
-            Err("a password for sudo (ansible_become_password), which Weir gives to nobody: \
-                        let sudo ask for no password there (NOPASSWD), and remove the variable"
-                .to_owned())
-        }
-        None => Ok(true),
+    if of(&["ansible_become_password", "ansible_become_pass"]).is_some() {
+        let text = "a password for sudo, and Weir passes no password on: let sudo there ask for none (NOPASSWD), and \
+                    remove the variable ansible_become_password";
+        return Err(text.to_owned());
     }
+    Ok(true)
 }
 
 fn is_comment(line: &str) -> bool {
