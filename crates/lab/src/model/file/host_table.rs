@@ -48,9 +48,10 @@ impl HostSpec {
         self.ssh.is_some() || self.is_here()
     }
 
-    /// Returns `ssh root@10.0.0.5`, or `this machine`.
+    /// Returns `ssh root@10.0.0.5`, `ssh admin@10.0.0.5 as root by sudo`, or `this machine`.
     pub(crate) fn place(&self) -> String {
         match &self.ssh {
+            Some(ssh) if self.uses_sudo() => format!("ssh {} as root by sudo", ssh.get_ref()),
             Some(ssh) => format!("ssh {}", ssh.get_ref()),
             None => "this machine".to_owned(),
         }
@@ -208,6 +209,14 @@ impl Document {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_place_of_a_host_says_that_its_agent_becomes_root() {
+        let mut host = HostSpec::by_ssh("admin@h");
+        assert_eq!(host.place(), "ssh admin@h");
+        host.sudo = Some(Spanned::new(0..0, true));
+        assert_eq!(host.place(), "ssh admin@h as root by sudo");
+    }
 
     #[test]
     fn a_destination_with_a_port_is_a_url() {
