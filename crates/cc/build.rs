@@ -1,4 +1,4 @@
-//! Compiles the cores that are written in C, because the kernel runs them too.
+//! Compiles the C cores natively. The cores are in C, because the kernel runs the cores, too.
 
 use std::env;
 

@@ -11,7 +11,7 @@
  *                            AVOID  hint = (alpha, or alpha_root * sqrt(window) if that is more)
  *                                          / segments of the round trip; the rest is carried over
  *   port, each segment       room: leave the hint; little room: clear it; none: refuse
- *   receiver, each segment   more += hint, or fewer += beta if refused; one cancels the other
+ *   receiver, each segment   more += hint, or fewer += beta if refused; `more` and `fewer` cancel
  *   receiver, each ACK       report `more` or `fewer`, whichever is left
  *   sender, each answer      more:  gained += min(answer, asked); a whole unit adds a segment
  *                            fewer: taken += answer; a whole unit takes a segment
@@ -30,8 +30,8 @@
  *                                               segment: later segments carry the rest
  *
  * A loss changes nothing if a port refused lately, because its answers shrink the window already.
- * Otherwise the queue that dropped does not speak CAQM: the window is halved. With
- * `loss_as_reference` every loss halves it.
+ * Otherwise the queue that dropped the packet is not a CAQM port's: the window is halved. With
+ * `loss_as_reference` every loss halves the window.
  *
  * Words:
  *
@@ -41,7 +41,7 @@
  *   refusal  a port's answer to a segment when it has no room: `beta` bytes less
  *   answer   a hint on an ACK
  *   heard    some port on the path has refused or trimmed a request: it runs CAQM
- *   share    the part of a request that is less than one hint unit, carried over
+ *   share    the part of a request that is less than one hint unit, carried over to later segments
  *
  * docs/internals/caqm.md has the tag, the port and the reasons. The parameters' defaults and
  * reasons are in crates/cc/src/caqm/settings.rs and there.
@@ -60,7 +60,7 @@ struct caqm_params {
 	u32 mtu_unit; /* bytes */
 	u32 data_hint_unit; /* bytes of a hint on data */
 	u32 ack_hint_unit; /* bytes of a hint on an acknowledgement */
-	u32 rtt_standard_us; /* the round trip that alpha is defined for */
+	u32 rtt_standard_us; /* the round trip for which alpha is defined */
 	/* The growth per round trip: this number of eighths of a unit, times the square root of the
 	 * window in segments; 0: use alpha alone. Refusals take more per round trip as windows
 	 * grow. With a constant alpha, n windows of together W segments converge within about W /
@@ -71,7 +71,7 @@ struct caqm_params {
 	/* Round trips without a refusal, after which the window may double again; 0: never. */
 	u32 theta;
 	/* 1: as in the reference, each loss halves the window whatever the ports answered, and a
-	 * timeout sets the least window. 0: losses as described above. */
+	 * timeout sets the least window. 0: a loss after a recent refusal changes nothing. */
 	u32 loss_as_reference;
 };
 
@@ -79,13 +79,13 @@ struct caqm_sender {
 	struct caqm_params params;
 	u64 round_began_us;
 	u64 refused_us; /* when growth last met a refusal, a loss or a timeout */
-	u64 share; /* of hints not yet requested, in 1/2^20 */
+	u64 share; /* growth not requested yet, in 1/2^20 of a hint unit */
 	u32 cwnd; /* segments */
-	u32 rtt_us; /* the last measured; 0: none */
-	u32 gained; /* bytes of answers for growth, short of a whole unit */
-	u32 taken; /* bytes of answers against it, short of a whole unit */
-	u32 asked; /* bytes, in this round trip ... */
-	u32 asked_before; /* ... and in the one before */
+	u32 rtt_us; /* the last RTT sample; 0: none */
+	u32 gained; /* bytes of answers for growth, less than a whole unit */
+	u32 taken; /* bytes of answers against growth, less than a whole unit */
+	u32 asked; /* bytes requested in this round trip */
+	u32 asked_before; /* bytes requested in the previous round trip */
 	u32 start; /* mode: 1 START, 0 AVOID */
 	u32 heard; /* an answer brought no growth: some port on the path runs CAQM */
 	u32 before; /* the window before the latest loss that reduced it; 0: none */
@@ -93,7 +93,7 @@ struct caqm_sender {
 };
 
 struct caqm_receiver {
-	u32 more; /* bytes to be answered */
+	u32 more; /* bytes of increases that no ACK has reported yet */
 	u32 fewer;
 };
 
@@ -103,7 +103,7 @@ struct caqm_receiver {
  * halved and doubled.
  */
 
-/* Units: the largest number that a tag's hint of eight bits holds. */
+/* Hint units: the largest number that a tag's hint of eight bits holds. */
 #define CAQM_HINT 255U
 /* Bits of the fraction in which `share` counts hint units: rounding then loses less than a
  * millionth of a unit with each segment. */
@@ -118,18 +118,19 @@ struct caqm_receiver {
 /* Round trips within which a refusal announces the overflow of a CAQM port's queue. Test:
  * a_plain_bottleneck_behind_a_caqm_port_is_not_flooded of crates/sim. */
 #define CAQM_ANNOUNCES 4U
-/* Limits that no honest network exceeds; they keep every product below within 64 bits. Bytes of a
- * unit, segments of a window, bytes of a sum. */
+/* Limits that no honest network exceeds, so that every product in this file fits 64 bits: bytes of
+ * a unit, segments of a window, bytes of a sum. */
 #define CAQM_MOST_UNIT 65536U
 #define CAQM_MOST_CWND (1U << 20)
 #define CAQM_MOST_BYTES (1U << 30)
-/* Segments in one super-packet that share a hint: GSO and GRO merge fewer. */
+/* Segments in one super-packet that share a hint: GSO and GRO merge fewer segments. */
 #define CAQM_MOST_SEGMENTS 1024U
-/* Bytes of a hint's unit: 255 of these are 255 KiB. */
+/* Bytes of a hint's unit: a hint of 255 units is at most 255 KiB. */
 #define CAQM_MOST_HINT_UNIT 1024U
 /* Eighths of a unit: the reference's limit. A hint holds less than two units at any alpha. */
 #define CAQM_MOST_ALPHA 32767U
-/* Eighths of a unit for each root: 64 are eight units a round trip. */
+/* Eighths of a unit, for `alpha_root`: the value 64 gives eight units a round trip times the root
+ * of the window. */
 #define CAQM_MOST_ROOT 64U
 #define CAQM_MOST_THETA 1000U
 
@@ -177,7 +178,7 @@ CC_INLINE u32 caqm_rtt(const struct caqm_sender *s)
 	return s->rtt_us;
 }
 
-/* A round trip as it was measured, whatever alpha is defined for. */
+/* The measured RTT, without the bounds of caqm_rtt. */
 CC_INLINE u64 caqm_round(const struct caqm_sender *s)
 {
 	return s->rtt_us ? s->rtt_us : s->params.rtt_standard_us;
@@ -234,10 +235,11 @@ CC_INLINE u64 caqm_part(const struct caqm_sender *s)
 	u64 rtt = caqm_rtt(s), flat, root;
 
 	flat = ((u64)p->alpha * p->mtu_unit) << (CAQM_SHARE - 3);
-	/* Below 2^34, so that the product with an RTT fits; a hint holds less anyway. */
+	/* Limit `flat` to 2^34, so that the product with an RTT fits; a hint holds less than
+	 * 2^34. */
 	flat = cc_min(cc_div(flat, (u64)p->data_hint_unit * s->cwnd), (u64)CAQM_MOST_PART << 4);
 	flat = cc_div(flat * rtt, p->rtt_standard_us);
-	/* In 1/2^16. */
+	/* The root is in 1/2^16. */
 	root = caqm_root(cc_div(rtt << 32, (u64)p->rtt_standard_us * s->cwnd + CAQM_FEW * rtt));
 	root = ((u64)p->alpha_root * p->mtu_unit * root) << (CAQM_SHARE - 3 - 16);
 	return cc_min(cc_max(flat, cc_div(root, p->data_hint_unit)), CAQM_MOST_PART);
@@ -300,7 +302,7 @@ CC_INLINE u32 caqm_on_loss(struct caqm_sender *s, u64 now_us)
 	return !s->heard;
 }
 
-/* Take back the reduction for a spurious loss. */
+/* Restore the window that a spurious loss reduced. */
 CC_INLINE void caqm_on_undo(struct caqm_sender *s)
 {
 	s->cwnd = (u32)cc_max(s->cwnd, s->before);
@@ -322,8 +324,8 @@ CC_INLINE void caqm_on_idle(struct caqm_sender *s, u32 window)
 	s->before = 0;
 }
 
-/* Accept no more than the requests of this round trip and the one before, so that a forged or
- * duplicate answer gains nothing. */
+/* Accept at most the requests of this and the previous round trip, so that a forged or duplicate
+ * answer gains nothing. */
 CC_INLINE u32 caqm_believed(struct caqm_sender *s, u32 bytes)
 {
 	u32 believed = (u32)cc_min(bytes, (u64)s->asked + s->asked_before);
@@ -334,7 +336,7 @@ CC_INLINE u32 caqm_believed(struct caqm_sender *s, u32 bytes)
 	return believed;
 }
 
-/* An answer: `more` or `fewer` units, or neither. `limited`: the window limits the flow. */
+/* Process an answer of `more` or `fewer` units, or none. `limited`: the window limits the flow. */
 CC_INLINE void caqm_answer(struct caqm_sender *s, u32 more, u32 fewer, u32 limited, u64 now_us)
 {
 	const struct caqm_params *p = &s->params;
@@ -350,7 +352,7 @@ CC_INLINE void caqm_answer(struct caqm_sender *s, u32 more, u32 fewer, u32 limit
 	if (fewer) {
 		s->refused_us = now_us;
 		bytes = caqm_bound(fewer, 0, CAQM_HINT) * p->ack_hint_unit;
-		/* Deduct from the gain first, which has not moved the window yet. */
+		/* Deduct the refusal from `gained` first, which has not enlarged the window yet. */
 		if (s->gained >= bytes) {
 			s->gained -= bytes;
 			return;
@@ -371,7 +373,7 @@ CC_INLINE void caqm_answer(struct caqm_sender *s, u32 more, u32 fewer, u32 limit
 	s->gained += bytes - s->taken;
 	s->taken = 0;
 	/* Let the window at most double per round trip: a larger window sends more requests, and
-	 * forged answers to these requests would enlarge it further at once. */
+	 * forged answers to these requests would enlarge the window further at once. */
 	most = (u32)cc_max(cc_min(2 * (u64)s->begun + 2, p->max_cwnd), s->cwnd);
 	s->cwnd = (u32)cc_min(s->cwnd + cc_div(s->gained, p->mtu_unit), most);
 	s->gained = s->gained % p->mtu_unit;
@@ -398,8 +400,8 @@ CC_INLINE void caqm_owe(struct caqm_receiver *r, const struct caqm_params *param
 	r->fewer -= (u32)sum;
 }
 
-/* The units that an ACK reports in its hint, deducted from the receiver's sums to the byte. `fewer`
- * tells which of the two sums they come from. */
+/* Return the units that an ACK reports in its hint, and deduct their bytes from the receiver's sum.
+ * `fewer` tells whether the units come from the sum `fewer` or from `more`. */
 CC_INLINE u32 caqm_tell(struct caqm_receiver *r, const struct caqm_params *params, u32 *fewer)
 {
 	u32 unit = caqm_bound(params->ack_hint_unit, 1, CAQM_MOST_HINT_UNIT);

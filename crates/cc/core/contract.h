@@ -19,15 +19,15 @@ typedef uint64_t u64;
 
 #define CC_INLINE static inline __attribute__((always_inline))
 
-/* One acknowledgement. Sizes in bytes. */
+/* One acknowledgement; all sizes are in bytes. */
 struct cc_ack {
 	u64 now_us;
 	u64 delivered; /* since the connection began, this ACK included */
 	u64 prior_delivered; /* `delivered` when the newest acknowledged packet was sent */
 	u32 rtt_us; /* new sample; 0: none */
-	u32 interval_us; /* of the rate sample; 0: none */
+	u32 interval_us; /* duration of the rate sample; 0: no sample */
 	u32 acked;
-	u32 lost; /* newly marked */
+	u32 lost; /* newly marked as lost */
 	u32 inflight; /* after this acknowledgement */
 	u8 app_limited;
 	u8 in_recovery;
@@ -78,7 +78,7 @@ CC_INLINE u64 cc_less(u64 a, u64 b)
 	return a > b ? a - b : 0;
 }
 
-/* `count` plus one, but at most `most`. */
+/* Return `count` plus one, but at most `most`. */
 CC_INLINE u8 cc_count(u8 count, u32 most)
 {
 	return (u8)cc_min(count + 1U, most);

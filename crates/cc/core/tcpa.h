@@ -43,7 +43,7 @@
  *        |                       |                              |
  *        | a queue stands,       | as much is in flight as the  | no queue: the rate returns, or
  *        | three rounds without  | path carried before it fell  | a small window loses packets
- *        | growth, or two that   | (only if it fell)            | (after 8, 16, 32, ... s)
+ *        | growth, or two that   | (only after a fall)          | (after 8, 16, 32, ... s)
  *        | lose a fifth          |                              |
  *        v                       +--------------------------+   |
  *      DRAIN -- in flight <= rate * min_rtt, or 4 rounds -> STEADY
@@ -68,7 +68,7 @@
  * Words:
  *
  *   rival  a flow that keeps a queue while all tcpa flows pause, and tcpa flows of other hosts. The
- *          field counts the pauses without a queue that are needed until it counts as gone.
+ *          field counts the pauses without a queue that remain until the rival counts as gone.
  *   pause  the round trip in which all tcpa flows of a host send less
  *   haste  rounds in a row in which no packet met a queue: each quadruples the growth
  *   brake  the RTT at which haste ends within a round
@@ -92,8 +92,8 @@
 
 CC_INLINE void tcpa_judge_steady(struct tcpa *t, const struct cc_ack *ack)
 {
-	/* Without an RTT sample, all acknowledged packets were sent in an earlier round. Answer
-	 * heavy loss, which is not chance. */
+	/* Without an RTT sample, all acknowledged packets were sent in an earlier round. Reduce
+	 * the window only for heavy loss, which is not chance. */
 	if (!t->round_rtt) {
 		if (t->echoes) {
 			t->echoes--;
@@ -263,8 +263,8 @@ CC_INLINE void tcpa_set_pace(struct tcpa *t)
 		rate = cc_scale(rate, TCPA_DRAIN_GAIN);
 		break;
 	case TCPA_PAUSE:
-		/* Send much less to find a shorter round trip or a rival's queue, and a little less
-		 * only to confirm min_rtt. */
+		/* Send much less to find a shorter round trip or a rival's queue, but only a little
+		 * less to confirm min_rtt. */
 		rate = cc_min(t->average, tcpa_per_rtt(t, t->window));
 		rate -= t->sure && !t->standing ? rate / 4 : rate / 2;
 		break;
@@ -287,7 +287,7 @@ CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
 	case TCPA_STARTUP:
 		if (t->resuming)
 			return;
-		/* A queue already grows: keep the window until the end of the round. */
+		/* The RTT shows a growing queue: keep the window until the end of the round. */
 		if (ack->rtt_us > t->min_rtt + cc_max(t->min_rtt / 4, TCPA_BRAKE_US))
 			return;
 		/* Never reduce the window; each ACK adds as much as it acknowledges. */
@@ -312,7 +312,7 @@ CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
 		t->cwnd = tcpa_clamp_window(cc_min(t->cwnd, target), t->mss);
 		return;
 	default:
-		/* A queue already grows: keep the window, as in start-up. */
+		/* The RTT shows a growing queue: keep the window, as in start-up. */
 		if (t->haste > 1 && ack->rtt_us > t->brake)
 			return;
 		/* Add two segments for delayed ACKs, but none to a small window. */
@@ -358,8 +358,8 @@ CC_INLINE void tcpa_on_ack(struct tcpa *t, const struct cc_ack *ack)
 		t->restarting = 0;
 }
 
-/* The retransmission timer expired: all bytes in flight are lost. Keep the model, and start the
- * retransmission with a small window. */
+/* Handle an expired retransmission timer: all bytes in flight are lost. Keep the model, and start
+ * the retransmission with a small window. */
 CC_INLINE void tcpa_on_timeout(struct tcpa *t)
 {
 	t->cwnd = tcpa_clamp_window((u64)t->params.loss_init_cwnd * t->mss, t->mss);
@@ -370,7 +370,7 @@ CC_INLINE void tcpa_on_timeout(struct tcpa *t)
 	tcpa_end_resume(t);
 }
 
-/* The flow sends again after an idle period: at the model's rate, and rounds begin anew. */
+/* Send again after an idle period, at the model's rate, and begin a new round. */
 CC_INLINE void tcpa_on_idle(struct tcpa *t, u64 now_us)
 {
 	t->restarting = 1;

@@ -42,7 +42,7 @@ CC_INLINE void tcpa_meet_rival(struct tcpa *t, u64 now_us, u32 window)
 CC_INLINE u64 tcpa_cubic(const struct tcpa *t, u64 now_us)
 {
 	u64 best = t->peak / t->mss;
-	/* In ms; at most 200 s, so that the cube fits. */
+	/* The time since the peak in ms; at most 200 s, so that its cube fits 64 bits. */
 	u64 passed = cc_min((now_us - t->peak_at_us + t->rtt) / 1000, 200000);
 	/* K in ms: the cube root of best * cut / 0.4 seconds; 10^9 / (1024 * 0.4) = 2441406. */
 	u64 k = tcpa_cube_root(cc_max(best, 1) * t->cut * 2441406ULL);
@@ -53,7 +53,7 @@ CC_INLINE u64 tcpa_cubic(const struct tcpa *t, u64 now_us)
 	return (passed > k ? best + segments : cc_less(best, segments)) * t->mss;
 }
 
-/* Grow up to CUBIC's window, and by at least `least` a round. */
+/* Enlarge the window up to CUBIC's window, by at least `least` bytes a round. */
 CC_INLINE void tcpa_grow(struct tcpa *t, const struct cc_ack *ack, u32 least)
 {
 	u64 wanted = tcpa_cubic(t, ack->now_us);
@@ -63,8 +63,8 @@ CC_INLINE void tcpa_grow(struct tcpa *t, const struct cc_ack *ack, u32 least)
 		t->window += (u32)cc_min(wanted - t->window, t->window / 8);
 }
 
-/* Double in half a second (1 / 640 for each ms), but in no more than sixteen rounds and no fewer
- * than eight. */
+/* The growth that doubles the window in half a second (1 / 640 for each ms), but in no more than
+ * sixteen rounds and no fewer than eight. */
 CC_INLINE u64 tcpa_catch_up(const struct tcpa *t)
 {
 	u64 step = (u64)t->window * cc_min(t->rtt, TCPA_MOST_GROWTH_US) / 640000U;
@@ -72,9 +72,8 @@ CC_INLINE u64 tcpa_catch_up(const struct tcpa *t)
 	return cc_min(cc_max(step, t->window / 16), t->window / 8);
 }
 
-/* Beside flows that fill the queue, behave as they do. Three things make an exception: the path's
- * own loss, loss that recurs however little the flow sends, and rivals that leave too small a
- * share. */
+/* Behave as the rivals, which fill the queue. There are three exceptions: the path's own loss, loss
+ * that recurs however little the flow sends, and rivals that leave too small a share. */
 CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 floor = tcpa_floor(t);

@@ -75,7 +75,7 @@ CC_INLINE u32 tcpa_own_cut(const struct tcpa *t)
 	return tcpa_small(t) ? TCPA_RIVAL_CUT : TCPA_LEAST_CUT;
 }
 
-/* Answer an overflow that this flow contributed to. */
+/* Reduce the window for an overflow to which this flow contributed. */
 CC_INLINE void tcpa_back_off(struct tcpa *t, u64 now_us)
 {
 	t->peak = t->window;
@@ -94,7 +94,7 @@ CC_INLINE void tcpa_back_off(struct tcpa *t, u64 now_us)
 
 /* Begin another start-up if a small window loses packets without any queue. The reason is a
  * policer, a short queue under many flows, or a first start-up that ended too soon on a path that
- * loses packets by itself; only another start-up tells which. */
+ * loses packets by itself; only another start-up shows the reason. */
 CC_INLINE u8 tcpa_starts_again(struct tcpa *t, u64 now_us)
 {
 	u32 now_s = (u32)(now_us / 1000000U);
@@ -102,7 +102,7 @@ CC_INLINE u8 tcpa_starts_again(struct tcpa *t, u64 now_us)
 	if (t->window >= TCPA_AGAIN_SEGMENTS * t->mss || !tcpa_drained(t) || t->starved ||
 	    now_s < t->again_s)
 		return 0;
-	/* A policer answers each start-up with losses: try less and less often. */
+	/* A policer answers each start-up with losses: double the time until the next start-up. */
 	t->again_s = now_s + (TCPA_AGAIN_S << t->restarts);
 	t->restarts = cc_count(t->restarts, 6);
 	tcpa_start_up_again(t);
@@ -132,7 +132,7 @@ CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 	u32 least;
 	u64 step;
 
-	/* The queue is larger than `depth`, at which it was assumed to overflow. */
+	/* The queue is larger than `depth`, the assumed size at an overflow. */
 	if (t->depth && queue > t->depth) {
 		t->depth = queue;
 		t->sound_depth = (u32)cc_max(t->sound_depth, queue);
@@ -164,7 +164,8 @@ CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 			tcpa_grow(t, ack, (u32)cc_scale(t->mss, tcpa_own_cut(t) / 2));
 		return;
 	}
-	/* The brake stopped some of the growth that haste allowed: keep only the window in use. */
+	/* The brake stopped some of the growth that haste allowed: keep only the window that the
+	 * flow used. */
 	if (t->haste > 1 && t->round_rtt_max > t->brake)
 		t->window = (u32)cc_min(t->window, t->cwnd);
 	if (queue > target) {
@@ -182,7 +183,7 @@ CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 	t->brake = t->base_rtt + 2 * target;
 	if (queue * 2 > target)
 		t->settled = 1;
-	/* Not even the slowest packet met a queue. */
+	/* The slowest packet of the round met no queue either. */
 	if (queue * 4 <= target && t->round_rtt_max <= t->brake) {
 		if (tcpa_seek(t))
 			return;

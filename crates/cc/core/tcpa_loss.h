@@ -22,7 +22,7 @@ CC_INLINE void tcpa_learn_floor(struct tcpa *t, u32 weight)
 	}
 }
 
-/* Count a round for the loss in pauses, in the same way. */
+/* Count a round for the loss in pauses, as tcpa_learn_floor counts a round for the floor. */
 CC_INLINE void tcpa_learn_pause(struct tcpa *t)
 {
 	t->pause_lost += t->round_lost;
@@ -53,8 +53,8 @@ CC_INLINE u8 tcpa_below_room(const struct tcpa *t)
 	return cc_less(t->round_rtt_max, t->min_rtt) < t->room / 4 * 3;
 }
 
-/* Whether the path has held a larger queue than twice `queue`, and than any packet of this round
- * met. */
+/* Whether `room` is larger than twice `queue`, and larger than the queue that any packet of this
+ * round met. */
 CC_INLINE u8 tcpa_roomy(const struct tcpa *t, u32 queue)
 {
 	return t->room > 2 * queue && tcpa_below_room(t);

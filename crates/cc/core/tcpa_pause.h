@@ -22,9 +22,9 @@
  * deep queue at every eighth or sixteenth. */
 #define TCPA_PAUSE_EVERY 24U
 
-/* Estimate the path's rate, however small this flow's share of it is: in the pause, the queue
- * shrank by the bytes that this flow did not send. If other flows reduced as well, the rate seems
- * lower; if they grew, it seems higher. */
+/* Estimate the path's rate, however small this flow's share of the rate is: in the pause, the queue
+ * shrank by the bytes that this flow did not send. The estimate is too low if other flows reduced
+ * their windows as well, and too high if other flows grew. */
 CC_INLINE void tcpa_learn_capacity(struct tcpa *t, u32 seen)
 {
 	u32 fell = (u32)cc_less(t->rtt, seen);
@@ -51,8 +51,8 @@ CC_INLINE void tcpa_learn_share(struct tcpa *t, u32 seen)
 		t->capacity = cc_max(t->capacity, 4 * tcpa_per_rtt(t, t->window));
 }
 
-/* Whether the queue that a pause saw holds far more than this flow's data, and did not shrink: a
- * few segments tell as much. */
+/* Whether the queue during a pause held far more than this flow's data, and did not shrink. A few
+ * segments suffice to measure such a queue. */
 CC_INLINE u8 tcpa_foreign(const struct tcpa *t, u32 seen)
 {
 	return seen >= t->rtt / 4 * 3 &&
@@ -99,7 +99,7 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 		    ack->now_us > t->pause_until + 2ULL * tcpa_round_trip(t))
 			return;
 		tcpa_learn_capacity(t, seen);
-		/* A queue stood in two pauses in a row, or in one if there was a rival before. */
+		/* A queue stood in two pauses in a row, or in one pause if a rival was known. */
 		if (t->rival || ((t->standing || t->patience > TCPA_PATIENCE) &&
 				 t->window >= tcpa_least_flight(t)))
 			tcpa_meet_rival(t, ack->now_us, (u32)cc_max(t->window, t->held));
@@ -120,8 +120,9 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 	t->base_rtt = seen <= t->min_rtt + tcpa_noise(t->min_rtt) ? t->min_rtt : seen;
 }
 
-/* Begin and end pauses. All flows pause at the same instants, so that each measures the path
- * without these flows. Flows with longer round trips pause at a subset of these instants. */
+/* Begin and end pauses. All flows of a host pause at the same instants, so that each flow measures
+ * the path without the host's flows. Flows with longer round trips pause at a subset of the
+ * instants. */
 CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack, u8 round)
 {
 	u32 shift = TCPA_PAUSE_SHIFT;

@@ -27,14 +27,14 @@
 #define TCPA_RESUME_MORE 1120U
 /* Rounds in which the receiver or the application may limit the flow. */
 #define TCPA_RESUME_ROUNDS 3U
-/* s (10 min). Beyond this age of the memory, the flow uses a smaller share of it. The memories of
- * all labs are younger. */
+/* s (10 min). If the memory is older, the flow uses a smaller share of the remembered rate. The
+ * memories of all labs are younger. */
 #define TCPA_RESUME_FRESH_S 600U
 /* Segments: the shortest ACK train that gives a rate, as TCPA_TRAIN_SEGMENTS. */
 #define TCPA_RESUME_SEGMENTS 8U
 
-/* Whether the memory fits the handshake's RTT. False on another path, and if a queue stands that
- * the memory does not have. */
+/* Whether the memory fits the handshake's RTT. False on another path, and if the handshake met a
+ * queue. */
 CC_INLINE u8 tcpa_is_that_path(const struct cc_path *path)
 {
 	u64 rtt = path->handshake_rtt_us;
@@ -87,7 +87,7 @@ CC_INLINE void tcpa_found(struct tcpa *t, u64 rate)
 	tcpa_begin_drain(t);
 }
 
-/* The path delivers less than is remembered. */
+/* The path delivers less than the remembered rate: continue at `rate`. */
 CC_INLINE void tcpa_retreat(struct tcpa *t, u64 rate)
 {
 	tcpa_end_resume(t);
@@ -95,8 +95,8 @@ CC_INLINE void tcpa_retreat(struct tcpa *t, u64 rate)
 	t->cwnd = tcpa_clamp_window(tcpa_bdp(t), tcpa_least_flight(t));
 }
 
-/* The path delivered `rate`: send the next part, but grow to all of it no sooner than start-up
- * would. */
+/* The path delivered `rate`: send the next part of the remembered rate, but reach the whole rate no
+ * sooner than start-up would. */
 CC_INLINE void tcpa_go_on(struct tcpa *t, u64 rate)
 {
 	t->resuming = TCPA_AWAITING;
@@ -106,8 +106,8 @@ CC_INLINE void tcpa_go_on(struct tcpa *t, u64 rate)
 		  TCPA_LEAST_SEGMENTS * t->mss;
 }
 
-/* The rate that the flow used, if the application or the receiver limited it. A first window always
- * counts in full. */
+/* The rate that the flow used, if the application or the receiver limited the flow. A first window
+ * always counts in full. */
 CC_INLINE u64 tcpa_used(const struct tcpa *t)
 {
 	u64 first = (u64)t->params.init_cwnd * t->mss;
@@ -135,8 +135,8 @@ CC_INLINE u8 tcpa_is_full(const struct tcpa *t)
 	return !tcpa_is_more(t) && queue > tcpa_noise(t->min_rtt);
 }
 
-/* Judge the part by the rate of its ACKs, which is known sooner than a rate sample that spans a
- * round trip. */
+/* Judge a part of the remembered rate by the rate of its ACKs, which is known sooner than a rate
+ * sample that spans a round trip. */
 CC_INLINE void tcpa_watch_resumed(struct tcpa *t, const struct cc_ack *ack)
 {
 	u64 passed = cc_less(ack->now_us, t->start.at_us);
@@ -147,8 +147,8 @@ CC_INLINE void tcpa_watch_resumed(struct tcpa *t, const struct cc_ack *ack)
 	u8 lossy = t->round_lost > 4ULL * t->mss && tcpa_round_share(t) > TCPA_MOST_FLOOR;
 	u8 queued;
 
-	/* These ACKs are for packets sent at a lower rate: only a larger queue shows that even this
-	 * rate was too high. */
+	/* These ACKs are for packets sent at a lower rate: only a larger queue shows that even the
+	 * lower rate was too high. */
 	if (t->resuming == TCPA_AWAITING)
 		slack *= 2;
 	queued = ack->rtt_us > t->min_rtt + slack;
@@ -168,7 +168,7 @@ CC_INLINE void tcpa_watch_resumed(struct tcpa *t, const struct cc_ack *ack)
 	}
 }
 
-/* A round has ended while resuming. */
+/* Judge a round that ended while resuming. */
 CC_INLINE void tcpa_judge_resumed(struct tcpa *t, const struct cc_ack *ack)
 {
 	u64 rate;
@@ -189,7 +189,8 @@ CC_INLINE void tcpa_judge_resumed(struct tcpa *t, const struct cc_ack *ack)
 		tcpa_begin_drain(t);
 		return;
 	}
-	/* The flow sent less than the path holds. If this lasts, the difference is small. */
+	/* The flow sent less than the path holds. After several such rounds the difference is
+	 * small. */
 	if (tcpa_is_all(t) && !tcpa_is_more(t)) {
 		t->full_rounds++;
 		if (t->full_rounds > TCPA_RESUME_ROUNDS)

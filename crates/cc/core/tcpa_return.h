@@ -16,8 +16,8 @@
  * that stays slower must not keep a queue. No lab has such short swings. Test:
  * a_window_kept_through_a_slump_fills_the_path_when_the_rate_returns of crates/sim. */
 #define TCPA_SWING_ROUNDS 20U
-/* Returns of the rate within that time, in a row, before a flow keeps its window: a single return
- * may be chance. Test as above. */
+/* Returns of the rate within TCPA_SWING_ROUNDS, in a row, before a flow keeps its window: a single
+ * return may be chance. Test as above. */
 #define TCPA_SWINGS 2U
 
 CC_INLINE u64 tcpa_most_bdp(const struct tcpa *t)
@@ -43,7 +43,7 @@ CC_INLINE void tcpa_note_return(struct tcpa *t, u64 now_us)
 }
 
 /* Raise the window to `window`, which the path carries again. The packets that the present round
- * acknowledges were sent before. */
+ * acknowledges were sent before the raise. */
 CC_INLINE void tcpa_take_up(struct tcpa *t, const struct cc_ack *ack, u64 window)
 {
 	u64 rate;
@@ -110,8 +110,8 @@ CC_INLINE void tcpa_start_up_again(struct tcpa *t)
 }
 
 /* Begin start-up to seek the former rate, if no packet of this round met a queue, and if a queue
- * stood since the rate fell or no packet has met one for some rounds. Rounds that report a pause do
- * not count. */
+ * stood since the rate fell or no packet has met a queue for some rounds. Rounds that report a
+ * pause do not count. */
 CC_INLINE u8 tcpa_seek(struct tcpa *t)
 {
 	u64 most = tcpa_most_bdp(t);
@@ -128,7 +128,7 @@ CC_INLINE u8 tcpa_seek(struct tcpa *t)
 	return 1;
 }
 
-/* End the search: as much as the path carried before is in flight, and no queue stands. */
+/* End the search: as much is in flight as the path carried before the fall, and no queue stands. */
 CC_INLINE void tcpa_sought(struct tcpa *t, u64 now_us)
 {
 	t->window = tcpa_bound_window(t, tcpa_most_bdp(t));

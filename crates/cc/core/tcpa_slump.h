@@ -10,7 +10,7 @@
  *     the next round meets no queue  -> the path is slower: keep the window
  *                    the same queue  -> a rival may have come: take a part of the window back and
  *                                       let the next pause decide
- *                    a smaller queue -> judge the round after it
+ *                    a smaller queue -> judge the round after that round
  */
 #ifndef WEIR_CC_TCPA_SLUMP_H
 #define WEIR_CC_TCPA_SLUMP_H
@@ -34,8 +34,9 @@ CC_INLINE u64 tcpa_slump_interval(const struct tcpa *t)
 }
 
 /* Detect a slump: in two intervals of a round trip each, the path delivers far less than the flow
- * sends, and the queue grows. A round would be too slow: it takes as long as the queue, and lumpy
- * ACKs make it longer than its shortest RTT. Only in a rival's deep queue an interval is as long.
+ * sends, and the queue grows. A round would be too slow: a round takes as long as the queue, and
+ * lumpy ACKs make a round longer than its shortest RTT. Only in a rival's deep queue is an interval
+ * as long as a round.
  */
 CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 {
@@ -51,7 +52,7 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 	if (t->mode == TCPA_STARTUP)
 		return;
 	if (t->hold_until) {
-		/* The queue dropped these packets for want of room: send no more in their place. */
+		/* The queue had no room for the lost packets: send no packets in their place. */
 		t->window -= (u32)cc_min(ack->lost,
 					 cc_less(t->window, (u64)TCPA_LEAST_WINDOW * t->mss));
 		if (ack->now_us < t->hold_until)
@@ -90,7 +91,7 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 		}
 	}
 	t->window = tcpa_bound_window(t, cc_bytes_in(rate, t->min_rtt));
-	/* Reduce cwnd at once: with the brake it would stay as large as before. On so short a path,
+	/* Reduce cwnd at once: with the brake cwnd would stay unchanged. On so short a path,
 	 * Linux sends up to 64 KB of a window at once (tcp_tso_autosize), and is then silent for
 	 * the time that these bytes take at the new pace. */
 	if (t->min_rtt < TCPA_SLACK_US)
@@ -109,7 +110,7 @@ CC_INLINE void tcpa_judge_slump(struct tcpa *t)
 	u32 before = (u32)cc_less(t->rtt, t->min_rtt);
 	u64 least;
 
-	/* This round reports packets sent in the round before. */
+	/* This round reports packets sent in the previous round. */
 	if (t->slump_phase != TCPA_SLUMP_TOLD) {
 		if (t->slump_phase == TCPA_SLUMP_LEFT)
 			t->slump_phase = TCPA_SLUMP_TOLD;

@@ -44,8 +44,8 @@ CC_INLINE void tcpa_watch_start(struct tcpa *t, const struct cc_ack *ack)
 		t->cwnd = tcpa_clamp_window(tcpa_bdp(t), tcpa_least_flight(t));
 }
 
-/* End start-up after three rounds in which the rate grew by less than a quarter, after one such
- * round with a queue, or after two rounds with heavy loss. */
+/* End start-up after three rounds in which the rate grew by less than a quarter, after a single
+ * round with less growth and a queue, or after two rounds with heavy loss. */
 CC_INLINE void tcpa_judge_startup(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 share = tcpa_round_share(t);

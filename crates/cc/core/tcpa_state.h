@@ -2,8 +2,8 @@
 /*
  * State of a tcpa connection and of its path, constants, and rounds. A round is a round trip
  * counted by data: it ends when the data that was sent at its beginning is acknowledged. The ACKs
- * of a round therefore report the packets sent in the round before: `judged` is the mode of that
- * time.
+ * of a round therefore report the packets sent in the previous round: `judged` is the mode in the
+ * previous round.
  */
 #ifndef WEIR_CC_TCPA_STATE_H
 #define WEIR_CC_TCPA_STATE_H
@@ -34,7 +34,7 @@ enum tcpa_resuming {
 /* The window after a slump (tcpa_slump.h). */
 enum tcpa_slump_phase {
 	TCPA_SLUMP_LEAVING, /* more is in flight than the new window */
-	TCPA_SLUMP_LEFT, /* the excess has left; the round under way reports packets sent before */
+	TCPA_SLUMP_LEFT, /* the excess has left; this round reports packets sent earlier */
 	TCPA_SLUMP_TOLD, /* the next round tells why the rate fell */
 };
 
@@ -59,27 +59,27 @@ struct tcpa {
 	u64 round_end; /* `delivered` at which the round ends */
 	u64 round_began_us;
 	u64 round_began_delivered;
-	u64 round_rate; /* the best sample */
+	u64 round_rate; /* the best rate sample */
 	u64 round_rtt_sum;
 	u32 round_rtts;
 	u32 round_lost;
 	u32 round_acked;
-	u32 round_rtt; /* the shortest; 0: none */
+	u32 round_rtt; /* the shortest RTT; 0: no sample */
 	u32 round_rtt_max;
-	u32 round_inflight; /* the largest */
+	u32 round_inflight; /* the most bytes in flight */
 	u32 round_allowed; /* the limit on bytes in flight */
 	u16 round_bursts; /* ACKs that reported loss */
 	u8 round_app_limited;
 	u8 starved; /* another limit kept the acknowledged round small */
 
 	/* the path */
-	u64 rate[2]; /* the best of this stretch of rounds and of the previous one */
+	u64 rate[2]; /* the best rate of this stretch of rounds, and of the previous stretch */
 	u64 average; /* bytes a second, delivered in the last round */
 	u64 known; /* the measured rate, to be remembered; 0: none */
 	u64 min_rtt_at_us;
 	u32 stretch_rounds;
 	u32 min_rtt; /* us */
-	u32 rtt; /* the shortest of the last round */
+	u32 rtt; /* the shortest RTT of the last round */
 	u32 base_rtt; /* RTT without this flow's queue: the shortest of the last pause */
 	u32 spread; /* us: the variation of RTTs within a round */
 	u32 room; /* us: the largest queue that stood for a round; the buffer holds as much */
@@ -89,7 +89,7 @@ struct tcpa {
 	u8 found_shorter;
 
 	/* start-up and drain */
-	u64 remembered; /* bytes a second: an earlier connection's; valid while resuming */
+	u64 remembered; /* bytes a second: an earlier connection's rate; valid while resuming */
 	u64 full_rate; /* the fastest delivery of this start-up, or of a remembered part */
 	struct tcpa_mark start; /* start of the measured ACK train */
 	u8 full_rounds; /* rounds in a row without growth; in DRAIN every round counts */
@@ -97,25 +97,25 @@ struct tcpa {
 	u8 restarting;
 	/* queue control */
 	u8 haste; /* rounds in a row that met no queue */
-	u8 echoes; /* rounds left whose losses were sent before the last answer to loss */
+	u8 echoes; /* rounds that will still report packets sent before the last answer to loss */
 	u8 restarts; /* start-ups after the first */
 	u8 shallow; /* the queue that overflowed was smaller than the target */
-	u64 capacity; /* bytes a second, of the path, not of this flow; from STEADY on */
+	u64 capacity; /* bytes a second: the rate of the whole path; known from STEADY on */
 
 	/* loss */
 	u64 debt; /* bytes lost beyond the path's own loss; never below zero */
-	u64 floor_lost; /* bytes; both decay */
+	u64 floor_lost; /* bytes; floor_lost and floor_sent decay */
 	u64 floor_sent;
-	u64 pause_lost; /* the same, in pauses alone */
+	u64 pause_lost; /* bytes, as floor_lost and floor_sent, but in pauses alone */
 	u64 pause_sent;
 	u32 again_s; /* the earliest time of the next start-up */
-	u32 burst; /* bytes lost at a time */
+	u32 burst; /* mean bytes lost per ACK that reports a loss */
 
 	/* rivals */
 	u8 rival; /* queue-free pauses until the flow counts as alone; 0: it counts as alone */
-	u8 patience; /* initial value of `rival` */
+	u8 patience; /* value of `rival` when the flow meets a rival */
 	u8 standing; /* another flow's queue stood in a pause, DRAIN or a slump */
-	u8 looking; /* the result of a pause is still to come */
+	u8 looking; /* the ACKs that give the result of a pause have not arrived yet */
 	u8 quiet_looks; /* pauses since the flow counts as alone */
 	u8 unanswered; /* losses in a row that this flow's reductions did not prevent */
 	u32 held; /* the window at the last pause without a queue, slump or return */
@@ -139,14 +139,14 @@ struct tcpa {
 	u64 most; /* bytes a second: the recent maximum over whole rounds */
 	struct tcpa_mark train; /* start of the ACK train that is measured while a queue stands */
 	u64 fell_us; /* when the rate fell */
-	u64 hold_until; /* 0: the window follows the rate */
+	u64 hold_until; /* end of the time with a fixed window; 0: the window follows the rate */
 	u32 low_us; /* how long the last fall of the rate lasted */
 	u8 fallen; /* the rate fell and has not returned */
 	u8 swings; /* falls in a row after which the rate returned soon */
 	u8 settled; /* a queue stood since the last slump */
 	u8 calm; /* rounds judged since the last pause or slump */
 	u8 seeking; /* in start-up: the window may grow to `most` */
-	u8 returning; /* this round reports packets sent before the window was raised */
+	u8 returning; /* this round reports packets sent before the flow raised the window */
 
 	/* lumpy ACKs */
 	u8 lumps; /* distinct ACK arrival times in this round */
@@ -172,20 +172,20 @@ struct tcpa {
 /* Rounds of DRAIN. In this time a bandwidth-delay product leaves the path, so a queue that remains
  * is another flow's. Measured together with TCPA_DRAIN_GAIN. */
 #define TCPA_DRAIN_ROUNDS 4U
-/* us (30 s). A min_rtt that no pause has confirmed for this time belongs to an earlier route. No
- * lab lasts as long. */
+/* us (30 s). A min_rtt that no pause has confirmed for this time belongs to an earlier route. All
+ * labs are shorter. */
 #define TCPA_MIN_RTT_US 30000000U
 /* Segments. A receiver may delay the ACK of one or two segments: fewer than four segments measure
  * the receiver's timer and not the path. */
 #define TCPA_LEAST_SEGMENTS 4U
-/* Segments. A window of one would wait for the delayed ACK of each segment. */
+/* Segments. A window of one segment would wait for the delayed ACK of each segment. */
 #define TCPA_LEAST_WINDOW 2U
 /* Parts of the RTT, and us (0.5 ms): tcpa_noise. Serialisation, interrupt coalescing and timer
  * ticks vary a sample by as much without a queue; the fixed part is for RTTs of a LAN. */
 #define TCPA_NOISE_PART 16U
 #define TCPA_NOISE_US 500U
-/* us (2 ms). RTT growth below this is not a queue, however short the RTT is: a delayed ACK of a
- * pair of segments and the host's scheduling explain as much. */
+/* us (2 ms). The least RTT growth that counts as a queue, however short the RTT is: a delayed ACK
+ * of a pair of segments and the host's scheduling explain smaller growth. */
 #define TCPA_SLACK_US 2000U
 /* us (10 ms). RTT growth that stops start-up's window within a round. Larger than TCPA_SLACK_US,
  * because a burst of the first rounds makes a queue without filling the path. */
@@ -237,15 +237,15 @@ struct tcpa {
 #define TCPA_PATIENCE_MOST 8U
 /* Segments. In a smaller window the loss of one segment is more than an eighth. */
 #define TCPA_SMALL_SEGMENTS 8U
-/* Segments. A flow with fewer cannot distinguish random loss from an overflow of many flows or from
- * a policer. Test: a_policer_costs_tcpa_few_retransmissions of crates/sim. */
+/* Segments. A flow with a smaller window cannot distinguish random loss from an overflow of many
+ * flows or from a policer. Test: a_policer_costs_tcpa_few_retransmissions of crates/sim. */
 #define TCPA_FEW_SEGMENTS 16U
 /* Share of the window: CUBIC's reduction, 1 - 0.7 (RFC 9438, 4.6). */
 #define TCPA_RIVAL_CUT 307U
 /* Share of packets, 0.2 %: loss beyond the floor that chance explains, beside rivals. */
 #define TCPA_RIVAL_TOLERATED 2U
 /* If rivals leave too little: the share of the window that the flow gives up (1/16), and the share
- * of packets that it may lose without an answer (3 %). */
+ * of packets that the flow may lose without a reduction (3 %). */
 #define TCPA_DEAF_CUT 64U
 #define TCPA_DEAF_TOLERATED 30U
 /* Answers to loss in a row that the rivals did not join, until they count as deaf. */
@@ -287,7 +287,7 @@ CC_INLINE u8 tcpa_met_queue(const struct tcpa *t, u32 rtt)
 	return rtt > t->min_rtt + tcpa_queue_slack(t);
 }
 
-/* The RTT of the last round, and at least the path's own. */
+/* The RTT of the last round, at least min_rtt. */
 CC_INLINE u64 tcpa_round_trip(const struct tcpa *t)
 {
 	return cc_max(t->rtt, t->min_rtt);
@@ -317,7 +317,7 @@ CC_INLINE u8 tcpa_underused(const struct tcpa *t)
 	return t->round_inflight < t->round_allowed / 4 * 3;
 }
 
-/* Whether the window is so small that rounds tell little. */
+/* Whether the window is so small that a round gives no reliable measurement. */
 CC_INLINE u8 tcpa_small(const struct tcpa *t)
 {
 	return t->window < TCPA_SMALL_SEGMENTS * t->mss;
@@ -407,7 +407,7 @@ CC_INLINE void tcpa_set_mark(struct tcpa_mark *mark, const struct cc_ack *ack)
 	mark->delivered = ack->delivered;
 }
 
-/* Drain the excess that start-up sent. */
+/* Begin to drain the excess that start-up sent. */
 CC_INLINE void tcpa_begin_drain(struct tcpa *t)
 {
 	t->mode = TCPA_DRAIN;
@@ -420,7 +420,7 @@ CC_INLINE u64 tcpa_round_sent(const struct tcpa *t)
 	return (u64)t->round_lost + t->round_acked;
 }
 
-/* The share lost in a round, of 1024. */
+/* The share of packets lost in the last round, of 1024. */
 CC_INLINE u32 tcpa_round_share(const struct tcpa *t)
 {
 	return (u32)cc_div((u64)t->round_lost * CC_ONE, tcpa_round_sent(t));

@@ -20,8 +20,8 @@ macro_rules! algorithms {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// Whether tunnels offer the algorithm: the path need not help it, and the tunnel's
-            /// tests cover it. The simulator offers all algorithms.
+            /// Whether tunnels offer the algorithm. Tunnels offer algorithms that work on any path
+            /// and that the tunnel's tests cover. The simulator offers all algorithms.
             pub fn is_for_tunnels(self) -> bool {
                 match self { $(Self::$variant => Hosts::$hosts == Hosts::All,)* }
             }
@@ -43,13 +43,13 @@ algorithms! {
     Bbr "bbr" All Bbr::new;
     /// BBR version 3, after draft-ietf-ccwg-bbr.
     Bbr3 "bbr3" Simulator Bbr3::new;
-    /// Weir's own algorithm: the core that the kernel runs too.
+    /// Weir's own algorithm, whose C core also runs in the kernel.
     Tcpa "tcpa" All Tcpa::new;
-    /// DCTCP (RFC 8257); needs a bottleneck that marks.
+    /// DCTCP (RFC 8257); needs a bottleneck that sets ECN marks.
     Dctcp "dctcp" Simulator Dctcp::new;
     /// Sends requests to the ports on the path; Reno if host, peer or path do not support CAQM.
     Caqm "caqm" Simulator Caqm::new;
-    /// Linux's CUBIC where the host paces, as under `fq`.
+    /// Linux's CUBIC on a host that paces, as with the queueing discipline `fq`.
     CubicPaced "cubic-paced" Simulator Cubic::paced;
     /// CUBIC exactly as in RFC 9438, with HyStart++.
     CubicRfc9438 "cubic-rfc9438" Simulator Cubic::rfc9438;
@@ -76,8 +76,8 @@ impl Algorithm {
         }
     }
 
-    /// Starts CUBIC with `beta` in place of its own factor at a loss, and any other algorithm
-    /// unchanged: a mistake that the simulator's validation must find.
+    /// Starts CUBIC with the reduction factor `beta` instead of 0.7, and any other algorithm
+    /// unchanged. The simulator's validation must detect a wrong factor.
     #[doc(hidden)]
     pub fn start_with_beta(self, path: &Path, beta: f64) -> Box<dyn CongestionControl> {
         match self {
@@ -94,7 +94,7 @@ enum Hosts {
     Simulator,
 }
 
-/// The error for a name that no algorithm has; the value is the name.
+/// The error for an unknown algorithm; the value is the name that the user wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownAlgorithm(pub String);
 

@@ -27,14 +27,14 @@ pub struct Bbr {
     probe_rtt_done: Option<Time>,
     probe_rtt_rounds: Option<u64>,
     window_before: u64,
-    /// Whether this is the first round of a recovery, in which the window only conserves packets.
+    /// Whether the recovery is in its first round, in which the window only conserves packets.
     conserves: bool,
     repair: Repair,
     /// `repair` at the previous ACK. A recovery that directly follows another recovery counts as
     /// the same recovery, and the window conserves packets only once (`prev_ca_state`).
     repair_before: Repair,
-    /// BBR ignores samples of packets sent between these two counts of delivered bytes: ProbeRTT
-    /// sent too little to fill the path.
+    /// The range of `delivered` counts in which ProbeRTT sent too little to fill the path. BBR
+    /// ignores rate samples of packets sent in this range.
     unused: (Bytes, Bytes),
     restarting: bool,
     aggregation: Aggregation,
@@ -58,7 +58,7 @@ enum Repair {
     Timeout,
 }
 
-/// Detects a full pipe: three rounds in which the bandwidth grew by less than a quarter.
+/// Detects a full pipe by three rounds in which the bandwidth grew by less than a quarter.
 #[derive(Debug, Clone, Copy, Default)]
 struct FullPipe {
     bandwidth: u64,
@@ -395,7 +395,8 @@ impl CongestionControl for Bbr {
         Reduction::Own
     }
 
-    /// BBR drains the path down to four packets, and waits until no more are in flight.
+    /// Returns two segments, so that the host's minimum does not keep ProbeRTT from draining the
+    /// path down to four packets.
     fn min_window_segments(&self) -> Option<u64> {
         Some(2)
     }
@@ -405,7 +406,7 @@ impl CongestionControl for Bbr {
     }
 }
 
-/// 2/ln 2, the least gain that doubles the rate each round.
+/// The smallest gain that doubles the rate each round: 2/ln 2, in 1/256.
 const HIGH_GAIN: u64 = ONE * 2885 / 1000 + 1;
 const DRAIN_GAIN: u64 = ONE * 1000 / 2885;
 const CWND_GAIN: u64 = 2 * ONE;
@@ -418,7 +419,7 @@ const LEAST_SEGMENTS: u64 = 4;
 const PACING_MARGIN_PERCENT: u64 = 1;
 const FULL_GROWTH: u64 = ONE * 5 / 4;
 const FULL_ROUNDS: u32 = 3;
-/// 1.2 Mbit/s in bytes a second. At a lower rate a burst is one segment.
+/// The rate below which a burst is one segment: 1.2 Mbit/s, in bytes a second.
 const SLOW: u64 = 150_000;
 
 #[cfg(test)]

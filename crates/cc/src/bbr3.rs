@@ -54,7 +54,8 @@ enum State {
     ProbeRtt,
 }
 
-/// The phase that the arriving ACKs report on (the draft's `ack_phase`).
+/// The phase in which the flow sent the packets that arriving ACKs report on (the draft's
+/// `ack_phase`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Feedback {
     Nothing,
@@ -245,7 +246,8 @@ impl Bbr3 {
     fn is_time_to_go_down(&mut self, ack: &Ack, rate: u64) -> bool {
         let bound = self.bounds.inflight_long;
         if self.is_window_limited(ack) && bound.is_some_and(|bound| self.cwnd >= bound) {
-            // The bound, and not the path, limits the rate: do not judge the pipe.
+            // A loss bound, and not the path, limits the rate: the rate does not tell whether the
+            // pipe is full.
             self.full.restart(rate);
             return false;
         }
@@ -452,7 +454,8 @@ impl CongestionControl for Bbr3 {
         Reduction::Own
     }
 
-    /// BBR drains the path down to four packets, and waits until no more are in flight.
+    /// Returns two segments, so that the host's minimum does not keep BBR from draining the path
+    /// down to four packets.
     fn min_window_segments(&self) -> Option<u64> {
         Some(2)
     }

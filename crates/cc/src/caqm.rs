@@ -30,15 +30,15 @@ pub struct CaqmSender {
     begun: u32,
 }
 
-/// The receiver, which sums up the requests as the ports left them, and returns the sum in
-/// acknowledgements.
+/// The receiver, which sums up the requests that the ports left in the tags, and returns the sum
+/// in acknowledgements.
 #[derive(Debug, Clone)]
 pub struct CaqmReceiver {
     settings: CaqmSettings,
     owed: Owed,
 }
 
-/// `struct caqm_receiver`
+/// The bytes that the receiver has to report, as `struct caqm_receiver`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 struct Owed {
@@ -47,7 +47,7 @@ struct Owed {
 }
 
 impl CaqmSender {
-    /// Starts with a first window of `window` segments.
+    /// Creates a sender whose first window is `window` segments.
     pub fn new(settings: &CaqmSettings, window: u32, rtt: Option<Span>, now: Time) -> Self {
         let mut sender = Self {
             settings: *settings,
@@ -70,8 +70,8 @@ impl CaqmSender {
         let sizes = unsafe { weir_caqm_sizes() };
         let here = size_of::<Self>() << 16 | size_of::<Owed>();
         assert_eq!(sizes, here as u64, "struct caqm_sender is not laid out as here");
-        // SAFETY: both pointers are to live values with C's layout (checked above), and C keeps
-        // neither.
+        // SAFETY: both pointers are to live values with C's layout (checked above), and C keeps no
+        // pointer.
         unsafe { weir_caqm_init(&mut sender, settings, window, rtt, stamp(now)) };
         sender
     }
@@ -89,7 +89,7 @@ impl CaqmSender {
         Info::request(u8::try_from(hint).unwrap_or(u8::MAX))
     }
 
-    /// Takes the tag of an ACK. `limited`: the window limits the bytes in flight.
+    /// Takes the tag of an ACK. `limited` tells whether the window limits the bytes in flight.
     pub fn answer(&mut self, told: Info, limited: bool, now: Time) {
         let (more, fewer) = match told.meaning() {
             Meaning::More(units) => (units, 0),
@@ -150,7 +150,7 @@ impl CaqmReceiver {
             Meaning::Fewer(_) => (0, true),
             Meaning::Nothing => return,
         };
-        // SAFETY: all pointers are to live values with C's layout, and C keeps none.
+        // SAFETY: all pointers are to live values with C's layout, and C keeps no pointer.
         unsafe {
             weir_caqm_owe(&mut self.owed, &self.settings, more.into(), refused.into(), segments);
         }
@@ -165,7 +165,8 @@ impl CaqmReceiver {
         Info::answer(if fewer != 0 { -units } else { units })
     }
 
-    /// Returns the bytes not yet reported to the sender: increases, and decreases.
+    /// Returns the bytes that the receiver has not reported to the sender yet: (increases,
+    /// decreases).
     pub fn owed(&self) -> (Bytes, Bytes) {
         (Bytes::new(self.owed.more.into()), Bytes::new(self.owed.fewer.into()))
     }
@@ -210,7 +211,7 @@ unsafe extern "C" {
 mod tests {
     use super::*;
 
-    /// The kernel's programs include the same `core/caqm.h`.
+    /// The kernel's programs include the same `core/caqm.h`, and so have the same bounds.
     #[test]
     fn the_core_moves_each_parameter_to_the_bounds_of_the_settings() {
         let usual = CaqmSettings::default();

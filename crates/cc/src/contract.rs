@@ -27,18 +27,18 @@ pub struct Ack {
     /// round trip has ended once this value exceeds `delivered` at the round's beginning. Zero if
     /// the ACK acknowledges no packet.
     pub prior_delivered: Bytes,
-    /// Bytes in flight when the host sent that newest packet, including the packet.
+    /// Bytes in flight when the host sent the newest acknowledged packet, including this packet.
     pub sent_inflight: Bytes,
-    /// Bytes marked as lost since the host sent that newest packet.
+    /// Bytes marked as lost since the host sent the newest acknowledged packet.
     pub lost_since: Bytes,
     /// The duration of the rate sample, which is the longer of its sending time and its
     /// acknowledging time; zero if there is no sample.
     pub interval: Span,
     /// Whether the application did not send enough during the sample.
     pub app_limited: bool,
-    /// Whether the window, and not the application or the receiver, limits the bytes in flight.
-    /// Otherwise an algorithm should not grow its window (`tcp_is_cwnd_limited` in Linux, RFC
-    /// 7661).
+    /// Whether the window limits the bytes in flight. If the application or the receiver limits
+    /// the bytes in flight, an algorithm should not grow its window (`tcp_is_cwnd_limited` in
+    /// Linux, RFC 7661).
     pub window_limited: bool,
     /// Whether the host is repairing a loss (between [`CongestionControl::on_loss`] and
     /// [`CongestionControl::on_recovered`]).
@@ -52,20 +52,20 @@ pub struct Loss {
     pub now: Time,
     /// Bytes newly marked as lost.
     pub lost: Bytes,
-    /// Bytes in flight before the host marked any as lost. At a timeout: the bytes sent and not
-    /// acknowledged cumulatively (RFC 5681's FlightSize).
+    /// Bytes in flight before the host marked the lost bytes. At a timeout: the bytes sent and
+    /// not acknowledged cumulatively (RFC 5681's FlightSize).
     pub inflight: Bytes,
-    /// Whether the timeout is inside a loss event, so that the threshold was already reduced and
-    /// stays (RFC 5681, 3.1).
+    /// Whether the timeout is inside a loss event: the loss event has already reduced the
+    /// threshold, and the timeout leaves the threshold unchanged (RFC 5681, 3.1).
     pub repeated: bool,
 }
 
-/// The state of a path before the first packet, as far as it is known.
+/// The known properties of a path before the first packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Path {
     /// Payload of a full segment.
     pub mss: Bytes,
-    /// RFC 6928's ten segments unless the host is configured otherwise.
+    /// The first window: ten segments (RFC 6928) unless the host is configured otherwise.
     pub initial_window: Bytes,
     /// The RTT sample of the handshake.
     pub handshake_rtt: Option<Span>,
@@ -79,7 +79,7 @@ pub struct Path {
     pub caqm: Option<CaqmSettings>,
 }
 
-/// A connection's estimate of a path, for the next connection on it.
+/// A connection's estimate of a path, for the next connection on the same path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     /// The estimated rate at which the path delivers.
@@ -108,25 +108,26 @@ pub trait CongestionControl: Debug + Send {
     /// Takes an ACK and the rate sample that it completes.
     fn on_ack(&mut self, ack: &Ack);
 
-    /// A loss event begins. The host calls this once for all losses of one window.
+    /// Begins a loss event. The host calls this method once for all losses of one window.
     fn on_loss(&mut self, loss: &Loss);
 
-    /// The losses of the event are repaired. The host does not call this after a timeout.
+    /// Ends a loss event, whose losses are repaired. The host does not call this method after a
+    /// timeout.
     fn on_recovered(&mut self, now: Time);
 
-    /// The retransmission timer expired; all bytes in flight count as lost.
+    /// Handles an expired retransmission timer; all bytes in flight count as lost.
     fn on_timeout(&mut self, loss: &Loss);
 
-    /// The losses of a timeout are repaired. The window has grown since the timeout, because
+    /// Ends the repair of a timeout's losses. The window has grown since the timeout, because
     /// `in_recovery` is false after the timeout.
     fn on_timeout_repaired(&mut self, _now: Time) {}
 
-    /// The loss event or timeout was spurious (F-RTO, DSACK, Eifel): the algorithm returns to its
-    /// earlier state. The event has ended; no [`Self::on_recovered`] follows.
+    /// Returns the algorithm to the state before a loss event or timeout that proved spurious
+    /// (F-RTO, DSACK, Eifel). The event has ended; no [`Self::on_recovered`] follows.
     fn on_undo(&mut self, now: Time);
 
-    /// The host sends again after `idle`, at least one retransmission timeout in which no byte was
-    /// in flight.
+    /// Handles the end of an idle period of length `idle`: for at least one retransmission timeout
+    /// no byte was in flight, and the host sends again.
     fn on_idle(&mut self, now: Time, idle: Span);
 
     /// Returns the limit on bytes in flight.
@@ -155,9 +156,9 @@ pub trait CongestionControl: Debug + Send {
         None
     }
 
-    /// Returns the minimum window of the host, if the algorithm depends on it: BBR waits until
-    /// little is in flight, and would wait for ever if the host kept more in flight. With `None`
-    /// the host chooses.
+    /// Returns the minimum window that the host must use. BBR waits until few segments are in
+    /// flight, and would wait for ever if the host kept more segments in flight. With `None` the
+    /// host chooses its minimum window.
     fn min_window_segments(&self) -> Option<u64> {
         None
     }
@@ -180,11 +181,11 @@ pub trait CongestionControl: Debug + Send {
         None
     }
 
-    /// Takes the ports' answers in an ACK. The host calls this before [`Self::on_ack`] for the same
-    /// ACK.
+    /// Takes the ports' answers in an ACK. The host calls this method before [`Self::on_ack`] for
+    /// the same ACK.
     fn answer(&mut self, _told: Info, _window_limited: bool, _now: Time) {}
 
-    /// Whether the window is below [`Self::ssthresh`], so that it grows fast.
+    /// Whether the window is below [`Self::ssthresh`], and so grows fast.
     fn in_slow_start(&self) -> bool {
         self.cwnd() < self.ssthresh()
     }

@@ -4,7 +4,7 @@
 use crate::{Ack, Memory, Path};
 use units::{Bytes, Rate, Share, Span};
 
-/// `struct cc_ack`
+/// An acknowledgement, as `struct cc_ack`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct CoreAck {
@@ -21,7 +21,7 @@ pub(crate) struct CoreAck {
     pub(crate) unused: [u8; 2],
 }
 
-/// `struct cc_path`
+/// A path before the first packet, as `struct cc_path`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct CorePath {
@@ -33,7 +33,7 @@ pub(crate) struct CorePath {
     pub(crate) memory: CoreMemory,
 }
 
-/// `struct cc_memory`
+/// An earlier connection's estimate of the path, as `struct cc_memory`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct CoreMemory {
@@ -43,7 +43,7 @@ pub(crate) struct CoreMemory {
     pub(crate) age_s: u32,
 }
 
-/// `struct cc_out`
+/// The decision of a core, as `struct cc_out`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct CoreOut {
@@ -53,7 +53,7 @@ pub(crate) struct CoreOut {
     pub(crate) unused: u32,
 }
 
-/// `struct tcpa_params`
+/// The tunables of tcpa, as `struct tcpa_params`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TcpaParams {
@@ -63,7 +63,7 @@ pub(crate) struct TcpaParams {
     pub(crate) unused: u32,
 }
 
-/// `struct tcpa`, whose fields only the C code reads.
+/// The state of tcpa, as `struct tcpa`. Only the C code reads the fields.
 #[derive(Clone)]
 #[repr(C, align(8))]
 pub(crate) struct TcpaCore([u8; TCPA_BYTES]);
@@ -76,8 +76,8 @@ impl TcpaCore {
         let mut core = Self([0; TCPA_BYTES]);
         let mut out = CoreOut::default();
         // SAFETY: the state is zeroed, aligned and at least as large as the struct (checked above);
-        // the other pointers are to live values of the same layout as in C. The core keeps none of
-        // them.
+        // the other pointers are to live values of the same layout as in C. The core keeps no
+        // pointer.
         unsafe {
             weir_tcpa_init(&mut core, params, path);
             weir_tcpa_decide(&core, &mut out);
@@ -192,7 +192,7 @@ impl CoreOut {
     }
 }
 
-/// Converts to microseconds, at least 1 for a sample, because zero means no sample.
+/// Converts a time to microseconds. A sample becomes at least 1, because zero means no sample.
 fn micros(span: Span) -> u32 {
     match span.nanos() {
         0 => 0,
@@ -215,5 +215,5 @@ unsafe extern "C" {
     fn weir_tcpa_decide(core: *const TcpaCore, out: *mut CoreOut);
 }
 
-/// Room for `struct tcpa`.
+/// Bytes reserved for `struct tcpa`.
 const TCPA_BYTES: usize = 448;

@@ -12,7 +12,7 @@ mod rfc9438;
 pub struct Cubic {
     mss: f64,
     initial: f64,
-    /// In segments, like every count in the RFC.
+    /// The window in segments, as in RFC 9438.
     cwnd: f64,
     ssthresh: f64,
     /// The window at the last reduction, lowered for fast convergence; zero before the first
@@ -41,7 +41,7 @@ impl Cubic {
     }
 
     /// Creates Linux's CUBIC for a host that paces (`fq`): an ACK train shows a full path only if
-    /// it lasts a round trip.
+    /// the train lasts a round trip.
     pub fn paced(path: &Path) -> Self {
         Self::flavoured(path, Flavour::Linux(ClassicHyStart::paced(), Linux::default()))
     }
@@ -73,7 +73,8 @@ impl Cubic {
         }
     }
 
-    /// Grows by the acknowledged segments; returns the segments left over for congestion avoidance.
+    /// Grows the window by the acknowledged segments up to the threshold; returns the other
+    /// acknowledged segments, which count for congestion avoidance.
     fn slow_start(&mut self, ack: &Ack, segments: f64) -> f64 {
         let growth = match &mut self.flavour {
             Flavour::Linux(hystart, _) => hystart.on_ack(ack, self.cwnd as u64),
@@ -164,7 +165,7 @@ impl CongestionControl for Cubic {
         // RFC 9438, 4.8: slow start follows, and its end begins a new epoch.
         match &mut self.flavour {
             Flavour::Linux(hystart, growth) => {
-                // `bictcp_state`: forget the path's state.
+                // `bictcp_state`: discard the state of HyStart.
                 *hystart = hystart.restarted();
                 *growth = Linux::default();
                 self.w_max = 0.0;
@@ -216,10 +217,10 @@ fn time_to_plateau(plateau: f64, window: f64) -> f64 {
     ((plateau - window).max(0.0) / C).cbrt()
 }
 
-/// RFC 9438, 5.1.
+/// The constant C of RFC 9438, 5.1, in segments per second cubed.
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
-/// RFC 9438, 4.3: 3·(1 − β)/(1 + β).
+/// The Reno-friendly growth per round trip, in segments (RFC 9438, 4.3): 3·(1 − β)/(1 + β).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 #[cfg(test)]

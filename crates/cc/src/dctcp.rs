@@ -102,5 +102,5 @@ impl CongestionControl for Dctcp {
 }
 
 const ONE: u64 = 1 << 20;
-/// RFC 8257, 4.2: the gain is 1/16.
+/// The shift of the gain of the moving average, 1/16 (RFC 8257, 4.2).
 const GAIN_SHIFT: u32 = 4;

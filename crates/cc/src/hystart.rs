@@ -2,8 +2,8 @@ use crate::Ack;
 use crate::round::Rounds;
 use units::{Span, Time};
 
-/// HyStart++ (RFC 9406): leaves slow start when the round-trip time grows, after up to five slower
-/// rounds in which the growth may prove spurious.
+/// HyStart++ (RFC 9406): when the round-trip time grows, the window grows more slowly for up to
+/// five rounds; slow start then ends, unless the round-trip time has fallen again.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HyStartPlusPlus {
     rounds: Rounds,
@@ -33,7 +33,7 @@ pub(crate) struct ClassicHyStart {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Growth {
     Full,
-    /// A fraction of the full growth.
+    /// The window grows by a fraction of the full growth.
     Share {
         divisor: f64,
     },
@@ -199,7 +199,7 @@ mod tests {
                 ends = Some(index);
             }
         }
-        // The train lasts half of the path's 40 ms.
+        // The train lasts 20 ms, half of the path's round trip.
         assert_eq!(ends, Some(21));
         assert_eq!(hystart.on_ack(&round(1, 59, rtt), 15), Growth::Full, "too small a window");
     }

@@ -43,7 +43,7 @@ impl Reno {
         // Halve the window and not the flight, which RFC 5681 (4) names: an unused window did not
         // grow, and a host whose segmentation offload waits for more data leaves a third of the
         // window unused (`tcp_reno_ssthresh`). Round down to whole segments, as Linux does: in a
-        // small window half a segment matters.
+        // small window half a segment is a large share.
         let segments = self.cwnd / (2 * self.mss);
         self.ssthresh = segments.max(2) * self.mss;
         self.counted = 0;

@@ -42,7 +42,7 @@ pub(crate) fn ack(now: Time, rtt: Span) -> Ack {
 pub(crate) const LOSS: Loss =
     Loss { now: Time::ZERO, lost: Bytes::new(MSS), inflight: Bytes::new(MSS), repeated: false };
 
-/// Variants of CUBIC share a name.
+/// All variants of CUBIC have the name `cubic`.
 #[test]
 fn an_algorithm_calls_itself_by_the_name_that_users_write() {
     for algorithm in Algorithm::ALL {
@@ -52,7 +52,7 @@ fn an_algorithm_calls_itself_by_the_name_that_users_write() {
     }
 }
 
-/// A flow without a threshold is never above a threshold.
+/// Each of the two algorithms reports the largest number as its threshold.
 #[test]
 fn bbr_and_tcpa_have_no_threshold() {
     for algorithm in [Algorithm::Bbr, Algorithm::Bbr3, Algorithm::Tcpa] {

@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-/// The largest of the values seen within a window of rounds (or of any other growing count).
+/// The largest value within a window of rounds, or of another count that grows.
 #[derive(Debug, Clone)]
 pub(crate) struct WindowedMax {
     window: u64,

@@ -1,4 +1,4 @@
-//! On any path, an algorithm has a usable window and rate.
+//! Checks that each algorithm has a usable window and rate on any path.
 
 use cc::{Ack, Algorithm, CongestionControl, Loss, Memory, Path, Tcpa, TcpaSettings};
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A host that reports only possible events to the algorithm.
+/// A simulated host that reports only possible events to the algorithm.
 struct Connection {
     algorithm: Box<dyn CongestionControl>,
     now: Time,
@@ -207,5 +207,5 @@ proptest! {
     }
 }
 
-/// The bound of windows in this test.
+/// The largest window that an algorithm may have in this test, in bytes.
 const MOST: u64 = 1 << 30;

@@ -1,4 +1,5 @@
-//! BBR against numbers computed by hand: a pipe of 100 Mbit/s and 40 ms, which holds 500 KB.
+//! Compares BBR with numbers computed by hand for a path of 100 Mbit/s and 40 ms, which holds
+//! 500 KB.
 
 mod pipe;
 

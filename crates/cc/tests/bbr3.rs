@@ -1,4 +1,4 @@
-//! BBR version 3 against the numbers of its draft: a pipe of 100 Mbit/s and 40 ms.
+//! Compares BBR version 3 with the numbers of its draft on a path of 100 Mbit/s and 40 ms.
 
 mod pipe;
 
@@ -96,8 +96,8 @@ fn loss_above_the_threshold_bounds_the_data_in_flight() {
     assert!(rate > 75.0, "{rate} Mbit/s");
 }
 
-/// A single loss is more than 2 % of the small flight in ProbeRTT, but not evidence that the probe
-/// before it sent too much.
+/// A single loss is more than 2 % of the few bytes in flight during ProbeRTT, but does not show
+/// that the UP phase before ProbeRTT sent too much.
 #[test]
 fn losses_between_probes_set_no_bound() {
     let mut pipe = bbr3();

@@ -1,4 +1,4 @@
-//! CAQM hosts account for every byte of a hint, and neither lose nor invent a byte.
+//! Checks that CAQM senders and receivers count every byte of a hint exactly once.
 
 use cc::caqm::{CaqmReceiver, CaqmSender, CaqmSettings};
 use proptest::prelude::*;
@@ -100,7 +100,7 @@ fn a_refusal_first_consumes_unused_gain() {
 fn with_loss_as_reference_every_loss_halves_the_window() {
     let settings = CaqmSettings { loss_as_reference: 1, theta: 0, ..CaqmSettings::default() };
     let mut sender = CaqmSender::new(&settings, 40, Some(Span::from_micros(200)), at(0));
-    // No port has answered so far, and the reference goes on requesting.
+    // No port has answered so far, but the reference goes on sending requests.
     assert!(!sender.on_loss(at(1)));
     assert_eq!((sender.window(), sender.in_start()), (20, true));
     sender.on_undo();
@@ -149,7 +149,7 @@ fn an_answer_beyond_the_requests_is_ignored() {
 
 #[derive(Debug, Clone)]
 enum Event {
-    /// Merged segments, and their hint as the ports left it.
+    /// The number of merged segments, and the hint that the ports left in the tag.
     Data(u32, Left),
     Ack,
 }
@@ -239,15 +239,16 @@ proptest! {
     }
 }
 
-/// The effect of a network on requests and answers.
+/// An event in the network: a super-packet or an ACK that arrives or is lost.
 #[derive(Debug, Clone)]
 enum Way {
-    /// A super-packet of this many segments, its hint as the ports left it, and the number of parts
-    /// into which the network split the super-packet.
+    /// A super-packet: the number of its segments, the hint that the ports left in the tag, and
+    /// the number of parts into which the network split the super-packet.
     Sent(u32, Left, u32),
     /// A lost super-packet.
     Lost(u32),
-    /// An ACK that is lost (0) or arrives this many times, ahead of this many other ACKs.
+    /// An ACK: the number of times that the ACK arrives (0: lost), and the number of other ACKs
+    /// that the ACK overtakes.
     Told(u32, usize),
 }
 
@@ -272,7 +273,7 @@ proptest! {
         let settings = CaqmSettings { max_cwnd: 1 << 20, ..CaqmSettings::default() };
         let mut sender = sender(window);
         let mut receiver = CaqmReceiver::new(&settings);
-        // The receiver `whole` gets each super-packet whole, `receiver` gets its segments.
+        // `whole` receives each super-packet unsplit, `receiver` receives the split parts.
         let mut whole = CaqmReceiver::new(&settings);
         let (mut came, mut told, mut asked, mut arrived) = (0_i64, 0_i64, 0_i64, 0_i64);
         let mut flying: Vec<Info> = Vec::new();

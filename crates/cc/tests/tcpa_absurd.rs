@@ -1,4 +1,4 @@
-//! tcpa's window stays within its bounds whatever contradictory reports a host gives.
+//! Checks that tcpa's window stays within its bounds even if a host gives contradictory reports.
 
 use cc::{Ack, CongestionControl, Path, Tcpa};
 use proptest::prelude::*;

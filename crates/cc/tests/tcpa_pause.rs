@@ -1,4 +1,4 @@
-//! A tcpa flow beside another flow. The other flow's queue is many times as long as the path.
+//! Runs a tcpa flow beside another flow, whose queue holds many times as much as the path.
 
 mod pipe;
 
@@ -10,7 +10,7 @@ const MSS: u64 = 1448;
 const PATH: Span = Span::from_millis(20);
 const QUEUE: Span = Span::from_millis(280);
 
-/// The flow reduces its window at this size, as if the queue overflowed.
+/// The window in bytes at which the test reports an overflow of the queue.
 const MOST: u64 = 700 * MSS;
 
 /// A path on which one ACK acknowledges a whole window. Each ACK ends a round, so each pause begins

@@ -1,4 +1,4 @@
-//! A tcpa flow to a receiver whose application reads slowly, on a path of a few microseconds.
+//! Runs a tcpa flow to a receiver whose application reads slowly, on a path of a few microseconds.
 
 use cc::{Ack, CongestionControl, Path, Tcpa};
 use units::{Bytes, Span, Time};
@@ -51,8 +51,8 @@ impl Veth {
         });
     }
 
-    /// Returns the time of a window at the pacing rate. A host that sends a window at once is then
-    /// silent for this time.
+    /// Returns the time in which the pacing rate sends a window. A host that sends a window at once
+    /// is then silent for this time.
     fn window_us(&self) -> u64 {
         let pace = self.tcpa.pacing_rate().expect("tcpa paces");
         pace.time_for(self.tcpa.cwnd()).nanos() / 1000

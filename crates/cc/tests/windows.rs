@@ -1,4 +1,4 @@
-//! Reno and DCTCP against numbers computed by hand.
+//! Compares Reno and DCTCP with numbers computed by hand.
 
 use cc::{Ack, CongestionControl, Dctcp, Loss, Path, Reno};
 use units::{Bytes, Span, Time};
@@ -22,7 +22,7 @@ struct Feed {
 }
 
 impl Feed {
-    /// Acknowledges a window of segments one by one; the first `marked` of them carry a mark.
+    /// Acknowledges a window of segments one by one; the first `marked` segments carry a mark.
     fn round(&mut self, algorithm: &mut dyn CongestionControl, marked: u64) {
         let begin = self.delivered;
         let segments = algorithm.cwnd().count() / MSS;
@@ -127,7 +127,8 @@ fn reno_counts_the_bytes_of_an_ack_beyond_the_threshold() {
     assert_eq!(window_after(4), 10);
     assert_eq!(window_after(6), 10);
     assert_eq!(window_after(1), 11);
-    // 16 segments are a window of 11 and 5 more, and 7 more fill the next window of 12.
+    // 16 segments are a window of 11 and 5 further segments, and another 7 segments fill the next
+    // window of 12.
     assert_eq!(window_after(16), 12);
     assert_eq!(window_after(6), 12);
     assert_eq!(window_after(1), 13);

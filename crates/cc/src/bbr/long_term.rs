@@ -114,9 +114,9 @@ impl LongTerm {
 
 const LEAST_ROUNDS: u32 = 4;
 const MOST_USED: u32 = 48;
-/// A fifth, in units of 1/256.
+/// The share of lost bytes that suggests a policer: a fifth, in units of 1/256.
 const MUCH_LOSS: u64 = 50;
-/// 4 kbit/s
+/// The largest difference of throughputs that count as the same: 4 kbit/s, in bytes a second.
 const ALIKE_BYTES: u64 = 500;
 
 #[cfg(test)]
@@ -140,7 +140,7 @@ mod tests {
         detector.bandwidth()
     }
 
-    /// A sampling detector whose interval began with the last delivered byte.
+    /// Returns a detector that is sampling, in an interval that began with the last delivered byte.
     fn sampling() -> LongTerm {
         let mut detector = LongTerm { sampling: true, ..LongTerm::default() };
         detector.begin(Some(Time::ZERO));
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn intervals_with_little_loss_or_with_other_rates_show_no_policer() {
-        // 10 % are lost, and a fifth of the delivered bytes would be much.
+        // The path loses 10 %; the detector reacts to a fifth of the delivered bytes.
         assert_eq!(rounds(&mut sampling(), 16, 10_000, 1_000), None);
         let mut detector = sampling();
         for delivered in [10_000, 12_000, 10_000, 12_000] {

@@ -3,7 +3,7 @@ use crate::tests::{LOSS, MSS, ack, path};
 
 const RTT: Span = Span::from_millis(40);
 
-/// A path of 100 Mbit/s and 40 ms.
+/// Returns BBR with a model of 100 Mbit/s and 40 ms.
 fn on_a_known_path() -> Bbr {
     let mut bbr = Bbr::new(&path(RTT));
     bbr.pacing = 12_500_000;
@@ -17,7 +17,7 @@ fn at_phase(mode: Mode, phase: usize) -> Bbr {
     bbr
 }
 
-/// The product is 500,000 bytes, and a burst is 12,207.
+/// The bandwidth-delay product is 500,000 bytes, and a burst is 12,207 bytes.
 #[test]
 fn the_flight_has_room_for_three_bursts_in_an_even_number_of_segments() {
     assert_eq!(at_phase(Mode::ProbeBandwidth, 1).inflight(ONE), 538 * MSS);
@@ -37,7 +37,7 @@ fn a_burst_has_one_segment_below_1_2_mbit_s_and_a_millisecond_of_data_above() {
     }
 }
 
-/// In units of 1/256: 2.885, 1/2.885, 5/4, 3/4, 1 and 2.
+/// The gains are 2.885, 1/2.885, 5/4, 3/4, 1 and 2, in units of 1/256.
 #[test]
 fn each_mode_has_the_gains_of_linux() {
     assert_eq!(at_phase(Mode::Startup, 0).gains(), (739, 739));
@@ -76,7 +76,7 @@ fn a_recovery_keeps_the_flight_and_its_end_restores_the_window() {
     let ack = Ack { inflight: Bytes::new(50 * MSS), lost: Bytes::new(MSS), ..ack(Time::ZERO, RTT) };
     assert!(bbr.follow_recovery(&ack), "the window conserves packets");
     assert_eq!(bbr.cwnd, 51 * MSS);
-    // A recovery that follows at once does not conserve packets again.
+    // In a recovery that directly follows another recovery, the window does not conserve packets.
     bbr.conserves = false;
     bbr.on_loss(&LOSS);
     assert!(!bbr.follow_recovery(&ack));

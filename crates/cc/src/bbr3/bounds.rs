@@ -13,7 +13,7 @@ pub(super) struct Bounds {
     pub(super) probing: bool,
     up_rounds: u32,
     up_acked: u64,
-    /// Bytes to be acknowledged for each further segment.
+    /// Acknowledged bytes that raise the long-term bound by one segment.
     up_price: u64,
 }
 
@@ -94,7 +94,7 @@ impl Bounds {
 }
 
 impl LatestRound {
-    /// Returns at the end of a round whether it had loss.
+    /// Returns whether the round that this ACK ends had loss; `None` if no round ends.
     pub(super) fn on_ack(&mut self, ack: &Ack, rate: u64) -> Option<bool> {
         self.bandwidth = self.bandwidth.max(rate);
         let delivered = ack.delivered.saturating_sub(ack.prior_delivered).count();
@@ -148,7 +148,8 @@ mod tests {
         Ack { acked: Bytes::new(segments * MSS), ..ack }
     }
 
-    /// The window is 100 segments, so the first round of a probe costs 100 segments for each.
+    /// The window is 100 segments. In the first round of a probe, 100 acknowledged segments raise
+    /// the bound by one segment.
     #[test]
     fn each_round_of_a_probe_raises_the_bound_twice_as_fast_and_a_new_probe_begins_slowly() {
         let cwnd = 100 * MSS;
@@ -180,7 +181,7 @@ mod tests {
         let of =
             |long| Bounds { inflight_long: long, ..Bounds::default() }.with_headroom(MSS, 4000);
         assert_eq!(of(None), u64::MAX);
-        // 15 % are 38/256.
+        // The headroom of 15 % is 38/256 of the bound.
         assert_eq!(of(Some(256_000)), 218_000);
         assert_eq!(of(Some(6_000)), 5_000, "at least a segment");
         assert_eq!(of(Some(4_500)), 4_000);

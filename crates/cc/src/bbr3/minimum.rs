@@ -1,7 +1,8 @@
 use crate::Ack;
 use units::{Span, Time};
 
-/// The path's own round-trip time: the minimum of ten seconds. A probe is due every five seconds.
+/// The path's own round-trip time: the minimum over ten seconds. A ProbeRTT is due every five
+/// seconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MinimumRtt {
     minimum: Option<(Span, Time)>,
@@ -18,7 +19,7 @@ impl MinimumRtt {
         self.minimum.map(|(rtt, _)| rtt)
     }
 
-    /// Returns true when a probe is due.
+    /// Returns true when a ProbeRTT is due.
     pub(super) fn on_ack(&mut self, ack: &Ack) -> bool {
         let older = |known: Option<(Span, Time)>, window: Span| {
             known.is_some_and(|(_, at)| ack.now.since(at) > window)

@@ -33,8 +33,8 @@ impl FullPipe {
         }
     }
 
-    /// Whether this ACK ends start-up because a complete round of recovery lost more than 2 % in
-    /// six or more places.
+    /// Whether this ACK ends start-up because a complete round of recovery lost more than 2 % of
+    /// its bytes, and at least six ACKs reported a loss.
     pub(super) fn lost_too_much(&mut self, ack: &Ack, events: Option<u32>) -> bool {
         let ends = !self.reached && events.is_some_and(|count| count >= LOSSES) && is_too_high(ack);
         self.reached |= ends;

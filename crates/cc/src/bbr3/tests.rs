@@ -57,7 +57,7 @@ fn a_probe_of_an_idle_application_or_of_the_rtt_ends_no_cycle() {
     }
 }
 
-/// In units of 1/256.
+/// The gains are in units of 1/256.
 #[test]
 fn each_state_has_the_gains_of_the_draft() {
     let gains = [

@@ -38,7 +38,7 @@ impl Caqm {
         }
     }
 
-    /// Continues as Reno after the loss event `loss`.
+    /// Changes to Reno at the loss event `loss`.
     fn become_plain(&mut self, before: Bytes, loss: &Loss) {
         let mut reno = Reno::new(&Path { initial_window: before, ..self.path });
         reno.on_loss(loss);

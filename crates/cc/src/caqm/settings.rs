@@ -69,7 +69,7 @@ pub struct OutOfBounds {
     pub setting: &'static str,
     /// The invalid value.
     pub value: u32,
-    /// The valid values.
+    /// The range of valid values.
     pub bounds: RangeInclusive<u32>,
 }
 
@@ -85,7 +85,7 @@ pub struct CaqmParameter {
 }
 
 impl CaqmSettings {
-    /// The names of the effects that a loss may have on the window.
+    /// The names of the values of `loss_as_reference`, by index.
     pub const LOSS_LAWS: [&str; 2] = ["announced", "reference"];
 
     /// Returns an error if the core would change any value.

@@ -22,7 +22,7 @@ struct Epoch {
     /// The time from the start to the plateau, in seconds.
     k: f64,
     plateau: f64,
-    /// The window that Reno would have reached, in whole segments.
+    /// The window that Reno would have reached since the epoch began, in whole segments.
     friendly: f64,
 }
 
@@ -114,11 +114,11 @@ impl Linux {
     }
 }
 
-/// CONFIG_HZ=250.
+/// The length of a jiffy with CONFIG_HZ=250.
 const JIFFY: Span = Span::from_millis(4);
 /// Jiffies for which a price holds: HZ / 32.
 const PRICED_FOR: u64 = 7;
-/// `cubic_root` divides by three as 341/1024.
+/// The factor of the kernel's `cubic_root`, which divides by three as 341/1024.
 const ROOT: f64 = 0.999;
 /// The price of the friendly window, in windows: 8 (1 + β) / 3 (1 − β) in eighths, as the kernel
 /// rounds it.

@@ -5,10 +5,10 @@ use units::{Span, Time};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Epoch {
     start: Time,
-    /// When the cubic curve returns to its plateau, in seconds from the start.
+    /// The time from the start until the cubic curve returns to its plateau, in seconds.
     pub(super) k: f64,
     pub(super) plateau: f64,
-    /// The window that Reno would have reached.
+    /// The window in segments that Reno would have reached since the start.
     pub(super) w_est: f64,
 }
 

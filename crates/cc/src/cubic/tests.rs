@@ -18,7 +18,8 @@ fn live(cubic: &mut Cubic, from: Time, span: Span, rtt: Span) -> Time {
     now
 }
 
-/// RFC 9438, 4.2: from 100 segments to 70, and back after cbrt(30 / 0.4) = 4.217 s.
+/// The window falls from 100 segments to 70, and returns to 100 after K = cbrt(30 / 0.4) = 4.217 s
+/// (RFC 9438, 4.2).
 #[test]
 fn cubic_returns_to_its_plateau_after_k() {
     let rtt = Span::from_millis(200);
@@ -27,7 +28,7 @@ fn cubic_returns_to_its_plateau_after_k() {
         assert_eq!((cubic.cwnd, cubic.w_max), (70.0, 100.0));
         assert!((time_to_plateau(100.0, 70.0) - 4.217).abs() < 0.001);
         let now = live(&mut cubic, Time::ZERO, Span::from_millis(2100), rtt);
-        // After half of the time, 7/8 of the reduction is made up.
+        // After half of K, the window has regained 7/8 of the reduction.
         assert!((cubic.cwnd - 96.2).abs() < 1.5, "{}", cubic.cwnd);
         let now = live(&mut cubic, now, Span::from_millis(2117), rtt);
         assert!((cubic.cwnd - 100.0).abs() < 1.0, "{}", cubic.cwnd);
@@ -56,7 +57,7 @@ fn cubic_grows_like_reno_where_reno_is_faster() {
     assert!((24.0..33.0).contains(&grown), "{grown} of 32");
 }
 
-/// RFC 9438, 4.7.
+/// Fast convergence (RFC 9438, 4.7).
 #[test]
 fn a_flow_whose_window_shrank_since_its_last_loss_lowers_its_plateau() {
     let cubic = at_window(Cubic::rfc9438(&path(Span::from_millis(50))), 100.0);
@@ -106,7 +107,7 @@ fn the_factor_of_a_reduction_can_be_chosen() {
     assert_eq!(at_window(made.with_beta(0.5), 100.0).ssthresh(), Bytes::new(50 * MSS));
 }
 
-/// The threshold is 10 segments.
+/// The threshold of slow start is 10 segments.
 #[test]
 fn slow_start_ends_at_the_threshold_within_an_ack() {
     let rtt = Span::from_millis(50);

@@ -1,5 +1,5 @@
-//! A minimal host for an algorithm: one flow over one bottleneck with an unbounded queue, segment
-//! by segment.
+//! A minimal simulated host, which runs one flow of an algorithm, segment by segment, over one
+//! bottleneck with an unbounded queue.
 
 use cc::{Ack, Algorithm, CongestionControl, Loss, Path};
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ pub(crate) struct Pipe {
     first_sent: Time,
     lost: u64,
     sent: u64,
-    /// The path loses one segment in this many.
+    /// The number of segments of which the path loses one; `None` for a path without loss.
     pub(crate) lose_every: Option<u64>,
     recovering_until: Option<u64>,
     /// The count of delivered segments at which the retransmission of a lost segment arrives, a
