@@ -70,7 +70,7 @@ fn arrival_to_delivery(criterion: &mut Criterion) {
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 for _ in 0..BATCH {
-                    // 10 Gbit/s.
+                    // A frame every 1211 ns gives 10 Gbit/s.
                     now += 1211;
                     number = number.wrapping_add(1);
                     let packet = Handle {

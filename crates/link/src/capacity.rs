@@ -86,7 +86,7 @@ impl std::fmt::Display for Capacity {
 
 units::as_text!(Capacity, "a rate such as \"600mbit\"");
 
-/// The running state of a capacity: when the next frame may start, and when it ends.
+/// The running state of a capacity, which decides when each frame starts and ends.
 #[derive(Debug)]
 pub(crate) enum Server {
     Unlimited,
@@ -101,7 +101,8 @@ pub(crate) enum Server {
     Trace {
         trace: Arc<Trace>,
         start: Time,
-        /// The current opportunity, counted over all repetitions, and the bytes left in it.
+        /// The index of the current opportunity, counted over all repetitions. `left` is the number
+        /// of bytes that may still leave at this opportunity.
         opportunity: u64,
         left: u64,
     },
@@ -146,7 +147,8 @@ impl Server {
         }
     }
 
-    /// Serialises a frame of `size` from `at` on; returns the time at which it ends.
+    /// Serialises a frame of `size` from `at` on; returns the time at which the serialisation
+    /// ends.
     #[inline]
     pub(crate) fn serve(&mut self, at: Time, size: Bytes) -> Time {
         match self {
@@ -174,8 +176,8 @@ impl Server {
         }
     }
 
-    /// Returns the bytes of a frame of `size` that are unsent at `now`, if the frame would end at
-    /// `finish`. A trace does not track partial frames, so a frame on a trace starts again.
+    /// Returns the bytes of a frame of `size` that are unsent at `now`, if the frame ends at
+    /// `finish`. A trace does not track partial frames, so the whole frame counts as unsent.
     pub(crate) fn unsent(&self, now: Time, finish: Time, size: Bytes) -> Bytes {
         match self {
             Self::Fixed { rate, .. } => {
@@ -252,7 +254,7 @@ mod tests {
 
     #[test]
     fn an_idle_link_drops_the_fraction_of_a_nanosecond() {
-        // A byte takes 2 2/3 ns.
+        // At 3 Gbit/s a byte takes 2 2/3 ns.
         let mut server = Server::new(&"3gbit".parse().unwrap(), Time::ZERO);
         let byte = Bytes::new(1);
         assert_eq!(server.serve(Time::ZERO, byte).nanos(), 2);
@@ -309,7 +311,7 @@ mod tests {
         assert_eq!(server.ready(at(100)), at(105));
         let mut serve = |size| server.serve(at(100), Bytes::new(size));
         assert_eq!([1504, 1, 1503, 3008].map(&mut serve), [at(105), at(110), at(110), at(120)]);
-        // The first byte of the next opportunity.
+        // The second frame ends with the first byte of the next opportunity.
         assert_eq!([1500, 5].map(&mut serve), [at(125), at(130)]);
         server.wake(at(131));
         assert_eq!(server.ready(at(131)), at(135), "the rest of an opportunity is lost");
@@ -320,7 +322,7 @@ mod tests {
         let mean = |text: &str| text.parse::<Capacity>().unwrap().mean_rate();
         assert_eq!(mean("unlimited"), None);
         assert_eq!(mean("7mbit"), Some(Rate::from_mbit(7)));
-        // 1504 bytes in 2 ms.
+        // The trace carries 1504 bytes in 2 ms.
         assert_eq!(mean("trace:2"), Some(Rate::from_bits_per_second(1504 * 8 * 500)));
     }
 }

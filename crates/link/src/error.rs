@@ -57,7 +57,7 @@ pub enum LinkError {
     Invalid {
         /// The setting, as the subject of the message's sentence.
         setting: &'static str,
-        /// The rest of the sentence, with a valid value.
+        /// The predicate of the message's sentence, with a valid value.
         problem: String,
     },
 }
@@ -93,7 +93,7 @@ pub enum TraceError {
         line: usize,
         /// The time in this line, in milliseconds.
         found: u64,
-        /// The time of the line before, in milliseconds.
+        /// The time in the previous line, in milliseconds.
         before: u64,
     },
     /// A time is later than a year after the start.
@@ -107,7 +107,7 @@ pub enum TraceError {
     /// All times are 0, so the trace has no length after which it repeats.
     #[error("the trace ends at 0 ms: its last line is its length and must be later")]
     NoLength,
-    /// A list of rates has no whole opportunity: in all its time it carries less than 1504 bytes.
+    /// A list of rates carries less than 1504 bytes in all its time, and so has no opportunity.
     #[error("these rates carry no packet: set one of them above 0 for at least a millisecond")]
     NothingSent,
     /// A list of rates lasts longer than a year or has more than eight million opportunities.
@@ -116,7 +116,7 @@ pub enum TraceError {
     /// A loss trace has neither a 0 nor a 1.
     #[error("the loss trace is empty: write 0 for each packet kept and 1 for each packet lost")]
     NoLosses,
-    /// A loss trace has another character than 0, 1, comma and white space.
+    /// A loss trace has a character other than 0, 1, comma and white space.
     #[error(
         "line {line} of the loss trace has `{found}`: only 0 (kept) and 1 (lost) are valid here"
     )]

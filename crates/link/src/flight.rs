@@ -88,7 +88,8 @@ impl<P> Flight<P> {
     }
 }
 
-/// Reversed order: the heap pops the largest item, which is the earliest.
+/// A packet whose order is reversed, so that the heap, which pops the largest item, pops the
+/// packet with the earliest delivery time.
 #[derive(Debug)]
 struct ByDeliveryTime<P>(InFlight<P>);
 

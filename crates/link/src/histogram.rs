@@ -100,8 +100,8 @@ impl Sojourns {
 
 #[derive(Debug, Clone, Default)]
 struct Histogram {
-    /// The weight of each bucket. Sized for the largest value so far, because most links of a large
-    /// network never have a queue.
+    /// The weight of each bucket. The vector ends with the doubling of the largest value so far,
+    /// because most links of a large network never have a queue.
     buckets: Vec<u64>,
     weight: u64,
     sum: u128,
@@ -121,7 +121,8 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
-    /// Grows to the end of the doubling, so that it grows only a few times.
+    /// Extends the buckets to the end of the doubling that holds `index`, so that extensions are
+    /// rare.
     #[cold]
     fn grow(&mut self, index: usize) {
         self.buckets.resize(((index >> SUB_BITS) + 1) << SUB_BITS, 0);

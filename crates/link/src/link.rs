@@ -10,13 +10,13 @@ use units::{Bytes, Time};
 #[derive(Debug)]
 pub struct Link<P: Packet> {
     config: LinkConfig,
-    /// All events up to this time have been processed.
+    /// The time up to which the link has processed all events.
     clock: Time,
     queue: Queue<P>,
     server: Server,
     serving: Option<Serving<P>>,
-    /// The time at which the head of the queue may start, if it waits for a trace's next
-    /// opportunity.
+    /// The time at which the packet at the head of the queue may start, if the packet waits for a
+    /// trace's next opportunity.
     next_start: Option<Time>,
     flight: Flight<P>,
     in_flight: Count,
@@ -85,7 +85,7 @@ impl<P: Packet> Link<P> {
     }
 
     /// Returns the time of the next event: a start, a departure or a delivery. A simulator calls
-    /// the link at this time; other callers need not.
+    /// the link at this time; an emulator need not.
     pub fn next_event(&self) -> Option<Time> {
         earliest(self.next_step(), self.flight.next())
     }

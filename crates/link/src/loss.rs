@@ -10,7 +10,7 @@ use units::{Share, Span, Time};
 /// [`GilbertElliott`]), `trace:00100` (repeated without end), or `none`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Loss {
-    /// Each packet is lost with this probability, independently of all others.
+    /// Each packet is lost with this probability, independently of all other packets.
     Bernoulli(Share),
     /// Losses come in bursts: a Markov chain changes between a good and a bad state.
     GilbertElliott(GilbertElliott),
@@ -18,13 +18,13 @@ pub enum Loss {
     Trace(Arc<LossTrace>),
 }
 
-/// A good and a bad state (Gilbert 1960, Elliott 1963; in the notation of Hasslinger and Hohlfeld
-/// 2008 and of netem's `gemodel`).
+/// A loss model with a good and a bad state (Gilbert 1960, Elliott 1963; in the notation of
+/// Hasslinger and Hohlfeld 2008 and of netem's `gemodel`).
 ///
 /// Without `every` the state may change after each packet, as in the kernel (`loss_gilb_ell` in
 /// net/sched/sch_netem.c). If a sender's only packet in flight is a retransmission, the chain then
 /// stays in the bad state for long: each retransmission is one step, and timeouts grow between the
-/// steps. With `every` the state changes at multiples of that time, whether packets pass or not.
+/// steps. With `every` the state may change at each multiple of `every`, even if no packet passes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GilbertElliott {
     /// The probability of changing from good to bad.
@@ -151,7 +151,7 @@ impl std::str::FromStr for Loss {
 impl std::fmt::Display for Loss {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            // A share too small for the printed digits is 0 % too.
+            // A share that is too small for the printed digits is also printed as `none`.
             Self::Bernoulli(share) => match share.to_string().as_str() {
                 "0%" => f.pad("none"),
                 text => f.pad(text),
@@ -357,8 +357,8 @@ mod tests {
                 lost.windows(2).filter(|pair| pair[0]).map(|pair| pair[1]).collect();
             share(pairs.into_iter())
         };
-        // A millisecond later the state is still bad with 90 %; half a second later it is
-        // independent of the first loss.
+        // A millisecond later the state is still bad with 90 %; half a second later the state
+        // is independent of the first loss.
         let (again, count) = after(Span::from_millis(1));
         assert!(within(again, 0.9, count), "{again}");
         let (again, count) = after(Span::from_millis(500));

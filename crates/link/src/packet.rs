@@ -28,7 +28,7 @@ pub trait Packet: Clone {
 
     /// Overwrites the tag that [`Self::caqm`] reads. Does nothing if the packet has no tag.
     fn set_caqm(&mut self, _tpid: u16, _info: Info) {}
-    /// Answers the question of a handshake packet whether a port on the path supports CAQM with
+    /// Writes into a handshake packet that offers CAQM that a port on the path supports CAQM with
     /// this TPID. Does nothing for other packets.
     fn answer_caqm_offer(&mut self, _tpid: u16) {}
 }

@@ -54,7 +54,7 @@ pub trait Discipline<P: Packet>: Sized {
     fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats);
 
     /// Removes and returns the next packet when the link is free. `None` if no packet is left; the
-    /// link then asks again only after the next arrival.
+    /// link then calls this method again only after the next arrival.
     fn dequeue(&mut self, now: Time, stats: &mut LinkStats) -> Option<Queued<P>>;
 
     /// Returns the number of packets in the queue.
@@ -110,7 +110,7 @@ impl<P: Packet> Queue<P> {
         item
     }
 
-    /// Changes the settings, or the whole discipline. Packets stay if the new queue has room for
+    /// Changes the settings or the discipline. Queued packets stay if the new queue has room for
     /// the packets.
     pub fn reconfigure(
         &mut self,

@@ -107,7 +107,7 @@ mod tests {
         assert!(decades.iter().all(|count| (9_500..10_500).contains(count)), "{decades:?}");
     }
 
-    /// The bounds 0 and 1: a value is 0 with a probability of ln 2 / ln 3.
+    /// With the bounds 0 and 1, a value is 0 with a probability of ln 2 / ln 3.
     #[test]
     fn both_bounds_are_drawn() {
         let mut stream = Stream::new(3, "size");

@@ -117,7 +117,7 @@ pub enum SettingError {
 }
 
 impl SettingError {
-    /// Returns the error for a value of `key` that `problem` describes.
+    /// Returns the error for an invalid value of `key`; `problem` describes the mistake.
     pub fn value(key: &str, problem: impl std::fmt::Display) -> Self {
         Self::Value { key: key.to_owned(), problem: problem.to_string() }
     }
@@ -239,7 +239,8 @@ where
     value.parse().map_err(|error: T::Err| SettingError::value(key, error))
 }
 
-/// The round trip for which queue managers are set by default (RFC 8289, INTERVAL).
+/// The shortest length of the default queue: the round trip for which queue managers are set by
+/// default (RFC 8289, INTERVAL).
 const SHORTEST_QUEUE: Span = Span::from_millis(100);
 /// The initial TCP window in segments (RFC 6928).
 const FIRST_WINDOW: u64 = 10;

@@ -11,11 +11,11 @@ use units::{Bytes, Rate, Span};
 /// the last opportunity. If the queue is empty, an opportunity or its remainder is lost.
 ///
 /// Mahimahi counts an IP packet plus 4 bytes of TUN header, so that a packet of 1500 bytes takes
-/// one opportunity. Frames here count from the MAC addresses onwards; an overhead of `-10` makes
-/// them equal.
+/// one opportunity. Frames here count from the MAC addresses onwards; with an overhead of `-10`
+/// a link counts as mahimahi does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
-    /// Sorted and not empty; the last entry is above 0.
+    /// The times of the opportunities: sorted and not empty; the last time is above 0.
     milliseconds: Box<[u64]>,
 }
 
@@ -78,7 +78,7 @@ impl Trace {
         match milliseconds.last() {
             None => Err(TraceError::NothingSent),
             Some(last) => {
-                // The last time is the trace's length.
+                // A trace ends with its length: add the length if the last opportunity is earlier.
                 if *last < length {
                     milliseconds.push(length);
                 }
@@ -141,7 +141,7 @@ impl std::fmt::Display for Trace {
 
 /// Maximum length of a trace, a year.
 const LONGEST_MS: u64 = 365 * 24 * 3600 * 1000;
-/// Maximum number of opportunities: 64 MB, or hours of a gigabit link.
+/// Maximum number of opportunities, which take 64 MB.
 const MOST_OPPORTUNITIES: u128 = 8_000_000;
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ fn only_requests_after_at_most_two_vlan_tags_are_refused() {
         frame(&tag),
         frame(&[&customer[..], &tag].concat()),
         frame(&[&service[..], &customer, &tag].concat()),
-        // A tag contains another tag: the outer tag counts.
+        // A frame with two tags: the port reads the outer tag.
         frame(&[&[TPID, asks][..], &tag].concat()),
     ];
     for (before, after) in requests.iter().zip(refused(&requests)) {
@@ -129,7 +129,8 @@ fn an_offer_is_answered_even_without_credit() {
     for (asks, answered) in asks.into_iter().zip(answered) {
         assert_eq!(wire::caqm::offer::read(&answered.0, TPID), Some(asks.answered()));
     }
-    // The port does not touch an offer that is already answered, or information for the other end.
+    // The port does not change an offer that another port has answered, or an answer to the other
+    // end.
     let passes = [
         offer(Info::question().answered()),
         offer(Info::question().of_kind(2)),

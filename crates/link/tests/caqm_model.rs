@@ -1,5 +1,5 @@
-//! Compares the port's law with the public ns-3 model of CAQM (ns3-ub), whose formulas this test
-//! computes independently. docs/internals/caqm.md has the table that `--nocapture` prints.
+//! Compares the port's decisions with the public ns-3 model of CAQM (ns3-ub), whose formulas this
+//! test computes independently. docs/internals/caqm.md has the table that `--nocapture` prints.
 //!
 //! Both ports serve the same senders, which follow the formulas: windows in bytes, a round trip
 //! without other queues, requests of `alpha` MTU in a round trip, refusals of `beta` MTU.
@@ -76,7 +76,7 @@ enum Credit {
     NegativeIsZero,
 }
 
-/// The model's port: its formulas, applied to each frame in the order of the model's cases.
+/// A port that applies the model's formulas to each frame, in the order of the model's cases.
 #[derive(Debug)]
 struct Formulas {
     kind: Credit,
@@ -314,7 +314,7 @@ fn a_port_that_serves_requests_in_order_follows_the_formulas_of_the_model() {
         let unsigned = show("formulas, no debt", &mut Formulas::new(Credit::NegativeIsZero));
         assert!((model.usage - same.usage).abs() < 0.01, "{model:?} {same:?}");
         assert!((model.mean_queue - same.mean_queue).abs() < MTU / 2.0, "{model:?} {same:?}");
-        // A port without debt shrinks no window before the next period.
+        // A port that stores no negative credit shrinks no window before the next period.
         assert!(unsigned.mean_queue > model.mean_queue, "{model:?} {unsigned:?}");
     }
 }

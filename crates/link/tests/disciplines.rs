@@ -42,7 +42,7 @@ fn four_senders(queue: &str, ecn: bool) -> (Link<TestPacket>, u64) {
     (link, delivered)
 }
 
-/// 60 s of 10 Mbit/s in frames of 1514 bytes.
+/// The number of frames of 1514 bytes that a link of 10 Mbit/s carries in 60 s.
 const FULL: u64 = 60 * 10_000_000 / (1514 * 8);
 
 #[test]
@@ -266,7 +266,8 @@ fn fq_codel_gives_unequal_flows_equal_rates() {
     let mut delivered = [0u64; 2];
     for step in 0..40_000u64 {
         let now = at(step * 400_000);
-        // One flow sends 1 ms of link time every 0.4 ms, the other every 1.2 ms.
+        // A packet takes 1 ms of link time. One flow sends a packet every 0.4 ms, the other flow
+        // every 1.2 ms.
         link.arrive(now, TestPacket::new(step, 1250));
         if step % 3 == 0 {
             let other = TestPacket { flow: 1, ..TestPacket::new(step, 1250) };
@@ -363,7 +364,7 @@ fn fq_codel_drops_from_the_fattest_flow() {
     let deliveries = drain(&mut link);
     let of_thin = deliveries.iter().filter(|(_, p)| p.flow == 1).count();
     assert_eq!(of_thin, 10);
-    // FQ-CoDel drops from the head, so the last packets of the fat flow remain.
+    // FQ-CoDel drops from the head of the larger flow, so the last packets of this flow remain.
     assert!(deliveries.iter().any(|(_, p)| p.flow == 0 && p.number == 499));
 }
 

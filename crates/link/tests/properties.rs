@@ -1,4 +1,4 @@
-//! Properties of every link, whatever its configuration and traffic.
+//! Checks properties of links with any configuration and any traffic.
 
 #![allow(clippy::unwrap_used)]
 

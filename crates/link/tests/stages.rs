@@ -146,7 +146,7 @@ fn jitter_keeps_the_order_unless_it_may_reorder() {
     assert!(reordered("5us,normal,reorder"));
 }
 
-/// Opportunities at 2, 5, 5 and 10 ms, then again from 10 ms: 12, 15, …
+/// The trace has opportunities at 2, 5, 5 and 10 ms, and repeats after 10 ms: 12, 15, …
 #[test]
 fn a_trace_delivers_at_the_times_of_mahimahi() {
     let mut link =
@@ -156,8 +156,8 @@ fn a_trace_delivers_at_the_times_of_mahimahi() {
         link.arrive(ms(2), TestPacket::new(number, size));
     }
     assert_eq!(link.next_event(), Some(ms(5)));
-    // No packet waits at 12 and 15, so these opportunities are lost. The remainder of 22 is lost
-    // too, because packet 7 arrives later.
+    // No packet waits at 12 and 15 ms, so these opportunities are lost. The remainder of the
+    // opportunity at 22 ms is lost too, because packet 7 arrives later.
     link.arrive(ms(21), TestPacket::new(6, 100));
     link.arrive(ms(22), TestPacket::new(7, 100));
     let deliveries: Vec<(u64, u64)> =
@@ -188,8 +188,8 @@ fn a_slower_rate_applies_to_the_packet_being_serialised() {
     link.reconfigure(at(500), &slower).unwrap();
     assert_eq!(link.next_event(), Some(at(5500)));
     link.reconfigure(at(6000), &LinkConfig::default()).unwrap();
-    // The first packet left at 5500 with a delay of 1 µs, so later packets may not arrive before
-    // 6500.
+    // The first packet left at 5500 ns with a delay of 1 µs, so later packets may not arrive
+    // before 6500 ns.
     assert_eq!(times(&drain(&mut link)), [(6500, 1), (6500, 2), (6500, 3), (6500, 4)]);
     assert!(link.balance().holds());
 }

@@ -1,4 +1,5 @@
-//! A printed value parses to the same value, and a text that cannot be parsed gets a helpful error.
+//! Checks that a printed value parses to the same value, and that the error for an invalid text
+//! tells the valid form.
 
 #![allow(clippy::unwrap_used)]
 

@@ -85,7 +85,7 @@ struct Impaired {
     lost: BTreeSet<u64>,
     corrupted: BTreeSet<u64>,
     duplicated: BTreeSet<u64>,
-    /// Packets that are later than jitter alone can delay them.
+    /// Packets that arrive later than jitter alone explains.
     late: BTreeSet<u64>,
 }
 

@@ -29,17 +29,17 @@ pub struct CaqmConfig {
     /// The queue size that the port accepts, so that bursts have room.
     pub target: Bytes,
     /// The update interval of the credit, ideally about one round trip. A grant takes effect after
-    /// a round trip, and the counter includes only the grants of the previous period. With a
+    /// a round trip, and the credit includes only the grants of the previous period. With a
     /// shorter period the port therefore reacts to every byte above or below the target several
     /// times. `None` means the round trip of the path, or 200 µs (the hosts' standard round trip)
-    /// if it is unknown. The minimum is the time of ten frames of 1500 bytes.
+    /// if the path is unknown. The minimum is the time of ten frames of 1500 bytes.
     pub period: Option<Span>,
     /// The share of the available credit that the port approves in one period.
     pub lambda: Share,
     /// The probability that the port refuses a request if it could approve only a part of the
     /// request. The credit of a refused request goes to other requests, so this probability decides
-    /// how quickly windows converge. With [`Self::spread`], the port takes no more than other
-    /// requests need.
+    /// how quickly windows converge. With [`Self::spread`], the port refuses at random no more
+    /// bytes than other requests need.
     pub chance: Share,
     /// The number of bytes by which a refusal shrinks a window.
     pub beta: Bytes,
@@ -247,9 +247,9 @@ fn tpid(text: &str) -> Result<u16, LinkError> {
     })
 }
 
-/// The factor by which a period may exceed or fall below a round trip without a warning. With a
-/// period of three round trips, 512 flows at 10 Gbit/s and 1 ms have a Jain index of .06, with one
-/// or two .93; a period of a fifth costs 5 % of the throughput.
+/// The factor by which a period may exceed or fall below a round trip without a warning. 512 flows
+/// at 10 Gbit/s and 1 ms have a Jain index of .06 with a period of three round trips, and of .93
+/// with a period of one or two. A period of a fifth of a round trip costs 5 % of the throughput.
 const FAR: u64 = 2;
 const STANDARD_ROUND_TRIP: Span = Span::from_micros(200);
 const USUAL_PERIOD: Bytes = Bytes::new(15_000);

@@ -117,7 +117,8 @@ impl Law {
 
 #[derive(Debug, Default)]
 pub(super) struct Control {
-    /// The time at which the wait will have been above the target for one interval.
+    /// The time at which the wait will have been above the target for one interval; `None` while
+    /// the wait is below the target.
     first_above: Option<Time>,
     drop_next: Time,
     count: u32,
@@ -227,7 +228,7 @@ pub(super) fn validate_times(
     Ok(())
 }
 
-/// RFC 8289, section 4, derived from typical Internet round-trip times.
+/// The default target (RFC 8289, section 4), derived from typical Internet round-trip times.
 pub(super) const TARGET: Span = Span::from_millis(5);
 pub(super) const INTERVAL: Span = Span::from_millis(100);
 const SETTINGS: [&str; 4] = ["limit=", "target=", "interval=", "ecn"];

@@ -13,7 +13,7 @@ use units::{Bytes, Rate, Span, Time};
 pub struct FqCoDel<P> {
     config: FqCoDelConfig,
     flows: Vec<Flow<P>>,
-    /// Flows that just began. `old`: flows that have used their first quantum (section 4.2).
+    /// Flows that have not used their first quantum; `old` has the other flows (section 4.2).
     new: VecDeque<u32>,
     old: VecDeque<u32>,
     packets: usize,
@@ -35,7 +35,7 @@ pub struct FqCoDelConfig {
     pub interval: Span,
     /// The number of flow queues. Flows whose hashes fall on the same queue share the queue.
     pub flows: u32,
-    /// The bytes a flow may send in one turn.
+    /// The bytes that a flow may send in one turn of the round robin.
     pub quantum: Bytes,
     /// Whether to mark ECN-capable packets instead of dropping them.
     pub ecn: bool,
@@ -280,7 +280,8 @@ impl<P: Packet> FqCoDel<P> {
 
 const MOST_DROPS: usize = 64;
 const MOST_FLOWS: u32 = 65_536;
-/// Minimum quantum: with a smaller quantum, a large frame would wait for thousands of turns.
+/// The minimum quantum in bytes. With a smaller quantum, a large frame would wait for thousands
+/// of turns.
 const LEAST_QUANTUM: u64 = 64;
 const MOST_QUANTUM: u64 = 1 << 30;
 const SETTINGS: [&str; 6] = ["limit=", "target=", "interval=", "flows=", "quantum=", "ecn"];

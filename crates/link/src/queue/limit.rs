@@ -86,8 +86,8 @@ pub(crate) fn limit_only(
     Ok(limit)
 }
 
-/// Returns the limit in a term, which may be written without `limit=`: a term that begins like a
-/// number is a limit. The error for another term lists the `settings` of the queue `name`.
+/// Returns the limit that a term holds. The term may omit `limit=`, because every term that begins
+/// like a number is a limit. The error for another term lists the `settings` of the queue `name`.
 pub(crate) fn limit_of(
     term: Term<'_>,
     name: &'static str,

@@ -23,7 +23,7 @@ impl std::str::FromStr for QueueOfPath {
         // Check the queue on a path on which any multiple is a valid size.
         match queue.on(Some(Bytes::new(1 << 20))) {
             Ok(_) => Ok(queue),
-            // Report the text as the user wrote it, not with that path's sizes.
+            // Report the text as the user wrote it, not with the sizes of the checked path.
             Err(LinkError::UnknownForm { what: what @ "queue", hint, known, .. }) => {
                 Err(LinkError::UnknownForm { what, found: queue.0, hint, known })
             }
@@ -40,7 +40,7 @@ impl std::fmt::Display for QueueOfPath {
 
 units::as_text!(QueueOfPath, "a queue such as \"droptail:256KiB\" or \"droptail:1bdp\"");
 
-/// Replaces `2bdp` and `max(1bdp,256KiB)` by numbers.
+/// Replaces each size such as `2bdp` or `max(1bdp,256KiB)` by its number of bytes.
 fn with_sizes(text: &str, product: Option<Bytes>) -> Result<String, LinkError> {
     let Some((before, rest)) = text.split_once("max(") else {
         return text

@@ -223,7 +223,7 @@ impl<P: Packet> Pie<P> {
     }
 }
 
-/// The weight per second of delay (section 4.2 and appendix A).
+/// The weight of the delay's distance from the target, per second (section 4.2 and appendix A).
 const ALPHA: f64 = 0.125;
 const BETA: f64 = 1.25;
 const MOST_MARKED: f64 = 0.1;
@@ -260,8 +260,8 @@ mod tests {
         pie
     }
 
-    /// 0.125 * (35 - 15) ms + 1.25 * (35 - 25) ms = 0.015, divided by a factor that depends on the
-    /// probability.
+    /// The probability grows by 0.125 * (35 - 15) ms + 1.25 * (35 - 25) ms = 0.015, divided by a
+    /// factor that depends on the probability.
     #[test]
     fn small_probabilities_change_in_small_steps() {
         for (probability, divisor) in [
@@ -301,8 +301,8 @@ mod tests {
         assert_eq!(certain.probability, 1.0);
     }
 
-    /// At a probability of 10 %, PIE drops no packet before 0.85 / 0.1 packets, and certainly drops
-    /// one by 8.5 / 0.1.
+    /// At a probability of 10 %, at least 0.85 / 0.1 and at most 8.5 / 0.1 packets arrive between
+    /// two drops.
     #[test]
     fn the_distance_of_two_drops_is_bounded_on_both_sides() {
         let mut pie = pie(0.1, 100, 100);

@@ -38,8 +38,8 @@ pub struct RedConfig {
     pub p: Share,
     /// The weight of one arrival's sample in the average.
     pub weight: Share,
-    /// Between `max` and twice that, the probability rises from `p` to 1 (Floyd, "Recommendation on
-    /// using the gentle_ variant of RED", 2000).
+    /// Whether the probability rises from `p` to 1 between `max` and twice `max` (Floyd,
+    /// "Recommendation on using the gentle_ variant of RED", 2000).
     pub gentle: bool,
     /// Whether to mark ECN-capable packets below the upper threshold (RFC 3168, section 7).
     pub ecn: bool,
@@ -376,8 +376,8 @@ mod tests {
         let gentle = "limit=100p,min=10p,max=40p,p=10%,weight=100%,gentle";
         assert_eq!(share(steep, 40), 1.0);
         assert_eq!(share(gentle, 80), 1.0);
-        // At 50 packets the probability is 0.1 + 0.9 / 4. Gaps are 1 with probability 0.325, 2 with
-        // probability 0.325, and otherwise 3 or 4.
+        // At 50 packets the probability of a drop is 0.1 + 0.9 / 4. Gaps are 1 with probability
+        // 0.325, 2 with probability 0.325, and otherwise 3 or 4.
         let (at_50, at_60) = (share(gentle, 50), share(gentle, 60));
         // The mean gap is 0.325 (1 + 2 + 3) + 0.025 * 4 = 2.05.
         assert!((at_50 - 1.0 / 2.05).abs() < 0.012, "{at_50}");
@@ -390,7 +390,7 @@ mod tests {
         let mut red: Red<Full> = Red::new(&config, Some(Rate::from_mbit(8)), 5);
         red.average = 100.0;
         red.idle_since = Some(Time::ZERO);
-        // 1000 bytes take 1 ms.
+        // At the link's rate, 1000 bytes take 1 ms.
         red.observe(Time::ZERO + Span::from_millis(5));
         assert!((red.average - 100.0 * 0.9f64.powi(5)).abs() < 1e-9);
         red.observe(Time::ZERO + Span::from_millis(7));
@@ -414,7 +414,7 @@ mod tests {
         assert!(!is_valid("limit=100p,min=10p,max=20p,weight=0"));
     }
 
-    /// Section 4: avg becomes (1 - w) avg + w q.
+    /// The average avg becomes (1 - w) avg + w q, with queue size q and weight w (section 4).
     #[test]
     fn an_arrival_moves_the_average_by_its_weight() {
         let config = RedConfig::parse("weight=10%").unwrap();

@@ -1,5 +1,5 @@
-//! A simple responsive sender. The sender keeps a window outstanding, adds one packet per round
-//! trip, and halves the window once per round trip in which a packet was lost or marked.
+//! A simple sender with a window. The window grows by one packet per round trip, and halves once
+//! per round trip in which a packet was lost or marked.
 
 use super::{TestPacket, at};
 use link::{Link, LinkConfig};

@@ -9,14 +9,15 @@ pub(super) struct Credit {
     random: Stream,
     /// The start of the period. The first period begins with the first packet.
     began: Option<Time>,
-    /// CC: the credit that may be approved. Below zero, the port needs senders to reduce their
-    /// windows.
+    /// The bytes that the port may still approve (CC in CAQM). Below zero, senders have to reduce
+    /// their windows.
     left: i64,
     /// Bytes that departed in this period.
     sent: i64,
     /// Bytes approved in this period, minus bytes that upstream ports refused.
     granted: i64,
-    /// DC: bytes this port has refused at random, and may approve for other requests instead.
+    /// The bytes that this port has refused at random, and may approve for other requests instead
+    /// (DC in CAQM).
     dealt: i64,
     /// The requests of this period.
     came: PeriodTotals,
@@ -82,7 +83,7 @@ pub(super) struct Law {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The packet leaves unchanged.
+    /// The port leaves the packet unchanged.
     Passed,
     Trimmed(Info),
     Refused(Info),
@@ -323,7 +324,7 @@ mod tests {
         assert_eq!((plan.share, plan.enough, plan.carry), (0.0005, false, 7));
         assert_eq!((plan.odds, plan.chance), (0.0, 1600.0 / 2048.0));
         assert_eq!((plan.usual, plan.scale), (500.0, 1.5));
-        // A debt of a quarter of the bytes that four refusals take back.
+        // The debt is a quarter of the bytes by which four refusals shrink windows.
         assert_eq!(last.of_next(-512, 512, came).odds, 0.25);
         assert!(last.of_next(1900, 512, came).enough);
     }
