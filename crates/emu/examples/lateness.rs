@@ -76,7 +76,7 @@ fn measure(
     seconds: u64,
     scheduling: &[(&str, &str)],
 ) -> Result<Row, Failure> {
-    // An endpoint without a namespace is in the namespace of the calling thread.
+    // The emulator looks for an endpoint without a namespace in the calling thread's namespace.
     let (left, right) = (Namespace::create("left")?, Namespace::create("right")?);
     let at = |space: &Namespace| {
         use std::os::fd::{AsFd, AsRawFd};

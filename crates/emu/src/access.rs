@@ -33,7 +33,7 @@ pub(crate) struct RunningAccess {
     /// The hosts' addresses; the first host is at the cable's own port.
     addresses: Vec<[u8; 6]>,
     pub(crate) ways: Vec<DirectionLink>,
-    /// Frames that have left their access links, to be sorted by time.
+    /// Frames that have left their access links, which `receive` sorts by time.
     merged: Vec<(Time, Frame)>,
     outgoing: Vec<Vec<Frame>>,
 }
@@ -70,7 +70,7 @@ impl RunningAccess {
             };
             let taken = port.receive(received, limit)?;
             count += taken;
-            // Frames still in this port's queue arrived later.
+            // Frames still in this port's queue arrived after the last frame taken.
             if let Some(last) = received.last().filter(|_| taken >= limit) {
                 horizon = horizon.min(last.arrival());
             }

@@ -12,8 +12,8 @@ pub struct Cable {
     /// The link from `b` to `a`.
     pub backward: LinkConfig,
     /// Minimum time between two deliveries to an endpoint, as between a network card's interrupts.
-    /// Frames that become due in this time are delivered together; after a longer pause a frame is
-    /// delivered at once.
+    /// Frames that become due within this time after a delivery are delivered together. A later
+    /// frame is delivered at once.
     pub interrupts: Span,
     /// The access links, if several hosts share side `a`.
     pub access: Option<Access>,

@@ -16,11 +16,12 @@ use units::{Span, Time};
 
 #[derive(Debug)]
 pub(crate) struct CpuYield {
-    /// True for a real-time thread, which other tasks cannot interrupt.
+    /// Whether the thread is a real-time thread, which other tasks cannot interrupt.
     enabled: bool,
     checked: Time,
     last: Time,
-    /// Shared by all emulators of the process, so that the next cell of a lab need not stall first.
+    /// The time until which the emulator yields. All emulators of the process share this time, so
+    /// that the emulator of a lab's next cell yields from its start.
     contended_until: &'static AtomicU64,
 }
 
@@ -60,15 +61,16 @@ impl CpuYield {
     }
 }
 
-/// The kernel gives starved tasks 5 % of the time; these sleeps give them 6 to 7 %.
+/// The length of a sleep. The kernel gives starved tasks 5 % of the time; the sleeps give the
+/// starved tasks 6 to 7 %.
 const LENGTH: Span = Span::from_micros(30);
 const EVERY: Span = Span::from_micros(400);
 const AT_LATEST: Span = Span::from_micros(500);
-/// A gap that counts as a stall: longer than any round of the loop, shorter than the kernel's
-/// interventions.
+/// The shortest gap that counts as a stall: longer than any round of the loop, shorter than the
+/// kernel's interventions.
 const STALL: Span = Span::from_millis(5);
-/// How long the emulator yields after a stall: a stall can spoil a measurement, and yielding costs
-/// almost nothing.
+/// The time for which the emulator yields after a stall. The time is long, because a stall can
+/// spoil a measurement, and yielding costs almost nothing.
 const CONTENDED_FOR: Span = Span::from_secs(300);
 
 static CONTENDED_UNTIL: AtomicU64 = AtomicU64::new(0);

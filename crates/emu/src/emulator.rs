@@ -13,7 +13,7 @@ use units::Span;
 ///
 /// Measured with `cargo run --release -p weir-emu --example lateness -- 6 4 1gbit 1ms tcp` on a
 /// shared virtual machine of two CPUs with other load on both; TCP with all offloads, medians of
-/// six interleaved runs. No frame was lost outside the model in any of them.
+/// six interleaved runs. No run lost a frame outside the model.
 ///
 /// | scheduling | p50 | p99 | max | CPU |
 /// | --- | --- | --- | --- | --- |
@@ -30,12 +30,12 @@ use units::Span;
 /// measured programs there. An idle link takes 0.3 % of a CPU with each scheduling.
 #[derive(Debug, Clone)]
 pub struct Scheduling {
-    /// The CPU of the thread; any CPU if `None`.
+    /// The CPU on which the thread runs; any CPU if `None`.
     pub cpu: Option<usize>,
-    /// SCHED_FIFO, if the kernel grants it.
+    /// Whether to use SCHED_FIFO, if the kernel grants real-time scheduling.
     pub real_time: bool,
-    /// The thread sleeps until this long before a deadline, and then spins. A sleep ends 50 µs late
-    /// on virtual machines, and spinning all the time would cost a core.
+    /// The time before a deadline at which the thread stops sleeping and spins. A sleep ends 50 µs
+    /// late on virtual machines, and spinning all the time would cost a core.
     pub spin: Span,
     /// Deliberate stalls, to measure the effect of lateness on a measurement.
     pub stalls: Option<Stalls>,
@@ -127,7 +127,7 @@ impl Emulator {
         }
     }
 
-    /// Returns the thread's ID, to find its CPU time.
+    /// Returns the thread's ID, with which a caller can find the thread's CPU time.
     pub fn tid(&self) -> u32 {
         self.tid
     }
@@ -141,7 +141,7 @@ impl Emulator {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Stops and returns the statistics.
+    /// Stops the thread and returns the statistics.
     pub fn finish(mut self) -> Result<EmulatorStatistics, EmuError> {
         self.stop();
         match self.thread.take() {
@@ -215,7 +215,7 @@ fn join(
     })
 }
 
-/// A thread that makes no progress for this long gets no CPU time.
+/// The time without progress after which the thread counts as a thread without CPU time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

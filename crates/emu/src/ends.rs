@@ -5,8 +5,8 @@ use host::{HostError, Namespace, Privilege};
 use port::{PacketOptions, PacketPort, Port, PortError, TapKind, TapPort};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Two ports, and the objects created for them, which are removed when this value is dropped or the
-/// process ends.
+/// Two ports, and the objects created for the ports. The objects are removed when this value is
+/// dropped or the process ends.
 #[derive(Debug)]
 pub(crate) struct Ends {
     pub(crate) notes: Vec<String>,
@@ -165,7 +165,7 @@ impl Ends {
                     host::add_neighbour(&spaces[side], own, ip, hardware)
                 })
             });
-            // Without the entries the hosts use ARP.
+            // Without the hardware addresses the hosts use ARP.
             if let Err(error) = told {
                 tracing::debug!(%error, "telling {} its neighbour", plan.ends[side]);
             }
@@ -215,7 +215,7 @@ fn inside<T: Send>(
         .map_err(|source| EmuError::Attach { end: end.to_owned(), source })
 }
 
-/// Replaces the interface's name in the error by the endpoint as the user wrote it.
+/// Replaces the interface's name in the error by the user's text of the endpoint.
 fn at(end: &Endpoint, error: EmuError) -> EmuError {
     match error {
         EmuError::Attach { source, .. } => EmuError::Attach { end: end.to_string(), source },

@@ -28,7 +28,7 @@ pub(crate) struct Engine {
     real_time: bool,
     start: Time,
     worked: Span,
-    /// The CPU time of the thread when it began to serve.
+    /// The CPU time that the thread had used when it began to serve.
     prepared: Span,
     lateness: Lateness,
     cpu_yield: CpuYield,
@@ -51,7 +51,7 @@ struct RunningCable {
 pub(crate) struct DirectionLink {
     pub(crate) link: Link<Carried>,
     trace: QueueTrace,
-    /// The port gets no frame before the time of its next interrupt.
+    /// The time of the port's next interrupt, before which the port gets no frame.
     next: Time,
     tpid: Option<u16>,
     tagged: u64,
@@ -157,7 +157,7 @@ impl Engine {
             && sent < SEND_LIMIT
             && let Some(delivery) = direction.link.deliver(horizon)
         {
-            // The wait for the interrupt is intended, and does not count as lateness.
+            // The wait for the next interrupt is a part of the model, and not lateness.
             self.lateness.record(clock::now().since(delivery.at.max(direction.next)));
             self.due.push(delivery.packet.0);
             sent += 1;
@@ -209,7 +209,7 @@ impl Engine {
     fn answer(&mut self) {
         while let Ok(command) = self.commands.try_recv() {
             let now = clock::now();
-            // Continue even if the caller has gone: the change still applies.
+            // Apply the command even if its caller no longer waits for the reply.
             match command {
                 Command::Statistics { answer } => {
                     let _ = answer.send(self.statistics(now, false));
@@ -268,7 +268,7 @@ impl RunningCable {
         Ok((count, horizon))
     }
 
-    /// Sends frames to the hosts at one side.
+    /// Sends frames to the hosts at side `to`.
     fn send(&mut self, to: usize, frames: &mut Vec<Frame>) -> Result<(), PortError> {
         let port = self.ports[to].as_mut();
         if let (0, Some(access)) = (to, &mut self.access) {

@@ -9,7 +9,7 @@ pub struct Lateness(Histogram<u64>);
 
 impl Lateness {
     pub(crate) fn new() -> Self {
-        // Up to one second, with two significant digits. Larger values saturate.
+        // The histogram holds up to a second, with two significant digits. Larger values saturate.
         let histogram = Histogram::new_with_bounds(1, 1_000_000_000, 2);
         Self(histogram.unwrap_or_else(|_| unreachable!("1 ns to 1 s at 2 digits is a valid range")))
     }

@@ -6,8 +6,8 @@ use link::{Capacity, LinkConfig};
 use std::fmt::Write;
 use units::shown;
 
-/// Formats one block of counters, in colour for a terminal or without colour for a file. Rates are
-/// averages since `before`, or since the start.
+/// Formats one block of a link's counters; `colour` is for terminals. Rates are averages since
+/// `before`, or since the start.
 pub fn live(now: &LinkReport, before: Option<&LinkReport>, colour: bool) -> String {
     let mut text = String::new();
     let since = before.map_or(0.0, |before| before.running.secs_f64());

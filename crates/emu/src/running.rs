@@ -9,10 +9,10 @@ use link::LinkConfig;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use units::Span;
 
-/// A link to be created, validated as far as possible without any side effect.
+/// The validated description of a link to create. The validation has no side effects.
 #[derive(Debug, Clone)]
 pub struct LinkPlan {
-    /// The first free of `link0`, `link1`, … if `None`.
+    /// The name of the link; `None` for the first free name of `link0`, `link1`, …
     pub name: Option<String>,
     pub ends: [Endpoint; 2],
     /// Addresses of created interfaces.
@@ -75,7 +75,7 @@ impl RunningLink {
             access: None,
             tpid: None,
         };
-        // Without the privilege the command has already printed a note; an error would repeat it.
+        // Without root the command has already printed a note, which an error would repeat.
         let real_time = plan.scheduling.real_time && privilege == Privilege::Root;
         let emulator = Emulator::start(vec![cable], Scheduling { real_time, ..plan.scheduling })?;
         let inspector = Inspector {
@@ -155,15 +155,15 @@ impl Inspector {
         LinkReport::new(&self.identity, configs, warnings, seen).ok_or(EmuError::Ended)
     }
 
-    /// Ignores poisoning: each value is replaced as a whole, so a panic cannot leave a value half
-    /// written.
+    /// Locks the links, even after a thread has panicked with the lock: every writer replaces a
+    /// whole value, so a panic leaves no partial value.
     fn ways(&self) -> MutexGuard<'_, Ways> {
         self.ways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Ways {
-    /// Returns the warnings; a warning for both directions is listed once.
+    /// Returns the warnings. A warning that applies to both directions appears once.
     fn warnings(&self) -> Vec<String> {
         let mut all: Vec<String> = self.settings.iter().filter_map(Settings::warning).collect();
         all.dedup();

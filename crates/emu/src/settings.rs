@@ -2,8 +2,8 @@ use crate::UsageError;
 use link::{Settings, Trace};
 use std::io::Read;
 
-/// Parses one setting. `trace` names a file, which is read here, so that the process that receives
-/// the settings needs no access to it.
+/// Parses one setting. Reads the file that `trace` names, so that the process that receives the
+/// settings needs no access to the file.
 pub(crate) fn set(settings: &mut Settings, key: &str, value: &str) -> Result<(), UsageError> {
     settings.set(key, value, read_trace)
 }

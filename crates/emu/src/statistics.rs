@@ -11,7 +11,7 @@ pub struct EmulatorStatistics {
     pub worked: Span,
     /// CPU time of the emulator's thread: work on frames, and spinning before deadlines.
     pub cpu: Span,
-    /// Real-time scheduling was requested and granted.
+    /// Whether the kernel granted the real-time scheduling that the caller requested.
     pub real_time: bool,
     pub lateness: Lateness,
     pub cables: Vec<CableStatistics>,

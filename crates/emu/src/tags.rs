@@ -127,7 +127,7 @@ impl Handshake {
             (false, true, true) => "offers CAQM by option and bits",
             (false, true, false) => "offers CAQM by option",
             (false, false, true) => "offers CAQM by bits",
-            // An end that received both agrees by the option.
+            // An end that received both the option and the bits agrees by the option.
             (true, true, _) => "agrees to CAQM by option",
             (true, false, true) => "agrees to CAQM by bits",
         }
@@ -297,7 +297,7 @@ const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 /// ECE and CWR. Together with these bits, reserved bit 0 belongs to accurate ECN (RFC 9768).
 const ECN: u8 = 0xc0;
-/// Maximum number of bytes shown: MAC, a tag, IPv6 and TCP with its options.
+/// Maximum number of bytes in a dump: the headers of Ethernet, a tag, IPv6 and TCP with options.
 const SHOWN: usize = 80;
 
 #[cfg(test)]
@@ -410,7 +410,7 @@ mod tests {
         let read = of_capture(&bytes).unwrap();
         assert_eq!(read, [(Time::from_nanos(3_000_005_000), frame)]);
         for length in 0..bytes.len() {
-            // A bare header of 24 bytes is an empty capture.
+            // A file header of 24 bytes without packets is an empty capture.
             assert_eq!(of_capture(&bytes[..length]).is_ok(), length == 24, "{length}");
         }
         assert!(of_capture(&[0x0a, 0x0d, 0x0d, 0x0a]).unwrap_err().to_string().contains("editcap"));

@@ -11,7 +11,7 @@ pub struct QueueTrace {
     next: Time,
 }
 
-/// One direction at one moment.
+/// The queue and the counters of one direction at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracePoint {
     /// Time since the emulator started.

@@ -1,4 +1,4 @@
-//! The control socket serves valid clients and survives invalid clients.
+//! Checks that the control socket serves valid clients, whatever invalid clients send.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -164,14 +164,14 @@ fn closed_and_silent_clients_do_not_block_other_clients() {
         let mut stream = testbed.raw();
         let _ = stream.write_all(b"{\"do\":");
     }
-    // More silent clients than the link serves at once. The link refuses further clients until a
-    // slot is free.
+    // Connect more silent clients than the link serves at once. The link refuses further clients
+    // until a slot is free.
     let silent: Vec<UnixStream> = (0..32).map(|_| testbed.raw()).collect();
     drop(silent);
     support::until("there is room again", || {
         Client::connect(&testbed.directory, "wan").and_then(|mut client| client.show()).is_ok()
     });
-    // A client that sends a request and does not wait for the reply.
+    // Connect clients that send a request and do not wait for the reply.
     for _ in 0..50 {
         // The link may already have closed this connection, because the link has too many clients.
         let _ = testbed.raw().write_all(b"{\"do\":\"show\"}\n{\"do\":\"show\"}\n");
@@ -186,7 +186,7 @@ fn a_link_name_is_unique_and_the_name_of_a_dead_link_is_free() {
     let path = private();
     let directory = Directory::at(links(&path));
     directory.prepare().unwrap();
-    // A socket without a listener, as kill -9 leaves it.
+    // Leave a socket without a listener, as a killed link does.
     drop(UnixListener::bind(links(&path).join("wan.sock")).unwrap());
     drop(UnixListener::bind(links(&path).join("old.sock")).unwrap());
     let claim = directory.claim(Some("wan")).unwrap();

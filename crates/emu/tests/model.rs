@@ -1,4 +1,4 @@
-//! The model makes the same decisions over real packets as without ports.
+//! Checks that the model makes the same decisions with real packets and ports as alone.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -41,7 +41,7 @@ fn different_seeds_give_different_drops() {
     assert_ne!(with("seed=7"), with("seed=8"));
 }
 
-/// Compares over ports in memory, for machines that do not allow network namespaces.
+/// Uses ports in memory, so that the test also runs on machines without network namespaces.
 #[test]
 fn equal_seeds_give_equal_drops_over_ports_in_memory() {
     for loss in LOSSES {
@@ -131,7 +131,8 @@ fn changed_settings_take_effect_without_a_loss() {
     send_paced(&mut a, &handle, 100..200);
     handle.change(0, Direction::Forward, config(&["rate=50mbit", "queue=codel"])).unwrap();
     send_paced(&mut a, &handle, 200..300);
-    // Frames in flight keep their delivery time, and later frames do not overtake them.
+    // Frames in flight keep their delivery times, and later frames do not overtake frames in
+    // flight.
     assert_eq!(receive(&mut b, 200), (100..300).collect::<Vec<_>>());
     let seen = forward(&handle);
     assert_eq!((seen.dropped(), seen.delivered.frames), (100, 200));
@@ -249,8 +250,8 @@ fn all_frames_are_delivered_within_the_interrupt_rate() {
     send_paced(&mut outer_a, &emulator.handle(), 0..COUNT);
     assert_eq!(receive(&mut outer_b, alone.len()), alone);
     let handed = handed.lock().unwrap();
-    // After a delivery that is not full, the next follows at least one interval later, however late
-    // the thread is.
+    // After a delivery of fewer than FULL_HAND frames, the next delivery follows at least one
+    // interval later, however late the thread is.
     let longest = begun.elapsed().as_nanos() / u128::from(every.nanos()) + 1;
     let full = handed.iter().filter(|&&frames| frames >= FULL_HAND).count();
     assert!((handed.len() - full) as u128 <= longest, "{} in {longest} ms", handed.len());

@@ -1,4 +1,4 @@
-//! The kernel's TCP, with its default offloads, over a path with impairments.
+//! Runs the kernel's TCP, with its default offloads, over a path with impairments.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -61,8 +61,8 @@ fn a_bulk_transfer_arrives_intact_over_a_bad_path() {
     for way in [&seen.forward, &seen.backward] {
         assert_eq!(way.lost_outside_model, 0);
     }
-    // The model handled frames, not super-packets: at least as many as the data needs, and none
-    // larger than the MTU.
+    // The model handled frames, not super-packets: at least as many frames as the data needs, and
+    // no frame larger than the MTU.
     let forward = &seen.forward;
     assert!(forward.arrived.frames as usize > LENGTH / 1460, "{}", forward.arrived.frames);
     assert!(forward.arrived.bytes / forward.arrived.frames <= 1514);

@@ -29,7 +29,7 @@ impl Client {
         self.ask(&request).map(|_| ())
     }
 
-    /// Ends the link; returns when the link has ended.
+    /// Asks the server to end the link, and waits until the link has ended.
     pub fn down(mut self) -> Result<(), EmuError> {
         self.ask(&Request::Down)?;
         // The server closes the connection once the link has removed all its objects.
@@ -58,7 +58,7 @@ impl Client {
     }
 }
 
-/// Escapes strings from the other process for a terminal.
+/// Escapes the strings of a report from another process, so that a terminal can show them.
 fn shown(mut report: LinkReport) -> LinkReport {
     let LinkReport { name, a, b, problems, notes, warnings, .. } = &mut report;
     for text in [name, a, b].into_iter().chain(problems).chain(notes).chain(warnings) {

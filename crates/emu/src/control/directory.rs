@@ -21,7 +21,8 @@ pub struct Claim {
 }
 
 impl Directory {
-    /// Returns the directory of this user. Call this before a user namespace changes the user id.
+    /// Returns the directory of this user. A process must call this function before a user
+    /// namespace changes the user id.
     pub fn of_user() -> Self {
         Self(PrivateDirectory::of_user())
     }
@@ -30,7 +31,7 @@ impl Directory {
         Self(path.into())
     }
 
-    /// Makes the directory if necessary, and verifies that it belongs to this user alone.
+    /// Makes the directory if necessary, and verifies that only this user may enter the directory.
     pub fn prepare(&self) -> Result<(), EmuError> {
         self.made().map(|_| ())
     }
@@ -116,7 +117,7 @@ impl Directory {
     }
 }
 
-/// Claims `name`; returns `None` if a running link has it.
+/// Claims `name`; returns `None` if a running link has this name.
 fn take(directory: &PrivateDirectory, name: &str) -> Result<Option<Claim>, EmuError> {
     let file = directory.socket(format!("{name}{SUFFIX}"));
     let path = file.path().to_owned();
@@ -138,7 +139,7 @@ impl Claim {
     }
 }
 
-/// Checks a link's name, which becomes part of a file's name and is typed by hand.
+/// Checks a link's name. Users type the name, and the name becomes part of a file's name.
 pub fn check_name(name: &str) -> Result<&str, UsageError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.is_empty()

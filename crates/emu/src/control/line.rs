@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// A connection, and the input beyond the line last read.
+/// A connection, and its received bytes beyond the line last read.
 #[derive(Debug)]
 pub(crate) struct Lines {
     stream: UnixStream,

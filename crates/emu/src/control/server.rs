@@ -109,7 +109,8 @@ fn welcome(stream: UnixStream, shared: &Arc<Shared>) {
     }
 }
 
-/// Serves until the client closes the connection, takes too long, or sends a malformed line.
+/// Serves a client until the client closes the connection, takes too long, or sends a malformed
+/// line.
 fn converse(mut lines: Lines, shared: &Shared) {
     loop {
         let line = match lines.read() {

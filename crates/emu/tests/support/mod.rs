@@ -1,4 +1,4 @@
-//! Two hosts, an emulated link between them, and numbered frames over it.
+//! Two hosts, an emulated link between the hosts, and numbered frames, for the tests.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
 use emu::{Cable, DirectionStatistics, Emulator, Handle, Scheduling, open_port};
@@ -144,7 +144,7 @@ pub fn model_alone(config: &LinkConfig, count: u32) -> Vec<u32> {
     delivered
 }
 
-/// Waits for a condition. The time limit only keeps a defect from hanging the tests.
+/// Waits for a condition. A time limit keeps a test with a defect from running for ever.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
