@@ -22,11 +22,12 @@ fn main() {
 }
 
 /// Compiles for kernels of 5.1 or later (`-mcpu=v3`), with types (`-g`): BTF lets the loader find
-/// structs in other kernels than the build machine's.
+/// structs in kernels that differ from the build machine's.
 fn compile(source: &Path, object: &Path) {
     let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
     let headers = env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys names its headers");
-    // BTF names the source of each line. Without these maps the name has the build directory.
+    // BTF names the source of each line. Without the prefix maps, BTF would contain the build
+    // directory.
     let here = env::current_dir().expect("cargo runs this in the crate's folder");
     let map = |from: &OsStr, to: &str| {
         let mut flag = OsString::from("-ffile-prefix-map=");

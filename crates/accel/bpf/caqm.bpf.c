@@ -11,8 +11,8 @@
 #define SOL_TCP 6
 #define TCP_CONGESTION 13
 
-/* After this many ACKs in a row without a tag, assume that the peer or a middlebox does not tag.
- * Before the first tag fewer ACKs are enough: nothing has shown yet that tags pass. */
+/* ACKs in a row without a tag after which the sender assumes that the peer or a middlebox removes
+ * tags. Before the first tag fewer ACKs are enough, because no tag has shown that tags pass. */
 #define SILENCE_BEFORE_FIRST 16U
 #define SILENCE 256U
 /* TCP_RTO_MIN of include/net/tcp.h */
@@ -75,8 +75,7 @@ void BPF_PROG(caqm_release, struct sock *sk)
 {
 	struct caqm_record *record = record_of(sk);
 
-	/* Keep the record: this end answers the peer's requests whatever algorithm it uses
-	 * itself. */
+	/* Keep the record: this end answers the peer's requests with any algorithm. */
 	if (record)
 		record->sending = 0;
 }
@@ -155,7 +154,8 @@ static __always_inline void acknowledge(struct sock *sk, const struct rate_sampl
 	tp->snd_cwnd = cc_min(cwnd, tp->snd_cwnd_clamp);
 	pace(sk, cwnd, start);
 	if (plain) {
-		/* Set Reno's threshold: Reno continues from this window, or still doubles it. */
+		/* Set Reno's threshold: Reno continues from this window, and goes on doubling the
+		 * window if CAQM was doubling the window. */
 		if (record->state >= TCP_CA_Recovery)
 			tp->snd_ssthresh = cc_max(cwnd / 2, 2);
 		else if (!start)
@@ -188,7 +188,7 @@ void BPF_PROG(caqm_set_state, struct sock *sk, u8 state)
 		return;
 	bpf_spin_lock(&record->lock);
 	if (state == TCP_CA_Loss) {
-		/* The path may drop tagged packets, from the start or from now on. */
+		/* A timeout suggests that the path drops tagged packets. */
 		plain = !record->heard ||
 			(record->state == TCP_CA_Loss && record->heard == record->heard_in_time);
 		record->heard_in_time = record->heard;
@@ -203,7 +203,7 @@ void BPF_PROG(caqm_set_state, struct sock *sk, u8 state)
 		give_up(sk);
 }
 
-/* Called when the connection sends a packet with nothing in flight. */
+/* Handles a packet that the connection sends with nothing in flight. */
 static __always_inline void begin_to_send(struct sock *sk)
 {
 	struct caqm_record *record = record_of(sk);
@@ -270,8 +270,8 @@ u32 BPF_PROG(caqm_undo_cwnd, struct sock *sk)
 #define EVENT .cwnd_event = (void *)caqm_cwnd_event
 #define TX_START .cwnd_event_tx_start = (void *)caqm_cwnd_event_tx_start
 
-/* The loader loads one of these forms, by the arguments of the kernel's cong_control and by the
- * callback that reports the first packet after an idle period. */
+/* The loader loads the form that fits the kernel: the arguments of cong_control, and the callback
+ * that reports the first packet after an idle period. */
 SEC("?.struct_ops.link")
 struct tcp_congestion_ops ops = OPS(caqm_cong_control, EVENT);
 SEC("?.struct_ops.link")

@@ -22,9 +22,9 @@ struct caqm_settings {
 
 /* Counters of one CPU. */
 struct caqm_totals {
-	u64 sent_packets; /* tagged data: super-packets, ... */
-	u64 sent_segments; /* ... and segments on the wire */
-	u64 sent_super; /* packets of more than one segment */
+	u64 sent_packets; /* tagged data: super-packets */
+	u64 sent_segments; /* tagged data: segments on the wire */
+	u64 sent_super; /* sent packets of more than one segment */
 	u64 sent_answers;
 	u64 heard_packets;
 	u64 heard_segments;
@@ -49,16 +49,16 @@ struct caqm_record {
 	u32 fewer;
 	u32 nothing;
 	u32 heard; /* tagged packets from the peer */
-	u32 heard_before; /* `heard` at the last ACK ... */
-	u32 silent; /* ... and ACKs in a row without a tag */
+	u32 heard_before; /* `heard` at the last ACK */
+	u32 silent; /* ACKs in a row without a tag */
 	u32 heard_in_time; /* `heard` at the last timeout */
 	u64 acked_us; /* time of the last ACK */
 	u8 sending; /* this end uses CAQM, and sends requests */
-	u8 to_answer; /* tagged data has arrived that is not yet answered */
+	u8 to_answer; /* tagged data has arrived that no ACK has answered yet */
 	u8 running; /* the sender's state belongs to an established connection */
 	u8 state; /* enum tcp_ca_state */
 	u8 goes_ahead; /* tell the peer that a port on the path of its data supports CAQM */
-	u8 by_bits; /* agreed by reserved bits: the peer reads tags as the reference does */
+	u8 by_bits; /* agreed by reserved bits: the peer reads tags as the reference kernel does */
 	u8 unused[2];
 	/* Counts since the connection began, in bytes unless noted. */
 	u64 asked;
@@ -90,7 +90,7 @@ struct caqm_first {
 	u32 segments;
 };
 
-/* A SYN with the client's bit, kept until the SYN-ACK answers the SYN. */
+/* The record of a SYN with the client's bit, which lasts until the SYN-ACK answers the SYN. */
 struct caqm_asked {
 	u64 at_ns; /* CLOCK_MONOTONIC */
 	u32 accepted; /* a rule matches: the SYN-ACK carries the server's bit */

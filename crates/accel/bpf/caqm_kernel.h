@@ -74,7 +74,7 @@ struct tcp_request_sock {
 
 #pragma clang attribute pop
 
-/* Linux 6.2: converts a program's context to the kernel's own. */
+/* The kernel's function that converts a program's context to the kernel's own (Linux 6.2). */
 extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Reads the records of the negotiated connections, one network namespace at a time (look.bpf.c
- * gives the reason). The kernel may show a connection twice.
+ * Reads the records of the negotiated connections, one network namespace at a time: hardened
+ * kernels refuse an iterator over all namespaces. The kernel may show a connection twice.
  */
 #include "caqm_kernel.h"
 #include "caqm_maps.h"

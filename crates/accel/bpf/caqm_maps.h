@@ -27,7 +27,8 @@ struct {
 	__type(value, u32);
 } places SEC(".maps");
 
-/* Connections whose first tagged packet arrived before they were established. */
+/* The tags of connections whose first tagged packet arrived before the connection was
+ * established. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);

@@ -2,7 +2,8 @@
 /*
  *
  * Negotiates CAQM for a connection. Conditions: a rule matches, SYN and SYN-ACK both offer CAQM,
- * both pass interfaces that add and remove tags, and both pass a port that supports CAQM.
+ * both packets pass interfaces that add and remove tags, and both packets pass a port that supports
+ * CAQM.
  *
  * The offer is an experimental option of TCP (RFC 6994): kind 254, "CAQM", and the two words of a
  * tag, which are the TPID and a word that asks the ports on the path whether they support CAQM
@@ -38,7 +39,7 @@
 /* Retransmitted SYNs omit the offer after this many attempts, in case a network drops SYNs with an
  * offer. */
 #define OFFERS 2U
-/* No handshake takes longer. */
+/* The longest time that a handshake may take. */
 #define EXPECTED_NS (60ULL * 1000000000U)
 
 struct option {
@@ -213,7 +214,7 @@ static __always_inline bool has_algorithm(struct bpf_sock_ops *ops, const char *
 	return true;
 }
 
-/* Continue without CAQM: use Reno, but leave tcpa on a connection that has it. */
+/* Continue without CAQM: use Reno, but leave tcpa on a connection that has tcpa. */
 static __always_inline void be_plain(struct bpf_sock_ops *ops)
 {
 	char reno[] = "reno";
@@ -258,8 +259,8 @@ static __always_inline struct caqm_record *agree(struct bpf_sock_ops *ops, struc
 	return record;
 }
 
-/* As `agree`, after reserved bits have shown that both ends support CAQM. Ports do not answer
- * reserved bits, so the path counts as a path with a port that supports CAQM. */
+/* Record that both ends use CAQM, after reserved bits have shown that both ends support CAQM. Ports
+ * do not answer reserved bits, so the path counts as a path with a port that supports CAQM. */
 static __always_inline void agree_by_bits(struct bpf_sock_ops *ops, struct bpf_sock *sk,
 					  const struct caqm_first *first)
 {
@@ -357,8 +358,8 @@ static __always_inline void established(struct bpf_sock_ops *ops, bool called)
 	bool by_bits;
 	u32 info = 0;
 
-	/* A connection that this end began without an offer needs no further check: most
-	 * connections cost only this test. */
+	/* A connection that this end began without an offer needs no further check. Most
+	 * connections begin without an offer. */
 	if (!called && !(flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG))
 		return;
 	/* Stop the kernel's calls for further header options. */
@@ -413,7 +414,7 @@ int negotiate(struct bpf_sock_ops *ops)
 
 	switch (ops->op) {
 	case BPF_SOCK_OPS_TCP_LISTEN_CB:
-		/* The program applies the rules to each connection when it begins. */
+		/* The program applies the rules to each connection when the connection begins. */
 		bpf_sock_ops_cb_flags_set(ops, flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 		break;
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:

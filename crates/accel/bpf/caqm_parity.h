@@ -30,7 +30,7 @@ struct caqm_step {
 		u32 numbers[4];
 		struct caqm_params params;
 	} told;
-	/* State before the call, and after it. */
+	/* The state: before the call as input, after the call as result. */
 	struct caqm_sender sender;
 	struct caqm_receiver receiver;
 	u32 answer;

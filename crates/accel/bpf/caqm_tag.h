@@ -15,7 +15,7 @@
 /* The same bits in an offer ask whether a port on the path supports CAQM. A port that supports
  * CAQM clears the last two bits. */
 #define OFFER_QUESTION (TAG_REQUEST | TAG_CONGESTION | TAG_VALID)
-/* In an answering offer: a port has answered the question of the original offer. */
+/* The bit in the SYN-ACK's offer that reports that a port has answered the SYN's offer. */
 #define OFFER_ECHO 1U
 #define TAG_KIND_SHIFT 13
 
@@ -43,8 +43,8 @@
 #define TCP_LENGTH_AT 12
 #define TCP_CHECKSUM_AT 16
 
-/* On the handshake's last packet: a port on the path of the peer's data supports CAQM, and tags may
- * follow. */
+/* Whether the tag of the handshake's last packet reports that a port on the path of the peer's data
+ * supports CAQM, so that tags may follow. */
 static __always_inline bool tag_goes_ahead(u32 info)
 {
 	return (info & TAG_GO_AHEAD) == TAG_GO_AHEAD;
@@ -69,12 +69,12 @@ struct tagged {
 	u32 vlans; /* VLAN tags before the tag */
 	u32 info;
 	u32 found; /* the frame has a tag */
-	u32 flags; /* TCP's, like the next three */
+	u32 flags; /* flags of TCP's header; the next three fields are TCP's, too */
 	u32 sequence;
 	u32 acknowledgement;
 	u32 payload;
 	u32 transport; /* offset of TCP's header */
-	u32 length_and_reserved; /* its byte with header length and reserved bits */
+	u32 length_and_reserved; /* the byte of TCP's header with length and reserved bits */
 };
 
 static __always_inline bool is_vlan(u32 ether_type)
@@ -127,7 +127,7 @@ static __always_inline bool read_tagged(struct __sk_buff *skb, u32 tpid, struct 
 	if (ether_type == ETHERTYPE_IPV4) {
 		if (bpf_skb_load_bytes(skb, offset, head, 20))
 			return false;
-		/* Only the first fragment has ports. */
+		/* Only the first fragment of an IP packet has ports. */
 		if (head[0] >> 4 != 4 || head[9] != PROTOCOL_TCP || (head[6] & 0x3f) || head[7])
 			return false;
 		transport = offset + (head[0] & 15) * 4;

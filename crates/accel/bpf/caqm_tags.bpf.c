@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Adds tags to the packets that negotiated connections send on an interface, and removes them from
+ * Adds tags to the packets that negotiated connections send on an interface, and removes tags from
  * packets that arrive. A super-packet carries one tag in its metadata, where the kernel keeps a
- * VLAN tag. Segmentation and merging therefore work as usual. The tag counts once for each segment
+ * VLAN tag, so segmentation and merging work as usual. The tag counts once for each segment
  * of the super-packet.
  */
 #include "caqm_kernel.h"
@@ -113,7 +113,7 @@ static __always_inline u32 answer(struct caqm_record *record, u32 kind)
 	record->to_answer = 0;
 	record->sent_answers++;
 	if (record->goes_ahead && !record->heard) {
-		/* The handshake's last packet, or its retransmission. */
+		/* This packet is the handshake's last packet, or its retransmission. */
 		units = TAG_GO_AHEAD;
 	} else {
 		units = caqm_tell(&record->receiver, &record->sender.params, &fewer);
@@ -185,8 +185,8 @@ int tag(struct __sk_buff *skb)
 	kept = kernel->sk;
 	if (!kept)
 		return TCX_NEXT;
-	/* A request socket, which sends the SYN-ACK, is smaller than other sockets: handle it before any
-	 * further field is read. */
+	/* A request socket, which sends the SYN-ACK, is smaller than other sockets: handle a
+	 * request socket before any further field is read. */
 	if (kept->__sk_common.skc_state == TCP_NEW_SYN_RECV) {
 		agree_by_bit(skb);
 		return TCX_NEXT;
@@ -210,7 +210,7 @@ int tag(struct __sk_buff *skb)
 	count = totals_here();
 	if (!settings || !count)
 		return TCX_NEXT;
-	/* `found`: an interface above this one has already tagged the packet. */
+	/* `found`: an interface above this interface has already tagged the packet. */
 	if (!read_tagged(skb, record->tpid, &frame) || frame.found)
 		return TCX_NEXT;
 	if (frame.flags & (TCP_SYN | TCP_RST))
@@ -417,8 +417,8 @@ static __always_inline void hear_consent(struct __sk_buff *skb, struct tagged *f
 		return;
 	tp = sk->state == TCP_SYN_SENT ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;
 	offer = tp ? bpf_sk_storage_get(&offered, sk, NULL, 0) : NULL;
-	/* Up to write_seq, not to SND.NXT: on a path within the machine the kernel sets SND.NXT
-	 * only after the answer has arrived. */
+	/* Accept acknowledgements up to write_seq, not to SND.NXT: on a path within the machine
+	 * the kernel sets SND.NXT only after the answer has arrived. */
 	if (offer && offer->sent &&
 	    caqm_is_between(frame->acknowledgement, tp->snd_una + 1, tp->write_seq))
 		offer->answered = 1;

@@ -7,7 +7,7 @@
 
 struct caqm_view {
 	u64 cookie; /* the kernel's id of the socket */
-	u64 asked; /* bytes, like all up to `denied` */
+	u64 asked; /* bytes, as all fields up to `denied` */
 	u64 granted;
 	u64 refused;
 	u64 approved;

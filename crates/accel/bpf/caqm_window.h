@@ -6,8 +6,8 @@
  * peer's possible range (RFC 9293, 3.10.7.4, and RFC 5961, section 5). All differences are modulo
  * 2^32.
  *
- * TCP drops some segments that later segments overtook; their tags count here, because the receiver
- * sends each answer only once.
+ * TCP drops some segments that later segments overtook. The tags of such segments count here,
+ * because the receiver sends each answer only once.
  */
 #ifndef WEIR_ACCEL_CAQM_WINDOW_H
 #define WEIR_ACCEL_CAQM_WINDOW_H
@@ -18,7 +18,7 @@
 struct caqm_window {
 	u32 received; /* RCV.NXT */
 	u32 offered; /* the peer may send at most this many bytes from `received` on */
-	u32 overtaken; /* the largest window offered so far: no segment lags further behind */
+	u32 overtaken; /* the largest window offered so far: a segment lags behind by no more */
 	u32 acked; /* SND.UNA */
 	u32 written; /* the end of the data to send: SND.NXT lags behind data already sent */
 	u32 granted; /* the largest window that the peer offered */
@@ -43,8 +43,8 @@ CC_INLINE u32 caqm_is_plausible(const struct caqm_window *w, u32 sequence, u32 a
 	       caqm_is_between(acknowledgement, w->acked - granted, w->written);
 }
 
-/* Whether this is the handshake's last segment, or data in its place: it can acknowledge only the
- * SYN-ACK. */
+/* Whether the segment may be the handshake's last segment, or data in place of the last segment:
+ * the segment can acknowledge only the SYN-ACK. */
 CC_INLINE u32 caqm_may_begin(const struct caqm_window *w, u32 sequence, u32 acknowledgement)
 {
 	u32 offered = (u32)cc_min(w->offered, CAQM_WIDEST);

@@ -42,7 +42,7 @@ _Static_assert(sizeof(struct place) == 56, "without padding");
  * indexes all types of the kernel first, which takes more CPU time than the rest of the start.
  */
 struct settings {
-	u32 namespace; /* its inode */
+	u32 namespace; /* inode of the network namespace */
 	u32 is_first;  /* 1: packets of an unknown namespace count here, too */
 	/* Offsets in bytes. */
 	u32 skb_dev;
@@ -79,7 +79,7 @@ struct {
 	__type(value, u64);
 } places SEC(".maps");
 
-/* Places without a connection, which the program counts even when the map of places is full. */
+/* Drop locations without a connection, which the program counts even if `places` is full. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, BARE);
@@ -179,7 +179,7 @@ static __always_inline void add_connection(struct place *place, u64 skb, struct 
 	place->to_port = ports[1];
 }
 
-/* Adds `packets` to a place; returns 0 if the map is full. */
+/* Adds `packets` to a drop location; returns 0 if the map is full. */
 static __always_inline int add_in(void *map, struct place *place, u64 packets)
 {
 	u64 *known = bpf_map_lookup_elem(map, place);
@@ -190,7 +190,7 @@ static __always_inline int add_in(void *map, struct place *place, u64 packets)
 	}
 	if (!bpf_map_update_elem(map, place, &packets, BPF_NOEXIST))
 		return 1;
-	/* Another CPU may have added the place. */
+	/* Another CPU may have added the drop location. */
 	known = bpf_map_lookup_elem(map, place);
 	if (!known)
 		return 0;
@@ -211,8 +211,8 @@ static __always_inline void add_to(struct place *place, u64 packets)
 	add_in(&bare, place, packets);
 }
 
-/* Whether `net` is the namespace to count in. Its address stays the same while a process is in the
- * namespace, and a comparison of addresses needs no further read. */
+/* Whether `net` is the namespace in which the program counts. The namespace's address stays the
+ * same while a process is in the namespace, and a comparison of addresses needs no further read. */
 static __always_inline int is_own(u64 net, struct settings *here)
 {
 	if (here->net)

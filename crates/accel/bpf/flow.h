@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The values of the maps. */
+/* The values of tcpa's maps. */
 #ifndef WEIR_ACCEL_FLOW_H
 #define WEIR_ACCEL_FLOW_H
 
@@ -13,9 +13,9 @@ struct work {
 	u64 bytes; /* new data sent */
 	u64 segments; /* data segments, retransmissions included */
 	u64 retransmitted; /* segments */
-	u64 lost; /* segments that loss detection marked */
+	u64 lost; /* segments that loss detection marked as lost */
 	u64 duplicates; /* segments that arrived twice, as DSACK reports */
-	u64 reordered; /* ACKs that showed packets overtaking others */
+	u64 reordered; /* ACKs that showed reordering */
 	u64 timeouts;
 	u64 recoveries;
 	u64 pauses; /* round trips in which the core paused to measure the path */
@@ -31,12 +31,12 @@ struct flow {
 	/* Delivered bytes, summed up here because the kernel counts packets in 32 bits. */
 	u64 delivered;
 	u64 heard_us; /* time of the last ACK */
-	u32 delivered_packets; /* tp->delivered at that byte count */
+	u32 delivered_packets; /* tp->delivered when `delivered` was last updated */
 	u32 lost_packets; /* the part of tp->lost already reported to the core */
 	u32 rule; /* the rule with its tunables; see `settings` */
 	u8 running; /* the state belongs to an established connection */
 	u8 in_recovery;
-	u16 min_window; /* segments */
+	u16 min_window; /* the least window, in segments */
 	char before[CA_NAME]; /* the algorithm that the rule replaced; empty: none */
 	char given[CA_NAME]; /* the algorithm that the rule gave; empty: none */
 	u64 file_threshold; /* bytes; a connection that delivered fewer leaves no memory */

@@ -61,7 +61,7 @@ static __always_inline bool give(void *options, void *sk, const struct rule *rul
 	__builtin_memcpy(name, rule->algorithm, sizeof(name));
 	own = is_tcpa(name);
 	bpf_getsockopt(options, SOL_TCP, TCP_CONGESTION, now, sizeof(now));
-	/* Keep CAQM: both ends agreed on it. */
+	/* Keep CAQM if both ends agreed on CAQM. */
 	if (is_caqm(now))
 		return false;
 	__builtin_memcpy(before, now, sizeof(before));

@@ -145,8 +145,8 @@ static __always_inline struct tcp_sock *tcp_sk(struct sock *sk)
 	return (struct tcp_sock *)sk;
 }
 
-/* Whether a program named the algorithm of this socket or of its listener (TCP_CONGESTION). A BPF
- * program counts, too. */
+/* Whether a program, which may be a BPF program, named the algorithm of this socket or of its
+ * listener (TCP_CONGESTION). */
 static __always_inline bool is_named(const struct tcp_sock *tp)
 {
 	return BPF_CORE_READ_BITFIELD_PROBED(&tp->inet_conn, icsk_ca_setsockopt);

@@ -17,8 +17,8 @@ int look(struct bpf_iter__tcp *ctx)
 	struct sock_common *common = ctx->sk_common;
 	struct tcp_sock *tp;
 
-	/* NULL without a full socket: a connection in TIME_WAIT, or a connection that its listener
-	 * has not accepted. */
+	/* `tp` is NULL for a connection without a full socket: in TIME_WAIT, or not accepted yet by
+	 * its listener. */
 	tp = common ? bpf_skc_to_tcp_sock(common) : NULL;
 	flow = tp ? bpf_sk_storage_get(&flows, tp, NULL, 0) : NULL;
 	if (!flow)

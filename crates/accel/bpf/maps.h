@@ -14,8 +14,8 @@ struct {
 	__type(value, struct flow);
 } flows SEC(".maps");
 
-/* Tunables: [0] for sockets that chose the algorithm themselves, then those of the policy's
- * rules. */
+/* Tunables: at [0] for sockets that chose the algorithm themselves, at the other indexes for the
+ * policy's rules. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2 * ACCEL_RULES + 1);

@@ -25,12 +25,12 @@ struct {
 #define LEVELS 16
 
 struct connection {
-	u64 cgroups[LEVELS]; /* ids of its control group and of its ancestors, once listed */
-	u64 cgroup; /* the kernel's */
-	u64 address[2]; /* the peer's */
-	u32 port; /* the local one */
+	u64 cgroups[LEVELS]; /* ids of the control group and of its ancestors, if `listed` */
+	u64 cgroup; /* the kernel's pointer to the control group */
+	u64 address[2]; /* the peer's address */
+	u32 port; /* the local port */
 	u32 first; /* index of the first rule of the policy in force */
-	u32 found; /* index of its rule; NONE if no rule matches */
+	u32 found; /* index of the connection's rule; NONE if no rule matches */
 	u32 listed;
 };
 
@@ -51,7 +51,8 @@ static __always_inline bool within_cgroup(const struct connection *connection, u
 	return false;
 }
 
-/* Lists the ancestors by level, the cgroup itself last (cgroup_is_descendant(), linux/cgroup.h). */
+/* Lists the ids of the cgroup's ancestors by level, and of the cgroup itself at the end
+ * (cgroup_is_descendant(), linux/cgroup.h). */
 static __always_inline void list_ancestors(struct connection *connection, struct cgroup *cgroup)
 {
 	struct cgroup *ancestor;
@@ -114,7 +115,7 @@ static __always_inline const struct rule *rule_of(struct connection *connection)
 	now = bpf_map_lookup_elem(&active, &zero);
 	if (!now)
 		return NULL;
-	/* Read both fields at once: a single store switches both to another policy. */
+	/* Read `set` and `count` at once: a single store changes both fields to another policy. */
 	both = *(volatile const u64 *)now;
 	connection->first = (both & 1) * ACCEL_RULES;
 	bpf_loop(cc_min(both >> 32, ACCEL_RULES), try_rule, connection, 0);

@@ -71,7 +71,7 @@ static __always_inline bool is_kept_open(const struct rule *rule, struct tcp_soc
 	return is_kept(rule, tp, name) && !is_same(name, order->otherwise);
 }
 
-/* Returns the socket, if it is in scope and in one of these states. */
+/* Returns the socket if the socket is in the order's scope and in one of `states`. */
 static __always_inline struct tcp_sock *ours(struct bpf_iter__tcp *ctx, const struct order *order,
 					     struct connection *connection, u32 states)
 {
@@ -110,8 +110,8 @@ static __always_inline void put_back(struct tcp_sock *tp, const struct flow *flo
 	}
 }
 
-/* Treat open connections as new connections. A socket that chose its algorithm itself keeps that
- * algorithm. */
+/* Applies the policy to open connections as to new connections. A socket that chose its algorithm
+ * itself keeps its algorithm. */
 SEC("iter/tcp")
 int adopt(struct bpf_iter__tcp *ctx)
 {

@@ -7,7 +7,7 @@
 #include "flow.h"
 
 struct order {
-	u64 scope; /* only connections below this control group are changed */
+	u64 scope; /* id of the control group below which the program changes connections */
 	char otherwise[CA_NAME]; /* for connections whose earlier algorithm is unknown */
 };
 
@@ -15,7 +15,7 @@ struct turned {
 	u64 given;
 	u64 put_back;
 	u64 refused;
-	u64 kept; /* their program named their algorithm */
+	u64 kept; /* connections whose program named the algorithm */
 };
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* tcpa's core in BPF, for the parity test. */
+/* Runs tcpa's core in BPF, for the parity test. */
 #include "uapi.h"
 #include <bpf/bpf_helpers.h>
 #include "parity.h"

@@ -28,7 +28,7 @@ struct parity_step {
 		struct cc_ack ack;
 		u64 idle_us;
 	} told;
-	/* State before the call, and after it. */
+	/* The state: before the call as input, after the call as result. */
 	struct tcpa state;
 	struct cc_out out;
 	struct cc_memory noted;

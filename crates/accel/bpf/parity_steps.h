@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* A core in BPF, driven by a test: one run takes all steps in the map. The including file defines a
- * step (PARITY_STEP) and the function that takes a step (PARITY_TAKE). */
+/* Runs a core in BPF for a test: one run of the program takes all steps in the map. The file that
+ * includes this header defines a step (PARITY_STEP) and the function that takes a step
+ * (PARITY_TAKE). */
 #ifndef WEIR_ACCEL_PARITY_STEPS_H
 #define WEIR_ACCEL_PARITY_STEPS_H
 

@@ -33,8 +33,8 @@ static __noinline int decide(struct bpf_sock_ops *ops)
 SEC("sockops")
 int policy(struct bpf_sock_ops *ops)
 {
-	/* The kernel calls this program nine times for each connection. All events except the two below
-	 * end here at once. */
+	/* The kernel calls this program nine times for each connection. The program ignores all
+	 * events except the two events below. */
 	if (ops->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB ||
 	    ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
 		decide(ops);

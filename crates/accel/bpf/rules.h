@@ -16,18 +16,18 @@
 struct rule {
 	u64 address[2]; /* in network byte order */
 	u64 mask[2]; /* the bits of the address that count */
-	u64 cgroup; /* its id, which is the inode of its directory */
-	u16 port; /* the local one */
+	u64 cgroup; /* id of the control group: the inode of the group's directory */
+	u16 port; /* the local port */
 	u8 accelerate; /* 0: leave the connection as it is */
 	u8 flags; /* RULE_ */
 	u32 rto_min_us;
 	u32 rto_max_ms;
 	u32 unused2;
-	char algorithm[CA_NAME]; /* tcpa, or one of the kernel's */
+	char algorithm[CA_NAME]; /* tcpa, or an algorithm of the kernel */
 };
 
-/* The active one of two sets of rules: `weir accel` writes a new policy into the other set, and a
- * single store activates it. */
+/* The active set of two sets of rules. `weir accel` writes a new policy into the inactive set, and
+ * activates the new policy with a single store. */
 struct active {
 	u32 set; /* 0 or 1 */
 	u32 count;

@@ -8,8 +8,8 @@
 #include "memory.h"
 #include "work.h"
 
-/* TCP_RTO_MIN of include/net/tcp.h: no timeout is shorter, so a flow that has sent nothing for this
- * long has lost its ACK clock. */
+/* TCP_RTO_MIN of include/net/tcp.h, the shortest timeout. A flow that has sent nothing for this
+ * time has lost its ACK clock. */
 #define IDLE_US 200000U
 /* tcp_update_skb_after_send() of net/ipv4/tcp_output.c sends this many segments at once, at any
  * pacing rate. */
@@ -36,8 +36,8 @@ static __always_inline void apply(struct sock *sk, const struct flow *flow)
 	sk->sk_pacing_rate = rate;
 }
 
-/* Paces the first window over a round trip; only the packets after the unpaced packets take time.
- * At the core's pace the first window would end long before the first ACK, and its packets would
+/* Paces the first window over a round trip, without the packets that the kernel sends unpaced. At
+ * the core's pace the first window would end long before the first ACK, and its packets would
  * arrive as a burst. */
 static __always_inline void spread_first_window(struct sock *sk, u32 segments)
 {
@@ -164,7 +164,7 @@ void BPF_PROG(tcpa_release, struct sock *sk)
 	bpf_sk_storage_delete(&flows, sk);
 }
 
-/* Linux 6.10 and later. */
+/* The form for Linux 6.10 and later. */
 SEC("struct_ops")
 void BPF_PROG(tcpa_cong_control, struct sock *sk, u32 ack, int flag, const struct rate_sample *rs)
 {
@@ -193,7 +193,7 @@ void BPF_PROG(tcpa_set_state, struct sock *sk, u8 state)
 	}
 }
 
-/* Called when the connection sends a packet with nothing in flight. */
+/* Handles a packet that the connection sends with nothing in flight. */
 static __always_inline void begin_to_send(struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -258,7 +258,7 @@ u32 BPF_PROG(tcpa_min_tso_segs, struct sock *sk)
 	return least_train(sk);
 }
 
-/* Kernels with Google's patches for BBRv3 ask for the whole size of a train. */
+/* Returns the number of segments of a whole train, for kernels with Google's patches for BBRv3. */
 SEC("struct_ops")
 u32 BPF_PROG(tcpa_tso_segs, struct sock *sk, u32 mss)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The integer types that libbpf's headers expect. System headers differ between distributions, and
- * the compiler does not find them for the target `bpf`. */
+ * the compiler does not find system headers for the target `bpf`. */
 #ifndef WEIR_ACCEL_TYPES_H
 #define WEIR_ACCEL_TYPES_H
 

@@ -16,10 +16,10 @@ struct view {
 	u8 mode; /* enum tcpa_mode */
 	u8 rival; /* the flow competes with other algorithms */
 	u8 running;
-	u8 resuming; /* a remembered rate decides */
+	u8 resuming; /* 1: the flow sends by a remembered rate */
 	u8 unused[4];
 	char before[CA_NAME];
-	struct work work; /* since the core took the connection */
+	struct work work; /* work since the core took the connection */
 };
 
 _Static_assert(sizeof(struct view) == 160, "as src/core_view.rs reads it");

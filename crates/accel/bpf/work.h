@@ -7,7 +7,7 @@
 #include "kernel.h"
 #include "maps.h"
 
-/* The kernel's counters of a connection, since it began. */
+/* Copies the kernel's counters of a connection, which count from its beginning. */
 static __always_inline void work_of_kernel(const struct tcp_sock *tp, struct work *work)
 {
 	work->bytes = cc_less(tp->bytes_sent, tp->bytes_retrans);
@@ -18,8 +18,8 @@ static __always_inline void work_of_kernel(const struct tcp_sock *tp, struct wor
 	work->reordered = tp->reord_seen;
 }
 
-/* The work since the core took the connection. All of the kernel's counters but the bytes are u32:
- * a difference of u32 is right even if a counter has wrapped. */
+/* Computes the work since the core took the connection. All counters of the kernel except the bytes
+ * are u32: a difference of u32 is right even if a counter has wrapped. */
 static __always_inline void work_so_far(const struct tcp_sock *tp, const struct flow *flow,
 					struct work *work)
 {

@@ -17,7 +17,7 @@ pub struct Algorithm {
     linked: bool,
 }
 
-/// Unregisters the algorithm when dropped, unless it is kept.
+/// A registration of the algorithm. Dropping the value unregisters the algorithm.
 #[derive(Debug)]
 pub struct Registration {
     link: Link,
@@ -63,8 +63,8 @@ impl Algorithm {
         Ok(Self { loaded: spec.load()?, ops, linked: interface.links })
     }
 
-    /// Lets sockets choose the algorithm until the registration is dropped. Sockets that have the
-    /// algorithm by then keep it.
+    /// Lets sockets choose the algorithm until the registration is dropped. Sockets that have
+    /// chosen the algorithm before keep the algorithm.
     pub fn register(&mut self) -> Result<Registration, AccelError> {
         let registration = register(&mut self.loaded, self.ops, WHAT, NAME)?;
         Ok(Registration { linked: self.linked, ..registration })
@@ -96,7 +96,7 @@ impl Algorithm {
 }
 
 impl Algorithm {
-    /// Whether no other program has registered an algorithm of this name.
+    /// Returns an error if another program has registered an algorithm of this name.
     pub(crate) fn check_name_is_free() -> Result<(), AccelError> {
         let names = read_sysctl("net.ipv4.tcp_available_congestion_control").unwrap_or_default();
         match names.split(' ').any(|name| name == NAME) {
@@ -123,7 +123,7 @@ impl Registration {
     }
 }
 
-/// Registers any algorithm as a link; `what` is for messages.
+/// Registers an algorithm as a link; `what` names the algorithm in messages.
 pub(crate) fn register(
     loaded: &mut Loaded,
     ops: &str,
@@ -155,7 +155,8 @@ pub(crate) fn replace(
     }
     let ops = loaded.map(ops)?;
     with_libbpf_log(what, || {
-        // SAFETY: both descriptors are open for the call; without options it takes no pointer.
+        // SAFETY: both descriptors are open for the call; without options the call takes no
+        // pointer.
         let status = unsafe {
             libbpf_sys::bpf_link_update(
                 registered.as_fd().as_raw_fd(),

@@ -19,9 +19,10 @@ pub struct CoreView {
     pub window: Option<Bytes>,
     /// The share of packets that the path loses even at a low rate.
     pub floor: Share,
-    /// The flow competes with flows of other algorithms, and fills the queue as the other flows do.
+    /// Whether the flow competes with flows of other algorithms, and fills the queue as the other
+    /// flows do.
     pub contending: bool,
-    /// The algorithm that the rule replaced; none if the socket chose tcpa itself.
+    /// The algorithm that the rule replaced; `None` if the socket chose tcpa itself.
     pub before: Option<String>,
     /// The counts of tcpa's work since the connection got tcpa.
     pub work: Work,
@@ -29,11 +30,11 @@ pub struct CoreView {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Grows as fast as possible to find the rate.
+    /// The window grows as fast as possible, to find the path's rate.
     StartUp,
-    /// Begins with the remembered rate, and checks whether it still holds.
+    /// The flow begins with the remembered rate, and checks whether the path still has this rate.
     Resuming,
-    /// Drains the queue that start-up left.
+    /// The flow drains the queue that start-up left.
     Drain,
     Steady,
     /// All flows send less for a round trip, to measure the path without a queue.

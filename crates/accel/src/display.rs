@@ -56,7 +56,8 @@ impl Status {
         format!("\n{}", left_table(&rows, width))
     }
 
-    /// Returns the first line: the state, and how many connections use the algorithm.
+    /// Returns the first line of the status: the state, and the number of connections that use the
+    /// algorithm.
     fn answer(&self) -> String {
         match self.presence {
             Presence::Nothing => "tcpa is off".to_owned(),
@@ -96,7 +97,8 @@ impl Status {
         }
     }
 
-    /// Returns the algorithms that connections get: tcpa unless all rules give other algorithms.
+    /// Returns the names of the algorithms that connections get. `tcpa` is missing if all rules
+    /// give other algorithms.
     fn on(&self) -> Vec<&str> {
         let others = self.policy.kernel_algorithms().into_iter().map(KernelAlgorithm::name);
         let all: Vec<&str> = others.collect();
@@ -315,7 +317,7 @@ impl Flow {
     }
 }
 
-/// Adds both ends of a connection, and its namespace if it is another than this process's.
+/// Adds both ends of a connection, and its namespace unless it is this process's namespace.
 pub(crate) fn add_addresses(
     connection: &mut Value,
     inside: Option<&NamespaceId>,
@@ -373,6 +375,6 @@ const HEADER: [&str; 10] = [
     "remembered",
     "limited by",
 ];
-/// Columns to leave out on a narrow terminal, the least important first: `remembered`, `core`, `min
-/// rtt`, `path loses`, `window`.
+/// The columns that a narrow terminal omits, the least important column first: `remembered`,
+/// `core`, `min rtt`, `path loses`, `window`.
 const SPARE: [usize; 5] = [8, 7, 3, 6, 4];

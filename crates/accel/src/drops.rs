@@ -26,7 +26,7 @@ pub struct DropCounter {
 /// The dropped packets by reason and by drop location since the counter began.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Drops {
-    /// Exact counts.
+    /// Exact counts of packets, by reason.
     pub reasons: BTreeMap<String, u64>,
     /// Counts by drop location; estimates for a reason with more than some hundred packets.
     pub places: BTreeMap<Place, u64>,
@@ -40,7 +40,7 @@ pub struct Place {
     /// The address in the kernel's function that dropped the packet, for
     /// [`DropCounter::functions`].
     pub address: u64,
-    /// The protocol's number, and both ends. Protocols without ports have port 0.
+    /// The number of the IP protocol, and both ends. Protocols without ports have port 0.
     pub connection: Option<(u8, SocketAddr, SocketAddr)>,
 }
 
@@ -162,7 +162,8 @@ struct Kernel {
 }
 
 impl Kernel {
-    /// Returns `None` if the kernel has no reasons, or lacks one of the members.
+    /// Reads the facts from the kernel's types. Returns `None` if the kernel has no drop reasons,
+    /// or lacks a member that the program reads.
     fn of(types: &Types) -> Option<Self> {
         let [reasons, call, skb, sock, device, net] = types.named([
             (Kind::Enum, "skb_drop_reason"),
@@ -175,7 +176,7 @@ impl Kernel {
         let reasons = reasons?.constants().map(|(name, value)| {
             (value, name.strip_prefix("SKB_DROP_REASON_").unwrap_or(name).to_owned())
         });
-        // The first argument is the tracepoint's own.
+        // The first argument belongs to the tracepoint and not to the function.
         let names_sockets = match call?.arguments(None)? {
             0..4 => return None,
             arguments => arguments > 4,
@@ -224,8 +225,8 @@ fn name_of(names: &BTreeMap<u32, String>, reason: u32) -> String {
     names.get(&reason).cloned().unwrap_or_else(|| format!("{reason}"))
 }
 
-/// Finds the functions of the addresses that `known` lacks. Reads /proc/kallsyms, which is long,
-/// only if `known` lacks an address.
+/// Adds to `known` the functions of the addresses that `known` lacks. Reads /proc/kallsyms, which
+/// is long, only if `known` lacks an address.
 fn name_functions(known: &mut BTreeMap<u64, Option<String>>, addresses: &[u64]) {
     let mut new: Vec<u64> =
         addresses.iter().copied().filter(|at| !known.contains_key(at)).collect();
@@ -244,9 +245,9 @@ fn name_functions(known: &mut BTreeMap<u64, Option<String>>, addresses: &[u64]) 
 }
 
 /// Finds the last symbol at or before each address, with the symbol's address. Addresses that the
-/// kernel hides are zero. The kernel lists its own symbols in the order of their addresses, then
-/// those of its modules in any order: the search stops behind the last address if all addresses
-/// have a symbol of the kernel itself.
+/// kernel hides are zero. The kernel lists its own symbols in the order of their addresses, and
+/// then the symbols of modules in any order: the search stops behind the last address if all
+/// addresses have a symbol of the kernel itself.
 fn nearest(mut symbols: impl BufRead, addresses: &[u64]) -> BTreeMap<u64, (u64, String)> {
     let mut found: BTreeMap<u64, (u64, String)> = BTreeMap::new();
     let last = addresses.last().copied().unwrap_or(0);
@@ -287,8 +288,8 @@ fn own_namespace() -> Result<u32, AccelError> {
     })
 }
 
-/// Whether this thread is in the first network namespace. The first process of the first PID
-/// namespace has that namespace; the first process of a container may share the container's.
+/// Whether this thread is in the first network namespace, which is the namespace of the first
+/// process of the first PID namespace. In a container, process 1 has the container's namespace.
 fn is_first_namespace() -> bool {
     let own = inode("/proc/thread-self/ns/net", "net");
     is_first(inode("/proc/self/ns/pid", "pid"), inode("/proc/1/ns/net", "net"), own)
@@ -318,7 +319,7 @@ pub const OTHER_SUBSYSTEM: &str = "OTHER_SUBSYSTEM";
 const DOING: &str = "counting dropped packets";
 const WITHOUT_SOCKETS: &str = "drops";
 const WITH_SOCKETS: &str = "drops_of_sockets";
-/// The same value as in bpf/drops.bpf.c.
+/// The number of counted reasons, as in bpf/drops.bpf.c.
 const REASONS: u32 = 512;
 const MOST_PLACES: usize = 4096;
 /// Maximum number of drop locations without a connection.
@@ -355,7 +356,7 @@ mod tests {
         };
         assert_eq!(name(&[0xffff_ffff_8100_0010]), ["first"]);
         assert_eq!(name(&[0xffff_ffff_8100_0010, 0xffff_ffff_8100_0110]), ["first", "second"]);
-        // The list has no function of this address, so the whole list is read.
+        // The symbols contain no function of the first address, so the search reads all symbols.
         assert_eq!(name(&[1, 0xffff_ffff_8100_0010]), ["unread"]);
     }
 
@@ -418,7 +419,7 @@ mod tests {
         assert!((500..=1500).contains(count), "{count}");
         let map = counter.loaded.map("places").unwrap();
         let is_full = (0..=MOST_PLACES as u64).any(|place| {
-            // The address `from` ends where `to` begins, at offset 40.
+            // The field `from` ends at offset 40, where the field `to` begins.
             let mut key = [0_u8; 56];
             key[32..40].copy_from_slice(&place.to_ne_bytes());
             key[16] = 6;

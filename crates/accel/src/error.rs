@@ -134,8 +134,8 @@ pub enum AccelError {
     File { doing: &'static str, path: PathBuf, source: io::Error },
 }
 
-/// Returns the advice for the other mount: a machine without the BPF file system often lacks
-/// control groups, too.
+/// Returns advice about control groups, which a machine without the BPF file system often lacks,
+/// too; empty if control groups are mounted.
 fn also_missing() -> String {
     match cgroup::mount() {
         Ok(_) => String::new(),
@@ -160,7 +160,7 @@ impl AccelError {
         }
     }
 
-    /// Adds the failure of an attempt to restore the earlier state.
+    /// Adds to this error the failure of an attempt to restore the earlier state.
     pub(crate) fn after(self, put_back: Result<(), Self>) -> Self {
         match put_back {
             Ok(()) => self,

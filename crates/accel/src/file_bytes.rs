@@ -1,5 +1,5 @@
-//! The bytes of a file. A new kernel maps the description of its types: a read from sysfs copies a
-//! page at most, so that 5.5 MB take 1,348 reads.
+//! The bytes of a file. This module maps a file of sysfs if the kernel allows the mapping, because
+//! a read from sysfs copies at most a page: the 5.5 MB of the kernel's types take 1,348 reads.
 #![allow(unsafe_code)]
 
 use rustix::fs::{fstat, fstatfs};
@@ -41,9 +41,9 @@ impl FileBytes {
         }
     }
 
-    /// Returns the whole words of the file; none if its memory has no alignment of words.
+    /// Returns the whole words of the file; no words if the file's memory is not aligned to words.
     pub(crate) fn words(&self) -> &[u32] {
-        // SAFETY: any four bytes are a word.
+        // SAFETY: any four initialised bytes are a valid u32.
         match unsafe { self.bytes().align_to::<u32>() } {
             ([], words, _) => words,
             _ => &[],

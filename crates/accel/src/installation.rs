@@ -17,9 +17,9 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     Installed,
-    /// Replaced a partial installation that a killed command had left.
+    /// The command replaced a partial installation that a killed command had left.
     Repaired,
-    /// Was installed before; the rules have changed.
+    /// The algorithm was installed before, and the command changed the rules.
     Changed,
 }
 
@@ -36,7 +36,7 @@ pub struct Removed {
     /// Whether anything was installed.
     pub there: bool,
     pub switched: SwitchedConnections,
-    /// Another user's entries with Weir's names; these entries stay.
+    /// Another user's entries with Weir's names, which Weir does not remove.
     pub foreign: Vec<PathBuf>,
 }
 
@@ -86,7 +86,7 @@ pub fn update(reach: Reach) -> Result<SwitchedConnections, AccelError> {
         algorithm.replace(&registered)?;
         Ok(hook)
     });
-    // Until the first replacement, everything is as before.
+    // A failure before the first replacement leaves the installation unchanged.
     let hook = built.inspect_err(|_| drop(staging.remove()))?;
     let program = hook.program(PROGRAM)?;
     with_libbpf_log(WHAT, || given.update_prog(&program))?;
@@ -134,8 +134,8 @@ pub fn set(values: &[String], scope: Scope) -> Result<SetChanges, AccelError> {
     Ok(changes)
 }
 
-/// Checks the name and the value. A mistake is wrong on any machine, so the mistake is reported
-/// before the machine's own problems.
+/// Checks the name and the value. Callers check before they look at the machine, because a wrong
+/// name or value is wrong on any machine.
 fn check_value(text: &str) -> Result<(), AccelError> {
     let (mut tunables, mut system) = (Tunables::default(), System::default());
     let pair = text.split_once('=');
@@ -160,7 +160,7 @@ fn set_one(policy: &mut Policy, text: &str, scope: Scope) -> Result<String, Acce
             _ => format!("{shown}: of the system, while tcpa is on"),
         });
     }
-    // A rule sets the bounds of a timeout when a connection begins.
+    // A rule sets the bounds of a timeout only when a connection begins.
     let is_timeout = text.starts_with("rto_");
     let mut numbers = Vec::new();
     let gives_tcpa = policy.rules.iter().zip(1..).filter(|(rule, _)| rule.gives() == Some(NAME));
@@ -233,7 +233,7 @@ pub fn remove(reach: Reach) -> Result<Removed, AccelError> {
             loaded => Some(loaded?),
         },
     };
-    // Do each step even if another step fails.
+    // Do all steps of the removal, even if a step fails.
     let installed = pins.presence() != Presence::Nothing;
     let removed = pins.remove();
     let switched = open.map_or(Ok(SwitchedConnections::default()), |open| open.put_back());
@@ -340,7 +340,7 @@ fn install(pins: &Pins, policy: &Policy) -> Result<(), AccelError> {
     with_libbpf_log(WHAT, || link.pin(pins.at(pins::POLICY)))
 }
 
-/// Builds both programs, with the maps they share, ready for use.
+/// Loads the algorithm and the policy's program, with the maps that both programs share.
 fn build(pins: &Pins, policy: &Policy) -> Result<(Algorithm, Loaded), AccelError> {
     let mut algorithm = Algorithm::load()?;
     pins.make()?;
@@ -374,7 +374,7 @@ fn write(pins: &Pins, policy: &Policy) -> Result<(), AccelError> {
     })
 }
 
-/// Writes the rules into the inactive half of the map, then activates that half with one store.
+/// Writes the rules into the inactive half of the map, then activates the half with one store.
 /// `flags` apply to every rule; `more` writes the further data of each rule.
 pub(crate) fn write_rules(
     pins: &Pins,

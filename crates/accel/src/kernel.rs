@@ -7,23 +7,23 @@ use std::path::Path;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interface {
-    /// `cong_control` also receives the acknowledgement number and the flags (Linux 6.10).
+    /// Whether `cong_control` also receives the acknowledgement number and the flags (Linux 6.10).
     pub four_arguments: bool,
-    /// The algorithm sizes whole trains of segments (`tso_segs(sk, mss)`, kernels with Google's
-    /// patches for BBRv3), not just the smallest train (`min_tso_segs(sk)`).
+    /// Whether the algorithm sizes whole trains of segments (`tso_segs(sk, mss)`, kernels with
+    /// Google's patches for BBRv3), and not only the smallest train (`min_tso_segs(sk)`).
     pub whole_trains: bool,
-    /// A transmission after an idle period has a separate callback (`cwnd_event_tx_start`, Linux
-    /// 7.1), and is no longer an event of `cwnd_event`.
+    /// Whether a transmission after an idle period has a separate callback (`cwnd_event_tx_start`,
+    /// Linux 7.1), and is no longer an event of `cwnd_event`.
     pub tx_start: bool,
-    /// The algorithm is a link, which can be pinned and updated (Linux 6.4).
+    /// Whether the algorithm is a link, which can be pinned and updated (Linux 6.4).
     pub links: bool,
-    /// Programs can iterate over the open connections and change them (Linux 5.15).
+    /// Whether programs can iterate over open connections and change the connections (Linux 5.15).
     pub open_connections: bool,
-    /// A socket's maximum retransmission timeout can be set (Linux 6.15).
+    /// Whether a socket's maximum retransmission timeout can be set (Linux 6.15).
     pub rto_max: bool,
-    /// Programs at interfaces are links as well (Linux 6.6).
+    /// Whether programs at interfaces are links as well (Linux 6.6).
     pub interface_links: bool,
-    /// Loss detection by RACK can be switched off (before Linux 6.17).
+    /// Whether loss detection by RACK can be switched off (before Linux 6.17).
     pub rack_is_optional: bool,
 }
 

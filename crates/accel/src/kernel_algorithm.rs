@@ -77,7 +77,7 @@ impl fmt::Display for KernelAlgorithm {
     }
 }
 
-/// TCP_CA_NAME_MAX of include/net/tcp.h, with the final zero.
+/// The bytes of an algorithm's name with its final zero: TCP_CA_NAME_MAX of include/net/tcp.h.
 pub(crate) const NAME_ROOM: usize = 16;
 
 fn is_well_formed(name: &str) -> bool {
@@ -102,7 +102,8 @@ fn has_module(name: &str) -> bool {
     fs::read_to_string(list).is_ok_and(|list| list.lines().any(has))
 }
 
-/// CDG keeps a pointer in its state, which bpf_setsockopt() refuses (net/core/filter.c).
+/// The algorithm that bpf_setsockopt() refuses (net/core/filter.c), because CDG keeps a pointer in
+/// its state.
 const NOT_FOR_PROGRAMS: &str = "cdg";
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`kernel`] | the abilities of this kernel, before anything is tried |
+//! | [`kernel`] | the abilities of this kernel, before Weir changes anything |
 //! | [`object`] | loads compiled programs into the kernel |
-//! | [`algorithm`], [`KernelAlgorithm`] | `tcpa` among the kernel's congestion controls, and the others |
-//! | [`rules`], [`cgroup`] | selects the connections that get it, and their tunables |
+//! | [`algorithm`], [`KernelAlgorithm`] | `tcpa`, and the kernel's own congestion controls |
+//! | [`rules`], [`cgroup`] | selects the connections that get an algorithm, and their tunables |
 //! | [`policy`], [`policy_file`], [`system`] | all rules and system settings, and their file |
 //! | [`switches`], [`names`] | switches of the kernel's TCP, and the names of all tunables |
-//! | [`pins`], [`installation`] | objects that outlive the command; on, off, and in force |
+//! | [`pins`], [`installation`] | objects that outlive the command; switches tcpa on and off |
 //! | [`open`], [`namespaces`] | connections that are already open, in all network namespaces |
 //! | [`status`], [`core_view`] | the installation, its connections, and the core's estimates |
 //! | [`memory`] | the estimates that ended connections left |

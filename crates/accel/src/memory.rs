@@ -30,7 +30,7 @@ pub(crate) fn read_in(pins: &Pins) -> Result<Vec<Memory>, AccelError> {
     let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
     let mut memories = Vec::new();
     for key in map.keys() {
-        // An entry that the kernel has evicted since then is missing.
+        // The kernel may have evicted the entry after it returned the key.
         if let Some(value) = with_libbpf_log(WHAT, || map.lookup(&key, MapFlags::ANY))? {
             memories.extend(Memory::from_bytes(&key, &value, now));
         }
@@ -48,7 +48,8 @@ pub fn clear() -> Result<usize, AccelError> {
     Ok(keys.iter().filter(|key| map.delete(key).is_ok()).count())
 }
 
-/// Reads all entries in the kernel's format, for another map.
+/// Reads all entries in the kernel's format, so that [`give`] can write the entries into another
+/// map.
 pub(crate) fn keep(pins: &Pins) -> Vec<(Vec<u8>, Vec<u8>)> {
     let Ok(map) = pins.map(pins::PATHS) else { return Vec::new() };
     let value = |key: &Vec<u8>| map.lookup(key, MapFlags::ANY).ok().flatten();

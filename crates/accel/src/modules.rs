@@ -24,7 +24,7 @@ pub struct Module {
 pub enum Counter {
     Count(u64),
     Size(Bytes),
-    /// The sum over the open connections.
+    /// The sum of the rates of the open connections.
     Rate(Rate),
 }
 
@@ -105,7 +105,7 @@ impl<'a> SwitchState<'a> {
         Self { policy, tunables }
     }
 
-    /// Returns the value in each rule, as `1/2` if rules differ.
+    /// Returns the value in each rule; if rules differ, their values as `1/2`.
     fn each(&self, shown: impl Fn(&Tunables) -> String) -> String {
         let mut values: Vec<_> = self.tunables.iter().map(shown).collect();
         values.dedup();

@@ -78,7 +78,7 @@ const REPORT: [ReportName; 10] = [
     },
 ];
 
-/// Tunables of rules beyond the tunables of the report.
+/// Tunables of rules that the report does not have.
 const OF_RULES: [(&str, &str); 4] = [
     ("memory_age", "the oldest record of a path from which a connection starts"),
     ("min_window", "segments: no window is smaller"),
@@ -172,7 +172,7 @@ impl TunableState {
     }
 }
 
-/// Lists all tunables of tcpa and of the kernel below it: the report's first.
+/// Lists all tunables of tcpa and of the kernel's TCP, the tunables of the report first.
 pub fn list() -> Result<Vec<ListedTunable>, AccelError> {
     let interface = kernel::interface()?;
     let pins = Pins::open_if_any()?;
@@ -342,7 +342,7 @@ mod tests {
             ("wmem_max=4608", "wmem_max=4608", None),
             ("net.ipv4.tcp_recovery=1", "rack=on", Some("net.ipv4.tcp_recovery")),
             ("tcp_early_retrans = 0", "tlp=off", Some("net.ipv4.tcp_early_retrans")),
-            // A value that the kernel lacks, or that Weir does not support.
+            // The kernel lacks this value, or Weir does not support the value.
             ("tcp_early_retrans=9", "tlp=9", Some("net.ipv4.tcp_early_retrans")),
             ("init_cwnd", "init_cwnd", None),
             ("tcp_init_cwnd=", "init_cwnd=", Some("net.ipv4.tcp_init_cwnd")),

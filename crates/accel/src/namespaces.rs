@@ -1,4 +1,4 @@
-//! Network namespaces: each has its own list of connections.
+//! Network namespaces. Each namespace has its own list of connections.
 
 use crate::AccelError;
 use host::Namespace;

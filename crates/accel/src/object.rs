@@ -71,7 +71,7 @@ impl Spec {
         Ok(())
     }
 
-    /// Uses a pinned map of another object instead of its own.
+    /// Uses a pinned map of another object instead of its own map.
     pub(crate) fn reuse(&mut self, map: &str, pin: &Path) -> Result<(), AccelError> {
         let what = self.what;
         let found = self.open.maps_mut().find(|found| found.name() == map);
@@ -79,7 +79,7 @@ impl Spec {
         with_libbpf_log(what, || found.reuse_pinned_map(pin))
     }
 
-    /// Uses the map of another object that is not pinned.
+    /// Uses the unpinned map of another object instead of its own map.
     pub(crate) fn share(&mut self, map: &str, other: &Loaded) -> Result<(), AccelError> {
         let what = self.what;
         let theirs = other.map(map)?;
@@ -157,7 +157,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    /// The program contains the objects, and must be the same for every build directory.
+    /// The binary contains the objects, and must be the same for every build directory.
     #[test]
     fn no_compiled_object_names_the_build_directory() {
         let headers = Path::new(env!("OUT_DIR")).ancestors().nth(2).unwrap();

@@ -1,5 +1,5 @@
-//! Connections that are already open: an iterator over the kernel's sockets gives them the
-//! algorithm, or returns them to their earlier algorithm (bpf/open.bpf.c).
+//! Connections that are already open: an iterator over the kernel's sockets gives open connections
+//! the algorithm, or their earlier algorithm (bpf/open.bpf.c).
 
 use crate::AccelError;
 use crate::algorithm::NAME;
@@ -31,7 +31,7 @@ pub struct SwitchedConnections {
     pub put_back: u64,
     /// Connections whose algorithm the kernel refused to change.
     pub refused: u64,
-    /// Connections whose program named their algorithm.
+    /// Connections that kept their algorithm, because their program named the algorithm.
     pub kept: u64,
 }
 
@@ -137,7 +137,7 @@ impl Add for SwitchedConnections {
 }
 
 const WHAT: &str = "the program for open connections";
-/// Every kernel has this algorithm.
+/// The algorithm that every kernel has.
 const EVERYWHERE: &str = "reno";
 const ORDER_BYTES: usize = 24;
 const SWITCHED_BYTES: usize = 32;

@@ -29,7 +29,7 @@ pub(crate) struct PinLayout {
     maps: &'static [&'static str],
 }
 
-/// Weir's directory, locked against other commands until this is dropped.
+/// Weir's directory, locked against other commands until this value is dropped.
 #[derive(Debug)]
 pub struct Pins {
     layout: &'static PinLayout,
@@ -39,7 +39,8 @@ pub struct Pins {
     _lock: Option<CommandLock>,
 }
 
-/// How much of the installation exists. A command that is killed between two steps leaves a part.
+/// The extent of the installation. A command that is killed between two steps leaves a part of an
+/// installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     Nothing,
@@ -94,7 +95,7 @@ impl Pins {
         self.holds(POLICY)
     }
 
-    /// Lists another user's entries with Weir's names: Weir neither uses nor removes them.
+    /// Lists another user's entries with Weir's names, which Weir neither uses nor removes.
     pub fn foreign(&self) -> Result<Vec<PathBuf>, AccelError> {
         let mut found = Vec::new();
         for name in [self.layout.folder, self.layout.staging] {
@@ -122,7 +123,7 @@ impl Pins {
         Self { layout: self.layout, root, folder: self.layout.staging, _lock: None }
     }
 
-    /// Takes over the maps of `newer`.
+    /// Moves the pins of `newer`'s maps into this directory.
     pub(crate) fn take(&self, newer: &Self) -> Result<(), AccelError> {
         if let (Some(here), Some(there)) = (self.folder()?, newer.folder()?) {
             self.layout.maps.iter().try_for_each(|name| here.take(&there, name))?;
@@ -182,7 +183,7 @@ impl Pins {
         }
         self.staging().remove_folder()?;
         if let Ok(ops) = self.map(ALGORITHM_MAP) {
-            // Without a link, this removal is the only way to unregister the algorithm. An error
+            // Without a link, only the removal from the map unregisters the algorithm. An error
             // means that the algorithm has gone already.
             let _ = ops.delete(&0_u32.to_ne_bytes());
         }
@@ -201,7 +202,7 @@ impl Pins {
             return Ok(true);
         };
         let link = self.link_named(name);
-        // Remove the pin first: a pin must never claim more than is in effect.
+        // Remove the pin before the link ends, so that each pin has a link in effect.
         folder.unlink(name)?;
         Ok(link.and_then(|link| with_libbpf_log(LINK, || link.detach())).is_ok())
     }
@@ -284,14 +285,14 @@ pub(crate) static TCPA: PinLayout = PinLayout {
     staging: "weir-accel-new",
     maps: &[FLOWS, SETTINGS, PATHS, ENDED, RULES, ACTIVE],
 };
-/// Maps of CAQM: its connections, the parameters of the network, its interfaces, pending
+/// The maps of CAQM: the connections, the parameters of the network, the interfaces, the pending
 /// connections, and the traffic counters.
 pub(crate) const RECORDS: &str = "records";
 pub(crate) const NETWORK: &str = "network";
 pub(crate) const INTERFACES: &str = "places";
 pub(crate) const PENDING: &str = "pending";
 pub(crate) const TOTALS: &str = "totals";
-/// Handshakes with reserved bits: of passive ends, and of active ends.
+/// The maps of handshakes with reserved bits: of passive ends, and of active ends.
 pub(crate) const ASKED: &str = "asked";
 pub(crate) const OFFERED: &str = "offered";
 pub(crate) static CAQM: PinLayout = PinLayout {

@@ -6,7 +6,7 @@ use crate::{AccelError, KernelAlgorithm};
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
-    /// The first matching rule decides.
+    /// The rules in order: the first matching rule decides.
     pub rules: Vec<Rule>,
     /// Tunables of sockets that choose the algorithm themselves.
     pub defaults: Tunables,

@@ -130,7 +130,7 @@ impl PolicyFile {
 
     fn apply_caqm(&self) -> Result<EarlierState, AccelError> {
         let before = {
-            // The open pins keep other commands out.
+            // The open pins hold the lock, so that other commands wait.
             let pins = Pins::open_of(&pins::CAQM)?;
             let there = pins.presence() == Presence::Whole;
             there.then(|| caqm::installation::in_force(&pins)).transpose()?
@@ -284,7 +284,7 @@ table! {
 enum RuleAlgorithm {
     #[default]
     Tcpa,
-    /// CAQM, if the peer and the path support it too.
+    /// CAQM, if the peer and the path support CAQM, too.
     Caqm,
     /// The connection stays unchanged.
     None,
@@ -382,7 +382,7 @@ table! {
         negotiation: Option<String>,
         /// The reference's name of alpha.
         alpha_fx_8: Option<u32>,
-        /// A setting of the reference, without effect here.
+        /// A setting of the reference kernel, which has no effect here.
         _debug_info: Option<u32> as "debug_info",
         /// The reference's switch, which has no effect here: rules turn CAQM on and off.
         enable: Option<Switch>,
@@ -433,7 +433,7 @@ impl Values {
         *self == Self::default()
     }
 
-    /// Whether only the bounds of the timeout are set, which apply to any algorithm.
+    /// Whether the tunables set only the bounds of the timeout, which apply to any algorithm.
     fn is_of_any_algorithm(&self) -> bool {
         *self == Self { rto_min: self.rto_min, rto_max: self.rto_max, ..Self::default() }
     }
@@ -542,7 +542,7 @@ const TEXTS: [&str; 11] = [
     "file_threshold",
 ];
 
-/// Keys that are on or off.
+/// Keys whose values are `on` or `off`.
 const SWITCHES: [&str; 12] = [
     "metrics_minrtt",
     "named_too",

@@ -63,8 +63,8 @@ impl FromStr for Prefix {
         if cut(octets.into(), mapped_bits) != Ipv6Addr::from(octets) {
             return Err(wrong("it has bits behind the prefix"));
         }
-        // For the kernel's sockets IPv4 is a part of IPv6. A user who writes ::/0 hardly means
-        // IPv4, too.
+        // For the kernel's sockets IPv4 is a part of IPv6, but a user who writes ::/0 usually
+        // means IPv6 alone.
         if mapped_bits < 96 && cut(IPV4.into(), mapped_bits) == cut(octets.into(), mapped_bits) {
             return Err(wrong(
                 "it contains all of IPv4, as ::ffff:0:0/96; leave it out for all addresses, or use 2000::/3 for IPv6",
@@ -84,7 +84,7 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// A prefix of that single address.
+/// Converts an address to the prefix of this single address.
 impl From<IpAddr> for Prefix {
     fn from(address: IpAddr) -> Self {
         Self { address, bits: if address.is_ipv4() { 32 } else { 128 } }

@@ -19,7 +19,7 @@ pub struct Rule {
     /// The kernel's algorithm that a matching connection gets instead of tcpa. The bounds of the
     /// timeout are the only tunables of such a connection.
     pub algorithm: Option<KernelAlgorithm>,
-    /// The rule also matches connections whose program named an algorithm.
+    /// Whether the rule also matches connections whose program named an algorithm.
     pub named_too: bool,
 }
 
@@ -33,9 +33,9 @@ pub struct Tunables {
     pub memory_age: Span,
     /// Minimum congestion window of tcpa, in segments.
     pub min_window: u32,
-    /// tcpa pauses at times, to measure the path without this host's flows.
+    /// Whether tcpa pauses at times, to measure the path without this host's flows.
     pub probe: bool,
-    /// A connection that delivered fewer bytes leaves no memory of its path.
+    /// The bytes that a connection must at least deliver to leave a memory of its path.
     pub file_threshold: Bytes,
     /// The bounds of the retransmission timeout; `None` leaves the kernel's bound.
     pub rto_min: Option<Span>,
@@ -98,7 +98,8 @@ impl Rule {
         bytes
     }
 
-    /// Parses the kernel's format. A control group that no longer exists appears with its number.
+    /// Parses a rule in the kernel's format. A control group that no longer exists appears with
+    /// its number.
     pub(crate) fn from_bytes(bytes: &[u8; RULE_BYTES], settings: [u8; TUNABLES_BYTES]) -> Self {
         let word = |at: usize| number(bytes, at);
         let (mut cgroup, mut address, mut mask) = ([0; 8], [0; 16], [0; 16]);
@@ -262,15 +263,15 @@ fn number(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// RULE_NAMED_TOO and RULE_AFTER_CAQM of bpf/rules.h, in this byte of a rule.
+/// The flags of a rule: RULE_NAMED_TOO and RULE_AFTER_CAQM of bpf/rules.h.
 const NAMED_TOO: u8 = 1;
 pub(crate) const AFTER_CAQM: u8 = 2;
 pub(crate) const FLAGS_AT: usize = 43;
-/// ACCEL_RULES of bpf/flow.h.
+/// Maximum number of rules: ACCEL_RULES of bpf/flow.h.
 pub(crate) const MOST_RULES: usize = 64;
-/// `struct rule` of bpf/rules.h.
+/// The size of `struct rule` of bpf/rules.h.
 pub(crate) const RULE_BYTES: usize = 72;
-/// `struct tunables` of bpf/flow.h.
+/// The size of `struct tunables` of bpf/flow.h.
 pub(crate) const TUNABLES_BYTES: usize = 32;
 /// Maximum `memory_age`: a week.
 const MOST_AGE: u64 = 7 * 24 * 3600;

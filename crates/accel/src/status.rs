@@ -19,7 +19,7 @@ use units::{Bytes, Rate, Share, Span};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     pub presence: Presence,
-    /// New connections get the algorithm, perhaps also with a partial installation.
+    /// Whether new connections get the algorithm; even a partial installation may give it.
     pub gives: bool,
     pub policy: Policy,
     /// Connections in this network namespace and in every other namespace in use.
@@ -33,9 +33,9 @@ pub struct Status {
 /// One connection with the algorithm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flow {
-    /// The connection's network namespace, if it is another than this process's.
+    /// The connection's network namespace; `None` for this process's namespace.
     pub inside: Option<NamespaceId>,
-    /// tcpa, or the kernel's algorithm that a rule gave.
+    /// The connection's algorithm: tcpa, or an algorithm of the kernel that a rule gave.
     pub algorithm: String,
     pub local: SocketAddr,
     pub remote: SocketAddr,
@@ -64,11 +64,11 @@ pub enum Limit {
     Idle,
     /// The application does not write enough.
     Application,
-    /// The peer's receive window.
+    /// The peer's receive window limits the rate.
     Receiver,
-    /// This end's send buffer: `wmem`.
+    /// This end's send buffer (`wmem`) limits the rate.
     SendBuffer,
-    /// The path's rate, as the algorithm estimates it.
+    /// The path limits the rate, according to the algorithm's estimate.
     Path,
 }
 
@@ -96,8 +96,8 @@ impl Status {
             // A partial installation may lack the views or the memories; show the kernel's own data
             // without them.
             let mut views = core_view::read(pins).unwrap_or_default();
-            // Keeps a flow with an algorithm of the kernel only if a rule gave that algorithm:
-            // programs also choose such algorithms themselves.
+            // Keep a flow with an algorithm of the kernel only if a rule gave the algorithm:
+            // programs also choose algorithms of the kernel themselves.
             flows.retain(|flow| flow.algorithm == NAME || views.others.contains(&flow.cookie));
             let memories = memory::read_in(pins).unwrap_or_default();
             for flow in &mut flows {
@@ -106,7 +106,7 @@ impl Status {
                 flow.remembered = memories.iter().find(|m| m.to.covers(remote)).cloned();
             }
         }
-        // Sorts by namespace, the fastest connection first; the sort is stable.
+        // The sort is stable: namespaces stay together, each with its fastest connection first.
         flows.sort_by_key(|flow| Reverse(flow.rate));
         flows.sort_by_key(|flow| flow.inside.as_ref().map(NamespaceId::to_string));
         let gives = pins.is_some_and(|pins| pins.gives());

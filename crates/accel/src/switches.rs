@@ -4,7 +4,7 @@ use crate::AccelError;
 use crate::system::read_sysctl;
 use units::Switch;
 
-/// One switch: a policy's key, and the setting of the kernel that carries it.
+/// A switch: a policy's key, and the kernel's setting to which Weir writes the key's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelSwitch {
     pub key: &'static str,
@@ -19,11 +19,12 @@ enum SwitchValues {
     OnOff(u64),
     /// A number between these bounds, as the kernel writes it.
     Number(u64, u64),
-    /// 2 doubles each timeout, 1 repeats it; the kernel's values are 0 and 1.
+    /// The factor of each further timeout: 2 doubles the timeout, 1 repeats the timeout. The
+    /// kernel's values are 0 and 1.
     Factor,
 }
 
-/// Documentation/networking/ip-sysctl.rst describes the kernel's settings.
+/// All switches. Documentation/networking/ip-sysctl.rst describes the kernel's settings.
 pub const SWITCHES: [KernelSwitch; 10] = [
     KernelSwitch {
         key: "rack",

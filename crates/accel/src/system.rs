@@ -45,7 +45,7 @@ struct Entry {
 
 impl System {
     /// Returns settings with buffers for 4.5 bandwidth-delay products of a lossy path of 100 Mbit/s
-    /// and 200 ms, unless the system's are larger.
+    /// and 200 ms, unless the system's buffers are larger.
     pub fn roomy() -> Self {
         let now = words(&read_sysctl(WMEM).unwrap_or_default());
         match now[..] {
@@ -72,7 +72,8 @@ impl System {
         Ok(())
     }
 
-    /// Checks that this network namespace has all these settings and lets them be changed.
+    /// Checks that this network namespace has all settings of `self`, and that Weir can write all
+    /// settings.
     pub(crate) fn check_here(&self) -> Result<(), AccelError> {
         self.sysctls().into_iter().try_for_each(|(name, _)| check_sysctl(name))
     }
@@ -162,7 +163,7 @@ impl Journal {
         }
         wanted.iter().try_for_each(|(name, _)| check_sysctl(name))?;
         let here = namespace()?;
-        // Restoring would write the other namespace's values here.
+        // A restore would write the other namespace's values into this namespace.
         if !self.settings.is_empty() && self.namespace != here {
             return Err(AccelError::OtherNamespace);
         }
@@ -170,8 +171,8 @@ impl Journal {
         self.try_become_like(&wanted, here).map_err(|failure| failure.after(self.go_back(before)))
     }
 
-    /// Restores all settings even if one fails. A setting that fails stays in the journal for the
-    /// next attempt.
+    /// Restores all settings, even if a setting fails. A failed setting stays in the journal for
+    /// the next attempt.
     fn go_back(&self, mut before: Self) -> Result<(), AccelError> {
         let mut all = Ok(());
         for (name, entry) in &before.settings {
@@ -201,7 +202,7 @@ impl Journal {
         }
         if journal.namespace != namespace()? {
             let Some(elsewhere) = namespaces::numbered(journal.namespace) else {
-                // The namespace has ended, and its settings with it.
+                // The journal's namespace has ended, so no settings are left to restore.
                 journal.settings.clear();
                 return journal.store().map(|()| true);
             };
@@ -238,7 +239,7 @@ impl Journal {
             write_sysctl(name, value)?;
         }
         for (name, entry) in unwanted {
-            // Keep a value that somebody else has set since then.
+            // Keep a value that another program or user has set since Weir set the value.
             if read_sysctl(&name).as_deref() == Some(&entry.set) {
                 write_sysctl(&name, &entry.was)?;
             }
@@ -308,7 +309,8 @@ fn write_sysctl(name: &str, value: &str) -> Result<(), AccelError> {
     }
 }
 
-/// Restores a setting, unless it never changed: the kernel may refuse to write it.
+/// Restores a setting, unless the setting still has its earlier value: the kernel may refuse to
+/// write the setting.
 fn restore_sysctl(name: &str, value: &str) -> Result<(), AccelError> {
     match read_sysctl(name) {
         Some(found) if found == value => Ok(()),

@@ -1,5 +1,5 @@
 //! The types of the running kernel, from its BTF. One walk over the records finds the few types
-//! that a question needs. libbpf checks and indexes every type first, which takes five times the
+//! that a caller needs. libbpf checks and indexes every type first, which takes five times the
 //! CPU time.
 
 use crate::file_bytes::FileBytes;
@@ -9,7 +9,7 @@ use std::path::Path;
 #[derive(Debug)]
 pub(crate) struct Types {
     file: FileBytes,
-    /// The records.
+    /// The offset of the first record, in words.
     first: usize,
     end: usize,
     /// The offsets of the types 1, 1 + [`APART`], 1 + 2 · [`APART`], and so on.
@@ -37,12 +37,12 @@ pub(crate) struct Type<'a> {
 struct Member<'a> {
     name: &'a str,
     holds: Option<Type<'a>>,
-    /// In bytes from the start of the struct; `None` for a bit field within a byte.
+    /// The offset in bytes from the start of the struct; `None` for a bit field within a byte.
     offset: Option<u32>,
 }
 
 impl Types {
-    /// Reads the kernel's BTF; `None` if the file cannot be read or is no BTF of this machine's
+    /// Reads the kernel's BTF; `None` if the file cannot be read, or is not BTF in this machine's
     /// byte order.
     pub(crate) fn read(path: &Path) -> Option<Self> {
         Self::of(FileBytes::of(path).ok()?)
@@ -131,8 +131,8 @@ impl<'a> Type<'a> {
         })
     }
 
-    /// Whether a struct or union has the member, itself or in an anonymous part: Linux 6.19 moved
-    /// `ancestors` of a control group into a union.
+    /// Whether a struct or union has the member, directly or in an anonymous part: Linux 6.19
+    /// moved `ancestors` of a control group into a union.
     pub(crate) fn has(self, member: &str) -> bool {
         self.find(member, DEEPEST).is_some()
     }
@@ -175,7 +175,7 @@ impl<'a> Type<'a> {
         })
     }
 
-    /// The members of a struct or union; none of another type.
+    /// Returns the members of a struct or union; no members for another kind of type.
     fn members(self) -> impl Iterator<Item = Member<'a>> {
         let count = if matches!(self.kind(), STRUCT | UNION) { self.count() } else { 0 };
         // The upper byte of an offset is the width of a bit field if this flag is set.
@@ -292,7 +292,7 @@ mod tests {
             at
         }
 
-        /// Adds a record. `word`: the size of the record, or the id of another type.
+        /// Adds a record. `word` is the size of the type, or the id of another type.
         fn add(&mut self, kind: u32, name: &str, count: u32, word: u32, rest: &[u32]) {
             let name = self.name(name);
             let words = [name, (kind << 24) | count, word];

@@ -34,7 +34,7 @@ impl Window {
     }
 
     fn begins(&self, sequence: u32, acked: u32) -> bool {
-        // SAFETY: as above.
+        // SAFETY: as in the function above.
         unsafe { weir_caqm_window_may_begin(self, sequence, acked) != 0 }
     }
 }
@@ -57,7 +57,7 @@ fn tag_windows_end_at_the_same_byte_when_sequence_numbers_wrap() {
                 (0, true),
                 (i64::from(OFFERED), true),
                 (i64::from(OFFERED) + 1, false),
-                // A spurious retransmission, and a window probe of the byte before.
+                // The peer may repeat old bytes: in a window probe, or a spurious retransmission.
                 (-1, true),
                 (-i64::from(OVERTAKEN) - 1, true),
                 (-i64::from(OVERTAKEN) - 2, false),

@@ -1,5 +1,5 @@
-//! tcpa in the running kernel. A registration is visible to the whole machine, so only one test
-//! runs at a time. Only the test's own sockets get the algorithm.
+//! Runs tcpa in the running kernel. The whole machine sees a registration, so only one test runs
+//! at a time. Only the test's own sockets get the algorithm.
 #![allow(clippy::unwrap_used)]
 
 use accel::algorithm::{Algorithm, NAME};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// Loads the algorithm; `None`, after a message, if the kernel cannot run it.
 fn loaded() -> Option<(Algorithm, File)> {
-    // Another build's tests may run on this machine: lock a directory that they share.
+    // Another build's tests may run on this machine: lock a directory that all tests share.
     let turn = File::open("/sys/kernel").unwrap();
     turn.lock().unwrap();
     if available().contains(NAME) {
@@ -33,7 +33,7 @@ fn available() -> String {
     std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap()
 }
 
-/// Waits until this algorithm is gone. The kernel may release a link that is closed a moment later.
+/// Waits until the algorithm `name` is gone: the kernel may release a link some time after its end.
 fn await_free(name: &str) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while available().contains(name) {

@@ -1,5 +1,5 @@
-//! A core makes the same decisions in the kernel as in the tunnel and the simulator. Both builds
-//! take the same steps; the test compares every decision and every byte of state.
+//! Checks that a core makes the same decisions in the kernel as in the tunnel and the simulator.
+//! Both builds take the same steps; the test compares every decision and every byte of state.
 #![allow(clippy::unwrap_used)]
 
 #[path = "parity/caqm.rs"]
@@ -30,8 +30,8 @@ fn tcpa_decides_the_same_in_the_kernel_and_in_the_native_build() {
 fn caqm_decides_the_same_in_the_kernel_and_in_the_native_build() {
     let recorded = caqm::from_worlds();
     let calls: [usize; caqm::CALLS] = count(&recorded);
-    // Some calls are missing: these worlds have no spurious loss, and a sender with much loss stops
-    // sending requests.
+    // The simulated worlds do not make all calls: the worlds have no spurious loss, and a sender
+    // with much loss stops sending requests.
     let missing: Vec<_> = (0..caqm::CALLS).filter(|call| calls[*call] == 0).collect();
     let rare = missing.iter().all(|call| [caqm::TIMEOUT, caqm::UNDO].contains(call));
     assert!(rare, "a kind of call is missing: {calls:?}");

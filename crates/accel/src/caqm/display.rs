@@ -52,7 +52,7 @@ impl CaqmStatus {
         text
     }
 
-    /// Returns the first line: the state, and how many ends use CAQM.
+    /// Returns the first line of the status: the state, and the number of ends that use CAQM.
     fn answer(&self) -> String {
         match self.presence {
             Presence::Nothing => return "caqm is off".to_owned(),
@@ -229,6 +229,6 @@ const HEADER: [&str; 12] = [
     "heard",
     "state",
 ];
-/// Columns to leave out on a narrow terminal, the least important first: `answers`, `packets`,
-/// `heard`, `segments`, `window`.
+/// The columns that a narrow terminal omits, the least important column first: `answers`,
+/// `packets`, `heard`, `segments`, `window`.
 const SPARE: [usize; 5] = [9, 8, 10, 7, 3];

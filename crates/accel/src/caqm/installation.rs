@@ -73,8 +73,8 @@ pub(crate) fn check_interfaces(interfaces: &[InterfaceName]) -> Result<(), Accel
 
 /// Sets parameters from `NAME=VALUE`, for connections that begin from now on.
 pub fn set(values: &[String]) -> Result<(), AccelError> {
-    // A wrong name or value is wrong on any machine. Report such a mistake before the machine's
-    // problems.
+    // A wrong name or value is wrong on any machine: report wrong names and values before the
+    // machine's problems.
     for text in values {
         let mut network = Network::default();
         network.set(text)?;
@@ -139,8 +139,8 @@ pub(crate) fn in_force(pins: &Pins) -> Result<Plan, AccelError> {
     Ok(Plan { rules, network: Network::from_bytes(&network) })
 }
 
-/// Reads the interfaces with CAQM: the kernel's key of each, and the name of each interface that
-/// still exists.
+/// Reads the interfaces with CAQM: the kernel's key of each interface, and the name of each
+/// interface that still exists.
 pub(crate) fn interfaces(
     pins: &Pins,
 ) -> Result<Vec<(u64, u32, Option<InterfaceName>)>, AccelError> {

@@ -17,7 +17,8 @@ pub(crate) enum Side {
 /// Lists the interfaces whose frames begin with two MAC addresses, by number and name.
 pub(super) fn ethernet_interfaces() -> io::Result<Vec<(u32, String)>> {
     let socket = any_socket()?;
-    // SAFETY: takes no argument; the list is read up to its entry of zeroes and then freed.
+    // SAFETY: the call takes no argument; the code below reads the list up to its entry of zeroes
+    // and then frees the list.
     let list = unsafe { libc::if_nameindex() };
     if list.is_null() {
         return Err(io::Error::last_os_error());
@@ -25,7 +26,7 @@ pub(super) fn ethernet_interfaces() -> io::Result<Vec<(u32, String)>> {
     let mut found = Vec::new();
     let mut at = list;
     loop {
-        // SAFETY: within the list, which ends with an entry of zeroes.
+        // SAFETY: `at` is within the list, which ends with an entry of zeroes.
         let entry = unsafe { at.read() };
         if entry.if_index == 0 || entry.if_name.is_null() {
             break;
@@ -35,10 +36,10 @@ pub(super) fn ethernet_interfaces() -> io::Result<Vec<(u32, String)>> {
         if is_ethernet(&socket, name) {
             found.push((entry.if_index, name.to_string_lossy().into_owned()));
         }
-        // SAFETY: the entry read was not the last.
+        // SAFETY: the entry at `at` was not the last entry of the list.
         at = unsafe { at.add(1) };
     }
-    // SAFETY: returned by if_nameindex and not used afterwards.
+    // SAFETY: if_nameindex returned the list, and no code uses the list afterwards.
     unsafe { libc::if_freenameindex(list) };
     Ok(found)
 }
@@ -67,7 +68,7 @@ pub(super) fn attach(program: BorrowedFd<'_>, interface: u32, side: Side) -> io:
         Side::Out => libbpf_sys::BPF_TCX_EGRESS,
     };
     let index = i32::try_from(interface).unwrap_or(0);
-    // SAFETY: the descriptor is open for the call; without options it takes no pointer.
+    // SAFETY: the descriptor is open for the call; without options the call takes no pointer.
     let link =
         unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), index, kind, std::ptr::null()) };
     if link < 0 {
@@ -85,7 +86,7 @@ pub(super) fn pin(link: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
 }
 
 fn any_socket() -> io::Result<OwnedFd> {
-    // SAFETY: no pointers are passed.
+    // SAFETY: the call takes no pointer.
     let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if socket < 0 {
         return Err(io::Error::last_os_error());
@@ -102,9 +103,9 @@ fn is_ethernet(socket: &OwnedFd, name: &CStr) -> bool {
     }
     // SAFETY: SIOCGIFHWADDR takes an ifreq with a name and fills in the address.
     let status = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR as _, &mut request) };
-    // SAFETY: the call above filled in this part of the union.
+    // SAFETY: the successful ioctl filled in the field `ifru_hwaddr` of the union.
     status == 0 && unsafe { request.ifr_ifru.ifru_hwaddr.sa_family } == libc::ARPHRD_ETHER
 }
 
-/// include/uapi/asm-generic/socket.h
+/// The socket option of the same name in include/uapi/asm-generic/socket.h.
 const SO_NETNS_COOKIE: i32 = 71;

@@ -7,8 +7,8 @@
 //! | [`network`] | the parameters that all hosts and ports of a network share |
 //! | [`mod@reference`] | the names of these parameters in the reference kernel |
 //! | [`interface`] | the interfaces at which tags are added and removed |
-//! | [`programs`] | the algorithm, the negotiation and the tags, in the kernel |
-//! | [`installation`] | on, off, changed while it runs |
+//! | [`programs`] | the kernel's programs for the algorithm, the negotiation and the tags |
+//! | [`installation`] | switches CAQM on and off, and changes a running installation |
 //! | [`status`], [`view`] | the installation, the traffic counters, and its connections |
 
 mod display;

@@ -14,9 +14,9 @@ pub struct Network {
     pub cc_type: u32,
     /// The protocol identifier of a tag.
     pub tpid: u16,
-    /// Assume that the ports support CAQM. Otherwise a connection asks in its handshake whether a
-    /// port on its path supports CAQM, and uses Reno if no port answers. Ports of other
-    /// implementations do not answer.
+    /// Whether hosts assume that the ports support CAQM. Otherwise a connection asks in its
+    /// handshake whether a port on its path supports CAQM, and uses Reno if no port answers. Ports
+    /// of other implementations do not answer.
     pub trusts_path: bool,
     pub negotiation: Negotiation,
 }

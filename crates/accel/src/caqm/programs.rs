@@ -23,7 +23,7 @@ pub struct Programs {
     ops: &'static str,
 }
 
-/// CAQM under a separate name and without a pin; ends when this value is dropped.
+/// CAQM under a separate name and without a pin. Dropping the value ends CAQM.
 #[derive(Debug)]
 pub struct Unpinned {
     programs: Programs,
@@ -99,7 +99,7 @@ impl Programs {
         Ok(links)
     }
 
-    /// Starts to inspect connections when they begin.
+    /// Attaches the program that inspects each connection when the connection begins.
     pub(crate) fn begin(&self) -> Result<Link, AccelError> {
         let root = cgroup::mount()?;
         let root =

@@ -42,7 +42,7 @@ pub const SETTINGS: [ReferenceSetting; 12] = [
     setting("rtt_standard", "1600", "rtt_standard", "in eighths of a microsecond there"),
 ];
 
-/// Weir's further parameters, and the value of each that gives the behaviour of the reference.
+/// Weir's further parameters, each with the value that gives the behaviour of the reference.
 const MORE: [(&str, &str); 6] = [
     ("alpha_root", "growth by the root of the window; 0 as openEuler"),
     ("theta", "round trips without refusal until the window may double again; 0 as openEuler"),
@@ -135,7 +135,7 @@ pub(super) fn in_own_words(text: &str) -> Result<Cow<'_, str>, AccelError> {
     let refuse = |problem: String| Err(AccelError::Usage(format!("`{text}`: {problem}")));
     match (stripped(name), name) {
         (Some("rtt_standard"), _) => match value.parse::<u64>() {
-            // Weir keeps whole microseconds.
+            // The reference counts in eighths of a microsecond, Weir in whole microseconds.
             Ok(eighths) => Ok(format!("rtt_standard={}us", eighths.div_ceil(8)).into()),
             Err(_) => refuse("write a number of eighths of a microsecond; 1600 is usual".to_owned()),
         },

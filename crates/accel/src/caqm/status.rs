@@ -19,7 +19,7 @@ use units::{Bytes, Rate, Span};
 #[derive(Debug, Clone, PartialEq)]
 pub struct CaqmStatus {
     pub presence: Presence,
-    /// New connections negotiate, perhaps also with a partial installation.
+    /// Whether new connections negotiate; even a partial installation may negotiate.
     pub gives: bool,
     pub plan: Plan,
     /// The interfaces with CAQM; `None` if an interface has gone.
@@ -33,7 +33,7 @@ pub struct CaqmStatus {
 /// A negotiated connection, as the kernel of one end reports the connection.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CaqmFlow {
-    /// The connection's network namespace, if it is another than this process's.
+    /// The connection's network namespace; `None` for this process's namespace.
     pub inside: Option<NamespaceId>,
     pub local: SocketAddr,
     pub remote: SocketAddr,
@@ -53,10 +53,10 @@ pub struct Totals {
 counters! {
     /// The counters of one CPU, or their sum; `struct caqm_totals` of bpf/caqm_flow.h.
     CpuTotals {
-        /// Tagged data sent: super-packets, and segments on the wire.
+        /// Tagged data sent, in super-packets; the next field counts segments on the wire.
         sent_packets,
         sent_segments,
-        /// Packets of more than one segment.
+        /// Sent packets of more than one segment.
         sent_super,
         sent_answers,
         heard_packets,
@@ -71,11 +71,12 @@ counters! {
         /// Ends without a CAQM port on the path of their data: these ends use Reno, whatever the
         /// peer does.
         gave_up,
-        /// Tags of another type, left alone.
+        /// Tags of another `cc_type`, which CAQM ignores.
         alone,
-        /// Tags on segments whose sequence or acknowledgement number cannot be the peer's: ignored.
+        /// Ignored tags on segments whose sequence or acknowledgement number the peer cannot have
+        /// sent.
         implausible,
-        /// The part of `negotiated` that was agreed by reserved bits.
+        /// The part of `negotiated` that the ends agreed on by reserved bits.
         by_bits,
     }
 }

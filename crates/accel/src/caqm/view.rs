@@ -24,11 +24,11 @@ pub struct View {
     pub owed: (Bytes, Bytes),
     /// The window, in segments.
     pub window: u32,
-    /// The window doubles each round trip if every request is approved.
+    /// Whether the window doubles each round trip if the ports approve every request.
     pub start: bool,
     /// Whether this end sends requests. If not, this end has switched to another algorithm.
     pub sending: bool,
-    /// Tags arrive from the peer.
+    /// Whether tags arrive from the peer.
     pub heard: bool,
     pub sent: Passed,
     pub received: Passed,
@@ -36,7 +36,7 @@ pub struct View {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Passed {
-    /// Data: super-packets, and segments on the wire.
+    /// Super-packets of tagged data; the next field counts segments on the wire.
     pub packets: u32,
     pub segments: u32,
     pub answers: u32,

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// A directory that belongs to root alone, unless root changes that.
+/// A directory that only root can write.
 #[derive(Debug)]
 pub(super) struct Folder {
     directory: OwnedFd,
@@ -22,11 +22,11 @@ pub(super) struct Folder {
 pub(super) enum FolderEntry {
     Absent,
     Ours(Folder),
-    /// An entry that is not safely Weir's; the text gives the reason.
+    /// An entry that another user may have made; the text gives the reason.
     Foreign(String),
 }
 
-/// Names of files that root pinned, and of all other entries.
+/// The names in a directory: files that root pinned, and all other entries.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     pub(super) ours: Vec<String>,
@@ -87,7 +87,7 @@ impl Folder {
         })
     }
 
-    /// Creates a directory, or accepts an existing one that is Weir's.
+    /// Creates a directory, or accepts an existing directory that is Weir's.
     pub(super) fn make(&self, name: &str) -> Result<(), AccelError> {
         let path = self.path.join(name);
         match mkdirat(&self.directory, name, Mode::RWXU) {
@@ -101,7 +101,7 @@ impl Folder {
         }
     }
 
-    /// Whether the entry is a file of root's.
+    /// Whether the entry is a file that belongs to root.
     pub(super) fn holds(&self, name: &str) -> bool {
         let about = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
         about.is_ok_and(|about| is_pin(&about))
@@ -121,7 +121,7 @@ impl Folder {
         Ok(entries)
     }
 
-    /// Removes a file of root's; leaves other entries alone.
+    /// Removes a file that belongs to root, and no other entry.
     pub(super) fn unlink(&self, name: &str) -> Result<(), AccelError> {
         if !self.holds(name) {
             return Ok(());
@@ -163,5 +163,5 @@ fn failed(doing: &'static str, path: &Path, errno: Errno) -> AccelError {
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const ROOT: u32 = 0;
-/// include/uapi/linux/magic.h
+/// The type of the BPF file system, from include/uapi/linux/magic.h.
 const BPF_FS_MAGIC: u32 = 0xcafe_4a11;

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Releases the lock when dropped.
+/// The lock of a command. Dropping the value releases the lock.
 #[derive(Debug)]
 pub(super) struct CommandLock {
     /// The lock is on a file in the directory, or on a directory where no file can be created.
@@ -19,8 +19,7 @@ pub(super) struct CommandLock {
 }
 
 impl CommandLock {
-    /// Waits for the lock. Locks `bpf` itself if /run cannot be written: no other trace of a
-    /// command is possible there.
+    /// Waits for the lock. Locks the directory `bpf` itself if /run cannot be written.
     pub(super) fn wait(bpf: &Folder) -> Result<Self, AccelError> {
         let run = Folder::of_system(Path::new(RUN))?;
         let mut timeout = LockTimeout::new();

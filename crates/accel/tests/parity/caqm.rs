@@ -36,7 +36,7 @@ impl Core for Caqm {
     }
 
     unsafe fn take(step: *mut u8) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller passes a complete step, as [`Core::take`] demands.
         unsafe { weir_caqm_parity_take(step) }
     }
 }
@@ -78,7 +78,7 @@ fn run(queue: &str, loss: &str, demand: Demand, seed: u64) {
     let shape = Dumbbell::new(&vec![access; 2], &bottleneck, &LinkConfig::default());
     let mut caqm = CaqmHosts::default();
     caqm.settings.rtt_standard_us = 8000;
-    // Lets senders that send requests have loss, too.
+    // With a trusted path, senders send requests even if their packets are lost.
     caqm.trusts_path = true;
     let hosts = Arc::new(TcpConfig { caqm, ..TcpConfig::default() });
     let flows = (0..2).map(|i| {
@@ -113,8 +113,7 @@ thread_local! {
 extern "C" fn weir_caqm_parity_record(step: *const u8) {
     RECORD.with_borrow_mut(|record| {
         if let Some(record) = record {
-            // SAFETY: caqm_native.c hands over a whole `struct caqm_step`, zeroed before it was
-            // filled.
+            // SAFETY: caqm_native.c passes a whole `struct caqm_step` with each byte initialised.
             let bytes = unsafe { std::slice::from_raw_parts(step, Caqm::size()) };
             record.push(Step::from_bytes(bytes));
         }

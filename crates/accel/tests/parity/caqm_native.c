@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The native side for CAQM's core, as native.c is for tcpa's. */
+/* The native side of the parity test for CAQM's core; native.c has the side for tcpa's core. */
 #include "caqm_parity.h"
 #include <stddef.h>
 #include <string.h>
@@ -17,7 +17,7 @@ void __real_weir_caqm_owe(struct caqm_receiver *r, const struct caqm_params *par
 			  u32 segments);
 u32 __real_weir_caqm_tell(struct caqm_receiver *r, const struct caqm_params *params, u32 *fewer);
 
-/* Defined by the test: records a step before it is taken. */
+/* The test defines this function, which records a step before the core takes the step. */
 void weir_caqm_parity_record(const struct caqm_step *step);
 
 u64 weir_caqm_parity_size(void)

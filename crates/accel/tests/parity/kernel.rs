@@ -1,4 +1,4 @@
-//! A core in the kernel, in batches.
+//! Runs a core in the kernel, with batches of steps.
 
 use crate::step::{Core, Step};
 use accel::AccelError;
@@ -31,7 +31,7 @@ impl<C: Core> Kernel<C> {
         }
     }
 
-    /// Returns the steps after they were taken, at most [`BATCH`].
+    /// Takes the steps, at most [`BATCH`], in the kernel, and returns the steps with their results.
     fn take(&self, steps: &[Step<C>]) -> Vec<Step<C>> {
         let map = self.loaded.map("steps").unwrap();
         for (key, step) in (0_u32..).zip(steps) {

@@ -14,7 +14,7 @@ void __real_weir_tcpa_on_timeout(struct tcpa *t, struct cc_out *out);
 u32 __real_weir_tcpa_note(const struct tcpa *t, struct cc_memory *memory);
 void __real_weir_tcpa_on_idle(struct tcpa *t, u64 now_us, struct cc_out *out);
 
-/* Defined by the test: records a step before it is taken. */
+/* The test defines this function, which records a step before the core takes the step. */
 void weir_parity_record(const struct parity_step *step);
 
 u64 weir_parity_size(void)

@@ -1,4 +1,4 @@
-//! Inputs for both builds in addition to the recorded steps.
+//! Makes inputs for both builds in addition to the recorded steps.
 
 use crate::step::{Core, Step};
 use rand::{RngExt, SeedableRng};
@@ -51,7 +51,7 @@ pub(crate) fn senseless<C: Core>(
     steps
 }
 
-/// Draws an edge value that breaks programs, or any other number.
+/// Draws a number, often an edge value of an integer type.
 fn absurd(random: &mut Pcg64Mcg) -> u32 {
     const EDGES: [u32; 14] = [
         0,

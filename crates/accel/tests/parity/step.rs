@@ -49,7 +49,7 @@ impl<C: Core> Step<C> {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: any initialised u64s are as many initialised bytes times eight.
+        // SAFETY: each initialised u64 is eight initialised bytes.
         let bytes =
             unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.words.len() * 8) };
         &bytes[..C::size()]
@@ -78,7 +78,7 @@ impl<C: Core> Step<C> {
         step
     }
 
-    /// Returns this step after the native build has taken it.
+    /// Takes the step in the native build, and returns the step with its results.
     pub(crate) fn taken(&self) -> Self {
         let mut step = self.clone();
         // SAFETY: the buffer has the size and the alignment of the struct; the core keeps no

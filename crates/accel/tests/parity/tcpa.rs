@@ -36,7 +36,7 @@ impl Core for Tcpa {
     }
 
     unsafe fn take(step: *mut u8) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the caller passes a complete step, as [`Core::take`] demands.
         unsafe { weir_parity_take(step) }
     }
 }
@@ -62,7 +62,7 @@ pub(crate) fn any_call(random: &mut Pcg64Mcg) -> u32 {
     call as u32
 }
 
-/// `enum parity_call`
+/// The calls of tcpa, as in `enum parity_call`.
 #[derive(Debug, Clone, Copy)]
 enum Call {
     Init,
@@ -155,17 +155,17 @@ const WORLDS: [Trouble; 14] = [
     Trouble { falls: Some((1, 250)), ..PLAIN },
     Trouble { loss: "1%", ..PLAIN },
     Trouble { loss: "gilbert:p=1%,r=20%,h=0%,k=100%", delay: "50ms", ..PLAIN },
-    // Worlds with timeouts.
+    // These worlds have timeouts.
     Trouble { loss: "40%", rate: "2mbit", ..PLAIN },
     Trouble { queue: "droptail:6p", flows: 2, ..PLAIN },
     Trouble { queue: "droptail:1MB", other: Some(cc::Algorithm::Cubic), ..PLAIN },
     Trouble { jitter: "3ms,normal", flows: 2, ..PLAIN },
-    // Worlds with idle periods.
+    // These worlds have idle periods.
     Trouble {
         demand: Demand::Pieces { size: Bytes::new(60_000), every: Span::from_millis(1500) },
         ..PLAIN
     },
-    // Careful resume, with a correct memory and with wrong memories.
+    // In these worlds flows resume at a remembered rate, which is correct or wrong.
     Trouble { remembered: Some(1), delay: "50ms", ..PLAIN },
     Trouble { remembered: Some(10), queue: "droptail:1MB", ..PLAIN },
     Trouble { remembered: Some(3), loss: "2%", delay: "50ms", ..PLAIN },
@@ -181,8 +181,7 @@ thread_local! {
 extern "C" fn weir_parity_record(step: *const u8) {
     RECORD.with_borrow_mut(|record| {
         if let Some(record) = record {
-            // SAFETY: native.c hands over a whole `struct parity_step`, zeroed before it was
-            // filled.
+            // SAFETY: native.c passes a whole `struct parity_step`, and has initialised each byte.
             let bytes = unsafe { std::slice::from_raw_parts(step, Tcpa::size()) };
             record.push(Step::from_bytes(bytes));
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The programs' check whether a segment belongs to a connection, compiled for tests. */
+/* Compiles for tests the check of the programs whether a segment belongs to a connection. */
 #include "caqm_window.h"
 
 u32 weir_caqm_window_is_plausible(const struct caqm_window *window, u32 sequence, u32 acknowledgement);
