@@ -271,8 +271,8 @@ impl Sink {
     }
 }
 
-/// Opens a file to append to it. Accepts only a regular file of this user. Any other type of file
-/// could make the writer wait, and through a link or a file of another user, that user could
+/// Opens a file for appending. Accepts only a regular file of this user. A file of another type
+/// could make the writer wait. Through a link or a file of another user, the other user could
 /// redirect the lines.
 fn opened(path: &std::path::Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};

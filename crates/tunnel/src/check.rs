@@ -221,8 +221,8 @@ async fn greet(
 /// Measures the path's shortest round trip. Handshake packets are no samples, because both ends
 /// spend time on cryptography.
 ///
-/// A server that refuses this end's certificate does so one round trip after this end considers the
-/// handshake complete, so the measurement lasts longer than a round trip.
+/// A server refuses this end's certificate one round trip after this end considers the handshake
+/// complete, so the measurement lasts longer than a round trip.
 async fn round_trip(connection: &Carried) -> Result<Span, Lost> {
     let pause = (connection.rtt() * 3 + SETTLE) / EXCHANGES;
     let exchanges = async {

@@ -1,5 +1,5 @@
-//! Frames at the beginning of a stream, before the bytes it carries. Pure: this module never waits,
-//! and never allocates by a length that the peer claims.
+//! Frames at the beginning of a stream, before the bytes that the stream carries. This module
+//! never waits, and never allocates by a length that the peer claims.
 //!
 //! ```text
 //! opening:  version u8 = 1 | kind u8 | address length u16 | properties length u16

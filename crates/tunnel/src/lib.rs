@@ -1,5 +1,5 @@
-//! TCP, UNIX and UDP carried over QUIC across lossy and long paths, or over TLS where UDP is
-//! blocked.
+//! Tunnels that carry TCP, UNIX sockets and UDP over QUIC across lossy and long paths, or over TLS
+//! where a network blocks UDP.
 //!
 //! | module | holds |
 //! | --- | --- |

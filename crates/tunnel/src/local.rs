@@ -246,8 +246,8 @@ impl UnixPathListener {
 }
 
 /// Sets a linger time of zero, so that a close without [`Local::finish`] sends a reset (socket(7),
-/// SO_LINGER). If this process is killed, the kernel closes its sockets, and an orderly end would
-/// make incomplete data look complete.
+/// SO_LINGER). If this process is killed, the kernel closes the process's sockets, and an orderly
+/// end would make incomplete data look complete.
 fn reset_unless_finished(stream: &TcpStream) -> io::Result<()> {
     socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO))
 }

@@ -5,9 +5,8 @@
 //! gets more if other identities leave memory unused. An idle connection has no grant. Credit that
 //! a peer has received stays valid, so all peers together may send more than there is memory: a
 //! [`Meter`] counts the memory held. Near the limit, the identity that exceeds its fair share most
-//! loses tunnels whose readers are stuck. Beyond the limit, this identity loses a connection in two
-//! cases: the memory exceeds the limit by an eighth, or stays beyond the limit for longer than a
-//! reader takes to count as stuck.
+//! loses tunnels whose readers are stuck. The identity loses a connection if the memory exceeds the
+//! limit by an eighth, or stays beyond the limit for longer than a reader takes to count as stuck.
 
 use host::FreedMemory;
 use quic::Meter;

@@ -1,13 +1,13 @@
-//! Compatibility with quic-tun (github.com/kungze/quic-tun): its users can keep their command
-//! lines, files and scripts. Both ends must be Weir, because they use Weir's protocol.
+//! Compatibility with quic-tun (github.com/kungze/quic-tun): users of quic-tun can keep their
+//! command lines, files and scripts. Both ends must be Weir, because the ends use Weir's protocol.
 //!
 //! | module | holds |
 //! | --- | --- |
 //! | [`settings`] | flags, environment and files with quic-tun's keys |
-//! | `configuration` | a server's or a client's configuration made from them |
-//! | [`token`], [`http`] | tokens: texts that tell a server the target of a connection. Pure |
+//! | `configuration` | a server's or a client's configuration made from the settings |
+//! | [`token`], [`http`] | tokens: texts that tell a server the target of a connection |
 //! | [`source`] | the client's side: asks a file or an HTTP server for the token of a connection |
-//! | [`classify`] | recognises SPICE and VNC by the first bytes. Pure |
+//! | [`classify`] | recognises SPICE and VNC by the first bytes |
 //! | `tunnels` | the open tunnels, for `GET /tunnels` |
 
 pub mod classify;

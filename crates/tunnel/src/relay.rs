@@ -122,8 +122,8 @@ impl Tally<'_> {
 }
 
 /// Relays until both directions have ended. Passes on the end of each direction separately. A reset
-/// or a loss on either side resets both sides. If the peer has not answered the opening yet,
-/// incoming bytes wait for the answer, at most for the time `answer`. Outgoing bytes do not wait.
+/// or a loss on either side resets both sides. Incoming bytes wait until the peer has answered the
+/// opening, at most for the time `answer`. Outgoing bytes do not wait.
 pub(crate) async fn relay<C: Connection>(
     local: Local,
     sending: C::Sending,

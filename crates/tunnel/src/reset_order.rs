@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// The waiting tunnels. A tunnel whose application does not read comes first: its bytes fill this
-/// end's memory. A tunnel that waits for the connection comes later, because other tunnels may be
-/// the cause. Within each group, the tunnel that has waited longest comes first.
+/// The waiting tunnels, in the order in which this end resets tunnels. A tunnel whose application
+/// does not read comes first, because its bytes fill this end's memory. A tunnel that waits for the
+/// connection comes later, because other tunnels may be the cause. Within each group, the tunnel
+/// that has waited longest comes first.
 #[derive(Debug, Default)]
 pub(crate) struct ResetOrder(Mutex<Waiting>);
 

@@ -31,8 +31,8 @@ pub(crate) async fn watch_peer<C: Connection, L>(
     }
 }
 
-/// Runs at a client: closes the connection once the server's certificate has expired or `trust` no
-/// longer covers it. Checks at once, because a reload may have replaced the trust since the
+/// Closes a client's connection once the server's certificate has expired or `trust` no longer
+/// covers the certificate. Checks at once, because a reload may have replaced the trust since the
 /// handshake.
 pub(crate) async fn watch_server<C: Connection>(
     connection: C,

@@ -391,8 +391,8 @@ fn reloaded<E: Display>(
 }
 
 /// Tells this user's ends, or the end behind `socket`, to reload their files. First passes the
-/// private key in `key` to these ends, because the process of a service may be unable to read this
-/// file. Returns the outcome for each end.
+/// private key in `key` to these ends, because the process of a service may be unable to read the
+/// key file. Returns the outcome for each end.
 pub fn reload(
     socket: Option<&Path>,
     key: Option<&[u8]>,

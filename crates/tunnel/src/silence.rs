@@ -29,9 +29,9 @@ pub(crate) struct Silence {
     /// Silent polls, in shares of a usual poll.
     shares: u32,
     most: u32,
-    /// How long this end has sent packets without an answer since a report that no process has the
-    /// peer's port; `None` without a report. Anybody on the path can forge a report, and a router
-    /// that restarts may send one.
+    /// The time for which this end has sent packets without an answer since a report that no
+    /// process has the peer's port; `None` without a report. Anybody on the path can forge a
+    /// report, and a router that restarts may send a wrong report.
     unanswered: Option<Duration>,
 }
 

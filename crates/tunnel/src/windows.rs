@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use units::Bytes;
 
-/// Limits the memory that one connection may hold: as much as its path needs ([`PathWindow`]), if
-/// the budget permits it.
+/// Limits the memory that one connection may hold to the memory that its path needs
+/// ([`PathWindow`]), or to less if the budget is smaller.
 ///
 /// The peer gets this amount as credit, and gets more as applications consume data ([`quic`] counts
 /// the credit). A stuck stream, whose application does not read, keeps its credit, so the window
 /// grows by the same amount. The window also includes bytes queued for slow applications: these
 /// bytes may exceed the present credit, because they arrived while the rate was higher. If memory
 /// runs short, this end resets stuck streams one after another; otherwise they would use up the
-/// credit of all other streams.
+/// credit of all other streams of the connection.
 ///
 /// An idle connection keeps its credit and has no grant.
 #[derive(Debug)]

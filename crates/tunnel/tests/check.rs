@@ -1,4 +1,4 @@
-//! The checks of a client before it starts.
+//! Tests of the checks that a client makes before it starts.
 #![allow(clippy::unwrap_used)]
 
 mod ends;
@@ -22,7 +22,7 @@ use units::Span;
 fn the_round_trip_is_measured_after_the_handshake() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
-    // Repeat if the machine was disturbed, which would add to the measured round trip.
+    // Repeat the test after a disturbance of the machine, which lengthens the measured round trip.
     testing::undisturbed("round trip of a check", |_| {
         let text = runtime.block_on(findings());
         let delay = Span::from(DELAY);
@@ -33,7 +33,7 @@ fn the_round_trip_is_measured_after_the_handshake() {
     });
 }
 
-/// Checks a server at the other end of this path. Returns the findings as text.
+/// Checks a server behind the path that delays packets. Returns the findings as text.
 async fn findings() -> String {
     let keys = Keys::new();
     let server = Server::start(keys.server_parts(keys.guard(&[], &[]))).unwrap();

@@ -1,5 +1,5 @@
-//! Log lines tell why a connection ended. Texts that peers and strangers choose can neither break a
-//! line nor control a terminal.
+//! Log lines give the reason for the end of a connection. Texts that peers and strangers choose can
+//! neither break a line nor control a terminal.
 
 #![allow(clippy::unwrap_used)]
 
@@ -40,7 +40,7 @@ async fn a_peer_cannot_forge_log_lines_by_frames() {
         opening.extend(address.as_bytes());
         let (mut sending, mut receiving) = connection.open().await.unwrap();
         sending.write(Bytes::from(opening)).await.unwrap();
-        // The answer arrives after the log line was written.
+        // The server writes the log line before it sends the answer.
         let mut answer = Vec::new();
         assert!(receiving.read(2000, &mut answer).await.unwrap(), "{message}");
         let line = log.line_with(&["frame a", message]);
@@ -92,7 +92,7 @@ async fn the_log_gives_silence_as_the_reason_for_closing_a_silent_peer() {
 async fn the_log_says_that_the_operator_has_ended_a_session() {
     let (keys, log) = (Keys::with_log(), log());
     let mut guard = keys.guard(&[], &[]);
-    // The name `client` stands in the log lines of other tests of this file.
+    // Other tests of this file write log lines with the name `client`, so use another name.
     let name: tunnel::identity::PeerName = "kicked".parse().unwrap();
     guard.access = Access::new([(name.clone(), Rights::default())]);
     guard.trusted[0].name = name;

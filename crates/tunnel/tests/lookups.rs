@@ -1,5 +1,5 @@
-//! Peers cause name look-ups while the name server never answers. This test is alone in its
-//! process, because the C library's resolver reads its files for all threads.
+//! Peers cause name look-ups, and the name server never answers. The test has a separate process,
+//! because all threads of a process share the files of the C library's resolver.
 
 #![allow(clippy::unwrap_used)]
 
@@ -153,7 +153,7 @@ fn threads() -> usize {
 }
 
 const NAMES: u64 = 3000;
-/// The dial timeout. glibc waits longer for a name server: twice 5 s.
+/// The dial timeout, which is shorter than glibc's wait for a name server (twice 5 s).
 const DIAL: Duration = Duration::from_secs(5);
 /// Number of threads that must remain for the other peer's look-ups.
 const SPARE: usize = 4;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 /// Tries `count` servers in their order. Returns the first connection, with the index of its
-/// server. Each server has the time `lead` to answer before the next server is tried; the attempt
-/// at the silent server continues meanwhile. Calls `failed` for each failed attempt, and with
-/// [`Lost::Silent`] for each server before the chosen server that has not answered. The error is
-/// the error of the last failure.
+/// server. Each server has the time `lead` to answer before the client tries the next server; the
+/// attempt at the silent server continues meanwhile. Calls `failed` for each failed attempt. Calls
+/// `failed` with [`Lost::Silent`] for each server that has not answered before the chosen server
+/// answers. Returns the error of the last failed attempt if all servers fail.
 pub(super) async fn first_to_connect<T, F>(
     count: usize,
     lead: impl Fn(usize) -> Duration,

@@ -22,7 +22,7 @@ pub struct Authorities {
 impl Authorities {
     /// Loads the authorities of a PEM file, and their revocation lists (RFC 5280, section 5) in PEM
     /// or DER form. If any list is given, every authority of a chain needs a list that is not past
-    /// its next update: without this list, a revoked certificate could pass.
+    /// its next update: without such a list, a revoked certificate could pass.
     pub fn load(path: &Path, lists: &[PathBuf]) -> Result<Arc<Self>, IdentityError> {
         let mut store = RootCertStore::empty();
         for certificate in keys::chain(path, &keys::read(path)?)? {

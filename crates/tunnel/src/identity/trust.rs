@@ -111,9 +111,9 @@ impl ServerTrust {
     }
 }
 
-/// Returns the time since 1970 until which a connection of this peer may last; then the caller
-/// checks the peer again. `None` means until the list of trusted peers changes. A pin never
-/// expires, although each new handshake requires a valid certificate.
+/// Returns the time since 1970 at which the caller has to check this peer's connection again.
+/// `None`: only after a change of the list of trusted peers. A pin never expires, although each
+/// new handshake requires a valid certificate.
 pub(crate) fn good_until(
     peer: &PeerName,
     shown: &[CertificateDer<'_>],

@@ -1,4 +1,4 @@
-//! SOCKS5 (RFC 1928) with names and passwords (RFC 1929). Pure.
+//! Messages of SOCKS5 (RFC 1928) with names and passwords (RFC 1929). This module does no I/O.
 //!
 //! Each `decode` returns `None` if the message is incomplete, otherwise the message and its length.
 //! No message is longer than [`LONGEST`].

@@ -22,8 +22,8 @@ pub(super) struct StatusEndpoints {
 }
 
 impl StatusEndpoints {
-    /// Opens the sockets. Fails if a configured socket is unavailable; the end runs without the
-    /// default socket.
+    /// Opens the sockets. Fails if a configured socket is unavailable. If the default socket is
+    /// unavailable, the end runs without the socket.
     ///
     /// Takes over the sockets of another process in `handed`.
     pub(super) async fn open(

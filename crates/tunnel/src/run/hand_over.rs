@@ -250,9 +250,9 @@ impl<T: Send + Sync> HandOver for Handing<T> {
 }
 
 impl Left {
-    /// Calls `leave` once another process has taken over. Returns once `is_over`, which gets the
-    /// time since the take-over, holds for a moment, or the time limit is over. The caller may drop
-    /// the future and call again.
+    /// Calls `leave` once another process has taken over. Returns when `is_over` has been true for
+    /// a moment, or when the time limit is over. `is_over` gets the time since the take-over. The
+    /// caller may drop the future and call again.
     pub(super) async fn over(&mut self, leave: impl Fn(), is_over: impl Fn(Duration) -> bool) {
         let until = match self.completed.wait_for(Option::is_some).await {
             Ok(until) => *until,

@@ -1,10 +1,10 @@
-//! Divides a limited resource among identities. Pure.
+//! Divides a limited resource among identities. This module does no I/O.
 //!
 //! One half is divided equally: each identity always gets its part, whatever the other identities
-//! do. The other half is common: an identity may take from it as long as the identity's take does
-//! not exceed the free rest (dynamic thresholds, Choudhury and Hahne 1998). A single busy identity
-//! thus gets more than half of the resource, and several hostile identities still leave some of it
-//! free. A single identity may use the whole resource.
+//! do. The other half is common: an identity may take from the common half as long as the
+//! identity's take does not exceed the free rest (dynamic thresholds, Choudhury and Hahne 1998). A
+//! single busy identity thus gets more than half of the resource, and several hostile identities
+//! still leave a part free. If there is only one identity, it may use the whole resource.
 
 use crate::identity::PeerName;
 use std::collections::HashMap;

@@ -299,9 +299,9 @@ fn take_key(text: Option<Vec<u8>>, stream: &UnixStream) {
     }
 }
 
-/// Queries the end behind that socket. Returns `None` if no process listens any more. The end's
+/// Queries the end behind the socket `file`. Returns `None` if no process listens. The end's
 /// process must belong to this user or to root. Root may also query the process of another user if
-/// the socket lies in that user's directory, as a service's socket does.
+/// the socket lies in the other user's directory, as a service's socket does.
 ///
 /// Hands the private key `key` to the end first. The end uses the key from its next reload on.
 pub async fn ask(file: &SocketFile, key: Option<&[u8]>) -> Result<Option<Answer>, StatusError> {
@@ -414,9 +414,9 @@ const ATTEMPTS: usize = 100;
 const LONGEST: u64 = 16 << 20;
 const LONGEST_KEY: u64 = 64 << 10;
 const BACKLOG: i32 = 128;
-/// How long a client may take to send its request or key, or to end its half of the stream. A busy
-/// machine may delay a client, and this end would answer a late request with its status, so this
-/// time is long.
+/// The time within which a client must send its request or key, or end its half of the stream. The
+/// time is long, because a busy machine may delay a client, and this end would answer a late
+/// request with its status.
 const KEY_WITHIN: Duration = Duration::from_secs(3);
 
 #[cfg(test)]

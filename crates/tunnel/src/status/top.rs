@@ -31,8 +31,8 @@ impl Packets {
 }
 
 /// Returns the view for one refresh, with at most `size` columns and lines. Losses count since
-/// `before`, an earlier refresh. Escapes the texts, because peers and other processes chose some of
-/// them.
+/// `before`, an earlier refresh. Escapes all texts, because peers and other processes chose some
+/// texts.
 pub fn top(all: &[Status], before: &Packets, size: Option<(usize, usize)>) -> String {
     let mut lines = Vec::new();
     for end in all {

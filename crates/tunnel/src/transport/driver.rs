@@ -58,7 +58,7 @@ pub(super) enum Source {
 }
 
 /// Tasks that wait for an event of one connection. A stream has at most one waker of each kind, and
-/// none after its halves have ended. The bound of the end's memory counts these tasks with their
+/// no waker after its halves have ended. The bound of the end's memory counts the tasks with their
 /// stream: `STREAM_MEMORY` of `quic` includes the tasks of an open stream.
 #[derive(Debug, Default)]
 struct Waiting {
@@ -531,7 +531,7 @@ impl Driver {
         })
     }
 
-    /// Receives the packets that have arrived; returns whether more may be waiting.
+    /// Receives the packets that have arrived; returns whether further packets may be waiting.
     ///
     /// Relays and acknowledgements wait during a call. One call must therefore not process a
     /// backlog of thousands of packets, which the kernel keeps joined.

@@ -1,8 +1,8 @@
 //! ICMP messages that say that no process has the peer's port, from the error queue of a socket.
 //!
-//! ICMP is not authenticated. A message quotes the packet that it answers, and only the peers and
-//! the hosts on their path know the connection ID in that packet (RFC 9000, 5.1): a message with
-//! another ID does not count. A message that counts is still only a hint.
+//! ICMP is not authenticated. A message quotes the packet that caused the message, and only the
+//! peers and the hosts on their path know the connection ID in the quoted packet (RFC 9000, 5.1): a
+//! message with another ID does not count. A message that counts is still only a hint.
 
 use super::steering::LENGTH;
 use nix::errno::Errno;

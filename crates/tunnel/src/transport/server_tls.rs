@@ -1,6 +1,6 @@
 //! TLS sessions of a QUIC server. A session frees its handshake state as soon as the handshake is
-//! complete. The peer's certificates and the secrets of later key updates are left. The engine's
-//! own session keeps the complete state: 6 kB of each idle connection.
+//! complete, and keeps only the peer's certificates and the secrets of later key updates. The
+//! engine's own session keeps the complete state: 6 kB of each idle connection.
 
 use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicServerConfig};
 use quinn_proto::crypto::{

@@ -152,9 +152,9 @@ thread_local! {
 }
 
 /// Computes how long a thread pauses before it waits for events. A busy thread pauses, so that a
-/// few more packets gather: waking up for each packet is its largest cost. A thread with little
-/// traffic does not pause. If the RTTs of all paths are long, the pause is longer, because it adds
-/// little to them.
+/// few more packets gather: the largest cost of a thread is to wake up for each packet. A thread
+/// with little traffic does not pause. If the RTTs of all paths are long, the pause is longer,
+/// because the pause adds little to long RTTs.
 #[derive(Debug)]
 struct GatherPause {
     least: Duration,

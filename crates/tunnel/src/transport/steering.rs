@@ -39,9 +39,9 @@ impl ConnectionIdGenerator for MarkedIds {
     }
 }
 
-/// Returns the initial destination connection ID of a client, which it uses until it learns the
-/// server's ID. Consecutive `place`s lead to different sockets of the server. The remaining bytes
-/// are random (RFC 9000, 7.2).
+/// Returns the initial destination connection ID of a client, which the client uses until it
+/// learns the server's ID. Consecutive values of `place` lead to different sockets of the server.
+/// The remaining bytes are random (RFC 9000, 7.2).
 pub(super) fn drawn(place: u8) -> ConnectionId {
     let mut bytes = [place; 2 * LENGTH];
     rand::rng().fill_bytes(&mut bytes[1..]);
@@ -59,9 +59,9 @@ pub(super) fn steer(socket: &UdpSocket, sockets: u8) -> io::Result<()> {
 }
 
 /// Returns the BPF program that reads the connection ID. A long header has the ID after its version
-/// and length, a short header after its first byte (RFC 9000, 17.2 and 17.3). Until a client knows
-/// the server's ID, it uses one random ID in all its packets (7.2). A packet too short for an ID
-/// goes to the first socket.
+/// and length, a short header after its first byte (RFC 9000, 17.2 and 17.3). A client uses one
+/// random ID in all its packets until the client knows the server's ID (7.2). A packet too short
+/// for an ID goes to the first socket.
 fn program(sockets: u8) -> [sock_filter; 8] {
     let step = |code, jt, k| sock_filter { code, jt, jf: 0, k };
     [

@@ -1,5 +1,5 @@
-//! Peers that use up an end's resources, replay packets, never read or never answer. The end limits
-//! and counts what they do, and other peers continue.
+//! Peers use up an end's resources, replay packets, never read or never answer. The end limits and
+//! counts the attacks, and other peers continue.
 
 use crate::PROCESS;
 use crate::ends::{
@@ -105,8 +105,8 @@ async fn never_read(count: usize, budget: Bytes) {
         }
     })
     .await;
-    // Both ends run in this process. Unacknowledged data adds to both budgets, and has a bound of
-    // its own.
+    // Both ends run in this process. Unacknowledged data adds to both budgets, and has a separate
+    // bound.
     let grown = resident().saturating_sub(before);
     assert!(grown < 6 * budget.count(), "{grown} bytes more than before");
     let tunnels = client.counted().tunnels;
@@ -136,8 +136,8 @@ async fn ten_thousand_handshakes_from_one_address_are_deferred_and_counted() {
     .unwrap();
     let made = resident();
     let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    // Send more packets if the server has counted too few: while the machine stalls, its kernel
-    // drops packets before the server reads them.
+    // Send more packets if the server has counted too few packets: while the machine stalls, its
+    // kernel drops packets before the server reads the packets.
     let put_off = || server.counted().handshakes_put_off;
     for round in 0..3 {
         for some in hellos.chunks(20) {
@@ -279,7 +279,7 @@ async fn tunnels_are_reset_while_the_path_is_blocked_and_work_again_afterwards()
         "ATTACK path-blocked: all knew after {:?}, with a keepalive of a second",
         began.elapsed()
     );
-    // An application that connects meanwhile gets a reset too.
+    // An application that connects while the path is blocked gets a reset, too.
     let late = refusal(listener_addresses[0]);
     let end = tokio::time::timeout(Duration::from_secs(60), late).await;
     assert_eq!(end.unwrap(), ErrorKind::ConnectionReset);
@@ -353,7 +353,8 @@ async fn echo_datagrams(socket: UdpSocket) {
     }
 }
 
-/// Repeats the datagram until an answer arrives, because UDP may lose packets even on the loopback.
+/// Sends the datagram until an answer arrives, because UDP may lose packets even on the loopback.
+/// Returns the answer.
 async fn datagram_said(socket: &UdpSocket, what: &[u8]) -> Vec<u8> {
     let mut buffer = vec![0; 65_536];
     for _ in 0..40 {

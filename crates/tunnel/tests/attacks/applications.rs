@@ -1,4 +1,4 @@
-//! Applications that hold more connections than a client has file descriptors.
+//! Applications hold more connections than a client has file descriptors.
 
 use crate::processes::Processes;
 use std::time::Duration;

@@ -88,7 +88,7 @@ fn clients_beside_a_flood() -> Option<()> {
     Some(())
 }
 
-/// Begins handshakes, proves the address if asked, and abandons them.
+/// Begins handshakes, proves the address if the server sends a Retry, and abandons the handshakes.
 async fn flood(keys: Arc<Keys>, at: SocketAddr, over: Arc<AtomicBool>, begun: Arc<AtomicUsize>) {
     let mut ticks = tokio::time::interval(Duration::from_micros(2500));
     // Do not flood faster after a stall of the machine.

@@ -1,4 +1,4 @@
-//! Peers and strangers that attack an end or use up its resources.
+//! Tests of peers and strangers that attack an end or use up its resources.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,6 +14,6 @@ mod applications;
 mod floods;
 mod tenants;
 
-/// The tests of this binary share a process. A test that measures the process's memory takes this
-/// lock for writing; every other test takes it for reading.
+/// A lock for the tests of this binary, which share a process. A test that measures the process's
+/// memory takes the lock for writing; every other test takes the lock for reading.
 static PROCESS: RwLock<()> = RwLock::const_new(());

@@ -1,5 +1,5 @@
 //! Hostile tenants hold a server's descriptors, tunnels or local ports. Another tenant must still
-//! get a few of them.
+//! get a few descriptors, tunnels and ports.
 
 use crate::PROCESS;
 use crate::ends::{guard_of, tuning};
@@ -293,7 +293,8 @@ impl Drop for LimitedServer {
     }
 }
 
-/// Runs the process of [`LimitedServer::start`]. Without that start, the test does nothing.
+/// Runs the process that [`LimitedServer::start`] starts. In any other process the test does
+/// nothing.
 #[test]
 #[ignore = "a part of another test"]
 fn a_server_of_its_own() {

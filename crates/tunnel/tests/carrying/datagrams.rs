@@ -1,4 +1,4 @@
-//! UDP: boundaries are preserved, and oversized datagrams are refused and counted.
+//! Tunnels of UDP preserve the boundaries of datagrams, and refuse and count oversized datagrams.
 
 use crate::ends::{Keys, bytes, tcp_of};
 use std::time::Duration;
@@ -70,7 +70,8 @@ async fn echo(socket: UdpSocket) {
     }
 }
 
-/// Repeats the datagram until an answer arrives, because UDP may lose packets even on the loopback.
+/// Sends the datagram until an answer arrives, because UDP may lose packets even on the loopback.
+/// Returns the answer.
 async fn exchange(socket: &UdpSocket, what: &[u8]) -> Vec<u8> {
     let mut buffer = vec![0; 65_536];
     for _ in 0..20 {

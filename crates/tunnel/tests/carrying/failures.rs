@@ -253,7 +253,7 @@ async fn an_idle_client_asks_its_server_more_often_only_while_a_tunnel_is_open()
         tokio::time::timeout(Duration::from_secs(60), seen).await.expect("such a pause");
         front.sent.lock().unwrap().clear();
     };
-    // The client asks three times in a keepalive, or once.
+    // The client sends three probes in a keepalive interval, or one probe.
     let (shortest, limit) = (keepalive / 6, keepalive * 2 / 3);
     pause_of_client(limit..Duration::MAX).await;
     let mut stream = through(tcp_of(&client.bound()[0])).await;
@@ -269,7 +269,7 @@ async fn an_idle_client_asks_its_server_more_often_only_while_a_tunnel_is_open()
 /// A UDP socket that relays the packets between one client and a server.
 struct Front {
     address: SocketAddr,
-    /// When the client has sent packets.
+    /// The times at which the client sent packets.
     sent: Arc<Mutex<Vec<Instant>>>,
     relay: JoinHandle<()>,
 }
@@ -302,7 +302,7 @@ impl Front {
         Self { address, sent, relay }
     }
 
-    /// Closes the sockets.
+    /// Stops the relay and closes its sockets.
     async fn close(self) {
         self.relay.abort();
         assert!(self.relay.await.unwrap_err().is_cancelled());
@@ -317,14 +317,14 @@ async fn a_name_whose_first_address_is_dead_is_reached_at_the_next_address() {
     let guard = keys.guard(&["tcp:127.0.0.0/8:*"], &[]);
     let server = Server::start(keys.server_parts(guard)).unwrap();
     let port = server.local_addr().unwrap().port();
-    // This socket neither accepts nor refuses a connection.
+    // The process behind this socket neither accepts nor refuses a connection.
     let dead = UdpSocket::bind(("127.0.0.2", port)).await.unwrap();
     let mut parts = keys.client_parts(&[], vec![to_tcp(address)]);
     let mut at = keys.client_parts(&[server.local_addr().unwrap()], Vec::new()).servers.remove(0);
     at.address = format!("two.example:{port}").parse().unwrap();
     parts.servers = vec![at];
     parts.resolver = Arc::new(Two);
-    // With this timeout, a client that waited for the dead address would wait for ever.
+    // With this timeout, a client that waits for the dead address would outlast the test.
     parts.tuning.handshake = Duration::from_secs(3600);
     let client = Client::start(parts).await.unwrap();
     client.connected().await;

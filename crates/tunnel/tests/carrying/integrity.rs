@@ -30,7 +30,7 @@ async fn a_thousand_random_transfers_of_up_to_64_mib_arrive_byte_for_byte() {
 #[derive(Debug, Clone, Copy)]
 struct Transfer {
     number: u64,
-    /// How many bytes the application and the target send.
+    /// The numbers of bytes that the application and the target send.
     lengths: [u64; 2],
     order: Order,
 }

@@ -1,4 +1,4 @@
-//! Two identities that may listen on the same address of the server.
+//! Two identities listen on the same address of the server, one after the other.
 
 use crate::ends::{Keys, until};
 use std::net::SocketAddr;
@@ -40,7 +40,8 @@ async fn a_refused_listener_does_not_replace_the_holder_of_the_address() {
     drop(refused);
     assert_eq!(greeting(at).await, Some(b'1'));
 
-    // The holder reconnects while the server still considers its first connection alive.
+    // The identity with the listener reconnects while the server still considers the identity's
+    // first connection alive.
     let again = listener(&keys, two).await.unwrap();
     let taken_over = async { while greeting(at).await != Some(b'2') {} };
     let taken_over = tokio::time::timeout(Duration::from_secs(60), taken_over).await;

@@ -1,4 +1,5 @@
-//! Tunnels carry data completely and in order, over paths that lose packets, change and break.
+//! Tests that tunnels carry data completely and in order, over paths that lose packets, change or
+//! break.
 
 #![allow(clippy::unwrap_used)]
 

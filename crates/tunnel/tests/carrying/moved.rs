@@ -1,4 +1,4 @@
-//! A client whose network changes: the host removes its address and gets another address.
+//! A client's host loses its address and gets another address.
 
 use crate::ends::{Keys, bytes, tcp_of, through};
 use nix::sched::{CloneFlags, unshare};

@@ -167,7 +167,8 @@ async fn strangers_and_silent_clients_get_no_connection_over_tcp() {
     server.drain(Duration::ZERO).await;
 }
 
-/// The first of the two clients tries UDP at a socket that never answers.
+/// The first client tries UDP at a socket that never answers, and then uses TCP. The second client
+/// gets an answer over UDP.
 #[tokio::test]
 async fn a_client_uses_tcp_only_if_the_server_does_not_answer_over_udp() {
     let keys = Keys::new();
@@ -207,7 +208,7 @@ async fn a_silent_address_of_a_server_does_not_keep_tcp_from_its_next_address() 
     let keys = Keys::new();
     let server = Server::start(on_both(&keys, &[], &[])).unwrap();
     let at = server.tcp_address().unwrap();
-    // The kernel accepts the connection, and no process answers.
+    // The kernel accepts connections to this listener, but no process answers.
     let silent = TcpListener::bind(("127.0.0.79", at.port())).await.unwrap();
     let mut parts = keys.client_parts(&[at], Vec::new());
     parts.servers[0].address = format!("two.example:{}", at.port()).parse().unwrap();

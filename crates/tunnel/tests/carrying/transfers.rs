@@ -1,4 +1,4 @@
-//! Bytes sent at one end arrive unchanged at the other end.
+//! Tests that the bytes that an application sends arrive unchanged at the target, and back.
 
 use crate::ends::{bytes, pair, pair_over_wire, target, through};
 use std::net::SocketAddr;

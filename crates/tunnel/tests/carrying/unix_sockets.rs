@@ -36,7 +36,8 @@ async fn a_peers_listener_deletes_no_live_datagram_socket() {
     assert!(path.exists());
 }
 
-/// A blocking connect(2) to this busy stream socket would wait in the kernel and block its thread.
+/// A blocking connect(2) to the busy stream socket would wait in the kernel and block the thread of
+/// a shard.
 #[tokio::test]
 async fn a_peers_listener_on_the_path_of_a_busy_socket_is_refused_and_stalls_no_shard() {
     let folder = tempfile::tempdir().unwrap();
@@ -69,7 +70,8 @@ async fn ending_a_peers_listener_keeps_a_socket_of_another_process() {
     drop((server, theirs));
 }
 
-/// All tasks share one thread: a task that blocks in the kernel would delay the echo too.
+/// All tasks of the server share one thread: a task that blocks in the kernel would delay the echo,
+/// too.
 #[tokio::test]
 async fn a_target_with_a_full_backlog_delays_no_other_tunnel() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Both ends of a tunnel on the loopback, each of which trusts the other's key.
+//! Both ends of a tunnel on the loopback. Each end trusts the key of its peer.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod raw;
@@ -128,8 +128,8 @@ pub async fn tuned_pair_over_wire(
     (server, client, listener_addresses, wire)
 }
 
-/// Waits for an event. Panics if the event takes longer than three keepalives of a second and some
-/// delay of a busy machine. Permits a later event if the machine was disturbed.
+/// Waits for an event. Panics if the event takes longer than three keepalives of a second and the
+/// delay of a busy machine, unless the machine was disturbed.
 pub async fn soon<T>(event: impl Future<Output = T>) -> T {
     let watch = testing::Watch::start();
     let happened = tokio::time::timeout(Duration::from_secs(60), event).await.unwrap();
@@ -148,7 +148,8 @@ pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Sends without pause, and reads nothing.
 pub async fn write_endlessly(mut stream: TcpStream) {
-    // All writers share one buffer: a buffer each would take more memory than the tunnels.
+    // All writers share one buffer: a buffer for each writer would take more memory than the
+    // tunnels.
     static PIECE: [u8; 64 * 1024] = [7; 64 * 1024];
     while stream.write_all(&PIECE).await.is_ok() {}
 }

@@ -1,5 +1,5 @@
-//! A peer that is only the QUIC engine, without Weir's endpoint. The peer can ignore credit, stay
-//! silent, or abandon a handshake.
+//! A peer that consists of the QUIC engine alone, without Weir's endpoint. The peer can ignore
+//! credit, stay silent, or abandon a handshake.
 
 use bytes::BytesMut;
 use quinn_proto::crypto::rustls::QuicClientConfig;
@@ -47,7 +47,7 @@ impl RawPeer {
         }
     }
 
-    /// Completes the handshake, or panics.
+    /// Completes the handshake. Panics if the handshake fails.
     pub async fn connected(mut self) -> Self {
         let patience = Duration::from_secs(60);
         self.drive_until(patience, |peer| peer.is_connected().then_some(())).await.unwrap();
@@ -58,7 +58,7 @@ impl RawPeer {
         self.events.iter().any(|event| matches!(event, Event::Connected))
     }
 
-    /// Returns why the connection was lost, if it was lost.
+    /// Returns the reason for the loss of the connection; `None` for a live connection.
     pub fn lost(&self) -> Option<String> {
         self.events.iter().find_map(|event| match event {
             Event::ConnectionLost { reason } => Some(reason.to_string()),
@@ -110,7 +110,7 @@ impl RawPeer {
         self.drive_until(span, |_| None::<()>).await;
     }
 
-    /// Sends at most one datagram. Returns `false` if the engine has none to send.
+    /// Sends at most one datagram. Returns `false` if the engine has no datagram to send.
     pub async fn send_one(&mut self) -> bool {
         let mut buffer = Vec::new();
         let Some(transmit) = self.connection.poll_transmit(Instant::now(), 1, &mut buffer) else {
@@ -153,7 +153,7 @@ impl RawPeer {
         }
     }
 
-    /// Receives datagrams for this long and answers none of them.
+    /// Receives datagrams for the time `span`, and answers no datagram.
     pub async fn listen(&mut self, span: Duration) {
         let mut buffer = [0; 2048];
         let receive = async {

@@ -11,12 +11,12 @@ pub struct ServerVerifier {
 }
 
 impl ServerVerifier {
-    /// Accepts every server.
+    /// Creates a verifier that accepts every server.
     pub fn accepting() -> Self {
         Self { rejects_with: None }
     }
 
-    /// Rejects every server with this reason.
+    /// Creates a verifier that rejects every server with this reason.
     pub fn rejecting(reason: String) -> Self {
         Self { rejects_with: Some(reason) }
     }

@@ -15,18 +15,19 @@ pub struct Wire {
 }
 
 struct State {
-    /// How many packets per thousand are lost, reordered or duplicated, in each direction.
+    /// The packets per thousand that the proxy loses in each direction; the next two fields count
+    /// reordered and duplicated packets.
     loss: AtomicU32,
     reorder: AtomicU32,
     duplicate: AtomicU32,
-    /// How many packets per thousand get one bit flipped.
+    /// The packets per thousand in which the proxy flips one bit.
     corrupt: AtomicU32,
-    /// Drops all packets from clients (`deaf`) or from servers (`mute`).
+    /// Whether the proxy drops all packets from clients; `mute` applies to packets from servers.
     deaf: AtomicBool,
     mute: AtomicBool,
-    /// Recorded packets from clients, if recording is on.
+    /// The recorded packets from clients; `None` while the proxy does not record.
     received: Mutex<Option<Vec<Vec<u8>>>>,
-    /// Each change of this value moves every client to another source port.
+    /// A counter of moves. Each change of the counter moves every client to another source port.
     moved: watch::Sender<u32>,
     random: AtomicU64,
 }
@@ -91,7 +92,7 @@ impl Wire {
         self.state.mute.store(dead, Ordering::Relaxed);
     }
 
-    /// Cuts the direction from clients to servers only: clients still receive packets.
+    /// Cuts or restores the direction from clients to servers. Clients still receive packets.
     pub fn cut_from_clients(&self, dead: bool) {
         self.state.deaf.store(dead, Ordering::Relaxed);
     }
@@ -148,8 +149,8 @@ async fn far(server: SocketAddr) -> Arc<UdpSocket> {
 }
 
 impl State {
-    /// Passes a packet on, or drops, delays, duplicates or corrupts it. If the socket's buffer is
-    /// full, the packet is lost.
+    /// Forwards, drops, delays, duplicates or corrupts a packet. Loses the packet if the socket's
+    /// buffer is full.
     fn pass(&self, mut packet: Vec<u8>, send: impl Fn(&[u8]) + Send + 'static) {
         if self.chance(&self.loss) {
             return;

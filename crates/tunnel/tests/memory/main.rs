@@ -1,4 +1,4 @@
-//! Memory that peers can make an end hold.
+//! Tests of the memory that peers can make an end hold.
 
 #![allow(clippy::unwrap_used)]
 

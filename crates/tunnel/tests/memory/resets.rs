@@ -27,7 +27,7 @@ async fn tunnels_reset_by_their_application_leak_no_memory() {
     .await;
 }
 
-/// Opens thousands of tunnels, a few at a time, each of which ends with a reset.
+/// Opens thousands of tunnels, a few at a time. Each tunnel ends with a reset.
 async fn leave_no_memory<F>(target: &'static str, tunnel: fn(SocketAddr) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -64,5 +64,5 @@ where
 const FIRST: usize = 4000;
 const MORE: usize = 30_000;
 const AT_ONCE: usize = 24;
-/// Maximum growth that is permitted: less than a map entry and a finished task per tunnel.
+/// Maximum permitted growth of an end: less than a map entry and a finished task per tunnel.
 const MOST_KIB: u64 = 4 * 1024;

@@ -78,7 +78,7 @@ fn resident_memory_stays_near_the_memory_budget_under_each_attack() {
             open_all(peer, 64, &opening);
             peer.drive(Duration::from_millis(50)).await;
         }
-        // From now on, the peers receive no packets.
+        // The peers receive no packets while this task sleeps.
         tokio::time::sleep(Duration::from_secs(4)).await;
         source.abort();
     });
@@ -286,7 +286,8 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// This test program as a server in another process, which exits when its standard input ends.
+/// A server in another process, which runs this test program and exits when its standard input
+/// ends.
 pub(crate) struct ServerProcess {
     child: Child,
     pub(crate) at: SocketAddr,

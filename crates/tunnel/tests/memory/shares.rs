@@ -1,4 +1,4 @@
-//! The memory that hostile identities may use while an ordinary identity needs memory.
+//! Hostile identities use a server's memory while an ordinary identity needs memory.
 
 use crate::ends::raw::RawPeer;
 use crate::ends::{

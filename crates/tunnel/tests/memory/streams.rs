@@ -1,4 +1,4 @@
-//! Tunnels of one connection share its window.
+//! Tunnels of one connection share the connection's window.
 
 use crate::ends::{Keys, bytes, echo, target, tcp_of, through, to_tcp, write_endlessly};
 use std::time::{Duration, Instant};
@@ -6,8 +6,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tunnel::client::Client;
 use tunnel::server::Server;
 
-/// While the rate is high, the window is large. After the rate has fallen, the bytes left unread
-/// from that time exceed the window that the path needs.
+/// While the rate is high, the window is large. After the rate has fallen, the unread bytes that
+/// arrived at the high rate exceed the window that the path needs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tunnel_that_is_not_read_does_not_stop_other_tunnels_after_the_rate_has_fallen() {
     let (hogs, hog_address) = target().await;
@@ -55,5 +55,5 @@ async fn a_tunnel_that_is_not_read_does_not_stop_other_tunnels_after_the_rate_ha
 }
 
 const FAST: Duration = Duration::from_secs(2);
-/// Long enough for the connection to forget the high rate.
+/// The time at the low rate, in which the connection forgets the high rate.
 const SLOW: Duration = Duration::from_secs(12);

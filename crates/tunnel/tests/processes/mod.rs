@@ -48,8 +48,8 @@ impl Processes {
     }
 }
 
-/// One end of the tunnel, or the target: this program as another process. Dropping the value ends
-/// the process.
+/// One end of the tunnel, or the target, in another process that runs this program. Dropping the
+/// value ends the process.
 pub(crate) struct End {
     pub(crate) name: &'static str,
     child: Child,
@@ -91,7 +91,7 @@ impl Drop for End {
     }
 }
 
-/// Runs the process of [`End::start`]. Without that start, the test does nothing.
+/// Runs the process that [`End::start`] starts. In any other process the test does nothing.
 #[tokio::test]
 #[ignore = "a part of the others"]
 async fn an_end_of_its_own() {
@@ -147,7 +147,7 @@ fn key(home: &Path, name: &str) -> PathBuf {
     home.join(format!("{name}.key"))
 }
 
-/// Answers each connection once, and keeps it open until the other end closes it.
+/// Answers each connection once, and keeps the connection open until its peer closes it.
 async fn answer(listener: TcpListener) {
     while let Ok((mut stream, _)) = listener.accept().await {
         tokio::spawn(async move {

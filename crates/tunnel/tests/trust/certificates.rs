@@ -1,4 +1,4 @@
-//! Certificates that expire, are revoked, or are removed from the list while a tunnel runs.
+//! Certificates expire, are revoked, or are removed from the list while a tunnel runs.
 
 use crate::ends::{Keys, echo, tcp_of, through, to_tcp, until};
 use rcgen::{
@@ -66,7 +66,7 @@ async fn a_connection_ends_when_its_certificate_expires_unless_the_certificate_i
         }
     }
     let left = |name: &str| server.peers().iter().filter(|peer| peer.peer.as_str() == name).count();
-    // Each client has two connections, which end and begin one after the other.
+    // Each client has two connections, which begin and end at different times.
     for (name, connections) in [("lasting", 2), ("brief", 0), ("chained", 0), ("pinned", 2)] {
         let all = async {
             while left(name) != connections {
@@ -186,7 +186,7 @@ async fn a_peer_removed_from_the_list_during_its_handshake_is_refused() {
     };
     let own = (String::from("late"), certified(&home.path().join("ca.pem"), "late"));
     // The two authorities have the same name and different keys, so only a check of the signature
-    // tells them apart.
+    // distinguishes the authorities.
     let others = tempfile::tempdir().unwrap();
     let _other = Authority::new(others.path(), "ca", in_time(DAY));
     let other = others.path().join("ca.pem");
@@ -200,7 +200,7 @@ async fn a_peer_removed_from_the_list_during_its_handshake_is_refused() {
     let at = server.local_addr().unwrap();
     let client = Client::start(keys.client_parts(&[at], Vec::new())).await.unwrap();
     tokio::time::timeout(PATIENCE, client.connected()).await.unwrap();
-    // By now the server searches the list.
+    // After this time the server searches the list.
     tokio::time::sleep(Duration::from_millis(50)).await;
     server.replace_guard(guard(Vec::new()));
     let both = async {
@@ -316,7 +316,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 const LIFE: Duration = Duration::from_secs(12);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A handshake that begins under the former pin completes after the reload.
+/// A handshake begins with the former pin, and completes after the client has loaded another pin.
 #[tokio::test]
 async fn a_server_whose_pin_is_replaced_during_the_handshake_loses_its_connection() {
     let keys = Keys::new();

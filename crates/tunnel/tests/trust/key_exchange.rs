@@ -83,7 +83,7 @@ async fn a_crowded_server_accepts_clients_that_prove_their_address() {
     for packet in both.iter().rev() {
         silent.send_to(packet, at).await.unwrap();
     }
-    // The server requests the proof in one packet, whether one or both packets arrive.
+    // The server requests the proof in one packet, even if only one of the two packets arrives.
     let mut answer = [0; 2000];
     let answered = tokio::time::timeout(PATIENCE, silent.recv_from(&mut answer)).await;
     assert!(answered.unwrap().unwrap().0 > 0);

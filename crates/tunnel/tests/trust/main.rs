@@ -1,4 +1,4 @@
-//! Which peers, certificates and targets an end accepts or refuses.
+//! Tests of the peers, certificates and targets that an end accepts or refuses.
 
 #![allow(clippy::unwrap_used)]
 

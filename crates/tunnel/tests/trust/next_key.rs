@@ -1,4 +1,4 @@
-//! Keys that only some of a client's servers know.
+//! A client has a key that only some of its servers know.
 
 use crate::ends::Keys;
 use std::time::Duration;
@@ -34,12 +34,12 @@ async fn a_client_whose_next_key_the_preferred_server_refuses_uses_the_next_serv
         assert!(!servers[1].is_refusing && servers[1].failure.is_none(), "{servers:?}");
     };
 
-    // A client that starts with the next key.
+    // Start a client with the next key.
     let (client, _) = start(&next).await;
     check(&connected_to(&client, 1).await);
     drop(client);
 
-    // A client that changes its key.
+    // Start a client with the present key, and change the key while the client runs.
     let (client, credentials) = start(&keys.client).await;
     connected_to(&client, 0).await;
     credentials.replace(&next, trust.clone());

@@ -17,7 +17,8 @@ fn wide_rules_and_names_cover_no_address_of_the_server_in_any_notation() {
         return;
     }
     assert!(ip("address add 10.1.2.3/32 dev lo"));
-    // All addresses of the prefix are local to this machine, although no interface has any of them.
+    // All addresses of the prefix are local to this machine, although no interface has such an
+    // address.
     assert!(ip("route add local 10.99.0.0/16 dev lo"));
     let wide = [
         "tcp:10.0.0.0/8:22",

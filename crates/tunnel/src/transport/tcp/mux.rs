@@ -1,4 +1,4 @@
-//! The streams of one connection over TLS. Pure: it neither waits nor does I/O.
+//! The streams of one connection over TLS. This module neither waits nor does I/O.
 //!
 //! Streams share one TCP connection, so a lost packet delays all streams. Credit works as over QUIC
 //! ([`quic::Granted`], [`quic::Allowed`]): a stream whose application does not read delays no other
