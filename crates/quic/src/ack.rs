@@ -97,8 +97,8 @@ impl AckFrame {
 
 /// Whether the peer has to acknowledge a packet with this payload (RFC 9002, section 2): the
 /// payload contains frames other than ACK and PADDING. Also returns true for CONNECTION_CLOSE,
-/// which needs no acknowledgement. This is harmless, because a Weir endpoint sends no ack-eliciting
-/// frame after CONNECTION_CLOSE.
+/// which needs no acknowledgement. The wrong result is harmless, because a Weir endpoint sends no
+/// ack-eliciting frame after CONNECTION_CLOSE.
 pub(crate) fn is_ack_eliciting(payload: &[u8]) -> bool {
     let mut at = 0;
     while at < payload.len() {

@@ -2,7 +2,7 @@
 //!
 //! The engine, quinn-proto, retransmits packets. This module decides when each packet leaves. The
 //! packet keys ([`crate::session`]) report each packet and each acknowledgement to this module
-//! before the engine handles it.
+//! before the engine handles the packet or the acknowledgement.
 
 mod controller;
 
@@ -78,7 +78,7 @@ struct PathControl {
     /// The maximum number of bytes that a single recent acknowledgement covered. Up to this number
     /// of bytes in flight may already have reached the peer.
     batch: u64,
-    /// The acknowledgements and losses that were gathered in one moment. A process that did not run
+    /// The acknowledgements and losses that arrived at the same time. A process that did not run
     /// for a while receives many acknowledgements at once. If the process reported the
     /// acknowledgements one by one, the path would seem to stall and then to deliver at a very high
     /// rate.
@@ -485,8 +485,8 @@ impl Control {
     }
 
     /// Returns the window for the engine's controller. With an open gate, the engine may send any
-    /// number of bytes; with a closed gate, it may send only acknowledgements and probes. A window
-    /// above `u32::MAX` turns the engine's own pacer off.
+    /// number of bytes; with a closed gate, the engine may send only acknowledgements and probes. A
+    /// window above `u32::MAX` turns the engine's own pacer off.
     fn engine_window(&mut self) -> u64 {
         if self.gate.open || !self.gate.transmitting {
             return u64::MAX;
@@ -721,8 +721,8 @@ pub(crate) const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 /// The idle time after which TCP would restart (RFC 5681, section 4.1: one retransmission timeout).
 const IDLE: Duration = Duration::from_millis(200);
 /// The number of packets after a loss for which a path counts as lossy. A new path also counts as
-/// lossy: its probe timeout is far longer than the round trip at first, because the engine allows
-/// for an RTT variance that it has not measured yet.
+/// lossy: the path's probe timeout is at first far longer than the round trip, because the engine
+/// allows for an RTT variance that the engine has not measured yet.
 const LOSSY_FOR: u64 = 2000;
 /// Time for which this module keeps records of lost packets, in addition to four RTTs. A late
 /// acknowledgement shows that the packet was not lost.

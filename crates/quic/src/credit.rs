@@ -1,9 +1,9 @@
 //! The credit that limits a peer, and the control stream that carries the credit.
 //!
 //! quinn-proto's own flow control grants credit when its user reads data. An endpoint of this crate
-//! reads every stream immediately. So it grants its own credit when the application consumes data,
-//! for each stream and for the whole connection. Each end opens one unidirectional stream and
-//! writes 16-byte records to it. Limits never shrink.
+//! reads every stream immediately. So the endpoint grants its own credit when the application
+//! consumes data, for each stream and for the whole connection. Each end opens one unidirectional
+//! stream, the control stream, and writes 16-byte records to this stream. Limits never shrink.
 
 use quinn_proto::{Dir, Side, StreamId, VarInt};
 use std::collections::BTreeMap;

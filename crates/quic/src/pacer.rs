@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 /// Decides when the next packets may leave. Packets leave in trains; a train is the packets that
 /// one call hands to the kernel. A train has at most a millisecond of packets at the pacing rate,
-/// or two packets on a slow path, so that it fits into a short queue.
+/// or two packets on a slow path, and so fits into a short queue.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
     /// The rate in bytes per second; `None` if only the window limits the sender.

@@ -2,7 +2,8 @@
 //!
 //! quinn-proto gets its keys from a [`Session`], and passes each packet's number and plaintext to
 //! the keys. No other public interface of quinn-proto shows which packets an acknowledgement names,
-//! which delay the peer reports, and that a packet that was counted as lost has arrived.
+//! which delay the peer reports, and which packets arrived after the sender had counted the packets
+//! as lost.
 
 use crate::ack::{AckFrame, is_ack_eliciting, is_size_probe, is_urgent};
 use crate::control::Shared;

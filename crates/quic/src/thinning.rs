@@ -1,9 +1,9 @@
 //! Decides when an endpoint that only receives sends acknowledgements.
 //!
-//! The engine acknowledges after a number of packets and after a time, which both are settings of
-//! the whole connection. On a slow return path, acknowledgements at that rate fill the queue, so
-//! that the round trip grows and the sender's rate falls. A sender needs a few acknowledgements in
-//! each round trip (draft-ietf-quic-ack-frequency, section 8). While packets arrive in order, an
+//! The engine acknowledges after a number of packets and after a time. The number and the time are
+//! settings of the whole connection. On a slow return path, frequent acknowledgements fill the
+//! queue: the round trip grows, and the sender's rate falls. A sender needs a few acknowledgements
+//! in each round trip (draft-ietf-quic-ack-frequency, section 8). While packets arrive in order, an
 //! endpoint with nothing else to send waits for a part of the path's round trip between two
 //! acknowledgements. The endpoint acknowledges at once when a packet is missing or late, and when
 //! the peer asks for an answer. The endpoint acknowledges soon after the packets stop, so that the

@@ -1,7 +1,7 @@
 //! A handshake whose messages have the lengths of TLS 1.3 with certificates on both sides. The
 //! messages carry only the transport parameters, and zeros in place of all other fields.
 //!
-//! | message | sender | keys available after it |
+//! | message | sender | keys available after the message |
 //! | --- | --- | --- |
 //! | client hello | client | |
 //! | server hello | server | handshake |
