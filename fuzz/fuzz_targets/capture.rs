@@ -1,4 +1,4 @@
-//! The reader of CAQM's tags: captures from others, and frames from an interface.
+//! Reads CAQM's tags in captures of other users, and in frames from an interface.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! For any frames and tags, CAQM's accounts balance and its windows stay in their bounds. Undefined
-//! behaviour in C is a crash (see crates/cc/build.rs).
+//! Checks for any frames and tags that CAQM counts each byte once and that its windows stay within
+//! their bounds. Undefined behaviour in C is a crash (see crates/cc/build.rs).
 #![no_main]
 
 use cc::caqm::{CaqmReceiver, CaqmSender, CaqmSettings};
@@ -18,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
     hosts(&mut words);
 });
 
-/// The code reads only a tag, and writes only its 16 bits.
+/// Checks that the code reads only a tag, and writes only the tag's 16 bits.
 fn tag(frame: &[u8], tpid: u16, info: Info) {
     let had = wire::caqm::read(frame, tpid);
     assert!(had.is_none_or(Info::is_caqm));
@@ -33,7 +33,7 @@ fn tag(frame: &[u8], tpid: u16, info: Info) {
     let _ = info.to_string();
 }
 
-/// In an offer, only the answer to the question and the checksum change.
+/// Checks that an answer changes only the answer's bits and the checksum of an offer.
 fn offer(frame: &[u8], tpid: u16) {
     let asks = wire::caqm::offer::read(frame, tpid).filter(|info| info.is_question());
     let mut changed = frame.to_vec();
@@ -99,7 +99,7 @@ fn hosts(words: &mut Words<'_>) {
     }
 }
 
-/// Granted minus removed units. Only one of the two numbers is non-zero at a time.
+/// Returns the bytes of increases minus the bytes of decreases that the receiver owes the sender.
 fn net(receiver: &CaqmReceiver) -> i64 {
     let (more, fewer) = receiver.owed();
     assert!(more.count() == 0 || fewer.count() == 0);
@@ -115,7 +115,7 @@ impl Words<'_> {
         Some(*first)
     }
 
-    /// A byte gives the number of bytes that follow.
+    /// Reads a number of any size: the first byte gives the number of bytes that follow.
     fn number(&mut self) -> u64 {
         let count = self.byte().unwrap_or(0) % 9;
         (0..count).fold(0, |number, _| number << 8 | u64::from(self.byte().unwrap_or(0)))

@@ -1,4 +1,4 @@
-//! The symbol tables of programs, which may be files of any user.
+//! Reads the symbol tables of programs, which may be files of any user.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! The parsers of frames, with any frame that may arrive at a port.
+//! Parses any frame that may arrive at a port.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Captures that a profile names, their packets, and frames that come back.
+//! Reads captures that a profile names, makes packets from the captures, and handles any received
+//! frame.
 #![no_main]
 
 use generator::traffic::Stamp;

@@ -1,4 +1,4 @@
-//! Profiles of the traffic generator, and the packets that they make.
+//! Parses profiles of the traffic generator, and makes the packets of a profile.
 #![no_main]
 
 use generator::{Capture, LaneAddresses, Plan, PlanOptions, Profile, Traffic};

@@ -1,4 +1,4 @@
-//! The versions that the Go linker writes into a program.
+//! Reads the versions that the Go linker writes into a program.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! The kernel's text files and results, in any version of it.
+//! Parses the text files and results of a kernel of any version.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Lab files from others, and the bounds of `lab check`.
+//! Parses lab files of other users, and bounds of `lab check`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

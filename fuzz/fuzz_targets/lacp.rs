@@ -1,5 +1,5 @@
-//! Frames of any content that reach the members of a bond as LACP, in any order and at any time. A
-//! second bond takes the LACPDUs that the first bond sends.
+//! Passes LACP frames of any content to the members of a bond, in any order and at any time. A
+//! second bond receives the LACPDUs that the first bond sends.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -16,12 +16,12 @@ struct Input {
 
 #[derive(Debug, Arbitrary)]
 enum Event {
-    /// The bytes behind the Ethernet header of a frame.
+    /// A frame with these bytes behind its Ethernet header.
     Frame {
         is_second: bool,
         payload: Vec<u8>,
     },
-    /// An LACPDU that says this about both ends.
+    /// An LACPDU with this information about both ends.
     Lacpdu {
         is_second: bool,
         actor: [u8; 15],

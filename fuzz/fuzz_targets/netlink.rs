@@ -1,4 +1,4 @@
-//! The kernel's answers over netlink, in any version of it.
+//! Parses the answers of a kernel of any version over netlink.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

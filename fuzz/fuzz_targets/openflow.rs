@@ -1,5 +1,5 @@
-//! OpenFlow messages of any content: each part, of each version, is decoded, and encoded again if
-//! it is valid.
+//! Decodes OpenFlow messages of any content: each part, in each version. Encodes a valid part
+//! again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Bytes of a database server, cut anywhere; rows of any content become a topology.
+//! Parses the bytes of a database server in pieces of any size, and makes a topology from rows of
+//! any content.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Input on a control connection from an unknown client: lengths, JSON, and the values parsed from
-//! it. A server can print everything that it accepts.
+//! Parses input on a control connection from an unknown client: lengths, JSON, and values. A server
+//! can print every message that it accepts.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -13,9 +13,9 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(cookie) = rest.first_chunk::<{ Cookie::LENGTH }>() {
         let _ = Cookie::from_bytes(*cookie).map(|cookie| cookie.as_str().to_owned());
     }
-    // The raw input, with a length that may have any value, in pieces of any size.
+    // Parse the raw input, with a length of any value, in pieces of any size.
     fed(rest, usize::from(*first).max(1));
-    // The same input behind a valid length, so that the message's content is parsed, too.
+    // Parse the same input behind a valid length, so that the parser reads the message's content.
     let Ok(length) = u32::try_from(rest.len()) else { return };
     let framed = [&length.to_be_bytes()[..], rest].concat();
     let Some(message) = fed(&framed, framed.len()) else { return };
@@ -34,7 +34,8 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = (read::<Order>(&message), read::<Report>(&message));
 });
 
-/// The complete message, or `None`. Never stores more than the bytes received.
+/// Returns the message; `None` if the message is incomplete. Checks that the reader never stores
+/// more than the bytes received.
 fn fed(bytes: &[u8], step: usize) -> Option<Message> {
     let mut message = Message::new(LONGEST);
     let mut rest = bytes;

@@ -1,4 +1,5 @@
-//! Datagrams from any sender: headers, the opening exchange, probes, and the receiver's counts.
+//! Parses datagrams from any sender: headers, the opening exchange, probes, and the receiver's
+//! counts.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -12,7 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(echo) = Echo::parse(bytes) {
         assert_eq!(echo.encode(), bytes);
     }
-    // A sender gets back only its own bytes, and never more of them.
+    // A sender gets back only its own bytes, and no further bytes.
     assert!(respond(bytes, |_| true).is_none_or(|back| back == bytes));
     for wide in [false, true] {
         let counter = Counter::of(wide);
@@ -25,7 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// The bytes as a sequence of datagrams with arbitrary numbers.
+/// Counts a sequence of datagrams, whose arbitrary numbers come from the bytes.
 fn count(bytes: &[u8], wide: bool) {
     let mut arrivals = Arrivals::new(wide);
     let (mut came, mut nanos) = (0, 0_i64);

@@ -1,5 +1,5 @@
-//! A peer's indexes and lengths in a ring of shared memory: values that pass the checks stay within
-//! the memory.
+//! Checks a peer's indexes and lengths in a ring of shared memory: values that pass the checks stay
+//! within the memory.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,7 +9,7 @@ use port::shared_ring::layout::{
 
 fuzz_target!(|input: (u32, u32, Vec<(u64, u32, u32, u32)>)| {
     let (descriptors, area, words) = input;
-    // Sizes as a peer announces them, or nearly valid sizes.
+    // Check sizes of any value, and nearly valid sizes.
     let _ = Geometry { descriptors, area }.check();
     let nearly = Geometry { descriptors: 1 << (descriptors % 20), area: area >> 4 & !63 };
     let Ok(geometry) = nearly.check() else { return };

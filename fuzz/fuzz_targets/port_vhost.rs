@@ -1,5 +1,5 @@
-//! Messages of vhost-user, and chains of descriptors in arbitrary memory: parsing ends, and a chain
-//! names memory within its limits only.
+//! Parses messages of vhost-user, and chains of descriptors in arbitrary memory: parsing ends, and
+//! a chain names memory within its limits only.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

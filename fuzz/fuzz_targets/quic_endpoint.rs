@@ -1,6 +1,6 @@
-//! A QUIC server under a hostile client: datagrams of any content, and frames of any content in
-//! otherwise valid packets. The server never panics, it forgets the connection in the end, and it
-//! sends an unvalidated address at most three times the bytes received from it.
+//! Runs a QUIC server under a hostile client, which sends datagrams of any content, and frames of
+//! any content in otherwise valid packets. The server never panics, forgets the connection in the
+//! end, and sends an unvalidated address at most three times the bytes received from this address.
 #![no_main]
 
 use arbitrary::{Arbitrary, Unstructured};
@@ -18,7 +18,7 @@ enum Step {
     Frames(Vec<u8>),
     /// Replaces bytes of the client's next packets.
     Change { at: u8, byte: u8 },
-    /// A datagram from another address or from the client's.
+    /// A datagram from another address (`stranger`) or from the client's address.
     Datagram { stranger: bool, bytes: Vec<u8> },
     Open(u16),
     Finish,
@@ -61,7 +61,7 @@ struct World {
     port: u16,
     dropped: u8,
     stream: Option<quic::StreamId>,
-    /// Bytes from and to an address that is not validated.
+    /// Bytes received from, and sent to, an address that is not validated.
     stranger: (u64, u64),
 }
 
@@ -170,7 +170,7 @@ impl World {
         }
     }
 
-    /// The server accepts streams and reads the received data.
+    /// Accepts the streams at the server, and reads the received data.
     fn read(&mut self) {
         for key in self.accepted.clone() {
             let Some(connection) = self.server.get(key) else { continue };
@@ -235,7 +235,7 @@ impl World {
         }
     }
 
-    /// After the client has left, the server forgets its connections.
+    /// Checks that the server forgets its connections after the client has left.
     fn end(mut self) {
         self.read();
         // A connection stays for at least three probe timeouts (RFC 9000, section 10.1), and an

@@ -1,4 +1,4 @@
-//! Results from others, as a terminal, a page and Markdown show them.
+//! Shows results of other users on a terminal, as a page and as Markdown.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Texts from users of a switch: rules, groups, packets, and requests of ovs-appctl. A rule that is
-//! accepted can be printed and parsed again.
+//! Parses texts from users of a switch: rules, groups, packets, and requests of ovs-appctl. An
+//! accepted rule can be printed and parsed again.
 #![no_main]
 
 use flow::request::{FlowCommand, GroupCommand};

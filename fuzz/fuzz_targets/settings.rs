@@ -1,4 +1,4 @@
-//! Values on a command line. The printed form of an accepted value is accepted again.
+//! Parses values of a command line. The parser accepts the printed form of an accepted value again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

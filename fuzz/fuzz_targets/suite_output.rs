@@ -1,4 +1,4 @@
-//! The output of a conformance suite, in each format that `weir lab suite` reads.
+//! Parses the output of a conformance suite, in each format that `weir lab suite` reads.
 #![no_main]
 
 use lab::suite::Parser;

@@ -1,5 +1,5 @@
-//! A super-packet and the kernel's description of it, both arbitrary: segmentation loses no
-//! payload.
+//! Cuts an arbitrary super-packet, with an arbitrary description by the kernel, into segments: the
+//! segmentation loses no payload.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Frames of any content, through a switch whose rules change each kind of header, and through the
-//! parser: a frame that the switch sends unchanged has the fields with which it arrived.
+//! Passes frames of any content through a switch whose rules change each kind of header, and
+//! through the parser: a frame that the switch sends unchanged has the fields of its arrival.
 #![no_main]
 
 use std::cell::RefCell;

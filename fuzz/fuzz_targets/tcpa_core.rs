@@ -1,5 +1,5 @@
-//! For any input of a host, the answers of tcpa's core are usable. Undefined behaviour in C is a
-//! crash (see crates/cc/build.rs).
+//! Checks that the decisions of tcpa's core are usable for any input of a host. Undefined behaviour
+//! in C is a crash (see crates/cc/build.rs).
 #![no_main]
 
 use cc::{Ack, CongestionControl, Loss, Memory, Path, Tcpa, TcpaSettings};

@@ -1,4 +1,4 @@
-//! Recordings of links: capacities and losses.
+//! Parses recordings of links: capacities and losses.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

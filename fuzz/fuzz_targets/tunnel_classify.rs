@@ -1,4 +1,4 @@
-//! The first bytes of both directions of a tunnel, from any application and any target.
+//! Classifies a tunnel by the first bytes of both directions, from any application and any target.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! The tunnel's file, rules, pins and targets, from any author. The configuration names key files,
-//! which this target does not read.
+//! Parses the tunnel's file, rules, pins and targets, from any author. The configuration names key
+//! files, which this target does not read.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! The header of a stream and of a datagram of a tunnel, from any admitted peer. Decoded headers
+//! Decodes the headers of a tunnel's streams and datagrams, from any admitted peer. Decoded headers
 //! can be encoded again.
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! The requests of applications to a client's proxies (SOCKS5 with its datagrams, and CONNECT of
-//! HTTP), and the file of names and passwords.
+//! Parses the requests of applications to a client's proxies (SOCKS5 with its datagrams, and
+//! CONNECT of HTTP), and the file of names and passwords.
 #![no_main]
 
 use bytes::BytesMut;

@@ -1,5 +1,5 @@
-//! The document on a status socket, which another process may have written. The document's text
-//! contains no control characters. A request to the socket is parsed or refused.
+//! Parses the document on a status socket, which another process may have written. The text that
+//! users see contains no control characters. Also parses requests to the socket.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! The frames of a tunnel over TLS, from any admitted peer. Decoded frames can be encoded again.
+//! Decodes the frames of a tunnel over TLS, from any admitted peer. Decoded frames can be encoded
+//! again.
 #![no_main]
 
 use bytes::BytesMut;

@@ -1,4 +1,5 @@
-//! The tokens of quic-tun's clients, the sources that give them, and the files of its programs.
+//! Parses the tokens of quic-tun's clients, the sources of tokens, and the files of quic-tun's
+//! programs.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
