@@ -121,12 +121,15 @@ pub(in crate::runs) fn end_group(child: &mut Child) {
 
 /// Kills each process that has the mark in its environment, also in other sessions and groups.
 pub(super) fn end_marked(mark: &str) {
-    // A process may start another process while this loop reads /proc.
+    // A process may start another process while this loop reads /proc, and shows no environment
+    // during execve(2). So the loop ends after two readings without a marked process.
+    let mut was_empty = false;
     for _ in 0..ROUNDS {
         let marked = marked(mark);
-        if marked.is_empty() {
+        if marked.is_empty() && was_empty {
             return;
         }
+        was_empty = marked.is_empty();
         for pid in marked {
             let _ = kill_process(pid, Signal::KILL);
         }
