@@ -1,5 +1,6 @@
 //! Checks that a core makes the same decisions in the kernel as in the tunnel and the simulator.
-//! Both builds take the same steps; the test compares every decision and every byte of state.
+//! The kernel's build and the program's build of a core take the same steps; the test compares
+//! every decision and every byte of state.
 #![allow(clippy::unwrap_used)]
 
 #[path = "parity/caqm.rs"]

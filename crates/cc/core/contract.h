@@ -19,7 +19,7 @@ typedef uint64_t u64;
 
 #define CC_INLINE static inline __attribute__((always_inline))
 
-/* One acknowledgement; all sizes are in bytes. */
+/* An acknowledgement; all sizes are in bytes. */
 struct cc_ack {
 	u64 now_us;
 	u64 delivered; /* since the connection began, this ACK included */

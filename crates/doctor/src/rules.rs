@@ -559,7 +559,7 @@ pub const TABLE: &[Row] = &[
     row(test_failed::RULE, always(0.9), "A test that failed says little about the path."),
     row(accept_queue::RULE, always(0.6), "A connection that no program accepts has no reader.")
         .cases(&[
-            // Both cases rank below a queue that overflows.
+            // A queue that overflows ranks above a standing queue and above SYN cookies.
             (accept_queue::STANDS, always(0.5)),
             (accept_queue::COOKIES, always(0.4)),
         ]),

@@ -37,7 +37,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         if receiver.last().holders.is_empty() && waits_at(view, receiver.last().local) {
             return Outcome::Irrelevant;
         }
-        // Other rules report a reader that lacks CPU time.
+        // The rules of CPU time report a reader that lacks CPU time.
         let throttled = receiver.throttled(view).is_some_and(|group| group.is_held_back());
         let starved = reader.is_some_and(|task| task.waited.unwrap_or(0.0) > 0.3);
         // A program of the reader's pipeline may wait for the disk.

@@ -66,8 +66,8 @@ fn means_of<'a>(cells: impl Iterator<Item = &'a Cell>, like: &[Overall]) -> Vec<
         // delays.
         .filter(|(metric, _)| !metric.starts_with("queue_kbyte"))
         .filter_map(|(metric, unit)| {
-            // One row for each place and one column for each system. Skip places where a system has
-            // no value: these places would favour another system.
+            // A place is a row, and a system is a column. Skip places where a system has no value:
+            // such a place would favour another system.
             let rows: Vec<Vec<f64>> = places
                 .values()
                 .filter_map(|place| systems.iter().map(|s| value(place.get(s)?, metric)).collect())

@@ -31,7 +31,7 @@ pub enum LabError {
     HostsUnfit { problems: Vec<String> },
     #[error("weir was not removed from every host: mend the reason, and run the command again\n{}", .hosts.join("\n"))]
     NotRemoved {
-        /// One line for each host: the result of its check.
+        /// A line for each host: removed, nothing to remove, or the reason of a failure.
         hosts: Vec<String>,
     },
     /// A host could not be reached, or its connection was lost for good.

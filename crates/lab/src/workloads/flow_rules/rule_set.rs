@@ -10,7 +10,7 @@ pub(super) enum RuleSet {
     Base,
     /// A single NAT rule, and in a later table one rule for each destination.
     Mac,
-    /// One NAT rule for each destination.
+    /// A NAT rule for each destination.
     Nat,
     /// A single rule that forwards without tracking; the number of rules counts five-tuples.
     Raw,

@@ -143,7 +143,7 @@ fn parking_lot(scene: &Scene, hops: usize) -> Network {
 fn incast(scene: &Scene) -> Network {
     let hosts = scene.own_hosts() + scene.beside_count();
     let (there, back) = (&scene.there.config, &scene.back.config);
-    // One more host sends the cross traffic.
+    // The cross traffic has a host of its own.
     let shape = Incast::with_ways_back(hosts + 1, &scene.access(), there, back);
     let round_trip = scene.round_trip();
     let way = |from: &Node| Way { from: *from, to: shape.receiver, round_trip };
